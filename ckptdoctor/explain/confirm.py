@@ -6,8 +6,8 @@ from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict, show_path
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.explain.cause import Hit
 from ckptdoctor.explain.explanation import Verdict
-from ckptdoctor.explain.load_error import LoadError
 from ckptdoctor.findings import FileReport, Finding
+from ckptdoctor.rules.misfit import LoadError
 from ckptdoctor.wording import plural
 
 # families and rules whose messages come from what is in the file; the others' may come from the program that loads it
@@ -69,12 +69,10 @@ def _about_keys(report: FileReport, error: LoadError | None) -> Verdict | None:
         )
     place = f" in {show_path(best.path)}" if best.path else ""
     shapes = {tensor.key: tensor.shape for tensor in best.tensors}
-    wrong = [each for each in error.mismatched if each.key in shapes and shapes[each.key] != each.checkpoint]
+    wrong = [each for each in error.mismatched if each.key in shapes and shapes[each.key] != each.here]
     if wrong:
         key = wrong[0].key
-        return Verdict(
-            False, f"not in {report.path}: its {key} is {list(shapes[key])}, not {list(wrong[0].checkpoint)}"
-        )
+        return Verdict(False, f"not in {report.path}: its {key} is {list(shapes[key])}, not {list(wrong[0].here)}")
     return Verdict(True, f"{report.path} has {there:,} of the {plural(len(named), 'key')} that the error {kind}{place}")
 
 

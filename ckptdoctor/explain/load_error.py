@@ -8,42 +8,10 @@ from dataclasses import field
 from itertools import islice
 
 from ckptdoctor.explain.text import Text, squeeze
+from ckptdoctor.match.shapes.pairs import Pair, Shape
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.misfit import LoadError
 from ckptdoctor.wording import and_so_on
-
-Shape = tuple[int, ...]
-
-
-@noun
-class Mismatch:
-    """A key whose shape in the checkpoint is not the model's."""
-
-    key: str
-    checkpoint: Shape
-    model: Shape
-
-
-@noun
-class LoadError:
-    """What the text says does not fit. Keys are in the text's order, each once.
-
-    ``complete`` is False where a list is cut short or the message names only the first of more. ``model_class`` is
-    the model's class as the text calls it, "" where it does not. ``running_stats``: the unexpected keys include
-    running statistics that torch refuses by name. ``offset`` is where it begins in the squeezed text, ``words`` its
-    first line; ``warning`` says that the loader only warned. ``file`` is where the text was read from ("-": standard
-    input), "" where that is not known. ``first_only``: torch before 0.4 named the first unexpected key and no other.
-    """
-
-    missing: tuple[str, ...]
-    unexpected: tuple[str, ...]
-    mismatched: tuple[Mismatch, ...]
-    complete: bool
-    model_class: str = ""
-    running_stats: tuple[str, ...] = ()
-    warning: bool = False
-    offset: int = 0
-    file: str = ""
-    first_only: bool = False
 
 
 @noun(frozen=False)
@@ -52,7 +20,7 @@ class _Found:
 
     missing: dict[str, None] = field(default_factory=dict)
     unexpected: dict[str, None] = field(default_factory=dict)
-    mismatched: dict[str, Mismatch] = field(default_factory=dict)
+    mismatched: dict[str, Pair] = field(default_factory=dict)
     running_stats: dict[str, None] = field(default_factory=dict)
     complete: bool = True
     offsets: list[int] = field(default_factory=list)
@@ -290,10 +258,10 @@ def _add(found: _Found, keys: list[str], missing: bool, whole: bool) -> None:
 
 def _mismatch(found: _Found, named: re.Match[str], key: str) -> bool:
     """Takes the shapes of a key; not where they are the same, since then something else is wrong with it."""
-    each = Mismatch(key, _shape(named, "here"), _shape(named, "there"))
-    if each.checkpoint != each.model:
+    each = Pair(key, _shape(named, "here"), _shape(named, "there"))
+    if each.here != each.there:
         found.mismatched[key] = each
-    return each.checkpoint != each.model
+    return each.here != each.there
 
 
 def _shape(named: re.Match[str], which: str) -> Shape:

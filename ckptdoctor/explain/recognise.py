@@ -14,7 +14,7 @@ from functools import cache
 from ckptdoctor.explain import other_messages
 from ckptdoctor.explain.cause import Hit
 from ckptdoctor.explain.load_error import load_error
-from ckptdoctor.explain.load_state_dict import causes
+from ckptdoctor.explain.load_state_dict import hits
 from ckptdoctor.explain.text import Text, squeeze
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.messages import Message, Way, Weight
@@ -58,7 +58,7 @@ def recognise(text: Text) -> list[Hit]:
     found: list[_Place | Hit] = [*_places(text)]
     error = load_error(text)
     if error is not None:
-        found += causes(error, text)
+        found += hits(error, text)
     return [_hit(text, each) if isinstance(each, _Place) else each for each in _ordered(found)]
 
 

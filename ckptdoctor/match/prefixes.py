@@ -131,7 +131,7 @@ def cut_of(here: Here, wanted: Wanted) -> Cut | None:
         if any(all(wanted[key].shape != here[end].shape for key in ends.get(end, ())) for end in here):
             continue
         whole = [key for end in here for key in ends[end]]
-        if len({key[:letters] for key in whole}) < _FEWEST or all(key[letters - 1] == "." for key in whole):
+        if len({key[:letters] for key in whole}) < _FEWEST or all(key[letters - 1 : letters] == "." for key in whole):
             continue
         pairs = [(end, keys[0]) for end in here if len(keys := ends[end]) == 1]
         gap = Gap(here, wanted, tuple(here), tuple(wanted))

@@ -55,6 +55,12 @@ def find_moves(here: Here, wanted: Wanted) -> list[Move]:
     return list(answer.moves)
 
 
+def moves_by_name(here: Here, wanted: Wanted) -> list[Move]:
+    """The renames where no shape is known, as of an error: what parts hold is asked about what was found alone."""
+    found = _find(here, wanted, _PROPOSALS, _STEPS)
+    return _questioned(_Told(gap(here, wanted)).audited(found), here, wanted).moves
+
+
 @noun
 class _Answer:
     """What was found for these keys in this order."""

@@ -1,8 +1,8 @@
 """What a rule is: a generator over one subject, registered under a code that is never reused.
 
 The module that holds a rule is its page: the module's docstring is published by ``ckptdoctor explain CODE`` and has
-the sections of ``SECTIONS``; ``SICK`` and ``HEALTHY`` hold its examples, which tests run; ``MESSAGES`` and
-``SIGNS`` what programs print of it, which ``explain`` looks for.
+the sections of ``SECTIONS``; ``SICK`` and ``HEALTHY`` hold its examples, which tests run; ``MESSAGES`` what programs
+print of it, and ``SIGNS`` and what is marked with ``@judges`` how it is told from an error of ``load_state_dict``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ckptdoctor.rules.examples import Example
 
 if TYPE_CHECKING:
     from ckptdoctor.rules.messages import Message
-    from ckptdoctor.rules.signs import Sign
+    from ckptdoctor.rules.misfit import Judge
 
 # where the pages of the rules are published, one file a code: tools/readme.py writes them
 PAGES = "https://github.com/ckptdoctor/ckptdoctor/blob/main/docs/rules"
@@ -53,8 +53,8 @@ class Rule:
     A union of two (``Checkpoint | Comparison``) means that the rule reads the checkpoint alone, or says something
     better where there is a reference: it runs once, over the most telling subject (``subject_for``).
     ``when`` says of which containers and checkpoints the rule may speak by their headers alone; ``messages`` are what
-    programs print where the rule finds something, and ``signs`` the keys that ``load_state_dict`` names then;
-    ``also`` are the codes of other rules that such keys may mean.
+    programs print where the rule finds something; ``also`` are the codes of other rules that the keys in an error may
+    mean as well.
     """
 
     code: str
@@ -67,7 +67,6 @@ class Rule:
     healthy: tuple[Example, ...]
     when: Callable[[Any], bool] | None = None
     messages: tuple[Message, ...] = ()
-    signs: tuple[Sign, ...] = ()
     also: tuple[str, ...] = ()
 
     @property
@@ -79,6 +78,15 @@ class Rule:
     def address(self) -> str | None:
         """Where the page is published; None for a rule of another package, whose pages are its own matter."""
         return f"{PAGES}/{self.code}.md" if self.body.__module__.startswith("ckptdoctor.rules.") else None
+
+    @property
+    def judges(self) -> tuple[Judge, ...]:
+        """How the rule is asked of an error of ``load_state_dict``."""
+        from ckptdoctor.rules.misfit import Judge  # which no check has a use for
+
+        module = vars(sys.modules[self.body.__module__])
+        signs = [sign.judge for sign in module.get("SIGNS", ())]
+        return (*[each for each in module.values() if isinstance(each, Judge)], *signs)
 
     def run(self, subject: Any) -> Iterator[Finding]:
         """The rule's findings over one subject."""
@@ -133,7 +141,6 @@ def rule(code: str, name: str, severity: Severity, when: Callable[[Any], bool] |
             healthy=getattr(module, "HEALTHY", ()),
             when=when,
             messages=getattr(module, "MESSAGES", ()),
-            signs=getattr(module, "SIGNS", ()),
             also=getattr(module, "ALSO", ()),
         )
 

@@ -62,7 +62,8 @@ DEEP = Way("see what is damaged", "ckptdoctor check FILE --deep")
 SAFE = Way("repair it", "ckptdoctor fix FILE")
 SHOW = Way("see what it holds", "ckptdoctor show FILE")
 STRIP = Way("repair it", "ckptdoctor fix FILE --strip-module")
-# where keys or shapes do not fit, only the target tells which repair is meant
+# where keys or shapes do not fit, only the target tells which repair is meant; TARGET stands for the way to name it
+SEE = Way("see what is wrong", "ckptdoctor check FILE TARGET")
 COMPARE = Way("see what is wrong", "ckptdoctor check FILE --model MODULE:CLASS")
 AUTO = Way("or repair it for your model", "ckptdoctor fix FILE --auto --model MODULE:CLASS")
 

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import re
-from enum import Enum
+from collections.abc import Iterator
 
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.messages import Way
-
-
-class Repair(Enum):
-    """What ``fix --auto`` with an error of ``load_state_dict`` as its target does about a cause."""
-
-    SAFE = "renames"
-    LOSS = "drops or computes something, with --unsafe-fixes"
-    BY_HAND = "nothing; the cause names what does"
-    NONE = "nothing, and nothing else does either"
+from ckptdoctor.rules.misfit import Cause, Judge, Misfit, Repair, Turn
 
 
 @noun
@@ -36,15 +28,21 @@ class Sign:
     beside: tuple[str, ...] = ()  # leaves of which the same layer must have one in the list
     general: int = 0
 
-    def among_missing(self, keys: list[str]) -> list[str]:
-        """The missing keys that show it."""
-        return self._among(keys, self.missing)
+    @property
+    def judge(self) -> Judge:
+        """The sign as a way to ask its rule."""
+        return Judge(Turn.FUSED if self.both else Turn.LEFTOVER, self._causes, self.general)
 
-    def among_unexpected(self, keys: list[str]) -> list[str]:
-        """The unexpected keys that show it."""
-        return self._among(keys, self.unexpected)
+    def _causes(self, misfit: Misfit) -> Iterator[Cause]:
+        missing = self._among(misfit.missing, self.missing)
+        unexpected = self._among(misfit.unexpected, self.unexpected)
+        if (missing and unexpected) if self.both else (missing or unexpected):
+            filled = bool(missing) and self.without
+            ways = (NOT_STRICT,) if filled else self.ways
+            repair = Repair.BY_HAND if filled else self.repair
+            yield Cause(self.meaning, repair, ways, missing=missing, unexpected=unexpected)
 
-    def _among(self, keys: list[str], pattern: str) -> list[str]:
+    def _among(self, keys: tuple[str, ...], pattern: str) -> list[str]:
         if not pattern:
             return []
         found = [key for key in keys if re.fullmatch(pattern, key) is not None]
@@ -56,11 +54,10 @@ class Sign:
         others = {key.rpartition(".")[0] for key in set(keys).difference(found)}
         return [key for key in found if key.rpartition(".")[0] not in others]
 
-    def enough(self, missing: list[str], unexpected: list[str]) -> bool:
-        """Whether these keys are enough of a sign."""
-        return bool(missing and unexpected) if self.both else bool(missing or unexpected)
-
 
 def leaf(names: str) -> str:
     """The pattern of keys whose last tokens are these."""
     return rf"(?:.*\.)?(?:{names})"
+
+
+NOT_STRICT = Way("load it with", "model.load_state_dict(weights, strict=False)  # and look at what it returns")

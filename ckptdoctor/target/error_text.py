@@ -15,12 +15,13 @@ from ckptdoctor.checkpoint.expectation import is_extra_state
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.errors import UsageError
 from ckptdoctor.explain.confirm import names_at_top
-from ckptdoctor.explain.formats import changes
-from ckptdoctor.explain.load_error import LoadError, load_error
-from ckptdoctor.explain.pairs import cut_pairs, name_pairs
+from ckptdoctor.explain.load_error import load_error
 from ckptdoctor.explain.reading import is_text, read_text
 from ckptdoctor.explain.text import cleaned
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.kit.names_in_errors import same_tensors
+from ckptdoctor.rules.kit.weight_forms import changes
+from ckptdoctor.rules.misfit import LoadError, Misfit
 from ckptdoctor.target import Expected, Reference
 
 # torch.nn.modules.batchnorm._NormBase: a layer with running stats counts its batches, since torch 0.4.1
@@ -72,7 +73,7 @@ def as_reference(error: LoadError, checkpoint: Checkpoint, source: str = "the mo
     error = replace(error, missing=tuple([key for key in error.missing if f"{key}_orig" not in asked]))
     other = {*error.unexpected, *[each.key for each in error.mismatched]}
     expected = {key: Expected(tensor.shape) for key, tensor in here.items() if key not in other}
-    expected |= {each.key: Expected(each.model) for each in error.mismatched}
+    expected |= {each.key: Expected(each.there) for each in error.mismatched}
     guessed: dict[str, str] = {}
     unexpected = set(error.unexpected)
     ends = _Ends([tensor for key, tensor in here.items() if key in unexpected])
@@ -92,12 +93,10 @@ def as_reference(error: LoadError, checkpoint: Checkpoint, source: str = "the mo
 
 def _partners(error: LoadError) -> dict[str, str]:
     """Missing keys that are unexpected ones under another name, where the names allow no other reading."""
-    cut = cut_pairs(error.missing, error.unexpected) if error.unexpected else None
-    if cut is not None:
-        return cut.pairs  # of several that fell together each has the shape of what is left: only one does, but which?
-    found = [*name_pairs(error.missing, error.unexpected)]
-    found += [change.keys for change in changes(error.missing, error.unexpected)]
-    return {key: partner for each in found if each.certain for key, partner in each.pairs.items()}
+    found = same_tensors(Misfit(error, error.missing, error.unexpected, error.mismatched))
+    for change in changes(error.missing, error.unexpected):
+        found |= change.names
+    return found
 
 
 def _told(error: LoadError, reference: Reference, guessed: dict[str, str]) -> FromError:

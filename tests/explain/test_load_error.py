@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from ckptdoctor.explain.load_error import Mismatch, load_error
+from ckptdoctor.explain.load_error import load_error
 from ckptdoctor.explain.text import cleaned
+from ckptdoctor.match.shapes.pairs import Pair
 
 
 def error_of(model, weights):
@@ -40,7 +41,7 @@ def test_torchs_own_error_is_read_back(keys):
     error = error_of(nn.Linear(2, 3), weights)
     assert error.missing == ("weight",)
     assert sorted(error.unexpected) == sorted(f"x.{key}" for key in keys)
-    assert error.mismatched == (Mismatch("bias", (7,), (3,)),)
+    assert error.mismatched == (Pair("bias", (7,), (3,)),)
     assert error.complete
     assert error.model_class == "Linear"
 
@@ -49,7 +50,7 @@ def test_scalars_and_empty_shapes():
     """torch.Size([]) is a shape too."""
     layer = nn.Module()
     layer.scale = nn.Parameter(torch.ones(1))
-    assert error_of(layer, {"scale": torch.ones(())}).mismatched == (Mismatch("scale", (), (1,)),)
+    assert error_of(layer, {"scale": torch.ones(())}).mismatched == (Pair("scale", (), (1,)),)
 
 
 def test_a_wrapped_text_is_the_same():
@@ -95,12 +96,12 @@ def test_the_words_of_old_torch():
         "While copying the parameter named fc.weight, whose dimensions in the model are torch.Size([10, 5]) and whose"
         " dimensions in the checkpoint are torch.Size([7, 5])."
     )
-    assert read(text).mismatched == (Mismatch("fc.weight", (7, 5), (10, 5)),)
+    assert read(text).mismatched == (Pair("fc.weight", (7, 5), (10, 5)),)
     text = (
         "size mismatch for fc.bias: copying a param of torch.Size([7]) from checkpoint, where the shape is"
         " torch.Size([10]) in current model."
     )
-    assert read(text).mismatched == (Mismatch("fc.bias", (7,), (10,)),)
+    assert read(text).mismatched == (Pair("fc.bias", (7,), (10,)),)
 
 
 def test_incompatible_keys_as_printed():

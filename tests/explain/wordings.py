@@ -134,7 +134,7 @@ WORDINGS = [
     (both(["a.weight"], ["_flat_param"]), "N406"),
     (both(["a.weight"], ["_checkpoint_wrapped_module.a.weight"]), "N407"),
     (both(["a.weight"], ["model.a.weight"]), "N409"),
-    (both(["bert.a.weight"], ["a.weight"]), "N409"),
+    (both(["bert.a.weight"], ["a.weight"]), "N410"),
     (both(["a.weight"], ["module.a.weight", "n_averaged"]), "N411"),
     (both(["a.parametrizations.weight.original0"], ["a.weight_g"]), "N412"),
     (both(["a.weight_g"], ["a.parametrizations.weight.original0"]), "N412"),

@@ -12,7 +12,8 @@ from torch import nn
 from ckptdoctor import formats
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.examine.file import check
-from ckptdoctor.explain.load_error import LoadError, Mismatch
+from ckptdoctor.match.shapes.pairs import Pair
+from ckptdoctor.rules.misfit import LoadError
 from ckptdoctor.target import Expected
 from ckptdoctor.target.error_text import as_reference, from_error, read_error, reference_from_error
 from tests.work import growth
@@ -139,7 +140,7 @@ def test_reading(tmp_path, monkeypatch):
     text = 'Missing key(s) in state_dict: "a.b". \n\tsize mismatch for c: copying a param with shape torch.Size([1])'
     text += " from checkpoint, the shape in current model is torch.Size([2])."
     (tmp_path / "err.txt").write_text(text)
-    assert read_error(str(tmp_path / "err.txt")).mismatched == (Mismatch("c", (1,), (2,)),)
+    assert read_error(str(tmp_path / "err.txt")).mismatched == (Pair("c", (1,), (2,)),)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert read_error("-").missing == ("a.b",)
 

@@ -39,16 +39,17 @@ def vocabulary(pairs: list[Pair]) -> Vocabulary | None:
     return Vocabulary(tuple(tables), ours, theirs)
 
 
-def heads(comparison: Comparison, pairs: list[Pair]) -> tuple[Head, ...]:
+def heads(comparison: Comparison | None, pairs: list[Pair]) -> tuple[Head, ...]:
     """The layers that give the answers: other outputs, the same inputs, and nothing behind them that wants either.
 
-    Terminal are layers that are called like heads, and those at the end of the model's own order.
+    Terminal are layers that are called like heads, and those at the end of the model's own order, which an error does
+    not tell (``comparison`` None).
     """
     by_module: dict[str, list[Pair]] = {}
     for pair in pairs:
         by_module.setdefault(pair.module, []).append(pair)
     found = [head for module, each in by_module.items() if (head := _head(comparison, module, each)) is not None]
-    last = _last(comparison, {head.module for head in found})
+    last = _last(comparison, {head.module for head in found}) if comparison is not None else set()
     others = {pair.module for pair in pairs if len(pair.here) > 1}.difference([head.module for head in found])
     # a layer beside it that nothing explains may be one behind it
     terminal = [head for head in found if head.module in last or (is_head(head.pairs[0].key) and not others)]
@@ -63,16 +64,19 @@ def _embedding(pair: Pair) -> tuple[int, int, int] | None:
     return change if len(pair.here) == 2 and change is not None and change[0] == 0 and is_vocabulary(pair.key) else None
 
 
-def _head(comparison: Comparison, module: str, pairs: list[Pair]) -> Head | None:
+def _head(comparison: Comparison | None, module: str, pairs: list[Pair]) -> Head | None:
     """The module as a head: all that differs is its rows, and its bias has as many as its weight."""
     changes = [pair.change for pair in pairs]
     rows = {change[1:] for change in changes if change is not None and change[0] == 0}
     if None in changes or len(rows) != 1 or any(change is not None and change[0] != 0 for change in changes):
         return None
-    if not any(len(pair.here) >= 2 for pair in pairs):  # a norm or a bias alone is no layer
+    # a norm or a bias alone is no layer; but an error may name the bias and not the weight
+    alone = comparison is None and all(pair.leaf == "bias" for pair in pairs)
+    if not any(len(pair.here) >= 2 for pair in pairs) and not alone:
         return None
     bias = f"{module}.bias" if module else "bias"
-    if bias in comparison.cured.here and bias in comparison.reference.tensors and bias not in {p.key for p in pairs}:
+    both = comparison is not None and bias in comparison.cured.here and bias in comparison.reference.tensors
+    if both and bias not in {p.key for p in pairs}:
         return None
     ours, theirs = rows.pop()
     return Head(module, _matrices_first(pairs), ours, theirs) if ours and theirs else None

@@ -151,8 +151,11 @@ def _without(pairs: list[Pair], taken: set[str]) -> list[Pair]:
 _RANKS = (3, 4, 5)  # Conv1d, Conv2d, Conv3d
 
 
-def input_channels(comparison: Comparison, pairs: list[Pair]) -> Pair | None:
-    """The only convolution whose inputs alone differ, where it is the model's first and nothing else has its sizes."""
+def input_channels(comparison: Comparison | None, pairs: list[Pair]) -> Pair | None:
+    """The only convolution whose inputs alone differ, where it is the model's first and nothing else has its sizes.
+
+    Of an error (``comparison`` None) only its name tells which one is the first.
+    """
     found = [
         pair for pair in pairs if len(pair.here) in _RANKS and (change := pair.change) is not None and change[0] == 1
     ]
@@ -169,7 +172,8 @@ def input_channels(comparison: Comparison, pairs: list[Pair]) -> Pair | None:
     }
     if change[1:] in sides:  # a layer before it gives as many
         return None
-    return pair if is_first(pair.key) or _first(comparison) == pair.key else None
+    first = _first(comparison) if comparison is not None else "0.weight"
+    return pair if is_first(pair.key) or first == pair.key else None
 
 
 def inflated(pairs: list[Pair]) -> tuple[Pair, ...]:

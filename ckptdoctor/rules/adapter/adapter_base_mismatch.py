@@ -29,12 +29,13 @@ from ckptdoctor.checkpoint import StateDict
 from ckptdoctor.facts.adapters import adapter_config_beside, text_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.rules.adapter.layouts import PEFT, lora_layout
+from ckptdoctor.rules.adapter.layouts import PEFT, is_of_adapter, lora_layout, only_rank_differs
 from ckptdoctor.rules.adapter.on_base_model import OnBase, on_base
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.messages import BASE_MODEL, Message
+from ckptdoctor.rules.messages import BASE_MODEL, SEE, Message
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 
 _BASE = {"model.layers.0.q_proj.weight": T((4, 4)), "model.layers.0.v_proj.weight": T((4, 4)), "h.weight": T((9, 4))}
 _LEAD = "base_model.model."
@@ -126,3 +127,16 @@ def _advice(comparison: Comparison) -> str:
         f"adapter_config.json names {name}" if name else "base_model_name_or_path in its adapter_config.json names it"
     )
     return f"Take the model that the adapter was made for: {where}."
+
+
+@judges(Turn.SHAPE, general=2)
+def of_a_shape(misfit: Misfit) -> Iterator[Cause]:
+    """Matrices of an adapter differ in more than their rank."""
+    pairs = [pair for pair in misfit.mismatched if is_of_adapter(pair.key)]
+    found = [pair for pair in pairs if not only_rank_differs(pair)]
+    if found:
+        meaning = (
+            f"an adapter's matrix is for a layer of another size ({both_shapes(found[0])}): the adapter was made for"
+            " another base model, and no command changes it"
+        )
+        yield Cause(meaning, Repair.BY_HAND, (SEE,), mismatched=[pair.key for pair in found])

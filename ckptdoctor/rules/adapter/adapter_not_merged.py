@@ -49,8 +49,10 @@ from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.renames import rename_fix, share
+from ckptdoctor.rules.kit.weight_forms import Form, changes
 from ckptdoctor.rules.messages import CHECK, NO_MODULE, Way, unknown_key
-from ckptdoctor.rules.signs import Repair, Sign
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.signs import Sign
 from ckptdoctor.rules.when import adapter_keys
 
 _LEAD = "base_model.model."
@@ -78,18 +80,19 @@ MESSAGES = (
     *unknown_key(r"base_model[\w.]{0,300}", _IN_IT, (_UNLOAD, CHECK), says=(NO_MODULE,)),
     *unknown_key(r"[\w.]{0,400}?(?:lora_[AB]|base_layer)[\w.]{0,100}", _IN_IT, (_UNLOAD, CHECK), ("L901",), general=1),
 )
+_SIDE_BY_SIDE = (
+    "the file was saved from a model with LoRA layers in it (PEFT): adapter and base lie side by side, and are not"
+    " merged"
+)
+_TO_MERGE = (
+    Way("merge them, with the settings of the adapter", "ckptdoctor fix FILE --merge-adapter adapter_config.json"),
+    Way("or in the model that was saved", "model = model.merge_and_unload()"),
+)
 SIGNS = (
     Sign(
-        "the file was saved from a model with LoRA layers in it (PEFT): adapter and base lie side by side, and are not"
-        " merged",
+        _SIDE_BY_SIDE,
         Repair.BY_HAND,
-        (
-            Way(
-                "merge them, with the settings of the adapter",
-                "ckptdoctor fix FILE --merge-adapter adapter_config.json",
-            ),
-            Way("or in the model that was saved", "model = model.merge_and_unload()"),
-        ),
+        _TO_MERGE,
         unexpected=r".*(?:\.base_layer\.|lora_[AB]\.).*",
         general=4,
     ),
@@ -219,3 +222,30 @@ def _choice(adapter: Adapter) -> tuple[str, ...]:
         f"ckptdoctor fix FILE --rename '\\.original_module=.untrained' {' '.join(trained)}",
         "ckptdoctor fix FILE --rename '\\.modules_to_save\\.=.trained_' --rename '\\.original_module='",
     )
+
+
+@judges(Turn.FILE, general=3)
+def of_an_adapter_alone(misfit: Misfit) -> Iterator[Cause]:
+    """All that is unexpected is an adapter's, and the target is a model."""
+    adapter = [key for key in misfit.unexpected if any(part in key for part in (".lora_", ".hada_", ".lokr_"))]
+    if not adapter or len(adapter) < len(misfit.unexpected) or any("lora_" in key for key in misfit.missing):
+        return
+    meaning = (
+        "the file holds an adapter (LoRA), which adds to the weights of a model and is not one; no command makes a"
+        " model of it alone"
+    )
+    load = "peft.PeftModel.from_pretrained(model, FOLDER)  # the folder with the adapter and its adapter_config.json"
+    ways = (Way("load it onto the base model", load),)
+    yield Cause(meaning, Repair.NONE, ways, missing=misfit.missing, unexpected=adapter)
+
+
+@judges(Turn.FORM)
+def of_wrapped_layers(misfit: Misfit) -> Iterator[Cause]:
+    """Layers have an adapter beside them, on one side only."""
+    for change in changes(misfit.missing, misfit.unexpected):
+        if change.here is Form.LORA:
+            yield change.cause(_SIDE_BY_SIDE, Repair.BY_HAND, _TO_MERGE)
+        elif change.there is Form.LORA:
+            meaning = "the model has LoRA layers in it (PEFT), the file was saved from one without"
+            ways = (Way("load before peft.get_peft_model", "model.load_state_dict(weights)"),)
+            yield change.cause(meaning, Repair.BY_HAND, ways)

@@ -29,9 +29,12 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.adapters import ConfigDisagreement, adapter_config_beside, config_disagreements
 from ckptdoctor.facts.model_config import Config
 from ckptdoctor.findings import Severity
+from ckptdoctor.rules.adapter.layouts import is_of_adapter, only_rank_differs
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import SEE
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.when import file_beside
 
 _NAME = "adapter_model.safetensors"
@@ -109,3 +112,16 @@ def _line(each: ConfigDisagreement) -> tuple[str, ...]:
         return ()
     tensor = each.tensors[0]
     return (wording.size_mismatch(tensor.key, tensor.shape, (each.said, *tensor.shape[1:])),)
+
+
+@judges(Turn.SHAPE, general=2)
+def of_a_shape(misfit: Misfit) -> Iterator[Cause]:
+    """Matrices of an adapter differ in their rank alone."""
+    pairs = [pair for pair in misfit.mismatched if is_of_adapter(pair.key)]
+    found = [pair for pair in pairs if only_rank_differs(pair)]
+    if found:
+        meaning = (
+            f"an adapter's matrix has another size ({both_shapes(found[0])}): the rank in adapter_config.json is not"
+            " the file's, or the adapter is for another base model; no command changes it"
+        )
+        yield Cause(meaning, Repair.BY_HAND, (SEE,), mismatched=[pair.key for pair in found])

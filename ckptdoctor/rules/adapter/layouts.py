@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from ckptdoctor.match.shapes.pairs import Pair
 from ckptdoctor.noun import noun
 
 
@@ -86,3 +87,20 @@ def lora_layout(keys: Iterable[str]) -> LoraLayout | None:
         return None
     name = LAYOUTS[1].name if counts[LAYOUTS[1].name] else name
     return next(each for each in LAYOUTS if each.name == name)
+
+
+_MATRIX = re.compile(r"(?:.*\.)?lora_(?:A|B|embedding_A|embedding_B|down|up)(?:\..*)?")
+_DOWN = ("lora_A", "lora_down", "lora_embedding_A")
+
+
+def is_of_adapter(key: str) -> bool:
+    """Whether a key is that of a matrix of LoRA."""
+    return _MATRIX.fullmatch(key) is not None
+
+
+def only_rank_differs(pair: Pair) -> bool:
+    """Whether a matrix of LoRA differs in its rank alone: A (down) has it as rows, B (up) as columns."""
+    here, there = pair.here, pair.there
+    rank, rest = (0, 1) if any(name in pair.key for name in _DOWN) else (1, 0)
+    both = len(here) > 1 and len(there) > 1
+    return both and here[rank] != there[rank] and here[rest] == there[rest]

@@ -35,8 +35,10 @@ from ckptdoctor.rules.adapter.on_base_model import OnBase, on_base
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.names_in_errors import lead_cause
 from ckptdoctor.rules.kit.renames import rename_edits
 from ckptdoctor.rules.messages import BASE_MODEL, Message
+from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 
 _BASE = {
     "model.embed_tokens.weight": T((9, 4)),
@@ -127,3 +129,9 @@ def _fix(state_dict: StateDict, found: OnBase) -> Fix | None:
         Safety.CONFIRMED,
         f"{strip}--add-prefix {shlex.quote(found.wanted)}",
     )
+
+
+@judges(Turn.PREFIX, general=1)
+def of_a_prefix(misfit: Misfit) -> Iterator[Cause]:
+    """Half of the keys of one side begin with it."""
+    yield from lead_cause(misfit, "L902", "the adapter's keys begin at another level than the model that takes them")

@@ -13,6 +13,8 @@ from ckptdoctor.facts.weight_sets import is_average, tensors_of
 from ckptdoctor.match.second_names import is_one
 from ckptdoctor.rules.kit import wording
 
+# what training code saves next to the weights
+BESIDE = frozenset(("epoch", "global_step", "optimizer", "optimizer_states", "optimizer_state_dict", "lr_schedulers"))
 _NAMED = 5  # sets that a sentence names before it only counts the others
 _UNITS = ("kB", "MB", "GB", "TB")
 

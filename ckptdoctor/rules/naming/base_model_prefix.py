@@ -32,13 +32,16 @@ from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.moving import moved
+from ckptdoctor.rules.kit.names_in_errors import lead_cause
 from ckptdoctor.rules.messages import CHECK, NOT_MAPPED, Way, unknown_key
+from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.naming.prefixing import prefix_problem
 
 _BASE = {"embeddings.weight": T((9, 4)), "encoder.0.weight": T((4, 4)), "encoder.1.weight": T((4, 4))}
 _HEAD = {"classifier.weight": T((2, 4)), "classifier.bias": T((2,))}
 _WHOLE = {**{f"bert.{key}": value for key, value in _BASE.items()}, **_HEAD}
 _CAUSE = "The base model and the same model with a head differ in the name of the attribute that holds it."
+ALSO = ("N409",)
 MESSAGES = (
     *unknown_key(
         r"(?:embed_tokens|layers\.\d{1,4}|norm)\.[\w.]{1,200}",
@@ -70,4 +73,12 @@ def base_model_prefix(comparison: Comparison) -> Iterator[Problem]:
         comparison,
         "N410",
         _CAUSE,
+    )
+
+
+@judges(Turn.PREFIX, general=1)
+def of_a_prefix(misfit: Misfit) -> Iterator[Cause]:
+    """Half of the keys of one side begin with it."""
+    yield from lead_cause(
+        misfit, "N410", "the base model and the model with a head differ in the attribute that holds it"
     )

@@ -28,6 +28,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.moving import moved
+from ckptdoctor.rules.kit.names_in_errors import renamed
+from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 
 _HERE = {"encoder/layer_norm/weight": T((4,)), "encoder/dense/weight": T((4, 3))}
 _WANTED = {"encoder.LayerNorm.weight": T((4,)), "encoder.dense.weight": T((4, 3))}
@@ -50,3 +52,10 @@ def case_or_separator(comparison: Comparison) -> Iterator[Problem]:
         "N427",
         "Names that differ only in case and separators are the same to people, not to torch.",
     )
+
+
+@judges(Turn.NAME, general=1)
+def of_names(misfit: Misfit) -> Iterator[Cause]:
+    """The names allow this rename, and no other."""
+    for each in renamed(misfit, "N427"):
+        yield each.cause("the names differ only in case and separators")

@@ -28,11 +28,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts import names
 from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.renames import wrapper_tokens
+from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.naming.wrapped_keys import all_in_wrapper, parts_in_wrapper
 from ckptdoctor.rules.when import keys_mention
 
 SICK = (
@@ -60,3 +63,15 @@ def checkpoint_wrapper_prefix(subject: Checkpoint | Comparison) -> Iterator[Prob
         "Saved from a model with activation checkpointing, whose wrapper holds the real module in an attribute called "
         "_checkpoint_wrapped_module. Loading it into the bare model fails, and with strict=False loads nothing of it.",
     )
+
+
+@judges(Turn.WRAPPER)
+def of_all_keys(misfit: Misfit) -> Iterator[Cause]:
+    """Unexpected keys have its token, and no missing one does."""
+    yield from all_in_wrapper(misfit, names.ACTIVATION_CHECKPOINT, "activation checkpointing")
+
+
+@judges(Turn.NAME)
+def of_parts(misfit: Misfit) -> Iterator[Cause]:
+    """Keys are missing that are unexpected ones without its token."""
+    yield from parts_in_wrapper(misfit, names.ACTIVATION_CHECKPOINT)

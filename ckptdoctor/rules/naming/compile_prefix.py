@@ -28,12 +28,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts import names
 from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.renames import wrapper_tokens
 from ckptdoctor.rules.messages import STRIP, unknown_key
+from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.naming.wrapped_keys import all_in_wrapper, parts_in_wrapper
 from ckptdoctor.rules.when import keys_mention
 
 MESSAGES = (
@@ -83,3 +86,15 @@ def compile_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
         "Saved from a model that went through torch.compile, which holds the real one in an attribute called "
         "_orig_mod. Loading it into the model that was not compiled fails, and with strict=False loads nothing of it.",
     )
+
+
+@judges(Turn.WRAPPER)
+def of_all_keys(misfit: Misfit) -> Iterator[Cause]:
+    """Unexpected keys have its token, and no missing one does."""
+    yield from all_in_wrapper(misfit, names.COMPILE, "torch.compile")
+
+
+@judges(Turn.NAME)
+def of_parts(misfit: Misfit) -> Iterator[Cause]:
+    """Keys are missing that are unexpected ones without its token."""
+    yield from parts_in_wrapper(misfit, names.COMPILE)

@@ -29,6 +29,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.moving import moved
+from ckptdoctor.rules.kit.names_in_errors import renamed
+from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 
 _WANTED = {"moe.weight_gate.7": T((4, 3)), "gamma_norm.scale": T((4,)), "out.weight": T((2, 4))}
 _HERE = {
@@ -48,3 +50,13 @@ def corrupted_by_substring_rename(comparison: Comparison) -> Iterator[Problem]:
         "N415",
         "A loader replaced letters anywhere in the names, not only whole names of parameters.",
     )
+
+
+@judges(Turn.NAME, general=1)
+def of_names(misfit: Misfit) -> Iterator[Cause]:
+    """The names allow this rename, and no other."""
+    for each in renamed(misfit, "N415"):
+        yield each.cause(
+            f"a text was replaced wherever it stood in the names, inside of other words as well: {each.told} gives the"
+            " model's names"
+        )

@@ -33,7 +33,8 @@ from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.dropping import missing_problem, unexpected_problem
-from ckptdoctor.rules.signs import Repair, Sign, leaf
+from ckptdoctor.rules.misfit import Repair
+from ckptdoctor.rules.signs import Sign, leaf
 
 _BERT = {"embeddings.word_embeddings.weight": T((9, 4)), "encoder.layer.0.weight": T((4, 4))}
 _GPT = {f"h.{layer}.attn.c_attn.weight": T((4, 12)) for layer in range(2)}

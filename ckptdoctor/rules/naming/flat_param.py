@@ -36,6 +36,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import CHECK, Way
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.when import flat_parameters
 
 _FLAT = {"_fsdp_wrapped_module.layers.0._fsdp_wrapped_module._flat_param": T((72,)), "_flat_param": T((18,))}
@@ -87,3 +89,32 @@ def _problem(state_dict: StateDict, found: list[str]) -> Problem:
         keys=tuple([(*state_dict.path, key) for key in found]),
         location=Location(path=state_dict.path),
     )
+
+
+_GATHER = Way("save again with", "FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)")
+
+
+@judges(Turn.WRAPPER, general=3)
+def of_its_names(misfit: Misfit) -> Iterator[Cause]:
+    """Flat parameters are unexpected."""
+    found = [key for key in misfit.unexpected if key.split(".")[-1].startswith(("_flat_param", "flat_param_"))]
+    if found:
+        meaning = (
+            "the file holds FSDP's flat parameters, each rank its own part; names and shapes cannot be told from them,"
+            " and no command makes whole weights of this file alone"
+        )
+        yield Cause(meaning, Repair.NONE, (_GATHER,), missing=misfit.missing, unexpected=found)
+
+
+@judges(Turn.SHAPE, general=3)
+def of_its_shape(misfit: Misfit) -> Iterator[Cause]:
+    """A run of numbers is longer than any side of the matrix that it should be."""
+    found = [
+        pair for pair in misfit.mismatched if len(pair.here) == 1 < len(pair.there) and pair.here[0] > max(pair.there)
+    ]
+    if found:
+        meaning = (
+            f"the file has one flat run of numbers where the model has a matrix ({both_shapes(found[0])}), as FSDP"
+            " keeps its parameters when they are not gathered; no command makes whole weights of this file alone"
+        )
+        yield Cause(meaning, Repair.BY_HAND, (_GATHER, CHECK), mismatched=[pair.key for pair in found])

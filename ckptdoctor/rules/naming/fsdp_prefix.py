@@ -36,6 +36,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.renames import wrapper_tokens
+from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.naming.wrapped_keys import all_in_wrapper, parts_in_wrapper
 from ckptdoctor.rules.when import keys_mention
 
 SICK = (
@@ -76,3 +78,15 @@ def _unflatten(key: str) -> str:
         f'"{key}" holds many parameters in one flat tensor, which cannot be taken apart without the model: '
         "save again with StateDictType.FULL_STATE_DICT or torch.distributed.checkpoint.state_dict."
     )
+
+
+@judges(Turn.WRAPPER)
+def of_all_keys(misfit: Misfit) -> Iterator[Cause]:
+    """Unexpected keys have its token, and no missing one does."""
+    yield from all_in_wrapper(misfit, names.FSDP, "FSDP")
+
+
+@judges(Turn.NAME)
+def of_parts(misfit: Misfit) -> Iterator[Cause]:
+    """Keys are missing that are unexpected ones without its token."""
+    yield from parts_in_wrapper(misfit, names.FSDP)

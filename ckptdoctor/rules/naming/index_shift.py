@@ -30,6 +30,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.moving import moved
+from ckptdoctor.rules.kit.names_in_errors import renamed
+from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 
 _HERE = {f"layers.{n}.weight": T((n + 2, 3)) for n in range(3)}
 _WANTED = {f"layers.{n + 1}.weight": value for n, value in enumerate(_HERE.values())}
@@ -55,3 +57,10 @@ def index_shift(comparison: Comparison) -> Iterator[Problem]:
         "N424",
         "A container of the target has more or fewer elements before these.",
     )
+
+
+@judges(Turn.NAME, general=1)
+def of_names(misfit: Misfit) -> Iterator[Cause]:
+    """The names allow this rename, and no other."""
+    for each in renamed(misfit, "N424"):
+        yield each.cause(f"layers are counted from another number: {each.told} gives the model's names")

@@ -32,13 +32,15 @@ from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Safety
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.buffers import LitEma, whole_or_part
+from ckptdoctor.match.buffers import DECAY, UPDATES, LitEma, whole_or_part
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import unexpected_problem
+from ckptdoctor.rules.kit.names_in_errors import dotless
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import keys_mention
 
 _NET = {"blocks.7.1.weight": T((4, 3)), "blocks.7.1.bias": T((4,)), "out.weight": T((2, 4))}
@@ -119,3 +121,16 @@ def _compared(comparison: Comparison, found: LitEma) -> Problem:
         "The trained weights lie beside it. The average is often the better set: decide which of the two is wanted.",
         Safety.UNSAFE,
     )
+
+
+@judges(Turn.NAME)
+def of_names(misfit: Misfit) -> Iterator[Cause]:
+    """Keys under one name, or beside the counters of an average, are missing ones without their dots."""
+    for lead, found in dotless(misfit).items():
+        counters = {lead + DECAY, lead + UPDATES}
+        if not lead and not counters.issubset(misfit.unexpected):
+            continue  # names without dots, and no average
+        named = f", under “{lead}”" if lead else ""
+        meaning = f"the file holds averaged weights (LitEma{named}), whose names have no dots"
+        beside = {key for key in misfit.unexpected if lead and key.startswith(lead)}
+        yield Cause(meaning, Repair.LOSS, missing=found.names, unexpected=found.unexpected | counters | beside)

@@ -33,7 +33,8 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import unexpected_problem
-from ckptdoctor.rules.signs import Repair, Sign
+from ckptdoctor.rules.misfit import Repair
+from ckptdoctor.rules.signs import Sign
 
 _NET = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _MODEL = {f"model.{key}": value for key, value in _NET.items()}

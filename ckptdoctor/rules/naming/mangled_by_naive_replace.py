@@ -37,6 +37,9 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.moving import moved
+from ckptdoctor.rules.kit.names_in_errors import cut, renamed
+from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import cut_names
 
 _WANTED = {"mlp_module.layer0.weight": T((4, 3)), "mlp_module.layer1.weight": T((2, 4)), "head.weight": T((5, 2))}
@@ -103,3 +106,35 @@ def _ends(state_dict: StateDict, found: list[str]) -> Problem:
         location=Location(path=state_dict.path),
         severity=Severity.WARNING,
     )
+
+
+@judges(Turn.PREFIX)
+def of_cut_keys(misfit: Misfit) -> Iterator[Cause]:
+    """Each unexpected key is the end of a missing one."""
+    found = cut(misfit)
+    if found is None:
+        return
+    made, names = found
+    meaning = (
+        f"key[{made.letters}:] cut the first {made.letters} letters off every key, as is right only where all keys"
+        " begin with “module.”: each unexpected key is what that leaves of a missing one"
+    )
+    if not made.lost:
+        yield Cause(meaning, Repair.SAFE, missing=names, unexpected=misfit.unexpected)
+        return
+    lost = len(names) - len(misfit.unexpected)
+    meaning += f". Several keys became one, so {lost:,} of the tensors are lost, and no command brings them back"
+    save = 'weights = {key.removeprefix("module."): value for key, value in weights.items()}'
+    ways = (Way("strip the original file with", save),)
+    yield Cause(meaning, Repair.NONE, ways, missing=names, unexpected=misfit.unexpected)
+
+
+@judges(Turn.NAME, general=1)
+def of_replaced_text(misfit: Misfit) -> Iterator[Cause]:
+    """Missing keys are unexpected ones, but for ``module.`` in the middle of names."""
+    for each in renamed(misfit, "N403"):
+        meaning = (
+            'somebody stripped “module.” with key.replace("module.", ""), which takes it out of the middle of names'
+            " as well"
+        )
+        yield each.cause(meaning)

@@ -38,6 +38,8 @@ from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
 from ckptdoctor.rules.messages import NO_MODULE, NOT_MAPPED, STRIP, unknown_key
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.naming.wrapped_keys import led_keys, parts_in_wrapper
 from ckptdoctor.rules.when import keys_mention
 
 ALSO = ("N404", "N405", "N411")
@@ -151,3 +153,27 @@ def _pattern(prefix: str) -> str:
 
 def _bare(prefix: str) -> str:
     return prefix[: -len(names.MODULE)]
+
+
+_WRAPPED_CLASSES = ("DataParallel", "DistributedDataParallel", "OptimizedModule", "AveragedModel")
+
+
+@judges(Turn.WRAPPER, general=1)
+def of_all_keys(misfit: Misfit) -> Iterator[Cause]:
+    """Most unexpected keys begin with ``module.``, and without it they are the model's."""
+    led = led_keys(misfit)
+    if not led or names.N_AVERAGED in misfit.unexpected:
+        return
+    inner = {names.bare(key) for key in led}
+    if misfit.missing and inner.isdisjoint(misfit.missing):
+        return  # another name under module., not this model behind a wrapper
+    meaning = (
+        "the file was saved from a model inside DataParallel or DistributedDataParallel: its keys begin with “module.”"
+    )
+    yield Cause(meaning, Repair.SAFE, (STRIP,), missing=inner, unexpected=led)
+
+
+@judges(Turn.NAME)
+def of_parts(misfit: Misfit) -> Iterator[Cause]:
+    """Keys are missing that are unexpected ones without ``module.``."""
+    yield from parts_in_wrapper(misfit, {names.MODULE})

@@ -35,7 +35,8 @@ from ckptdoctor.match.norms import COUNTER, final_versions, inside, module_of, w
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.signs import Repair, Sign, leaf
+from ckptdoctor.rules.misfit import Repair
+from ckptdoctor.rules.signs import Sign, leaf
 from ckptdoctor.rules.when import running_statistics
 
 _NET: dict[str, object] = {

@@ -28,7 +28,8 @@ from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.dropping import unexpected_problem
-from ckptdoctor.rules.signs import Repair, Sign, leaf
+from ckptdoctor.rules.misfit import Repair
+from ckptdoctor.rules.signs import Sign, leaf
 
 _NET = {
     "conv.weight": T((4, 3, 3, 3)),

@@ -39,6 +39,10 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.shaping import places
+from ckptdoctor.rules.kit.weight_forms import Form, changes
+from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.naming.plain_weights import load_before
 
 _BIAS = {"fc.bias": T((4,)), "head.weight": T((2, 4))}
 _PLAIN = {**_BIAS, "fc.weight": T((4, 4))}
@@ -87,3 +91,40 @@ def parametrized_weight(comparison: Comparison) -> Iterator[Problem]:
         location=Location(path=comparison.path),
         commands=tuple([f"{option} {each}" for each in ORTHOGONAL]) if whole else (),
     )
+
+
+_PLAIN_THERE = (
+    "the file keeps weights as parametrisations (torch.nn.utils.parametrize), the model plain ones; no command of"
+    " ckptdoctor computes them, for only the model's code knows how: load them into a model with the same"
+    " parametrisations, and make its weights plain"
+)
+_REMOVE = Way(
+    "in the model that loads the file", 'torch.nn.utils.parametrize.remove_parametrizations(module, "weight")'
+)
+# the weights that other rules know of
+_NORMS = (
+    {Form.OLD_WEIGHT_NORM, Form.NEW_WEIGHT_NORM, Form.PLAIN},
+    {Form.OLD_SPECTRAL_NORM, Form.NEW_SPECTRAL_NORM, Form.PLAIN},
+    {Form.PRUNED, Form.PLAIN},
+)
+
+
+@judges(Turn.FORM)
+def of_parts(misfit: Misfit) -> Iterator[Cause]:
+    """Parts of weights are on one side, which no other rule knows of, and the weights or other parts on the other."""
+    for change in changes(misfit.missing, misfit.unexpected):
+        here, there = change.here, change.there
+        if Form.LORA in (here, there) or any({here, there} <= norm for norm in _NORMS):
+            continue
+        if there is Form.PLAIN:
+            yield change.cause(_PLAIN_THERE, Repair.BY_HAND, (_REMOVE,), code="")
+        elif here is Form.PLAIN:
+            meaning = "the model keeps weights as parametrisations (torch.nn.utils.parametrize), the file plain ones"
+            ways = (load_before("the model gets its parametrisations"),)
+            yield change.cause(meaning, Repair.BY_HAND, ways, code="")
+        else:
+            meaning = (
+                f"file and model keep weights in different ways: {here.value} in the file, {there.value} in the model;"
+                " no command turns the one into the other"
+            )
+            yield change.cause(meaning, Repair.NONE, code="")

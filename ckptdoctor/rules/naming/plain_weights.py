@@ -15,6 +15,9 @@ from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.shaping import places
+from ckptdoctor.rules.kit.weight_forms import Form, changes
+from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair
 
 _WORDS = {"weight": "weight norm", "spectral": "spectral norm"}
 
@@ -69,3 +72,24 @@ def _advice(comparison: Comparison, odd: list[Computable]) -> str:
         f"{number} cannot be computed ({', '.join(odd[0].parts)} of {', '.join(shapes)}): shapes and dtypes are not "
         "those that torch keeps. Remove the norm in Python, and save the model again."
     )
+
+
+def kept_apart(misfit: Misfit, norm: str, *ways: Form) -> Iterator[Cause]:
+    """What an error says of weights with ``norm``, which torch keeps in two ways."""
+    since = "as a parametrisation since torch 2.1, with hooks before"
+    for change in changes(misfit.missing, misfit.unexpected):
+        here, there = change.here, change.there
+        if here in ways and there in ways:
+            meaning = f"{norm} is kept in two ways ({since}): {here.value} in the file, {there.value} in the model"
+            yield change.cause(meaning, Repair.SAFE)
+        elif here in ways and there is Form.PLAIN:
+            meaning = f"the file keeps weights with {norm} ({here.value}), the model plain ones, which can be computed"
+            yield change.cause(meaning, Repair.LOSS)
+        elif there in ways and here is Form.PLAIN:
+            meaning = f"the model keeps weights with {norm} ({there.value}), the file plain ones"
+            yield change.cause(meaning, Repair.BY_HAND, (load_before(f"the model gets its {norm}"),))
+
+
+def load_before(what: str) -> Way:
+    """Plain weights load into the model as it was before."""
+    return Way(f"load before {what}", "model.load_state_dict(weights)")

@@ -32,7 +32,8 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.renames import share, weights
-from ckptdoctor.rules.signs import Repair, Sign, leaf
+from ckptdoctor.rules.misfit import Repair
+from ckptdoctor.rules.signs import Sign, leaf
 from ckptdoctor.rules.when import keys_mention
 
 _COUNT = T((1,), "float64", value=12)

@@ -35,7 +35,9 @@ from ckptdoctor.match.meanings import SPECTRAL
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.moving import moved
-from ckptdoctor.rules.naming.plain_weights import computed
+from ckptdoctor.rules.kit.weight_forms import Form
+from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.naming.plain_weights import computed, kept_apart
 
 _OLD = {"conv.weight_orig": T((4, 3)), "conv.weight_u": T((4,)), "conv.weight_v": T((3,)), "conv.bias": T((4,))}
 _NEW = {
@@ -66,3 +68,9 @@ def spectralnorm_format(comparison: Comparison) -> Iterator[Problem]:
         "Spectral norm has two formats: weight_orig, weight_u and weight_v, or parametrizations.weight.",
     )
     yield from computed(comparison, SPECTRAL)
+
+
+@judges(Turn.FORM)
+def of_parts(misfit: Misfit) -> Iterator[Cause]:
+    """Parts of weights are on one side, and the weights or other parts on the other."""
+    yield from kept_apart(misfit, "spectral norm", Form.OLD_SPECTRAL_NORM, Form.NEW_SPECTRAL_NORM)

@@ -39,9 +39,12 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.names_in_errors import lead_cause, unwrapped
 from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
-from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.signs import Repair, Sign
+from ckptdoctor.rules.messages import SAFE, Way
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.naming.wrapped_keys import led_keys
+from ckptdoctor.rules.signs import Sign
 from ckptdoctor.rules.when import keys_mention
 
 ALSO = ("N409", "N428")
@@ -180,3 +183,25 @@ _CHOICE = "Averaged and trained weights are both here. Choose:"
 
 def _keeping(prefix: str) -> str:
     return f"ckptdoctor fix FILE --keep '{prefix}*' --strip-prefix {prefix}"
+
+
+@judges(Turn.WRAPPER, general=1)
+def of_its_counter(misfit: Misfit) -> Iterator[Cause]:
+    """AveragedModel counts its updates; it holds the model in ``module``."""
+    if names.N_AVERAGED not in misfit.unexpected:
+        return
+    led = led_keys(misfit)
+    also = " and its prefix" if led else ""
+    yield Cause(
+        f"the file was saved from an averaged model (AveragedModel), with its counter{also}",
+        Repair.SAFE,
+        (SAFE,),
+        missing={unwrapped(key) for key in led},
+        unexpected=[*led, names.N_AVERAGED],
+    )
+
+
+@judges(Turn.PREFIX, general=1)
+def of_a_prefix(misfit: Misfit) -> Iterator[Cause]:
+    """Half of the keys begin with the name of an average."""
+    yield from lead_cause(misfit, "N411", "averaged weights (EMA), saved under the name of the average")

@@ -35,6 +35,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.moving import moved
+from ckptdoctor.rules.kit.names_in_errors import renamed
+from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 
 _OLD = {f"layers.{n}.norm.{i}.{leaf}": T((4 + n,)) for n in (0, 1) for i in (1, 2) for leaf in ("weight", "bias")}
 _NEW = {key.replace("norm.", "layer_norm_"): value for key, value in _OLD.items()}
@@ -66,3 +68,10 @@ def systematic_rename(comparison: Comparison) -> Iterator[Problem]:
         "The same parts have other names in the code of the target.",
         "Which key is which follows only from their order, and no guess is written: say it with --rename or --map.",
     )
+
+
+@judges(Turn.NAME, general=1)
+def of_names(misfit: Misfit) -> Iterator[Cause]:
+    """The names allow this rename, and no other."""
+    for each in renamed(misfit, "N423"):
+        yield each.cause(f"a part has another name in the model: {each.told} gives the model's names")

@@ -34,11 +34,13 @@ from ckptdoctor.edits import Safety
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
-from ckptdoctor.match.norms import RunningStats
+from ckptdoctor.match.norms import COUNTER, STATS, RunningStats, inside, leaf, module_of
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import counted, drop_fix
+from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges, some_keys
 
 _BARE = {"0.weight": T((4, 3, 3, 3)), "0.bias": T((4,)), "3.weight": T((2, 4, 3, 3))}
 _OLD = {
@@ -123,3 +125,28 @@ def _refusal(found: RunningStats) -> str:
         "since 0.4.0. Please remove these keys from state_dict. If the running stats are actually needed, instead set "
         f"track_running_stats=True in {layer} to enable them. See the documentation of {layer} for details."
     )
+
+
+@judges(Turn.LEFTOVER)
+def of_names(misfit: Misfit) -> Iterator[Cause]:
+    """torch refuses the statistics of InstanceNorm by name, and those of other layers as unexpected."""
+    unexpected, known = set(misfit.unexpected), {module_of(key) for key in misfit.missing}
+    modules = {module_of(key) for key in misfit.error.running_stats}
+    modules |= {
+        module_of(key)
+        for key in misfit.unexpected
+        if leaf(key) == STATS[0] and inside(module_of(key), STATS[1]) in unexpected and module_of(key) not in known
+    }
+    # what else of the layer is left over makes it a whole layer that the model has not
+    modules -= {module_of(key) for key in misfit.unexpected if leaf(key) not in (*STATS, COUNTER)}
+    found = [key for key in misfit.unexpected if leaf(key) in (*STATS, COUNTER) and module_of(key) in modules]
+    if not found:
+        return
+    meaning = (
+        f"the file holds running statistics of norm layers that keep none in the model ({some_keys(found)}): before"
+        " torch 0.4 InstanceNorm saved them without using them; since then only layers made with"
+        " track_running_stats=True do"
+    )
+    drop = Way("leave them out", "ckptdoctor fix FILE --auto TARGET --unsafe-fixes")
+    ways = (drop, Way("or build the layers with", "track_running_stats=True"))
+    yield Cause(meaning, Repair.LOSS, ways, unexpected=found)

@@ -35,7 +35,9 @@ from ckptdoctor.match.meanings import WEIGHT
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.moving import moved
-from ckptdoctor.rules.naming.plain_weights import computed
+from ckptdoctor.rules.kit.weight_forms import Form
+from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.naming.plain_weights import computed, kept_apart
 
 _OLD = {"conv.weight_g": T((4, 1, 1)), "conv.weight_v": T((4, 3, 5)), "conv.bias": T((4,))}
 _NEW = {
@@ -66,3 +68,9 @@ def weightnorm_format(comparison: Comparison) -> Iterator[Problem]:
         "Weight norm has two formats: weight_g and weight_v, or parametrizations.weight.original0 and original1.",
     )
     yield from computed(comparison, WEIGHT)
+
+
+@judges(Turn.FORM)
+def of_parts(misfit: Misfit) -> Iterator[Cause]:
+    """Parts of weights are on one side, and the weights or other parts on the other."""
+    yield from kept_apart(misfit, "weight norm", Form.OLD_WEIGHT_NORM, Form.NEW_WEIGHT_NORM)

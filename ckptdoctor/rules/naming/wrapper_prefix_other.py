@@ -33,7 +33,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.names_in_errors import lead_cause
 from ckptdoctor.rules.kit.renames import rename_fix, torch_lines
+from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.naming.prefixing import prefix_problem
 from ckptdoctor.rules.when import keys_mention
 
@@ -44,6 +46,7 @@ def _under(prefix: str) -> dict[str, T]:
     return {prefix + key: value for key, value in _BARE.items()}
 
 
+ALSO = ("N409",)
 SICK = (
     Example("saved through Opacus", _under("_module.")),
     Example("saved through Fabric, for the bare model", _under("_forward_module."), like=_BARE),
@@ -98,3 +101,9 @@ def _cause(prefix: str) -> str:
     makers = {"_module.": "Opacus", "_forward_module.": "Lightning Fabric"}
     maker = makers.get(prefix, "A wrapper")
     return f"{maker} holds the model in an attribute called {prefix[:-1]}; the wrapper was saved, not the model in it."
+
+
+@judges(Turn.PREFIX, general=1)
+def of_a_prefix(misfit: Misfit) -> Iterator[Cause]:
+    """Half of the keys of one side begin with it."""
+    yield from lead_cause(misfit, "N408", "the same network, held by a wrapper (of Fabric, of Opacus, of one's own)")

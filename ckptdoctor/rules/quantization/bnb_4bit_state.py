@@ -28,17 +28,20 @@ Repair
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.quantization import Layer
 from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.shapes.pairs import Shape
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, Message, Way, unknown_key
+from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, SEE, Message, Way, unknown_key
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.quantization.dequantizing import cure
 from ckptdoctor.rules.quantization.plain_side import Words, told
-from ckptdoctor.rules.signs import Repair, Sign
+from ckptdoctor.rules.signs import Sign
 from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((64, 32)), "fc.bias": T((64,))}
@@ -129,3 +132,20 @@ _WORDS = Words(
     config=_config,
     cure=cure,
 )
+
+
+@judges(Turn.SHAPE, general=1)
+def of_a_shape(misfit: Misfit) -> Iterator[Cause]:
+    """One shape is the bytes of the other in 4 bits: a column, two values a byte."""
+    pairs = misfit.mismatched
+    found = [pair for pair in pairs if _packed(pair.here, pair.there) or _packed(pair.there, pair.here)]
+    if found:
+        meaning = (
+            f"a weight is packed to 4 bits by bitsandbytes on one side only ({both_shapes(found[0])}): a plain model"
+        )
+        keys = [pair.key for pair in found]
+        yield Cause(f"{meaning} cannot hold it", Repair.BY_HAND, (SEE,), mismatched=keys)
+
+
+def _packed(here: Shape, there: Shape) -> bool:
+    return len(here) == 2 and here[1] == 1 and len(there) >= 2 and there[1] != 1 and 2 * here[0] == prod(there)

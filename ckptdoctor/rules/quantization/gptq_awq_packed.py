@@ -36,8 +36,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import CHECK, NO_PLACE, NOT_QUANTISED, unknown_key
+from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.quantization.plain_side import Words, told
-from ckptdoctor.rules.signs import Repair, Sign, leaf
+from ckptdoctor.rules.signs import Sign, leaf
 from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((64, 256), "float16"), "fc.bias": T((64,), "float16")}

@@ -46,8 +46,9 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.messages import CHECK
+from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.quantization.dequantizing import is_possible
-from ckptdoctor.rules.signs import Repair, Sign, leaf
+from ckptdoctor.rules.signs import Sign, leaf
 from ckptdoctor.rules.when import rare_dtypes
 
 _PLAIN: dict[str, object] = {"conv.weight": T((4, 1, 3, 3)), "fc.weight": T((6, 4)), "fc.bias": T((6,))}

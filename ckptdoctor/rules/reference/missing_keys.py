@@ -33,6 +33,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges, some_keys
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv3.weight": T((4, 4, 3, 3))}
 MESSAGES = (
@@ -133,3 +134,16 @@ def _kin(comparison: Comparison, missing: list[str]) -> str:
     pairs = [(key, key_groups.nearest_key(key, wanted[key].shape, candidates)) for key in missing[:_NEAREST]]
     found = [f"{near} {wording.shape(wanted[key].shape)} for {key}" for key, near in pairs if near is not None]
     return f"The nearest keys here of the same shape: {', '.join(found)}." if found else ""
+
+
+@judges(Turn.REST)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """What nothing else explains is missing."""
+    if misfit.missing:
+        why = (
+            ": the loader gives them random values, which is right only for layers yet to be trained"
+            if misfit.error.warning
+            else "; no command makes up weights: they have to come from another file, or from training"
+        )
+        meaning = f"the checkpoint lacks {some_keys(misfit.missing)} that the model expects{why}"
+        yield Cause(meaning, Repair.NONE, missing=misfit.missing)

@@ -34,7 +34,9 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import leaving_out
-from ckptdoctor.rules.messages import CHECK, CUT, CUT_OFF, MISMATCH, SEE_SHAPES, Message, Way, Weight
+from ckptdoctor.rules.messages import CHECK, CUT, CUT_OFF, MISMATCH, SEE, SEE_SHAPES, Message, Way, Weight
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.shape.shapes_in_errors import pairs_of
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3))}
 MESSAGES = (
@@ -151,3 +153,13 @@ def _change(here: tuple[int, ...], there: tuple[int, ...]) -> tuple[int, int] | 
         return None
     differing = [(ours, theirs) for ours, theirs in zip(here, there, strict=True) if ours != theirs]
     return differing[0] if len(differing) == 1 else None
+
+
+@judges(Turn.SIZE)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """Shapes differ, and nothing says why."""
+    found = pairs_of(misfit, "R003")
+    if found:
+        differs = f"a tensor has another shape in the file than in the model ({both_shapes(found[0])})"
+        meaning = f"{differs}; no command changes it: build the model as it was for the file"
+        yield Cause(meaning, Repair.NONE, (SEE,), mismatched=[pair.key for pair in found])

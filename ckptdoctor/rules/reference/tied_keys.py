@@ -42,6 +42,8 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.renames import rename_edits
+from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 
 _BODY = {"layer.weight": T((4, 4)), "layer.bias": T((4,))}
 _TIED = {"embed.weight": T((8, 4), storage="embed"), **_BODY, "head.weight": T((8, 4), storage="embed")}
@@ -136,3 +138,23 @@ def _named(tied: tuple[tuple[str, str], ...]) -> str:
         [(_, partner)] = tied
         return partner
     return wording.listed(tied, _SHOWN, say=lambda pair: f"{pair[1]} ({pair[0]})")
+
+
+# what language models call the layer that gives the next token
+_HEADS = ("lm_head.weight", "lm_head.decoder.weight", "predictions.decoder.weight", "embed_out.weight")
+
+
+@judges(Turn.TIE)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """Nothing but the head of a language model is missing, and nothing is unexpected."""
+    error = misfit.error
+    if error.unexpected or error.warning or not misfit.missing:
+        return
+    if all(key.endswith(_HEADS) for key in misfit.missing):
+        meaning = (
+            "the file lacks the head of the language model: either it is tied to the input embeddings and was saved"
+            " under their name only, or the file is of the bare model, and the head has yet to be trained"
+        )
+        load = "model.load_state_dict(weights, strict=False)  # fills a tied head, and leaves any other untrained"
+        ways = (Way("if the two are tied, load it with", load),)
+        yield Cause(meaning, Repair.BY_HAND, ways, missing=misfit.missing)

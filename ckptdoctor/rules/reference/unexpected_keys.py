@@ -36,7 +36,8 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option, choice_of
 from ckptdoctor.rules.kit.dropping import counted, drop_fix
-from ckptdoctor.rules.messages import CHECK, KEY_ERROR, NO_MODULE, NOT_MAPPED, Message, Weight, unknown_key
+from ckptdoctor.rules.messages import CHECK, KEY_ERROR, NO_MODULE, NOT_MAPPED, SEE, Message, Way, Weight, unknown_key
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges, some_keys
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv3.weight": T((4, 4, 3, 3))}
 _NOT_THERE = (
@@ -128,3 +129,27 @@ def _repair(comparison: Comparison, keys: tuple[str, ...]) -> tuple[Fix | None, 
         )
         return None, advice, (f"ckptdoctor fix FILE {auto_option(comparison)}",)
     return *drop_fix(comparison, keys, Safety.UNSAFE), ()
+
+
+@judges(Turn.REST, general=1)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """What nothing else explains is unexpected."""
+    error, keys = misfit.error, misfit.unexpected
+    if not keys:
+        return
+    if error.first_only and keys[0].startswith("module."):
+        meaning = (
+            f"the checkpoint has {keys[0]}, which the model does not know. torch before 0.4 names the first such key"
+            " only: either all begin with “module.”, for the file was saved inside DataParallel, or the model is inside"
+            " it, too, and has other names"
+        )
+        ways: tuple[Way, ...] = (Way("see which", "ckptdoctor check FILE --model MODULE:CLASS"),)
+        yield Cause(meaning, Repair.NONE, ways, unexpected=keys)
+    elif error.missing or error.mismatched:  # what is left over may be what is missing, under another name
+        why = "; no command knows which of the model's they would be"
+        meaning = f"the checkpoint has {some_keys(keys)} that the model does not know{why}"
+        yield Cause(meaning, Repair.NONE, (SEE,), unexpected=keys)
+    else:
+        drop = Way("if the model needs none of it, leave it out", "ckptdoctor fix FILE --auto TARGET --unsafe-fixes")
+        meaning = f"the checkpoint has {some_keys(keys)} that the model does not know"
+        yield Cause(meaning, Repair.LOSS, (SEE, drop), unexpected=keys)

@@ -30,6 +30,9 @@ from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
+from ckptdoctor.rules.messages import SEE
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.shape.shapes_in_errors import pairs_of
 
 _BODY = {"bn1.weight": T((4,)), "bn1.bias": T((4,)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
 SICK = (
@@ -82,3 +85,15 @@ def conv_rank_mismatch(comparison: Comparison) -> Iterator[Problem]:
         f"The checkpoint's convolutions have {ours} dimensions, the model's {theirs}: the channels are the same.",
         f"Build the model with convolutions of {ours} dimensions; or {way}, and fine-tune.",
     )
+
+
+@judges(Turn.SHAPE, general=4)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """The pairs of shapes that say so by themselves."""
+    found = pairs_of(misfit, "S513")
+    if found:
+        meaning = (
+            f"a convolution has another number of dimensions ({both_shapes(found[0])}): one side is for images, say,"
+            " and the other for volumes; no command of ckptdoctor changes it"
+        )
+        yield Cause(meaning, Repair.BY_HAND, (SEE,), mismatched=[pair.key for pair in found])

@@ -37,8 +37,9 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.shape.fusing import fused_problem
-from ckptdoctor.rules.signs import Repair, Sign, leaf
+from ckptdoctor.rules.signs import Sign, leaf
 
 _BODY = {
     "layers.0.norm.weight": T((4,)),

@@ -41,8 +41,9 @@ from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.attention_edits import arranged, one_after_another
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.shape.fusing import fused_problem
-from ckptdoctor.rules.signs import Repair, Sign, leaf
+from ckptdoctor.rules.signs import Sign, leaf
 
 _BODY = {"norm.weight": T((4,)), "mlp.fc.weight": T((16, 4)), "mlp.proj.weight": T((4, 16)), "head.weight": T((2, 4))}
 _FUSED = {"layers.0.attn.qkv.weight": T((12, 4)), "layers.0.attn.qkv.bias": T((12,))}

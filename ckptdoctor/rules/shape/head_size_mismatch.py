@@ -24,6 +24,7 @@ Repair
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ckptdoctor.findings import Severity
@@ -35,7 +36,9 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import leaving_out
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
-from ckptdoctor.rules.messages import CUT, CUT_OFF, MISMATCH, SEE_SHAPES, Message, Weight
+from ckptdoctor.rules.messages import CUT, CUT_OFF, MISMATCH, SEE_SHAPES, Message, Way, Weight
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.shape.shapes_in_errors import pairs_of
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv3.weight": T((4, 4, 3, 3))}
 _DETECTOR = {
@@ -145,3 +148,23 @@ def _words(heads: tuple[Head, ...]) -> tuple[str, str]:
     named = [f"{head.module} {head.here:,} (the model {head.there:,})" for head in heads]
     others = wording.and_more(named, _SHOWN, "head")
     return f"The checkpoint's heads have other outputs: {others}.", "the checkpoint's classes"
+
+
+@judges(Turn.SIZE)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """Layers that are called like heads have other outputs, and nothing else differs."""
+    found = pairs_of(misfit, "S501")
+    if not found:
+        return
+    first = found[0]
+    here, there, rank = first.here[0], first.there[0], len(first.here)
+    classes = f"the last layer is for {here:,} classes in the checkpoint and for {there:,} in the model"
+    ways = [Way("build the model with", f"num_classes={here}")]
+    if rank > 2:  # anchors times classes
+        classes = "the layers that give a number for each class have other sizes: the numbers of classes differ"
+        ways = [Way("build the model with as many classes as the file has; its sizes", "ckptdoctor show FILE")]
+    elif re.fullmatch(r"[\w.]{1,200}", first.module):
+        rest = f'{{key: value for key, value in weights.items() if not key.startswith("{first.module}.")}}'
+        ways.append(Way("or train the head again", f"model.load_state_dict({rest}, strict=False)"))
+    meaning = f"{classes} ({both_shapes(first)})"
+    yield Cause(meaning, Repair.BY_HAND, tuple(ways), mismatched=[pair.key for pair in found])

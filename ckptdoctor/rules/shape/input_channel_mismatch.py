@@ -31,6 +31,9 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.shaping import mismatch, shown
+from ckptdoctor.rules.messages import SEE
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.shape.shapes_in_errors import pairs_of
 
 _BODY = {"bn1.weight": T((4,)), "conv2.weight": T((4, 4, 3, 3)), "fc.weight": T((2, 4))}
 SICK = (
@@ -85,3 +88,15 @@ def _conversion(ours: int, theirs: int) -> str:
     if (ours, theirs) == (1, 3):
         return "; or give each of three channels a third: weight.repeat(1, 3, 1, 1) / 3 does for grey what it did"
     return ", or initialise the channels that it has not learnt, and fine-tune"
+
+
+@judges(Turn.SHAPE, general=4)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """The pairs of shapes that say so by themselves."""
+    found = pairs_of(misfit, "S504")
+    if found:
+        meaning = (
+            f"the first convolution expects another number of input channels ({both_shapes(found[0])}); no command of"
+            " ckptdoctor changes it"
+        )
+        yield Cause(meaning, Repair.BY_HAND, (SEE,), mismatched=[pair.key for pair in found])

@@ -23,15 +23,18 @@ Repair
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.shapes.placeholders import Placeholders, placeholders
+from ckptdoctor.match.shapes.pairs import Pair
+from ckptdoctor.match.shapes.placeholders import Placeholders, is_placeholder, placeholders
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.messages import CHECK, Message, Weight
+from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.when import placeholder_shapes
 
 _NAMES = ("embed_tokens", "layers.0.q_proj", "layers.0.o_proj", "layers.1.q_proj", "layers.1.o_proj", "lm_head")
@@ -90,3 +93,37 @@ def _problem(state_dict: StateDict, found: Placeholders) -> Problem:
         keys=tuple([tensor.path for tensor in found.empty]),
         location=Location(path=state_dict.path),
     )
+
+
+_TELLING = 12  # elements that a parameter has at least where a single one is a placeholder
+
+
+@judges(Turn.SHAPE)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """The file or the model has nothing where the other has numbers."""
+    nothing = [pair for pair in misfit.mismatched if prod(pair.there) == 0 != prod(pair.here)]
+    if nothing:
+        inside = "with deepspeed.zero.GatheredParameters(list(model.parameters()), modifier_rank=0): ..."
+        yield Cause(
+            f"the model's parameters are empty ({both_shapes(nothing[0])}): it was made under DeepSpeed ZeRO-3, which"
+            " keeps a part of each on each rank. The file is not to blame, and no command changes it",
+            Repair.BY_HAND,
+            (Way("load the weights inside", inside),),
+            mismatched=[pair.key for pair in nothing],
+            code="",
+        )
+    found = [pair for pair in misfit.mismatched if is_placeholder(pair.here) and _wanted(pair)]
+    if found:
+        yield Cause(
+            f"the checkpoint holds empty placeholders ({both_shapes(found[0])}): DeepSpeed ZeRO-3 keeps the parameters"
+            " in other files, beside it if the save was whole; no command makes weights of this file alone",
+            Repair.BY_HAND,
+            (Way("collect them with", "python zero_to_fp32.py . weights.pt"), CHECK),
+            mismatched=[pair.key for pair in found],
+        )
+
+
+def _wanted(pair: Pair) -> bool:
+    """Whether the model has more there: DeepSpeed before 0.5 left one element, as small vectors have by right."""
+    size = prod(pair.there)
+    return size > 1 and (prod(pair.here) == 0 or size > _TELLING)

@@ -33,6 +33,9 @@ from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
+from ckptdoctor.rules.messages import SEE
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.shape.shapes_in_errors import pairs_of
 
 _BODY = {"blocks.0.fc.weight": T((4, 4)), "blocks.1.fc.weight": T((4, 4)), "norm.weight": T((4,))}
 SICK = (
@@ -103,3 +106,15 @@ def _words(found: Positions) -> tuple[str, str]:
 def _grid(grid: Grid) -> str:
     before = ("", " and a class token", " and two tokens before them")[grid.extra]
     return f"{grid.side} × {grid.side} patches{before}"
+
+
+@judges(Turn.SHAPE, general=4)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """The pairs of shapes that say so by themselves."""
+    found = pairs_of(misfit, "S503")
+    if found:
+        meaning = (
+            f"the position embeddings are for another length or resolution ({both_shapes(found[0])}); no command of"
+            " ckptdoctor resizes them"
+        )
+        yield Cause(meaning, Repair.BY_HAND, (SEE,), mismatched=[pair.key for pair in found])

@@ -32,6 +32,9 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
+from ckptdoctor.rules.messages import CHECK
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.shape.shapes_in_errors import pairs_of
 
 
 def _llama(ranks: int, *, attention: int | None = None, width: int = 8) -> dict[str, object]:
@@ -81,3 +84,17 @@ def tp_shard_shape(comparison: Comparison) -> Iterator[Problem]:
         f"Merge the files of all {found.ranks:,} ranks with the tool of the library that saved them, and load the "
         "result.",
     )
+
+
+@judges(Turn.SIZE)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """Layers that tensor parallelism splits have the same part of what is wanted."""
+    found = pairs_of(misfit, "S512")
+    change = found[0].change if found else None
+    if change is not None:
+        ranks = change[2] // change[1]
+        meaning = (
+            f"the file has 1/{ranks} of what the model wants, in one dimension ({both_shapes(found[0])}), as the part"
+            f" of one of {ranks} ranks of tensor parallelism has: no command makes it whole without the others'"
+        )
+        yield Cause(meaning, Repair.BY_HAND, (CHECK,), mismatched=[pair.key for pair in found])

@@ -39,6 +39,8 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.shape.shapes_in_errors import pairs_of
 
 
 def _gpt2(*, turned: bool) -> dict[str, object]:
@@ -120,3 +122,12 @@ def _fix(comparison: Comparison, family: TransposedFamily) -> tuple[Fix | None, 
     known = all(_CONV1D.intersection(key.split(".")[-2:-1]) for key in keys)
     sure = known or (family.proven and not family.squares)
     return Fix(title, edits, Safety.CONFIRMED if sure else Safety.UNSAFE, auto_option(comparison)), ""
+
+
+@judges(Turn.SHAPE, general=4)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """The pairs of shapes that say so by themselves."""
+    found = pairs_of(misfit, "S505")
+    if found:
+        meaning = f"a matrix is stored the other way round ({both_shapes(found[0])}), as Conv1D, TensorFlow and Flax do"
+        yield Cause(meaning, Repair.LOSS, mismatched=[pair.key for pair in found])

@@ -35,6 +35,8 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.shaping import likewise, mismatch, places
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.shape.shapes_in_errors import pairs_of
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "fc.bias": T((2,))}
 SICK = (
@@ -87,3 +89,12 @@ def unit_dim_mismatch(comparison: Comparison) -> Iterator[Problem]:
 def _fix(comparison: Comparison, pairs: Sequence[Pair]) -> Fix:
     edits = tuple([Reshape(comparison.cured.here[pair.key].path, pair.there) for pair in pairs])
     return Fix(f"reshape {wording.count(len(pairs), 'tensor')}", edits, Safety.CONFIRMED, auto_option(comparison))
+
+
+@judges(Turn.SHAPE, general=4)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """The pairs of shapes that say so by themselves."""
+    found = pairs_of(misfit, "S506")
+    if found:
+        meaning = f"the shapes differ only by dimensions of size one ({both_shapes(found[0])})"
+        yield Cause(meaning, Repair.SAFE, mismatched=[pair.key for pair in found])

@@ -32,7 +32,9 @@ from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
-from ckptdoctor.rules.messages import CUT, CUT_OFF, MISMATCH, SEE_SHAPES, Message, Weight
+from ckptdoctor.rules.messages import CUT, CUT_OFF, MISMATCH, SEE_SHAPES, Message, Way, Weight
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.shape.shapes_in_errors import pairs_of
 
 _BODY = {"layers.0.fc.weight": T((4, 4)), "layers.1.fc.weight": T((4, 4)), "norm.weight": T((4,))}
 MESSAGES = (
@@ -102,3 +104,13 @@ def _cause(here: int, there: int) -> str:
         if more % multiple == 0 and more - fewer < multiple:
             return f"{sizes}: {side} table seems to be padded to a multiple of {multiple}."
     return f"{sizes}: tokens were added to {side} table, or it was padded."
+
+
+@judges(Turn.SHAPE, general=4)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """Tables of tokens, and what has as many rows."""
+    found = pairs_of(misfit, "S502")
+    if found:
+        resize = Way("resize the model to the file", f"model.resize_token_embeddings({found[0].here[0]})")
+        meaning = f"the vocabularies differ ({both_shapes(found[0])}): tokens were added, or the table was padded"
+        yield Cause(meaning, Repair.BY_HAND, (resize,), mismatched=[pair.key for pair in found])

@@ -37,6 +37,9 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.shaping import places, torch_lines
+from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.shape.shapes_in_errors import pairs_of
 
 
 def _encoder(depth: int, width: int) -> dict[str, object]:
@@ -162,3 +165,18 @@ def _cause(comparison: Comparison, found: WrongSize) -> str:
     if known is not None and found.there.known is None:
         return f"{text}; by its sizes the checkpoint is {known.name}."
     return f"{text}."
+
+
+@judges(Turn.SIZE)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """Sizes differ in a way that no single layer explains."""
+    found = pairs_of(misfit, "S510")
+    if found:
+        count = f"{len(found):,} tensors have other sizes" if len(found) > 1 else "a tensor has other sizes"
+        more = ", …" * (len(found) > 1)
+        meaning = (
+            f"{count} ({both_shapes(found[0])}{more}): the model was built larger or smaller, or is another one; no"
+            " command changes it"
+        )
+        sizes = Way("build the model as it was for the file; its sizes", "ckptdoctor show FILE")
+        yield Cause(meaning, Repair.BY_HAND, (sizes,), mismatched=[pair.key for pair in found])

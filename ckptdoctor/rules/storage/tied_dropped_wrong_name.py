@@ -37,7 +37,8 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.messages import CHECK, Message
+from ckptdoctor.rules.messages import CHECK, Message, Way
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import language_head
 
 _LAYER: dict[str, object] = {
@@ -116,3 +117,21 @@ def _problem(orphan: Orphan) -> Problem:
         severity=Severity.WARNING if orphan.proof else Severity.INFO,
         fix=Fix(title, edits, Safety.SAFE, "--select A702") if orphan.proof else None,
     )
+
+
+# what language models call the table of their tokens
+_EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
+
+
+@judges(Turn.TIE)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """Nothing but input embeddings is missing, and nothing is unexpected."""
+    if misfit.error.unexpected or not misfit.missing or not all(key.endswith(_EMBEDDINGS) for key in misfit.missing):
+        return
+    meaning = (
+        "the file lacks the input embeddings, most likely because they are tied to lm_head and only that name was"
+        " saved: the loader may fill them with random values without a word"
+    )
+    add = f'model.load_state_dict({{**weights, {misfit.missing[0]!r}: weights["lm_head.weight"]}})'
+    ways = (Way("if the two are tied, load it with", add),)
+    yield Cause(meaning, Repair.BY_HAND, ways, missing=misfit.missing)

@@ -29,6 +29,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.moving import moved
+from ckptdoctor.rules.kit.names_in_errors import renamed
+from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 
 _WANTED = {"blocks.7.1.weight": T((4, 3)), "blocks.7.1.bias": T((4,)), "out.weight": T((2, 4))}
 _HERE = {key.replace(".", ""): value for key, value in _WANTED.items()}
@@ -51,3 +53,10 @@ def flattened_nested_keys(comparison: Comparison) -> Iterator[Problem]:
         "W308",
         "Averaged weights were kept in buffers, whose names may not hold dots.",
     )
+
+
+@judges(Turn.NAME, general=1)
+def of_names(misfit: Misfit) -> Iterator[Cause]:
+    """Unexpected keys are missing ones without dots."""
+    for each in renamed(misfit, "W308"):
+        yield each.cause("the file's names are the model's without their dots")

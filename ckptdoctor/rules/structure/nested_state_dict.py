@@ -41,7 +41,9 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import sets, wording
 from ckptdoctor.rules.kit.converting import convert_command
-from ckptdoctor.rules.messages import SHOW, Message
+from ckptdoctor.rules.kit.sets import BESIDE
+from ckptdoctor.rules.messages import SHOW, Message, Way
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import nested_weights
 
 _WEIGHTS = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
@@ -155,3 +157,28 @@ def _top(checkpoint: Checkpoint) -> list[str]:
 
 def _subscripts(path: KeyPath) -> str:
     return "".join([f"[{part}]" if isinstance(part, int) else f'["{show_part(part)}"]' for part in path])
+
+
+# where training code keeps the weights of a model, the likeliest first
+_CONTAINERS = (
+    *("state_dict", "model_state_dict", "model", "net", "network", "params_ema", "params", "module", "weights"),
+    *("model_state", "generator", "ema", "g_ema"),
+)
+
+
+@judges(Turn.FILE, general=2)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """The training checkpoint was given to load_state_dict whole."""
+    top = misfit.top
+    container = next((name for name in _CONTAINERS if name in top), None)
+    named = container is not None and container.endswith("state_dict")
+    if container is None or not (misfit.missing or top & BESIDE or named):
+        return
+    take = f"ckptdoctor fix FILE --root {container} --auto TARGET"
+    yield Cause(
+        f"the file is a training checkpoint; the weights are one level down, in “{container}”",
+        Repair.BY_HAND,
+        (Way("load it with", f'model.load_state_dict(weights["{container}"])'), Way("or take them out", take)),
+        missing=misfit.missing,
+        unexpected=top,
+    )

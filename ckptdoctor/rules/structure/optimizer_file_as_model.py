@@ -32,6 +32,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import CHECK
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import any_of, generator_states, more_than_weights
 
 _OPTIMIZER = {
@@ -67,3 +69,15 @@ def optimizer_file_as_model(subject: Checkpoint | Comparison) -> Iterator[Proble
         advice="The weights are in another file beside it, such as model.safetensors or pytorch_model.bin.",
         severity=Severity.ERROR if compared else Severity.INFO,
     )
+
+
+@judges(Turn.FILE)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """What an optimizer keeps at its top is unexpected."""
+    top = ("state", "param_groups")
+    if misfit.top.issuperset(top):
+        meaning = (
+            "the file holds the state of an optimizer, not the weights of a model, and no command makes weights of it:"
+            " load the file of the model that was saved with it"
+        )
+        yield Cause(meaning, Repair.NONE, (CHECK,), missing=misfit.missing, unexpected=top)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 
-from ckptdoctor.explain.pairs import Pairs
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.misfit import Cause, Repair
 
 
 class Form(Enum):
@@ -46,11 +47,20 @@ _ADAPTER = re.compile(r"(?P<module>.*\.)lora_(?:A|B|embedding_A|embedding_B|magn
 
 @noun
 class Change:
-    """Weights that the file keeps in one way and the model in another."""
+    """Weights that the file keeps in one way and the model in another: the keys that are parts of them.
+
+    ``names`` are missing keys that are the very tensors of unexpected ones.
+    """
 
     here: Form
     there: Form
-    keys: Pairs
+    names: Mapping[str, str]
+    missing: frozenset[str]
+    unexpected: frozenset[str]
+
+    def cause(self, meaning: str, repair: Repair, ways: tuple[Way, ...] = (), code: str | None = None) -> Cause:
+        """What a rule makes of it."""
+        return Cause(meaning, repair, ways, missing=self.missing, unexpected=self.unexpected, code=code)
 
 
 def changes(missing: Collection[str], unexpected: Collection[str]) -> Iterator[Change]:
@@ -64,7 +74,7 @@ def changes(missing: Collection[str], unexpected: Collection[str]) -> Iterator[C
             found[_agreed(*forms)].append((wanted[slot], here[slot]))
     for (one, other), slots in sorted(found.items(), key=lambda each: -len(each[1])):
         adapters = _adapters(missing, unexpected) if Form.LORA in (one, other) else (frozenset(), frozenset())
-        yield Change(one, other, _pairs(one, other, slots, adapters))
+        yield _change(one, other, slots, adapters)
 
 
 def _slots(keys: Collection[str], others: Collection[str]) -> dict[tuple[str, str], dict[str, str]]:
@@ -112,12 +122,12 @@ def _agreed(here: Form, there: Form) -> tuple[Form, Form]:
     return here, there
 
 
-def _pairs(
+def _change(
     one: Form,
     other: Form,
     slots: list[tuple[dict[str, str], dict[str, str]]],
     adapters: tuple[frozenset[str], frozenset[str]],
-) -> Pairs:
+) -> Change:
     partners: dict[str, str] = {}
     for wanted, here in slots:
         roles = {role: here[part] for part, role in _ROLES[one].items() if part in here}
@@ -127,7 +137,7 @@ def _pairs(
                 partners[key] = roles[role]
     missing = frozenset(key for wanted, _ in slots for key in wanted.values())
     unexpected = frozenset(key for _, here in slots for key in here.values())
-    return Pairs("form", f"{one.value} → {other.value}", partners, missing | adapters[0], unexpected | adapters[1])
+    return Change(one, other, partners, missing | adapters[0], unexpected | adapters[1])
 
 
 def _adapters(missing: Collection[str], unexpected: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:

@@ -1,0 +1,245 @@
+"""How missing and unexpected keys of an error belong together: the renames that rules propose, told by names alone.
+
+The shape of none of these keys is known: all get the same, so that shapes decide nothing, and a rename counts only
+where the names allow no other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from shlex import quote
+
+from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.checkpoint.expectation import Expected
+from ckptdoctor.facts import names
+from ckptdoctor.match.comparing import certain
+from ckptdoctor.match.moves import Gap, Move
+from ckptdoctor.match.norms import COUNTER, inside, leaf, module_of
+from ckptdoctor.match.prefixes import Cut, Prefix, best_prefix, cut_of, prefix_code
+from ckptdoctor.noun import noun
+from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair
+
+_MEAN = "running_mean"
+_ENOUGH = 2  # keys that parts with other names or numbers explain: one is a coincidence
+_INFERRED = ("N423", "N424")
+_TOKENS = names.WRAPPERS | {names.MODULE}
+_DIGITS = re.compile(r"\d+")
+# what models call the average of their weights
+_AVERAGES = frozenset(("ema", "ema_model", "model_ema", "online_model", "shadow", "averaged_model"))
+
+
+@noun
+class Renamed:
+    """Keys of one tensor: missing key → unexpected key. ``unexpected`` are all that it explains, counters as well.
+
+    ``move`` is the rename that a rule proposes, where it is one.
+    """
+
+    names: Mapping[str, str]
+    unexpected: frozenset[str]
+    move: Move | None = None
+
+    @property
+    def certain(self) -> bool:
+        """Whether each missing key has the shape of its partner.
+
+        Not where numbers differ: the layers that fit are not named, and each of them may have another name as well.
+        """
+        return all(_DIGITS.findall(new) == _DIGITS.findall(old) for new, old in self.names.items())
+
+    @property
+    def told(self) -> str:
+        """The rename in a few words: "old → new"."""
+        return self.move.pattern if self.move is not None else ""
+
+    def cause(self, meaning: str) -> Cause:
+        """What its rule makes of it. Where it is not certain, the error is no target to repair the file for."""
+        ways = () if self.certain else (Way("repair it", "ckptdoctor fix FILE --auto --model MODULE:CLASS"),)
+        repair = Repair.SAFE if self.certain else Repair.NONE
+        return Cause(meaning, repair, ways, missing=self.names, unexpected=self.unexpected)
+
+
+def gap_of(misfit: Misfit) -> Gap:
+    """What does not fit, as rules read it: in one order, whatever the error's, for the keys between are not known."""
+    here = {key: Tensor((key,), BY_NAME["float32"], (), (), None) for key in sorted(misfit.unexpected)}
+    wanted = dict.fromkeys(sorted(misfit.missing), Expected(()))
+    return Gap(here, wanted, tuple(here), tuple(wanted))
+
+
+def cut(misfit: Misfit) -> tuple[Cut, Mapping[str, str]] | None:
+    """Whether ``key[7:]`` made the unexpected keys of the missing ones, and which of which.
+
+    Where two keys of the model end alike, the file has one tensor for both, and nobody can tell whose it is.
+    """
+    if not misfit.unexpected or not misfit.missing:
+        return None
+    here, wanted = gap_of(misfit).here, gap_of(misfit).wanted
+    counted = {inside(module_of(key), COUNTER): Expected(()) for key in wanted if leaf(key) == _MEAN}
+    wanted = {**wanted, **counted}
+    found = cut_of(here, wanted)
+    return (found, {key: key[found.letters :] for key in wanted if key[found.letters :] in here}) if found else None
+
+
+@noun
+class Lead:
+    """What the keys of one side begin with and those of the other do not, and the rule that speaks of it.
+
+    ``keys`` are those that begin with it. ``fits``: what follows it in them is what the other side has.
+    """
+
+    code: str
+    prefix: Prefix
+    keys: tuple[str, ...]
+    missing: frozenset[str]
+    unexpected: frozenset[str]
+    fits: bool
+
+
+@cached_by_identity
+def lead(misfit: Misfit) -> Lead | None:
+    """The prefix that half of the keys of either side have too much; None where there is none."""
+    if not misfit.missing or not misfit.unexpected:
+        return None
+    gap = gap_of(misfit)
+    found = best_prefix(gap.here, gap.wanted, 0)
+    if found is None:
+        return None
+    longer, shorter = (misfit.missing, gap.here) if found.added else (misfit.unexpected, gap.wanted)
+    held = tuple([key for key in longer if key.startswith(found.text)])
+    inner = {key: key[len(found.text) :] for key in held}
+    fitting = sum([key in shorter for key in inner.values()])
+    if 2 * fitting < min(len(longer), len(shorter)):
+        return None
+    explained = {*inner, *inner.values()}
+    return Lead(
+        _rule_of(found, held),
+        found,
+        held,
+        frozenset(explained.intersection(gap.wanted)),
+        frozenset(explained.intersection(gap.here) | counters(misfit.unexpected, explained)),
+        all(inner[key] in shorter for key in held if leaf(key) != COUNTER),
+    )
+
+
+def _rule_of(prefix: Prefix, keys: Iterable[str]) -> str:
+    if not prefix.added and prefix.text.split(".")[-2] in _AVERAGES:
+        return "N411"
+    return "L902" if any(".lora_" in key for key in keys) else prefix_code(prefix)
+
+
+def lead_cause(misfit: Misfit, code: str, holder: str) -> Iterator[Cause]:
+    """What the rule ``code`` makes of keys that begin with something on one side only; ``holder`` puts it there."""
+    found = lead(misfit)
+    if found is None or found.code != code:
+        return
+    text = found.prefix.text
+    side = "the model's keys begin, and the file's do not," if found.prefix.added else "the file's keys begin"
+    missing, unexpected = found.missing, found.unexpected
+    alone = found.fits and missing.issuperset(misfit.missing) and unexpected.issuperset(misfit.unexpected)
+    option = "--add-prefix" if found.prefix.added else "--strip-prefix"
+    way = Way("repair it", f"ckptdoctor fix FILE {option} {quote(text)}")
+    whole = Way("repair it", "ckptdoctor fix FILE --auto TARGET")
+    ways = (way,) if alone or misfit.error.warning else (whole,)
+    yield Cause(f"{side} with “{text}”: {holder}", Repair.SAFE, ways, missing=missing, unexpected=unexpected)
+
+
+def wrapped(misfit: Misfit, tokens: Collection[str], *, model: bool = False) -> tuple[str, Renamed] | None:
+    """The keys of parts that lie in a wrapper in the file, or in the ``model``; and the first of them up to its token.
+
+    Of wrappers inside each other the outermost is meant.
+    """
+    longer, shorter = (misfit.missing, misfit.unexpected) if model else (misfit.unexpected, misfit.missing)
+    known = set(shorter)
+    plain = {key: bare for key in longer if (bare := unwrapped(key)) != key and bare in known}
+    held = {key: bare for key, bare in plain.items() if _first_token(key) in tokens}
+    if not held or len(set(held.values())) < len(held):
+        return None
+    pairs = held if model else {bare: key for key, bare in held.items()}
+    first = next(iter(held))
+    token = _first_token(first)
+    return first[: first.index(f"{token}.") + len(token)], _with_counters(pairs, misfit)
+
+
+def unwrapped(key: str) -> str:
+    """The key without the tokens of wrappers of torch, ``module`` among them."""
+    return names.without_tokens(key, _TOKENS)
+
+
+def _first_token(key: str) -> str:
+    return next((token for token in key.split(".")[:-1] if token in _TOKENS), "")
+
+
+def renamed(misfit: Misfit, *codes: str) -> Iterator[Renamed]:
+    """The renames of these rules that the names make sure, as check proposes them for the file."""
+    for each in _renamed(misfit):
+        if each.move is not None and each.move.code in codes:
+            yield each
+
+
+@cached_by_identity
+def _renamed(misfit: Misfit) -> tuple[Renamed, ...]:
+    if not misfit.missing or not misfit.unexpected:
+        return ()
+    from ckptdoctor.match.search import moves_by_name
+
+    gap = gap_of(misfit)
+    moves = certain(tuple(moves_by_name(gap.here, gap.wanted)), gap.here)
+    final = {key: key for key in gap.here}
+    touched: list[list[str]] = []
+    for move in moves:
+        touched.append([key for key, name in final.items() if name in move.names])
+        final = {key: move.change(name) for key, name in final.items()}
+    found = []
+    for move, keys in zip(moves, touched, strict=True):
+        pairs = {final[key]: key for key in keys if final[key] in gap.wanted}
+        if len(pairs) >= (_ENOUGH if move.code in _INFERRED else 1):
+            found.append(_with_counters(pairs, misfit, move))
+    if _most(found, misfit):
+        return tuple(found)
+    return tuple([each for each in found if each.move is not None and each.move.code != "N423"])
+
+
+def _most(found: Iterable[Renamed], misfit: Misfit) -> bool:
+    """Whether so much is explained that it is the same model: of another one some parts are called alike, too."""
+    names = {name for each in found for name in each.names}
+    keys = {key for each in found for key in each.unexpected}
+    return 3 * len(names) >= 2 * len(misfit.missing) and 3 * len(keys) >= 2 * len(misfit.unexpected)
+
+
+def _with_counters(pairs: Mapping[str, str], misfit: Misfit, move: Move | None = None) -> Renamed:
+    explained = pairs.values()
+    return Renamed(pairs, frozenset(explained) | counters(misfit.unexpected, explained), move)
+
+
+def counters(unexpected: Iterable[str], explained: Iterable[str]) -> set[str]:
+    """Counters of norm layers beside statistics: of a file without versions torch does not call them missing."""
+    stats = {module_of(key) for key in explained if key.endswith(_MEAN)}
+    return {key for key in unexpected if key.endswith(COUNTER) and module_of(key) in stats}
+
+
+def dotless(misfit: Misfit) -> dict[str, Renamed]:
+    """The unexpected keys that are missing ones without their dots, by what stands before them ("" or with its dot)."""
+    wanted: dict[str, list[str]] = {}
+    for key in misfit.missing:
+        wanted.setdefault(key.replace(".", ""), []).append(key)
+    found: dict[str, dict[str, str]] = {}
+    for key in misfit.unexpected:
+        lead, dot, name = key.rpartition(".")
+        like = wanted.get(name, [])
+        if "." not in lead and len(like) == 1 and like[0].count(".") > key.count("."):
+            found.setdefault(lead + dot, {})[like[0]] = key
+    return {lead: _with_counters(pairs, misfit) for lead, pairs in found.items()}
+
+
+def same_tensors(misfit: Misfit) -> dict[str, str]:
+    """Missing keys that are unexpected ones under another name, where the names allow no other reading."""
+    found = cut(misfit)
+    if found is not None:
+        return dict(found[1])  # of several that fell together each has the shape of what is left: one does, but which?
+    held = [each[1] for model in (False, True) if (each := wrapped(misfit, _TOKENS, model=model)) is not None]
+    sure = [each for each in (*dotless(misfit).values(), *held, *_renamed(misfit)) if each.certain]
+    return {key: partner for each in sure for key, partner in each.names.items()}

@@ -34,7 +34,7 @@ from ckptdoctor.facts.incomplete import require_every_file, require_own_values
 from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.facts.torn import to_salvage
 from ckptdoctor.formats.compose.strided import refusal
-from ckptdoctor.formats.folders.names import shard_sets
+from ckptdoctor.formats.folders.shards import shard_sets
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import and_more
 

@@ -20,7 +20,7 @@ from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.formats.compose import torch_zip
 from ckptdoctor.formats.compose.sidecar import sidecar
 from ckptdoctor.formats.compose.torch_zip import Storages
-from ckptdoctor.formats.outputs import TORCH_ZIP
+from ckptdoctor.formats.suffixes import TORCH_ZIP
 from ckptdoctor.prove.reopened import read_back, require_same
 from ckptdoctor.writing import CopiedRanges, Literal, Part, Recipe, publish_together
 

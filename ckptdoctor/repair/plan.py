@@ -42,7 +42,7 @@ from ckptdoctor.facts.nested_parts import parts_for
 from ckptdoctor.facts.unwrapping import unwrapped_path
 from ckptdoctor.facts.weight_norms import orthogonals
 from ckptdoctor.findings import Finding, NextStep, Severity
-from ckptdoctor.formats.outputs import asked_for
+from ckptdoctor.formats.suffixes import asked_for
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.attention import attention_edits
 from ckptdoctor.repair.casts import dtype_edits, loss_change, lost, values_cures

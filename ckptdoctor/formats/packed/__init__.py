@@ -29,12 +29,19 @@ from ckptdoctor.checkpoint import Container, FileSource, Note, NoteKind, Source
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
 from ckptdoctor.formats.packed import scratch
 from ckptdoctor.formats.packed.front import Front, front_of, in_one_passage
-from ckptdoctor.formats.packed.inside import Inside, chosen, insides
 from ckptdoctor.formats.packed.sieves import sieve_of
 from ckptdoctor.formats.packed.streams import STREAMS
 from ckptdoctor.formats.packed.thin import Thin
-from ckptdoctor.formats.packed.unpacking import HEAD, may_be_checkpoint, unpacked, within_bounds
-from ckptdoctor.formats.recognise.found import shortened
+from ckptdoctor.formats.packed.unpacking import (
+    HEAD,
+    Inside,
+    chosen,
+    insides,
+    may_be_checkpoint,
+    unpacked,
+    within_bounds,
+)
+from ckptdoctor.formats.recognise.magic import shortened
 from ckptdoctor.formats.recognise.members import listed
 from ckptdoctor.formats.registry import built_in, format_named
 from ckptdoctor.formats.window import Part

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ckptdoctor.checkpoint import Source
-from ckptdoctor.formats.recognise.found import Found
+from ckptdoctor.formats.recognise.magic import Found
 
 _PROTOCOLS = range(2, 6)
 

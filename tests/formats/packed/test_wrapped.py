@@ -24,7 +24,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.errors import NotACheckpointError, RefusedError, TruncatedError, WriteError
 from ckptdoctor.examine.file import check
-from ckptdoctor.formats.packed import scratch, unpacking, writer
+from ckptdoctor.formats.packed import scratch, unpacking
 
 STATE = {"module.fc.weight": torch.arange(600.0).reshape(20, 30), "module.fc.bias": torch.zeros(20)}
 
@@ -286,7 +286,7 @@ def test_holes_of_the_unpacked_file_are_no_damage(tmp_path):
 def test_a_full_disk_is_left_some_room(tmp_path, monkeypatch):
     """What is free is looked at, and a tenth of it stays."""
     usage = shutil.disk_usage("/")
-    monkeypatch.setattr(writer.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    monkeypatch.setattr(scratch.shutil, "disk_usage", lambda _: usage._replace(free=1000))
     (tmp_path / "m.pt.gz").write_bytes(gzip.compress(saved(tmp_path), mtime=0))
     with pytest.raises(RefusedError, match="TMPDIR"):
         formats.open_checkpoint(tmp_path / "m.pt.gz")
@@ -370,11 +370,11 @@ def test_progress_is_told_on_a_terminal_only(tmp_path, monkeypatch):
         def flush(self):
             pass
 
-    monkeypatch.setattr(writer, "_SECONDS", 0.0)
+    monkeypatch.setattr(scratch, "_SECONDS", 0.0)
     (tmp_path / "m.pt.gz").write_bytes(gzip.compress(saved(tmp_path), mtime=0))
     for is_one in (False, True):
         scratch.remove()
-        monkeypatch.setattr(writer.sys, "stderr", Terminal(is_one))
+        monkeypatch.setattr(scratch.sys, "stderr", Terminal(is_one))
         formats.open_checkpoint(tmp_path / "m.pt.gz")
         assert bool(said) == is_one
     assert said[0] == "\runpacking: 0 MB " and said[-1] == "\r\x1b[K"

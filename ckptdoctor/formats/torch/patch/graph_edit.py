@@ -9,7 +9,6 @@ from typing import Any, Union
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch.read.slots import Child, Children, Slot, children
-from ckptdoctor.formats.torch.read.sweep import below
 from ckptdoctor.formats.torch.read.values import bare
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
@@ -29,6 +28,7 @@ from ckptdoctor.pickles.graph import (
     Tuple,
     Value,
     Verbatim,
+    below,
 )
 
 # a frame that fits nowhere: the encoder then cuts frames anew, as a pickler does; the old ones could end anywhere

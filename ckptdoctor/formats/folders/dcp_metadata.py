@@ -11,10 +11,9 @@ from dataclasses import field
 
 from ckptdoctor.checkpoint import DType
 from ckptdoctor.errors import DamagedError, HostileError
-from ckptdoctor.formats.torch.read.shapes import LISTS, Kind, shape_of
-from ckptdoctor.formats.torch.read.steps import filling
+from ckptdoctor.formats.torch.read.objects import LISTS, Kind, object_shape
 from ckptdoctor.formats.torch.read.storages import MAX_COUNT
-from ckptdoctor.formats.torch.read.values import bare, dtype, integer, items, text
+from ckptdoctor.formats.torch.read.values import bare, dtype, filling, integer, items, text
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.graph import Made, Tuple, Value
@@ -112,7 +111,7 @@ def _pairs(value: Value) -> Iterator[tuple[Value, Value]]:
     value = bare(value)
     if type(value) is not Made:
         return
-    shape = shape_of(value)
+    shape = object_shape(value)
     if shape.kind is Kind.MAPPING:
         yield from zip(shape.found.keys, shape.found.values, strict=True)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.formats.torch.zip.record import Record
-from ckptdoctor.formats.torch.zip.remains import Found, trusted
+from ckptdoctor.formats.torch.zip.records import Record
+from ckptdoctor.formats.torch.zip.sound_records import Found, sound_records
 
 USED = [f"a/data/{index}" for index in range(12)]
 
@@ -33,11 +33,11 @@ def names(*words):
 )
 def test_storages_out_of_turn_are_not_believed(there, kept):
     """Where most follow an order, the others are in doubt."""
-    records = trusted(found(*names(*there.split())), USED)
+    records = sound_records(found(*names(*there.split())), USED)
     assert [record.name for record in records] == names(*kept.split())
 
 
 def test_other_records_are_not_in_turn_with_storages():
     """Small records stand between the storages or around them."""
     row = found("a/data.pkl", "a/byteorder", *names("0", "1"), "a/x", *names("2"), "a/version")
-    assert len(trusted(row, USED)) == len(row)
+    assert len(sound_records(row, USED)) == len(row)

@@ -15,12 +15,11 @@ from typing import NamedTuple
 from ckptdoctor.checkpoint import Checkpoint, Container, Source
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.torch.zip import structs
-from ckptdoctor.formats.torch.zip.end import MAX_RECORDS
-from ckptdoctor.formats.torch.zip.local import first_name
+from ckptdoctor.formats.torch.zip.central_directory import MAX_RECORDS
+from ckptdoctor.formats.torch.zip.local_headers import first_name
 from ckptdoctor.formats.torch.zip.read import directory_of, read, remember
-from ckptdoctor.formats.torch.zip.record import Directory, Record, ascii_lower, raw_name
-from ckptdoctor.formats.torch.zip.truncated import declared_sizes
-from ckptdoctor.formats.torch.zip.walking import Walk, step
+from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, raw_name
+from ckptdoctor.formats.torch.zip.truncated import Walk, declared_sizes, step
 
 _PICKLE = "/data.pkl"
 _CHUNK = 1 << 20
@@ -67,7 +66,7 @@ def _walked(source: Source) -> Directory:
         message = f"{source.path}: {error.message} Without it nothing says what the storages are."
         raise DamagedError(message, offset=error.offset) from error
     prefix = name[: -len(_PICKLE)]
-    records = trusted(_all(source, walk, sizes, prefix), list(sizes))
+    records = sound_records(_all(source, walk, sizes, prefix), list(sizes))
     found = {ascii_lower(record.name): record for record in records if _is_ours(record, prefix, sizes)}
     return Directory(tuple(found.values()), prefix, found, source.size, (), True)
 
@@ -128,7 +127,7 @@ class Found(NamedTuple):
     adjoins: bool
 
 
-def trusted(found: Sequence[Found], used: Sequence[str]) -> list[Record]:
+def sound_records(found: Sequence[Found], used: Sequence[str]) -> list[Record]:
     """The records whose names are not in doubt. ``used`` are the names of the storages in the order of their first use.
 
     A name that is there twice is in doubt wherever it stands. Where the others follow an order, so is one that does

@@ -9,16 +9,14 @@ from ckptdoctor.checkpoint import Elided, Extent, GlobalName, KeyPath, Node, Not
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
 from ckptdoctor.formats.folders.coverage import uncovered
-from ckptdoctor.formats.folders.gathering import Gathering
-from ckptdoctor.formats.folders.grafting import Graft
-from ckptdoctor.formats.folders.metadata import Entry, Item, Metadata, Sizes
+from ckptdoctor.formats.folders.dcp_metadata import Entry, Item, Metadata, Sizes
+from ckptdoctor.formats.folders.gathering import Gathering, Rebased
 from ckptdoctor.formats.torch.read import interpret
 from ckptdoctor.formats.torch.read.storages import MAX_COUNT
 from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.directory import read_directory
-from ckptdoctor.formats.torch.zip.read import decode_member, pickle_bytes, pickle_record, read_word
-from ckptdoctor.formats.torch.zip.record import Record
-from ckptdoctor.formats.torch.zip.storages import ZipStorages
+from ckptdoctor.formats.torch.zip.read import ZipStorages, decode_member, pickle_bytes, pickle_record, read_word
+from ckptdoctor.formats.torch.zip.records import Record
 from ckptdoctor.formats.window import Window
 from ckptdoctor.wording import plural
 
@@ -104,14 +102,14 @@ class Pieces:
         checkpoint = self._gathering.source(window, item.file)
         if checkpoint is None:
             return None
-        graft = Graft(_label(item), item.offset)
-        node = graft.node(checkpoint.tree, path)
+        rebased = Rebased(_label(item), item.offset)
+        node = rebased.node(checkpoint.tree, path)
         if not isinstance(node, Tensor) or node.shape != sizes or node.dtype != entry.dtype:
             message = f"{_short(entry.key)}: what lies at byte {item.offset:,} of {item.file} is not what it should be"
             self._gathering.note(NoteKind.TENSOR_ODD, message, item.file, item.offset)
             return None
-        graft.tensors.clear()  # the whole tensor counts, not its chunks
-        self._gathering.take(graft, checkpoint)
+        rebased.tensors.clear()  # the whole tensor counts, not its chunks
+        self._gathering.take(rebased, checkpoint)
         return node
 
     def _window(self, item: Item) -> Window | None:

@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from ckptdoctor.checkpoint import FileSource, NoteKind
-from ckptdoctor.formats.torch.zip.central import read_entries
-from ckptdoctor.formats.torch.zip.end import find_end
-from ckptdoctor.formats.torch.zip.local import check_records
-from ckptdoctor.formats.torch.zip.remarks import Remarks
-from ckptdoctor.formats.torch.zip.unseen import records_unseen
+from ckptdoctor.formats.torch.zip.central_directory import find_end, read_entries
+from ckptdoctor.formats.torch.zip.layout import predicted_records
+from ckptdoctor.formats.torch.zip.local_headers import check_records
+from ckptdoctor.formats.torch.zip.records import Remarks
 
 
 def both(path):
@@ -21,7 +20,7 @@ def both(path):
         remarks = Remarks()
         return (
             check_records(source, entries, end.offset, Remarks()),
-            records_unseen(entries, end.offset, remarks),
+            predicted_records(entries, end.offset, remarks),
             remarks,
         )
 

@@ -6,8 +6,8 @@ from dataclasses import field
 from enum import Enum
 
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath
-from ckptdoctor.checkpoint.coverage import Coverage as Coverage
-from ckptdoctor.checkpoint.coverage import CureStep as CureStep
+from ckptdoctor.checkpoint.expectation import Coverage as Coverage
+from ckptdoctor.checkpoint.expectation import CureStep as CureStep
 from ckptdoctor.checkpoint.progress import Reading as Reading
 from ckptdoctor.edits import Fix
 from ckptdoctor.edits.conversion import ConvertReport

@@ -13,6 +13,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Role, Storage, Tens
 from ckptdoctor.checkpoint import Mapping as Entries
 from ckptdoctor.checkpoint.reshaping import mapped, moved, tensors_in
 from ckptdoctor.checkpoint.roots import beside
+from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.choosing import doubled, require_torch, restored
@@ -24,7 +25,6 @@ from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.formats.compose import dcp
 from ckptdoctor.formats.compose.dcp_flat import Flat, Steps
 from ckptdoctor.formats.compose.sidecar import sidecar
-from ckptdoctor.formats.folders.overlay import Overlay
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.reopened import read_back, require_right, require_same
 from ckptdoctor.wording import and_more

@@ -24,9 +24,9 @@ from ckptdoctor.checkpoint import (
     progress,
     show_part,
 )
+from ckptdoctor.checkpoint.checkpoint import UNREAD, concerns, unheld
 from ckptdoctor.checkpoint.reshaping import move_tensor
 from ckptdoctor.checkpoint.roots import find_root
-from ckptdoctor.checkpoint.unread import UNREAD, concerns, unheld
 from ckptdoctor.converting.proof import same_values
 from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError

@@ -8,8 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, StateDict, Tensor, show_path
-from ckptdoctor.checkpoint.coverage import Coverage, CureStep
-from ckptdoctor.checkpoint.expectation import Expected, Reference, is_extra_state
+from ckptdoctor.checkpoint.expectation import Coverage, CureStep, Expected, Reference, is_extra_state
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.facts import names
 from ckptdoctor.facts.cures import TOKENS, NameCure, name_cures

@@ -8,7 +8,7 @@ from __future__ import annotations
 from shlex import quote
 
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Note, NoteKind, addresses
-from ckptdoctor.checkpoint.unread import concerns, told_of, unread_files
+from ckptdoctor.checkpoint.checkpoint import concerns, told_of, unread_files
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.facts.torn import is_salvaged_whole
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, NoteKind, Opaque, Sequence, StateDict, Storage, Tensor
-from ckptdoctor.checkpoint.unread import UNREAD
+from ckptdoctor.checkpoint.checkpoint import UNREAD
 from ckptdoctor.facts.names import forms, keys_of
 from ckptdoctor.facts.notes import Noted
 from ckptdoctor.facts.once import once

@@ -17,9 +17,9 @@ from typing import Union
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Source, show_path
+from ckptdoctor.checkpoint.checkpoint import told_of
 from ckptdoctor.checkpoint.patterns import named_paths
 from ckptdoctor.checkpoint.roots import find_root
-from ckptdoctor.checkpoint.unread import told_of
 from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.diagnose.watching import Going
 from ckptdoctor.differences import ABSENT, Difference, Pair, Side

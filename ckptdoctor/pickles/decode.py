@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import error as StructError
 
-from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op

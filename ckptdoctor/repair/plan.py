@@ -8,8 +8,8 @@ from time import perf_counter
 from ckptdoctor import formats
 from ckptdoctor.account.account import require_accounted
 from ckptdoctor.checkpoint import Checkpoint, Container, Source, show_path
-from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.diagnose.cures import container_findings, cures, independent, lost_by, of_index, outside
 from ckptdoctor.diagnose.findings import findings_of, possible

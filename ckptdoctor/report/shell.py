@@ -7,7 +7,7 @@ import os
 import re
 from shlex import quote as posix_quote
 
-from ckptdoctor.checkpoint.arguments import complete
+from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.edits import Fix
 from ckptdoctor.report.escape import escape, no_command
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ckptdoctor.checkpoint.descriptors import read_at
+from ckptdoctor.checkpoint.source import read_at
 from ckptdoctor.errors import WriteError
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.originals import Originals

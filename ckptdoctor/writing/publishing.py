@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from time import perf_counter
 
 from ckptdoctor.checkpoint import FileIdentity, process, progress
-from ckptdoctor.checkpoint.descriptors import read_at
+from ckptdoctor.checkpoint.source import read_at
 from ckptdoctor.errors import WriteError
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.checkpoint.coverage import CureStep
+from ckptdoctor.checkpoint.expectation import CureStep
 from ckptdoctor.facts.alignment import align
 from ckptdoctor.facts.prefixes import best_prefix
 from ckptdoctor.rules.examples import T

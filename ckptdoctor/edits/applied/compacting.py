@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Extent, Node, Storage, Tensor, show_path
-from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import derived, mapped
+from ckptdoctor.checkpoint.reshaping import derived, mapped, with_tree
 from ckptdoctor.checkpoint.tensor import byte_span
 from ckptdoctor.edits import Clone, Compact, MakeContiguous
 from ckptdoctor.edits.applied.act import Act, Original

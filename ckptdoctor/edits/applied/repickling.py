@@ -20,8 +20,7 @@ from ckptdoctor.checkpoint import (
     Tensor,
     show_part,
 )
-from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import derived
+from ckptdoctor.checkpoint.reshaping import derived, with_tree
 from ckptdoctor.edits import Repickle
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.steps import Change

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor
-from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import derived, mapped
+from ckptdoctor.checkpoint.reshaping import derived, mapped, with_tree
 from ckptdoctor.edits import Retag
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.steps import Change

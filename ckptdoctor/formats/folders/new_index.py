@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import FolderSource, NoteKind, Source, Tensor
-from ckptdoctor.checkpoint.unread import UNREAD
+from ckptdoctor.checkpoint.checkpoint import UNREAD
 from ckptdoctor.edits import WriteIndex
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.formats.folders.gathering import Gathering, folder_of

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from ckptdoctor.checkpoint import FolderSource
-from ckptdoctor.checkpoint.folder import MOST_NAMES
+from ckptdoctor.checkpoint.source import MOST_NAMES
 from ckptdoctor.errors import DamagedError, HostileError
 from ckptdoctor.noun import noun
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import Checkpoint, FolderSource, KeyPath, Mapping, Node, Note, NoteKind, Part, Tensor
-from ckptdoctor.checkpoint.unread import UNREAD
+from ckptdoctor.checkpoint.checkpoint import UNREAD
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.folders.gathering import Gathering, Rebased, told
 from ckptdoctor.formats.folders.shards import CONFIGS, SINGLE, Index, Shards, indexes, read_index, shard_sets

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from struct import error as StructError
 
-from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.errors import CkptDoctorError, TruncatedError
 from ckptdoctor.formats.arrays.pickled.joblib import is_wrapper, wrapped
 from ckptdoctor.formats.arrays.pickled.stream import mark

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from ckptdoctor.checkpoint import Container, Source
-from ckptdoctor.checkpoint.descriptors import READING
+from ckptdoctor.checkpoint.source import READING
 from ckptdoctor.errors import CkptDoctorError, DamagedError, HostileError, TruncatedError
 from ckptdoctor.formats.packed import scratch
 from ckptdoctor.formats.packed.passing import Passing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckptdoctor.checkpoint import FolderSource
-from ckptdoctor.checkpoint import folder as folders
+from ckptdoctor.checkpoint import source as sources
 from ckptdoctor.errors import HostileError, TruncatedError, UnreadableError
 
 
@@ -37,7 +37,7 @@ def test_names_that_lead_out_of_the_folder_are_refused(name, tmp_path):
 
 def test_only_so_many_files_are_open_at_once(tmp_path, monkeypatch):
     """Thousands of shards do not use up the file descriptors."""
-    monkeypatch.setattr(folders, "_MOST_OPEN", 2)
+    monkeypatch.setattr(sources, "_MOST_OPEN", 2)
     source = FolderSource(tmp_path)
     for name in "abcabc":
         (tmp_path / name).write_bytes(name.encode())

@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint.expectation import CureStep as CureStep
 from ckptdoctor.checkpoint.progress import Reading as Reading
 from ckptdoctor.edits import Fix
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.edits.steps import Step
+from ckptdoctor.edits.fix import Step
 from ckptdoctor.noun import noun
 
 

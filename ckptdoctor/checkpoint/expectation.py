@@ -68,12 +68,12 @@ class Reference:
     by_file: bool = False
 
 
-# ---- how much of it a checkpoint fits, as it is and after each cure
+# ---- how much of it a checkpoint fits, as it is and after each fix
 
 
 @noun
 class CureStep:
-    """Coverage of a reference after one cure: keys and parameters (elements) that then fit."""
+    """Coverage of a reference after one fix: keys and parameters (elements) that then fit."""
 
     title: str
     code: str
@@ -83,7 +83,7 @@ class CureStep:
 
 @noun
 class Coverage:
-    """How much of a reference the checkpoint fits: keys with the right shape, and elements; before and after cures.
+    """How much of a reference the checkpoint fits: keys with the right shape, and elements; before and after fixes.
 
     ``option`` names the reference on the command line; "" where it was not named there, or where the steps alone do
     not decide everything. ``retied`` of the keys are not in the file, and tied to one that is when it is loaded.

@@ -14,8 +14,8 @@ from math import isqrt
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference
+from ckptdoctor.edits.fix import Step
 from ckptdoctor.edits.kinds import Flatten
-from ckptdoctor.edits.steps import Step
 from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.facts.likeness import other_layout
 from ckptdoctor.facts.meanings import another_owner, another_thing, is_code

@@ -32,8 +32,8 @@ from ckptdoctor.edits.applied.apply_edits import apply, told, without_returning
 from ckptdoctor.edits.applied.compacting import Piece
 from ckptdoctor.edits.applied.wanted import Origins, Wanted
 from ckptdoctor.edits.elements import Elements
+from ckptdoctor.edits.fix import Change, Step
 from ckptdoctor.edits.kinds import Compute
-from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.edits.tensors import runs
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.facts.alignment import compare

@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint.reshaping import derived, missing, with_tree
 from ckptdoctor.edits import MakeTensors
 from ckptdoctor.edits.applied.act import Act, Original
 from ckptdoctor.edits.elements import Elements, View
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.array_tensors import Held, held_values, tensor_of
 

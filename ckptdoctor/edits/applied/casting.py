@@ -15,7 +15,7 @@ from ckptdoctor.edits.applied.arranging import view_of
 from ckptdoctor.edits.applied.compacting import views
 from ckptdoctor.edits.casts import converted, require_castable
 from ckptdoctor.edits.elements import Elements, View, nbytes
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.edits.tensors import storage_name
 from ckptdoctor.noun import noun
 

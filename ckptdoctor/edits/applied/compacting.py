@@ -12,7 +12,7 @@ from ckptdoctor.edits import Clone, Compact, MakeContiguous
 from ckptdoctor.edits.applied.act import Act, Original
 from ckptdoctor.edits.applied.arranging import made_tensor, view_of
 from ckptdoctor.edits.elements import Elements
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 
 Piece = tuple[int, int]  # first byte of a storage, and how many from there

@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Tensor, at
 from ckptdoctor.checkpoint.reshaping import changed_at, missing, move_tensor, storages_of, tensors_in, with_tree
 from ckptdoctor.edits import Flatten
 from ckptdoctor.edits.applied.act import Act
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.whole_modules import UnknownStateError, detached
 

@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint.reshaping import derived, mapped, names_in, with_tree
 from ckptdoctor.edits import MoveToCpu
 from ckptdoctor.edits.applied.act import Act, Original
 from ckptdoctor.edits.elements import Elements, View
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.facts import devices, rebuilding
 
 

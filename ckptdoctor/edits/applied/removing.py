@@ -8,7 +8,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Pa
 from ckptdoctor.checkpoint.reshaping import changed_at, derived, moved, with_tree
 from ckptdoctor.edits import Drop
 from ckptdoctor.edits.applied.act import Act
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 
 

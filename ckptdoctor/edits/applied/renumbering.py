@@ -8,7 +8,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, show
 from ckptdoctor.checkpoint.reshaping import changed_at, derived, missing, moved, with_tree
 from ckptdoctor.edits import Renumber, Reorder
 from ckptdoctor.edits.applied.act import Act
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 
 

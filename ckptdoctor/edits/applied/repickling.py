@@ -23,7 +23,7 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint.reshaping import derived, with_tree
 from ckptdoctor.edits import Repickle
 from ckptdoctor.edits.applied.act import Act
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.old_strings import BYTES, array_values, of_python_2
 from ckptdoctor.facts.protocols import pickle_protocol, with_default_protocol

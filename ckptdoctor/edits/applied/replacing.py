@@ -21,7 +21,7 @@ from ckptdoctor.checkpoint.reshaping import changed_at, mapped, missing, moved, 
 from ckptdoctor.checkpoint.tree import node_of
 from ckptdoctor.edits import Replace, TakeRoot
 from ckptdoctor.edits.applied.act import Act
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.wording import and_more
 

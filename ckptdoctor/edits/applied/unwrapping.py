@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Tensor, show_path
 from ckptdoctor.checkpoint.reshaping import derived, mapped, with_tree
 from ckptdoctor.edits import Unwrap
 from ckptdoctor.edits.applied.act import Act
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 
 

@@ -24,7 +24,7 @@ from ckptdoctor.formats.recognise.pickled import may_begin
 from ckptdoctor.formats.recognise.tars import is_tar
 from ckptdoctor.formats.torch.zip.records import Record, shown
 from ckptdoctor.noun import noun
-from ckptdoctor.writing.attributes import restore
+from ckptdoctor.writing.system import restore
 
 _ZIPS = ("zip archive", "TorchServe archive")
 _TAR = "tar archive"

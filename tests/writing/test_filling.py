@@ -7,7 +7,7 @@ import pytest
 
 from ckptdoctor.errors import WriteError
 from ckptdoctor.writing import Copy, Generated, Literal, Part, Recipe, publish, publish_together
-from ckptdoctor.writing.originals import Originals
+from ckptdoctor.writing.filling import Originals
 from tests.writing.helpers import leftovers
 
 

@@ -7,9 +7,9 @@ from enum import Enum
 from math import nan, sqrt
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Note, Role, Tensor
+from ckptdoctor.checkpoint.checkpoint import told_of, unread_files
 from ckptdoctor.checkpoint.progress import Progress
 from ckptdoctor.checkpoint.tensor import is_contiguous
-from ckptdoctor.checkpoint.unread import told_of, unread_files
 from ckptdoctor.noun import noun
 
 

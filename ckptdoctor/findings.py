@@ -6,13 +6,14 @@ from dataclasses import field
 from enum import Enum
 
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath
-from ckptdoctor.checkpoint.coverage import Coverage as Coverage
-from ckptdoctor.checkpoint.coverage import CoverageStep as CoverageStep
+from ckptdoctor.checkpoint.expectation import Coverage as Coverage
+from ckptdoctor.checkpoint.expectation import CoverageStep as CoverageStep
 from ckptdoctor.checkpoint.progress import Progress
 from ckptdoctor.edits import Fix
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.edits.steps import Step
+from ckptdoctor.edits.fix import Step
 from ckptdoctor.noun import noun
+from ckptdoctor.writing.filling import Reading as Reading
 
 
 class Severity(str, Enum):

@@ -11,12 +11,10 @@ from ckptdoctor.checkpoint.checkpoint import (
     StateDict,
 )
 from ckptdoctor.checkpoint.dtypes import DType
-from ckptdoctor.checkpoint.folder import FolderSource
 from ckptdoctor.checkpoint.keypath import ROOT, KeyPath, Part, Special, show_part, show_path
 from ckptdoctor.checkpoint.notes import Note, NoteKind
-from ckptdoctor.checkpoint.source import FileSource, Source
-from ckptdoctor.checkpoint.storage import Extent, Storage
-from ckptdoctor.checkpoint.tensor import Tensor
+from ckptdoctor.checkpoint.source import FileSource, FolderSource, Source
+from ckptdoctor.checkpoint.tensor import Extent, Storage, Tensor
 from ckptdoctor.checkpoint.tree import Cycle, Elided, Mapping, Named, Node, Opaque, Sequence, at, children, walk
 
 __all__ = [

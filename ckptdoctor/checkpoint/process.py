@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -139,3 +140,38 @@ def _press_again() -> None:
         signal.pthread_kill(number, signal.SIGINT)
     else:
         signal.raise_signal(signal.SIGINT)
+
+
+# ---- Python's cyclic garbage collector, paused while a great many objects are made that are all kept
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Inside this block the collector does not run by itself.
+
+    It would walk the growing tree again and again, which makes reading two to five times slower.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+# ---- what stands behind ``--`` on the command line: the arguments of the code that ``--model`` names
+
+
+# what the user's code finds as its command line, behind the name of its file
+ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("arguments", default=())
+
+
+def complete(command: str) -> str:
+    """The command with these arguments at its end, where it names a model: it would not do the same without them."""
+    theirs = ARGUMENTS.get()
+    if not theirs or " --model " not in command:
+        return command
+    from shlex import join
+
+    return f"{command} -- {join(theirs)}"

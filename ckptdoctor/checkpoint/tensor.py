@@ -1,4 +1,4 @@
-"""Tensors as the checkpoint describes them, without their values."""
+"""Tensors as the checkpoint describes them, without their values, and the storages that they view."""
 
 from __future__ import annotations
 
@@ -7,8 +7,36 @@ from math import prod
 
 from ckptdoctor.checkpoint.dtypes import DType
 from ckptdoctor.checkpoint.keypath import KeyPath
-from ckptdoctor.checkpoint.storage import Storage
 from ckptdoctor.noun import noun
+
+
+@noun
+class Extent:
+    """``length`` bytes at ``offset`` of the file ``file``."""
+
+    file: str
+    offset: int
+    length: int
+
+
+@noun
+class Storage:
+    """A run of bytes that one or more tensors view.
+
+    ``nbytes`` is the length that the checkpoint declares; ``extent`` says where the bytes really lie
+    (None: they are not in the file; ``extent.length != nbytes``: the record has another length).
+    ``crc32`` is the stored checksum, None where the container has none or did not compute it.
+    ``compressed`` is true for a deflated zip record: the extent then covers the compressed bytes.
+    """
+
+    key: str
+    nbytes: int
+    dtype: DType | None
+    device: str
+    extent: Extent | None
+    crc32: int | None = None
+    compressed: bool = False
+
 
 # the key of a storage, and the form in which it is seen
 ViewId = tuple[str, int, tuple[int, ...], tuple[int, ...], str]

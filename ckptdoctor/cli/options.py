@@ -58,7 +58,7 @@ class WithModel(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep these arguments for the time when the code is imported, and parse the others."""
         if "--" in args and any(each.partition("=")[0] == "--model" for each in args[: args.index("--")]):
-            from ckptdoctor.checkpoint.arguments import ARGUMENTS
+            from ckptdoctor.checkpoint.process import ARGUMENTS
 
             at = args.index("--")
             args, theirs = args[:at], args[at + 1 :]

@@ -20,7 +20,7 @@ from ckptdoctor.edits.conversion import ConvertReport, Twins
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.same_bytes import digest, is_readable, is_telling, probe
 from ckptdoctor.facts.sharding import whole_dtensors
-from ckptdoctor.formats.outputs import SHARDED, TORCH_ZIP
+from ckptdoctor.formats.suffixes import SHARDED, TORCH_ZIP
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.reopened import read_back, require_same
 from ckptdoctor.repair.plan import plan

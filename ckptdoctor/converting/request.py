@@ -6,7 +6,7 @@ import os
 import re
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.formats.outputs import SAFETENSORS, SHARDED, SINGLE, TORCH, TORCH_ZIP
+from ckptdoctor.formats.suffixes import SAFETENSORS, SHARDED, SINGLE, TORCH_OUTPUTS, TORCH_ZIP
 from ckptdoctor.noun import noun
 
 DEFAULT_SHARD = 5 * 10**9
@@ -47,18 +47,18 @@ class ConvertRequest:
                 raise UsageError("--to torch writes one file: give its name, and no --shard-size.")
             return TORCH_ZIP
         if self.shard_size is not None or self.output.endswith(("/", os.sep)) or os.path.isdir(self.output):
-            if suffix in TORCH + SAFETENSORS and not os.path.isdir(self.output):
+            if suffix in TORCH_OUTPUTS + SAFETENSORS and not os.path.isdir(self.output):
                 raise UsageError(f"With --shard-size the output is a folder of files; {self.output} names one file.")
             return SHARDED
         if suffix in SAFETENSORS or self.to == "safetensors":
             return SINGLE
-        if suffix in TORCH:
+        if suffix in TORCH_OUTPUTS:
             return TORCH_ZIP
-        known = ", ".join(TORCH + SAFETENSORS)
+        known = ", ".join(TORCH_OUTPUTS + SAFETENSORS)
         raise UsageError(f"The output's suffix says what it is to be: {known}; a folder gets safetensors in shards.")
 
     def _distributed(self, suffix: str) -> str:
-        if suffix in TORCH + SAFETENSORS and not os.path.isdir(self.output):
+        if suffix in TORCH_OUTPUTS + SAFETENSORS and not os.path.isdir(self.output):
             raise UsageError(f"With --to dcp the output is a folder; {self.output} names one file.")
         if self.shard_size is not None:
             raise UsageError("--shard-size is for safetensors: --to dcp writes one .distcp file.")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, addresses
-from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.diagnose.fixes import of_index, outside
 from ckptdoctor.findings import Coverage, Finding
 from ckptdoctor.rules.framework import Rule, subject_for

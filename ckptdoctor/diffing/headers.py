@@ -9,8 +9,8 @@ from typing import Generic, Protocol, TypeVar
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Role, Source, StateDict, Tensor, addresses, show_path
-from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.expectation import Expected, Reference
+from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.checkpoint.progress import Listener, Work, follow, in_thread
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.weights import WEIGHTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import Tensor
-from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.checkpoint.sharing import view_in_file
 from ckptdoctor.differences import Pair, Single, Tie
 

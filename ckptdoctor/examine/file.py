@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, addresses, show_path
-from ckptdoctor.checkpoint.coverage import CoverageStep
+from ckptdoctor.checkpoint.expectation import CoverageStep
 from ckptdoctor.checkpoint.progress import follow
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.diagnose.events import Event, Finished, Found, LeftOut, Measured, Opened, Recognised
@@ -165,6 +165,8 @@ class _Examination:
 
     def _pass_by(self, source: Source, container: Container) -> Generator[Event, None, tuple[Source, Container]]:
         """Read what is unpacked as it is read, before anything is said of it: how it ends shows last."""
+        if source.file:  # its bytes lie in a file, so that nothing is unpacked
+            return source, container
         from ckptdoctor.examine.deep import passed_by
         from ckptdoctor.formats.packed.front import Front
         from ckptdoctor.formats.packed.thin import Thin

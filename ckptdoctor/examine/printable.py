@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, addresses, show_path
-from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.diagnose.fixes import lost_by
 from ckptdoctor.edits import Safety
 from ckptdoctor.errors import CkptDoctorError

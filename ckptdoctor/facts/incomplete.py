@@ -7,8 +7,8 @@ from collections.abc import Collection
 from shlex import quote
 
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Note, NoteKind, Storage, addresses
+from ckptdoctor.checkpoint.checkpoint import concerns, told_of, unread_files
 from ckptdoctor.checkpoint.sharing import leaves
-from ckptdoctor.checkpoint.unread import concerns, told_of, unread_files
 from ckptdoctor.errors import DamagedError
 
 # ---- folders of which a file is cut off

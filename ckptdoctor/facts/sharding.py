@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, NoteKind, Opaque, Sequence, StateDict, Storage, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
-from ckptdoctor.checkpoint.unread import UNREAD
+from ckptdoctor.checkpoint.checkpoint import UNREAD
 from ckptdoctor.facts.names import forms, keys_of
 from ckptdoctor.facts.notes import Noted
 from ckptdoctor.facts.siblings import SHARD, folder_of

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 
-from ckptdoctor.checkpoint.descriptors import READING
+from ckptdoctor.checkpoint.source import READING
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
 

@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import ROOT, KeyPath, Mapping, Tensor, show_path
-from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.checkpoint import told_of, unread_files
+from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.checkpoint.roots import find_root
-from ckptdoctor.checkpoint.unread import told_of, unread_files
 from ckptdoctor.crash import asking_for_torch
 from ckptdoctor.diagnose.findings import findings_of
 from ckptdoctor.edits import Drop, Safety

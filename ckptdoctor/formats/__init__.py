@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, FileSource, FolderSource, NoteKind, Source
 from ckptdoctor.checkpoint.addresses import is_address, path_of
-from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.edits import SetSuffix, Truncate
 from ckptdoctor.errors import (
     CkptDoctorError,
@@ -43,6 +43,7 @@ __all__ = [
     "read",
     "rewrite",
     "salvage",
+    "split_member",
 ]
 
 # how much of the beginning of a file is looked at to recognise it
@@ -115,12 +116,21 @@ def _source(path: str) -> tuple[Source, str | None]:
     try:
         return FileSource(path), None
     except UnreadableError:
-        from ckptdoctor.formats.packed import split_member
-
         found = split_member(path)
         if found is None:
             raise
     return FileSource(found[0]), found[1]
+
+
+def split_member(path: str) -> tuple[str, str] | None:
+    """An archive and a name in it, of a path such as ``weights.zip/epoch_9.pt``; None where no file is on the way."""
+    archive, member = os.path.split(path)
+    while member and archive and not os.path.lexists(archive):
+        archive, last = os.path.split(archive)
+        if not last:
+            return None
+        member = f"{last}/{member}"
+    return (archive, member) if member and os.path.isfile(archive) else None
 
 
 @collector_paused()

@@ -6,14 +6,11 @@ from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
 from ckptdoctor.errors import CkptDoctorError, DamagedError
-from ckptdoctor.formats.torch.read.contents import ZIP_ID
+from ckptdoctor.formats.torch.read.storages import ZIP_ID
 from ckptdoctor.formats.torch.zip import structs
-from ckptdoctor.formats.torch.zip.central import read_entries
-from ckptdoctor.formats.torch.zip.data import BIG_ENDIAN, check_readable, read_record
-from ckptdoctor.formats.torch.zip.end import find_end
-from ckptdoctor.formats.torch.zip.local import check_records
-from ckptdoctor.formats.torch.zip.record import Record, shown
-from ckptdoctor.formats.torch.zip.remarks import Remarks
+from ckptdoctor.formats.torch.zip.central_directory import find_end, read_entries
+from ckptdoctor.formats.torch.zip.local_headers import BIG_ENDIAN, check_readable, check_records, read_record
+from ckptdoctor.formats.torch.zip.records import Record, Remarks, shown
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 

@@ -13,14 +13,13 @@ from contextlib import suppress
 
 from ckptdoctor.checkpoint import Aside, FileSource, GlobalName, Lying, Source
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
-from ckptdoctor.formats.arrays.pickled.held import Data, Mapped, data_of
-from ckptdoctor.formats.arrays.pickled.stream import follow_stream
+from ckptdoctor.formats.arrays.pickled.stream import Data, Mapped, data_of, follow_stream
 from ckptdoctor.formats.recognise.compressed import recognise_compressed
 from ckptdoctor.formats.recognise.pickled import begins
 from ckptdoctor.formats.recognise.tars import TORCH_MEMBERS, is_tar, walk
 from ckptdoctor.formats.torch.zip import structs
-from ckptdoctor.formats.torch.zip.record import Record, shown
-from ckptdoctor.formats.torch.zip.walking import Walk, local_at, step
+from ckptdoctor.formats.torch.zip.records import Record, shown
+from ckptdoctor.formats.torch.zip.truncated import Walk, local_at, step
 from ckptdoctor.formats.window import Memory, Window
 from ckptdoctor.pickles.graph import GlobalUse
 from ckptdoctor.regex import regex
@@ -196,7 +195,7 @@ class Search:
 
     def _tables(self, source: Source, where: str) -> None:
         """The two members of torch's own archives in which pickles alternate with numbers."""
-        from ckptdoctor.formats.torch.tar.members import members_of
+        from ckptdoctor.formats.recognise.tars import members_of
         from ckptdoctor.formats.torch.tar.tables import STORAGES, TENSORS, Cursor, Tables
 
         members, tables = members_of(source), Tables(source)

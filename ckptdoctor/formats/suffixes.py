@@ -1,14 +1,16 @@
-"""Which suffixes fit which contents, and what is said when a file's does not."""
+"""Suffixes: which fit which contents, what is said when a file's does not, and what one asks for in an output."""
 
 from __future__ import annotations
 
+import os
 import os.path
 
 from ckptdoctor.checkpoint import Container, Note, NoteKind
 
-# suffixes by which programs choose torch, and those by which they choose safetensors
-TORCH = frozenset({".pt", ".pth", ".ckpt", ".bin", ".pt2", ".pth.tar"})
-SAFETENSORS = frozenset({".safetensors", ".sft"})
+# suffixes of files that are written for torch, and those by which programs choose torch or safetensors
+TORCH_OUTPUTS = (".pt", ".pth", ".ckpt", ".bin")
+TORCH = frozenset({*TORCH_OUTPUTS, ".pt2", ".pth.tar"})
+SAFETENSORS = (".safetensors", ".sft")
 
 # suffixes that belong to one format alone, none of which torch.load is ever used on
 _FOREIGN = frozenset({".gguf", ".onnx", ".h5", ".hdf5", ".keras", ".npz", ".npy", ".json", ".msgpack", ".tflite"})
@@ -58,3 +60,25 @@ def _fitting(container: Container, suffix: str) -> str:
     if suffix in _AT_HOME.get(name, frozenset()):
         return ""
     return OWN.get(name, "") if suffix in TORCH or suffix in SAFETENSORS else ""
+
+
+# ---- the container that the name of an output asks for
+
+
+TORCH_ZIP, SINGLE, SHARDED = "torch zip", "safetensors", "sharded safetensors"
+_OF_TORCH = (TORCH_ZIP, "torch legacy")
+
+
+def asked_for(output: str | None, own: str) -> str | None:
+    """The container that the name of a repair's output asks for, where that is not the kind of ``own``; None without.
+
+    A folder that is there takes a file of the original's name, and a suffix that says nothing leaves the container.
+    """
+    if output is None or os.path.isdir(output):
+        return None
+    if output.endswith(("/", os.sep)):
+        return SHARDED
+    suffix = os.path.splitext(output)[1].lower()
+    if suffix in SAFETENSORS:
+        return None if own == SINGLE else SINGLE
+    return TORCH_ZIP if suffix in TORCH_OUTPUTS and own not in _OF_TORCH else None

@@ -1,11 +1,12 @@
-"""Containers that are read but not written: what is said to whoever wants one repaired."""
+"""Containers that are read but not written, and folders: what is said to whoever wants one repaired."""
 
 from __future__ import annotations
 
 import os
-import shlex
+from collections.abc import Iterator
+from shlex import quote
 
-from ckptdoctor.checkpoint import Source
+from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.errors import RefusedError
 
 
@@ -14,5 +15,38 @@ def refused(source: Source, name: str) -> RefusedError:
     output = os.path.splitext(source.path.rstrip("/"))[0] + ".safetensors"
     return RefusedError(
         f"{source.path} is a {name}, which cannot be repaired in place: "
-        f"this makes a file that can: ckptdoctor convert {shlex.quote(source.path)} {shlex.quote(output)}"
+        f"this makes a file that can: ckptdoctor convert {quote(source.path)} {quote(output)}"
     )
+
+
+# suffixes of files that are checkpoints by themselves; what others hold makes sense only with the rest of the folder
+_WHOLE = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+
+
+def refusal(checkpoint: Checkpoint) -> RefusedError:
+    """A repair makes one file of one file: the one in the folder is named, and several must become one first."""
+    path = checkpoint.path
+    files = sorted({file for tensor in checkpoint.tensors for file in _files(tensor)})
+    if len(files) == 1 and files[0].endswith(_WHOLE):
+        file = os.path.join(path, os.path.relpath(files[0], path))
+        return RefusedError(f"{path} is a folder whose tensors are all in one file: name that one, {quote(file)}.")
+    kind = "a folder of several files" if len(files) > 1 else f"a folder ({checkpoint.format})"
+    return RefusedError(
+        f"{path} is {kind}, which is not repaired in place: "
+        f"make one file of it first, with “ckptdoctor convert {quote(path)} {quote(_single(checkpoint))}”."
+    )
+
+
+def _single(checkpoint: Checkpoint) -> str:
+    """A name for the one file: safetensors where that can hold everything."""
+    stem = os.path.basename(checkpoint.path.rstrip("/")).strip(".") or "model"
+    return f"{stem}.safetensors" if all(len(each.path) == 1 for each in checkpoint.tensors) else f"{stem}.pt"
+
+
+def _files(tensor: Tensor) -> Iterator[str]:
+    if tensor.storage is not None and tensor.storage.extent is not None:
+        yield tensor.storage.extent.file
+    for part in tensor.parts:
+        yield from _files(part)
+    for _, chunk in tensor.chunks:
+        yield from _files(chunk)

@@ -23,7 +23,7 @@ def refusal(source: Source, container: Container, allowed: Allowed) -> str:
             data, _ = pickle_bytes(source, pickle_record(directory_of(source)))
             return judged(data, 0, allowed).refusal
         if container.format == "torch legacy":
-            from ckptdoctor.formats.torch.legacy.stream import read_stream
+            from ckptdoctor.formats.torch.legacy.read import read_stream
 
             return _of_stream(read_stream(source).data, allowed)
     except CkptDoctorError as error:

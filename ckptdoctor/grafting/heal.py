@@ -17,10 +17,10 @@ from typing import Union
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Source, show_path
+from ckptdoctor.checkpoint.checkpoint import told_of
 from ckptdoctor.checkpoint.patterns import named_paths
 from ckptdoctor.checkpoint.progress import Progress, Work, follow, in_thread
 from ckptdoctor.checkpoint.roots import find_root
-from ckptdoctor.checkpoint.unread import told_of
 from ckptdoctor.differences import ABSENT, Difference, Pair, Side
 from ckptdoctor.diffing.headers import held_against
 from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness

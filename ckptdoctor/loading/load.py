@@ -24,9 +24,9 @@ from ckptdoctor.checkpoint import (
     Tensor,
     show_path,
 )
+from ckptdoctor.checkpoint.checkpoint import told_of, unread_files
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
-from ckptdoctor.checkpoint.unread import told_of, unread_files
 from ckptdoctor.crash import asking_for_torch
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values

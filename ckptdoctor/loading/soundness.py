@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, FolderSource, KeyPath, Note, NoteKind, Source, addresses
+from ckptdoctor.checkpoint.checkpoint import concerns
 from ckptdoctor.checkpoint.keypath import ROOT
-from ckptdoctor.checkpoint.unread import concerns
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats import examine
 

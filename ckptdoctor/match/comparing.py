@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, StateDict, Tensor, show_path
-from ckptdoctor.checkpoint.coverage import CoverageStep
-from ckptdoctor.checkpoint.expectation import Expected, Reference, is_extra_state
+from ckptdoctor.checkpoint.expectation import CoverageStep, Expected, Reference, is_extra_state
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.facts import names
 from ckptdoctor.match.comparison import Alignment, Comparison, sort_keys

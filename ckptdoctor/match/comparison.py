@@ -8,8 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, StateDict, Tensor, show_path
-from ckptdoctor.checkpoint.coverage import Coverage, CoverageStep
-from ckptdoctor.checkpoint.expectation import Expected, Reference, is_extra_state
+from ckptdoctor.checkpoint.expectation import Coverage, CoverageStep, Expected, Reference, is_extra_state
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.match.second_names import twins_of
 from ckptdoctor.noun import noun

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ckptdoctor.pickles.budgets import Budgets
 from ckptdoctor.pickles.decode import decode
 from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.pickles.graph import (
@@ -25,6 +24,7 @@ from ckptdoctor.pickles.graph import (
     Verbatim,
     plain,
 )
+from ckptdoctor.pickles.machine import Budgets
 
 __all__ = [
     "NO_MEMO",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from struct import error as StructError
 
-from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.budgets import Budgets, exceeded
 from ckptdoctor.pickles.graph import NO_MEMO, Global, GlobalUse, Made, Node, PersistentId, Pickle, Popped, Tuple, Value
-from ckptdoctor.pickles.machine import PAUSE, Handler, Machine, damaged
+from ckptdoctor.pickles.machine import PAUSE, Budgets, Handler, Machine, damaged, exceeded
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
 
 _DEFAULT_BUDGETS = Budgets()

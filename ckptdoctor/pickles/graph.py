@@ -9,12 +9,11 @@ or ``payload`` list, then encode.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Union
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Union
 
 from ckptdoctor.noun import noun
-
-if TYPE_CHECKING:
-    from ckptdoctor.pickles.folded import FoldedTensor
 
 NO_MEMO = -1
 
@@ -244,3 +243,154 @@ def plain(value: Value) -> Value:
     while isinstance(value, Popped):
         value = value.result
     return value
+
+
+# ---- tensors, whose nodes are made when they are asked for
+
+
+# callee and arguments of a folded call as nodes, and the nodes inside by their memo index
+Unfold = Callable[["FoldedTensor"], "tuple[list[Value], dict[int, Value]]"]
+
+
+class FoldedTensor:
+    """A call of ``torch._utils._rebuild_tensor_v2``, kept as its numbers until someone needs it as nodes.
+
+    A tensor is ten nodes, and a checkpoint has up to hundreds of thousands of tensors; reading needs their numbers
+    only. ``unfold`` makes the nodes of the arguments, which begin at byte ``at`` of ``data``: ('storage', class, key,
+    location, numel) and the rest.
+
+    ``first`` and ``last`` are the memo indices of the first and the last of its inner nodes. ``tag``, ``kind``,
+    ``place`` and ``hooks`` are values that the stream fetches from the memo (``place`` is None where the location is
+    written out); ``location`` is the device tag as text, None where the memo holds something else. ``shape`` and
+    ``stride`` count elements, as do ``numel`` and ``offset``.
+    """
+
+    __slots__ = (
+        "_inner", "_items", "at", "callee", "data", "first", "hooks", "key", "kind", "last", "location", "numel",
+        "offset", "place", "requires_grad", "shape", "stride", "tag", "unfold",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        unfold: Unfold,
+        data: bytes,
+        at: int,
+        first: int,
+        last: int,
+        callee: Value,
+        fetched: tuple[Value, Value, Value, Value],
+        key: str,
+        location: str | None,
+        numbers: tuple[int, int, tuple[int, ...], tuple[int, ...], bool],
+    ) -> None:
+        self.unfold = unfold
+        self.data = data
+        self.at = at
+        self.first = first
+        self.last = last
+        self.callee = callee
+        self.tag, self.kind, self.place, self.hooks = fetched
+        self.key = key
+        self.location = location
+        self.numel, self.offset, self.shape, self.stride, self.requires_grad = numbers
+        self._items: list[Value] | None = None
+        self._inner: dict[int, Value] | None = None
+
+    @property
+    def fetched(self) -> tuple[Value, ...]:
+        """The values that it fetches from the memo."""
+        return self.tag, self.kind, self.place, self.hooks
+
+    @property
+    def opened(self) -> bool:
+        """Whether its nodes have been made: they may be referred to, or changed, from elsewhere."""
+        return self._items is not None
+
+    def open(self) -> list[Value]:
+        """Callee and arguments as nodes: the same ones each time."""
+        if self._items is None:
+            self._items, self._inner = self.unfold(self)
+        return self._items
+
+    def node(self, index: int) -> Value:
+        """The inner node that the stream stores in its memo under ``index``."""
+        self.open()
+        assert self._inner is not None
+        return self._inner[index]
+
+
+# ---- every node once, in the order in which the stream makes them
+
+
+def below(node: Node) -> list[Value]:
+    """The values directly inside a node, in stream order, those that were discarded on the way included."""
+    if isinstance(node, Made):
+        found = list(node.items)
+        for step in node.steps or ():
+            if not step.late:
+                found += step.payload
+        return found
+    if isinstance(node, Tuple):
+        return node.items
+    if isinstance(node, PersistentId):
+        return [node.id]
+    if isinstance(node, Popped):
+        later = [step.payload for step in node.steps] if isinstance(node, Revisit) else []
+        return [*node.discarded, node.result, *chain.from_iterable(later)]
+    if isinstance(node, Global) and node.parts is not None:
+        return node.parts
+    return []
+
+
+def below_folded(node: Node) -> list[Value]:
+    """The same, but a folded tensor stays folded: inside it are the nodes that it shares with others."""
+    if type(node) is not Made:
+        return below(node)
+    folded = folded_in(node)
+    if folded is None:
+        return below(node)
+    found = [folded.callee, *folded.fetched]
+    for step in node.steps or ():
+        if not step.late:
+            found += step.payload
+    return found
+
+
+def folded_in(node: Made) -> FoldedTensor | None:
+    """The tensor that a node is as long as nobody has opened it; None for one that fetches unusual things."""
+    folded = node.folded
+    if folded is None or folded.opened or type(folded.place) not in (Text, type(None)):
+        return None
+    usual = type(folded.callee) is type(folded.kind) is type(folded.hooks) is Global and type(folded.tag) is Text
+    return folded if usual else None
+
+
+def nodes(root: Value, inside: Callable[[Node], list[Value]] = below) -> Iterator[Node]:
+    """Every node below ``root`` once, parents before children, in stream order; without recursion."""
+    seen: set[int] = set()
+    stack: list[Value] = [root]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, Node) or isinstance(node, Literal) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        stack.extend(reversed(inside(node)))
+
+
+def storage_references(root: Value) -> Iterator[PersistentId]:
+    """Every persistent id below ``root``, in the order in which the stream loads them."""
+    for node in nodes(root):
+        if type(node) is PersistentId:
+            yield node
+
+
+def folded_references(root: Value) -> Iterator[Union[PersistentId, FoldedTensor]]:
+    """The same, where a folded tensor stands for the reference in it and stays folded."""
+    for node in nodes(root, below_folded):
+        if type(node) is PersistentId:
+            yield node
+        elif type(node) is Made:
+            folded = folded_in(node)
+            if folded is not None:
+                yield folded

@@ -14,8 +14,7 @@ from functools import lru_cache
 
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.folded import FoldedTensor
-from ckptdoctor.pickles.graph import Made, Node, PersistentId, Text, Tuple, Value, folded_call
+from ckptdoctor.pickles.graph import FoldedTensor, Made, Node, PersistentId, Text, Tuple, Value, folded_call
 from ckptdoctor.pickles.machine import Machine
 from ckptdoctor.regex import regex
 
@@ -67,7 +66,7 @@ def take_tensor(m: Machine, at: int) -> int:
     location = _place(place) if not where else _device(device)
     numbers = count, start, sizes[3], strides[3], grad == b"\x88"
     folded = FoldedTensor(
-        m.data, at, index, index + inner - 1, m.stack[-1], fetched, str(key, "ascii"), location, numbers
+        unfolded, m.data, at, index, index + inner - 1, m.stack[-1], fetched, str(key, "ascii"), location, numbers
     )
     tensor = folded_call(op.REDUCE, folded, index + inner)
     memo += [folded] * inner

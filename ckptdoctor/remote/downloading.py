@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from typing import NamedTuple
+from urllib.parse import unquote
 
 
 def download_first(address: str) -> str:
@@ -18,11 +21,43 @@ def command(address: str) -> str:
     if scheme in ("gs", "gcs"):
         return f"gcloud storage cp {shlex.quote(f'gs://{rest}')} ."
     if scheme == "hf":
-        from ckptdoctor.remote.hub_names import taken_apart
-
         place = taken_apart(address)
         kind = "" if place.kind == "model" else f" --repo-type {place.kind}"
         return f"hf download {shlex.quote(place.repository)} {shlex.quote(place.file)}{kind} --local-dir ."
     if scheme in ("http", "https"):
         return f"curl -fLO {shlex.quote(address)}"
     return f"python -c \"import fsspec; fsspec.filesystem({scheme!r}).get({rest!r}, '.')\""
+
+
+# ---- what an address of the Hugging Face Hub names: a repository of a kind, a revision of it, and a file in it
+
+
+_KINDS = {"datasets": "dataset", "spaces": "space"}
+
+# revisions that may stand there with their slashes, as huggingface_hub has it (SPECIAL_REFS_REVISION_REGEX)
+_REVISION = re.compile(r"@(refs/(?:convert|pr)/[^/]+|[^/@]+)")
+
+
+class HubFile(NamedTuple):
+    """A file in a repository of the Hub; ``kind`` is "model", "dataset" or "space"."""
+
+    kind: str
+    repository: str
+    revision: str
+    file: str
+
+
+def taken_apart(address: str) -> HubFile:
+    """The file that ``hf://[datasets/|spaces/]owner/name[@revision]/file`` names; ``file`` may be ""."""
+    rest = address.partition("://")[2].strip("/")
+    kind = "model"
+    first, _, behind = rest.partition("/")
+    if first in _KINDS:
+        kind, rest = _KINDS[first], behind
+    found = _REVISION.search(rest)
+    if found is not None:
+        return HubFile(kind, rest[: found.start()], unquote(found[1]), rest[found.end() :].strip("/"))
+    steps = rest.split("/")
+    # a repository from before owners were needed ("gpt2") leaves one step for the file, which has a suffix
+    own = 1 if len(steps) == 2 and "." in steps[1] else 2
+    return HubFile(kind, "/".join(steps[:own]), "main", "/".join(steps[own:]))

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from ckptdoctor.checkpoint.addresses import shown
 from ckptdoctor.errors import UnreadableError
+from ckptdoctor.remote.downloading import taken_apart
 from ckptdoctor.remote.http import HttpFile
-from ckptdoctor.remote.hub_names import taken_apart
 
 
 def open_file(address: str) -> HttpFile:

@@ -13,7 +13,7 @@ from ckptdoctor.edits import Cast, Edit, Fix, Safety
 from ckptdoctor.edits.casts import FLOAT8, can_be_cast
 from ckptdoctor.edits.elements import Converted, Elements, Reshaped, nbytes
 from ckptdoctor.edits.elements import views as views_of
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.quantization import quantized_in
 from ckptdoctor.findings import Finding

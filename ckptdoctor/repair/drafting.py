@@ -14,8 +14,8 @@ from math import isqrt
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference
+from ckptdoctor.edits.fix import Step
 from ckptdoctor.edits.kinds import Flatten
-from ckptdoctor.edits.steps import Step
 from ckptdoctor.facts.tied_embeddings import known_partner
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison

@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits import Drop, Safety
 from ckptdoctor.edits.computing import ORTHOGONAL
-from ckptdoctor.edits.steps import Step
+from ckptdoctor.edits.fix import Step
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import orthogonals, parametrized

@@ -8,8 +8,8 @@ from time import perf_counter
 from ckptdoctor import formats
 from ckptdoctor.account.account import require_accounted
 from ckptdoctor.checkpoint import Checkpoint, Container, Source, show_path
-from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.diagnose.findings import findings_of, possible
 from ckptdoctor.diagnose.fixes import container_findings, fixes, independent, lost_by, of_index, outside
@@ -32,14 +32,14 @@ from ckptdoctor.edits.applied.apply_edits import apply, told, without_returning
 from ckptdoctor.edits.applied.compacting import Piece
 from ckptdoctor.edits.applied.wanted import Origins, Wanted
 from ckptdoctor.edits.elements import Elements
+from ckptdoctor.edits.fix import Change, Step
 from ckptdoctor.edits.kinds import Compute
-from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.edits.tensors import runs
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.notes import unwrapped_path
 from ckptdoctor.findings import Finding, NextStep, Severity
-from ckptdoctor.formats.outputs import asked_for
+from ckptdoctor.formats.suffixes import asked_for
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.nested_parts import parts_for
 from ckptdoctor.match.parametrized import orthogonals

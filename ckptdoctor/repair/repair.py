@@ -10,6 +10,7 @@ from dataclasses import replace
 from ckptdoctor import formats
 from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Role, Tensor
+from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.diagnose.findings import findings_of, possible, worst_first
 from ckptdoctor.diagnose.fixes import container_findings
@@ -17,7 +18,6 @@ from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.facts.sharding import against_index
 from ckptdoctor.findings import Finding, Proof, RepairReport
-from ckptdoctor.formats.folders.overlay import Overlay
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.plan import Plan
 from ckptdoctor.repair.verify import verify

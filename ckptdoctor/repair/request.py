@@ -8,8 +8,8 @@ import shlex
 from dataclasses import field
 
 from ckptdoctor.checkpoint.addresses import is_address, path_of, shown
-from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.casts import TARGETS, named
 from ckptdoctor.edits.computing import ORTHOGONAL

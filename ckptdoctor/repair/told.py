@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.checkpoint.arguments import complete
+from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.repair.name_map import Mark
 from ckptdoctor.repair.request import FixRequest, again

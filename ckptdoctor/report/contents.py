@@ -25,7 +25,7 @@ from ckptdoctor.checkpoint import (
     show_part,
     show_path,
 )
-from ckptdoctor.checkpoint.unread import lists_all, told_of, unheld, unread_files
+from ckptdoctor.checkpoint.checkpoint import lists_all, told_of, unheld, unread_files
 from ckptdoctor.findings import FileReport
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import amount, count, plain, plural, shape, size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.edits.steps import Change, Step
+from ckptdoctor.edits.fix import Change, Step
 from ckptdoctor.findings import Finding, Proof, RepairReport
 from ckptdoctor.report.fix_text import left, left_at, next_step
 from ckptdoctor.report.json import SCHEMA, dump, fix_of

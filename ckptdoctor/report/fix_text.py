@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.edits import Safety, WriteIndex
-from ckptdoctor.edits.steps import Change, Step
+from ckptdoctor.edits.fix import Change, Step
 from ckptdoctor.findings import Finding, Loader, NextStep, Proof, RepairReport, Severity
 from ckptdoctor.report import conversion
 from ckptdoctor.report.escape import escape

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ckptdoctor.checkpoint.arguments import complete
+from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.edits import Safety
 from ckptdoctor.edits.tensors import TENSOR_EDITS
 from ckptdoctor.findings import Coverage, FileReport, Finding, Report, Severity

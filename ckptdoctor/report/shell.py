@@ -6,7 +6,7 @@ import json
 import os
 from shlex import quote as posix_quote
 
-from ckptdoctor.checkpoint.arguments import complete
+from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.edits import Fix
 from ckptdoctor.regex import regex
 from ckptdoctor.report.escape import escape, no_command

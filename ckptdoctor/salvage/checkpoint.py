@@ -17,7 +17,7 @@ from ckptdoctor.account.account import require_accounted
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, Source, Storage, Tensor, at, progress
 from ckptdoctor.edits import Drop, Edit, Replace, Safety, Truncate
 from ckptdoctor.edits.applied.wanted import wanted_of
-from ckptdoctor.edits.steps import Step
+from ckptdoctor.edits.fix import Step
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.integrity import examine_integrity

@@ -10,6 +10,7 @@ from functools import partial
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FolderSource, NoteKind
+from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.errors import (
     CkptDoctorError,
@@ -21,9 +22,8 @@ from ckptdoctor.errors import (
 from ckptdoctor.findings import LostTensor, SalvageReport
 from ckptdoctor.formats.compose.shards import index_text
 from ckptdoctor.formats.folders import model_folder, sharded
-from ckptdoctor.formats.folders.names import SINGLE
-from ckptdoctor.formats.folders.overlay import Overlay
-from ckptdoctor.formats.folders.unreadable import why, why_closed
+from ckptdoctor.formats.folders.gathering import why, why_closed
+from ckptdoctor.formats.folders.shards import SINGLE
 from ckptdoctor.formats.folders.weights import Weights, weights_in
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.reopened import require_right

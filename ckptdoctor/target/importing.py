@@ -15,7 +15,7 @@ from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 
-from ckptdoctor.checkpoint.arguments import ARGUMENTS
+from ckptdoctor.checkpoint.process import ARGUMENTS
 from ckptdoctor.errors import UsageError
 from ckptdoctor.target.blame import MEND, NO_CUDA, blame, is_installed, own_traceback, wants_cuda
 from ckptdoctor.target.target import NamedTarget

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint.addresses import shown
-from ckptdoctor.checkpoint.arguments import complete
+from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.errors import CkptDoctorError, UsageError
 from ckptdoctor.target import Reference
 from ckptdoctor.target.blame import MEND, NO_CUDA, blame, own_place, own_traceback, wants_cuda

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from itertools import accumulate
 
+from ckptdoctor.checkpoint import FileIdentity
 from ckptdoctor.checkpoint.progress import Work
-from ckptdoctor.writing.blocks import SMALL, Reading, blocks
-from ckptdoctor.writing.originals import Originals
-from ckptdoctor.writing.recipe import Copy, Recipe, Segment
-from ckptdoctor.writing.system import clone, copy_range, preallocate, write_at
+from ckptdoctor.checkpoint.source import read_at
+from ckptdoctor.errors import WriteError
+from ckptdoctor.wording import plural, system_says
+from ckptdoctor.writing.recipe import Copy, Literal, Recipe, Segment
+from ckptdoctor.writing.system import BINARY, clone, copy_range, preallocate, write_at
 
 _AT_ONCE = 32 << 20  # bytes that the kernel copies in one call: between two calls an interrupt is answered
 _WORTH_CLONING = 16 << 20  # shorter outputs are as quickly copied
@@ -89,3 +92,160 @@ def _write(data: Iterable[bytes | memoryview], target: int, at: int, work: Work)
             written = write_at(target, view, at)
             view, at = view[written:], at + written
         work.reach(at)
+
+
+# ---- the bytes of a recipe as blocks of about a megabyte, however small or large its segments are
+
+
+# Two blocks fit the second-level cache of a core: comparing them then costs little beside reading them
+BLOCK = 1 << 20
+# Copied ranges shorter than this are read together with their neighbours
+SMALL = 64 << 10
+
+
+class Reading:
+    """Reads copied ranges, through a window that serves many small ranges of one file at once."""
+
+    def __init__(self, files: Originals) -> None:
+        self._files = files
+        self._file: str | None = None
+        self._start = 0
+        self._window = memoryview(b"")
+
+    def small(self, segment: Copy) -> bytes:
+        """A range shorter than a block, which holds nothing else in memory."""
+        begin = segment.offset - self._start
+        if segment.file != self._file or not 0 <= begin <= begin + segment.length <= len(self._window):
+            # only where ranges follow each other it pays to read far ahead
+            follows = segment.file == self._file and 0 <= begin - len(self._window) < BLOCK
+            ahead = BLOCK if follows or not self._window else SMALL
+            self._window = memoryview(read_at(self._files.fd(segment.file), ahead, segment.offset))
+            self._file, self._start, begin = segment.file, segment.offset, 0
+        data = bytes(self._window[begin : begin + segment.length])
+        return data if len(data) == segment.length else b"".join(self.large(segment))
+
+    def large(self, segment: Copy) -> Iterator[bytes]:
+        """A range of any length, block by block. Raises WriteError when the file ends before."""
+        offset, end = segment.offset, segment.offset + segment.length
+        while offset < end:
+            data = read_at(self._files.fd(segment.file), min(BLOCK, end - offset), offset)
+            if not data:
+                raise WriteError(f"The original ended at byte {offset} while it was copied; repair it again.")
+            yield data
+            offset += len(data)
+
+
+def blocks(segments: Iterable[Segment], original: Reading) -> Iterator[bytes | memoryview]:
+    """All bytes of the segments, in order.
+
+    Raises WriteError when a generated segment has another length than it said, and when the original ends too early.
+    """
+    parts: list[bytes | memoryview] = []
+    held = 0
+    for segment in segments:
+        for part in _parts(segment, original):
+            if len(part) >= SMALL:
+                if parts:
+                    yield b"".join(parts)
+                    parts, held = [], 0
+                yield part
+                continue
+            parts.append(part)
+            held += len(part)
+            if held >= BLOCK:
+                yield b"".join(parts)
+                parts, held = [], 0
+    if parts:
+        yield b"".join(parts)
+
+
+def _parts(segment: Segment, original: Reading) -> Iterator[bytes | memoryview]:
+    if isinstance(segment, Literal):
+        view = segment.data
+        yield from (view,) if len(view) <= BLOCK else (view[at : at + BLOCK] for at in range(0, len(view), BLOCK))
+    elif isinstance(segment, Copy):
+        if segment.length < SMALL:
+            yield original.small(segment)
+        else:
+            yield from original.large(segment)
+    else:
+        made = 0
+        for chunk in segment.chunks():
+            made += len(chunk)
+            yield from (chunk[at : at + BLOCK] for at in range(0, len(chunk), BLOCK))
+        if made != segment.length:
+            raise WriteError(
+                f"{plural(made, 'byte was', 'bytes were')} made where {segment.length} were planned; the "
+                "original is untouched."
+            )
+
+
+# ---- the files that ranges are copied from: nearly always one, and several where a checkpoint is in several files
+
+
+# files kept open at once beside the first; opening one again costs little
+_MOST_OPEN = 64
+
+
+class Originals:
+    """The file that a recipe names as its source, and others by their paths, opened when bytes of them are wanted.
+
+    Each must stay what it was when it was first opened.
+    """
+
+    def __init__(self, path: str, known: FileIdentity | None = None) -> None:
+        self.path = path
+        self.first = _open(path)
+        self._open: dict[str, int] = {}
+        self._known: dict[str, FileIdentity] = {} if known is None else {path: known}
+
+    def fd(self, file: str | None) -> int:
+        """The open file at this path; None is the source of the recipe."""
+        if file is None or file == self.path:
+            return self.first
+        if file not in self._open:
+            if len(self._open) >= _MOST_OPEN:
+                os.close(self._open.pop(next(iter(self._open))))
+            self._open[file] = _open(file)
+            now = _identity(os.fstat(self._open[file]))
+            if self._known.setdefault(file, now) != now:
+                raise _changed(file)
+        return self._open[file]
+
+    def require_unchanged(self) -> None:
+        """Raises WriteError when one of the files is not what it was any more."""
+        now = _identity(os.fstat(self.first))
+        if self._known.setdefault(self.path, now) != now:
+            raise _changed(self.path)
+        for path, known in self._known.items():
+            if path != self.path and _identity(os.stat(path)) != known:
+                raise _changed(path)
+
+    def close(self) -> None:
+        """Give all files back."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+        os.close(self.first)
+
+
+@contextmanager
+def originals(path: str, known: FileIdentity | None = None) -> Iterator[Originals]:
+    """The originals of a recipe with this source, which must be what ``known`` says."""
+    with closing(Originals(path, known)) as files:
+        files.require_unchanged()
+        yield files
+
+
+def _open(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | BINARY)
+    except OSError as error:
+        raise WriteError(f"The original {path} cannot be opened: {system_says(error)}") from error
+
+
+def _identity(status: os.stat_result) -> FileIdentity:
+    return FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _changed(path: str) -> WriteError:
+    return WriteError(f"{path} changed while it was being repaired; nothing was written. Repair it again.")

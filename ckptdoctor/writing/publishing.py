@@ -10,18 +10,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from time import perf_counter
 
 from ckptdoctor.checkpoint import FileIdentity, process, progress
-from ckptdoctor.checkpoint.descriptors import read_at
 from ckptdoctor.checkpoint.progress import Work
+from ckptdoctor.checkpoint.source import read_at
 from ckptdoctor.errors import WriteError
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
-from ckptdoctor.writing.attributes import restore
-from ckptdoctor.writing.blocks import Reading, blocks
-from ckptdoctor.writing.filling import fill, reserve
+from ckptdoctor.writing.filling import Originals, Reading, blocks, fill, originals, reserve
 from ckptdoctor.writing.interrupts import cleaned_up
-from ckptdoctor.writing.originals import Originals, originals
 from ckptdoctor.writing.recipe import Recipe
-from ckptdoctor.writing.system import NO_LINKS, free_bytes, sync_data, sync_directory
+from ckptdoctor.writing.system import NO_LINKS, free_bytes, restore, sync_data, sync_directory
 from ckptdoctor.writing.target import Target, resolve
 from ckptdoctor.writing.unfinished import sweep, temporary_file
 

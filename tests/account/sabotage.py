@@ -31,8 +31,7 @@ from ckptdoctor.checkpoint import (
     Tensor,
 )
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import mapped, nodes_below, with_nodes
+from ckptdoctor.checkpoint.reshaping import mapped, nodes_below, with_nodes, with_tree
 from ckptdoctor.edits import Edit
 from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.edits.elements import Dequantized, Elements, Joined, Normed, View, views

@@ -17,7 +17,7 @@ from ckptdoctor.converting.repaired import carry_out
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits import TakeRoot
 from ckptdoctor.errors import CkptDoctorError, DamagedError, WriteError
-from ckptdoctor.formats.outputs import asked_for
+from ckptdoctor.formats.suffixes import asked_for
 from ckptdoctor.repair.plan import Plan, plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest

@@ -154,12 +154,13 @@ def test_a_format_plugs_in_through_an_entry_point(tmp_path):
 
 
 def test_a_safetensors_file_needs_neither_torch_nor_the_pickle_machine(tmp_path):
-    """Nothing heavy is imported to open it."""
+    """Nothing heavy is imported to check it, nor what unpacks files that were packed."""
     save_file(STATE, tmp_path / "m.safetensors")
+    rooms = tuple(f"ckptdoctor.{room}" for room in ("pickles", "formats.torch", "formats.recognise", "formats.packed"))
     program = (
-        "import sys\nfrom ckptdoctor import formats\nformats.open_checkpoint(sys.argv[1])\n"
+        "import sys, ckptdoctor\nckptdoctor.check(sys.argv[1])\n"
         "print(sorted(name for name in sys.modules if name.split('.')[0] in {'torch', 'numpy', 'zipfile', 'asyncio'}"
-        " or name.startswith(('ckptdoctor.pickles', 'ckptdoctor.formats.torch', 'ckptdoctor.formats.recognise'))))"
+        f" or name.startswith({rooms!r})))"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "m.safetensors")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"

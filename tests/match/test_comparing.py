@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.checkpoint.coverage import CoverageStep
+from ckptdoctor.checkpoint.expectation import CoverageStep
 from ckptdoctor.match.comparison import align
 from ckptdoctor.match.prefixes import best_prefix
 from ckptdoctor.rules.examples import T

@@ -10,8 +10,7 @@ import torch
 
 import ckptdoctor
 from ckptdoctor.brief import in_full
-from ckptdoctor.remote.downloading import command
-from ckptdoctor.remote.hub_names import HubFile, taken_apart
+from ckptdoctor.remote.downloading import HubFile, command, taken_apart
 from tests.libraries import huggingface_hub
 from tests.remote.server import serving
 

@@ -12,7 +12,7 @@ import torch
 
 from ckptdoctor.edits.kinds import Dequantize
 from ckptdoctor.errors import RefusedError, WriteError
-from ckptdoctor.formats.elements.codes import numbers
+from ckptdoctor.formats.elements.quantization import numbers
 from ckptdoctor.prove.quantization import require_dequantized
 from tests.repair.applying import repaired
 from tests.repair.arranging import FORMATS, edited, loaded, written

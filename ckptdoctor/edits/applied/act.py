@@ -7,7 +7,7 @@ from typing import Any
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits.elements import Elements, View
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.noun import noun
 
 # what a view of a storage as the edits before left it shows of the original's storages

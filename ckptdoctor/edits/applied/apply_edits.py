@@ -6,10 +6,10 @@ that shares no code with this (``account``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Tensor, show_path
 from ckptdoctor.edits import (
     Cast,
     Clone,
@@ -18,7 +18,9 @@ from ckptdoctor.edits import (
     Densify,
     Drop,
     Edit,
+    Fill,
     Flatten,
+    Fuse,
     MakeContiguous,
     MakeTensors,
     MoveToCpu,
@@ -28,11 +30,14 @@ from ckptdoctor.edits import (
     Reorder,
     Repickle,
     Replace,
+    Reshape,
     Retag,
     SetMetadata,
     SetSuffix,
+    Split,
     TakeRoot,
     TextMetadata,
+    Transpose,
     Truncate,
     Unwrap,
     WriteIndex,
@@ -40,13 +45,13 @@ from ckptdoctor.edits import (
 from ckptdoctor.edits.applied import container
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.applied.arranging import arrange
-from ckptdoctor.edits.applied.arranging_told import arranging_told
 from ckptdoctor.edits.applied.array_tensors import MAKE_TENSORS
 from ckptdoctor.edits.applied.casting import CAST
 from ckptdoctor.edits.applied.compacting import COMPACT, MAKE_CONTIGUOUS
 from ckptdoctor.edits.applied.densifying import DENSIFY
 from ckptdoctor.edits.applied.flattening import FLATTEN
 from ckptdoctor.edits.applied.moving import MOVE_TO_CPU
+from ckptdoctor.edits.applied.optimizers_left import left_behind
 from ckptdoctor.edits.applied.removing import DROP
 from ckptdoctor.edits.applied.renaming import RENAME, RENAME_MODULES
 from ckptdoctor.edits.applied.renumbering import RENUMBER, REORDER
@@ -54,9 +59,9 @@ from ckptdoctor.edits.applied.repickling import REPICKLE
 from ckptdoctor.edits.applied.replacing import REPLACE, TAKE_ROOT
 from ckptdoctor.edits.applied.retagging import RETAG
 from ckptdoctor.edits.applied.unwrapping import UNWRAP
-from ckptdoctor.edits.kinds import Tie
-from ckptdoctor.edits.steps import Change
-from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
+from ckptdoctor.edits.fix import Change
+from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie
+from ckptdoctor.edits.tensors import ENTERING, TENSOR_EDITS, TensorEdit, new_keys, place_of, runs, sources
 
 # every kind of edit but those of tensors (``edits.tensors``), which are applied several at once
 ACTS: dict[type[Edit], Act] = {
@@ -115,3 +120,77 @@ def without_returning(said: Iterable[Change], edits: Iterable[Edit]) -> Iterator
             yield change
         elif pairs:
             yield replace(change, pairs=pairs, counts=((len(pairs), "entry"),))
+
+
+# ---- what edits of tensors change, in words: tensors that change alike are told together
+
+
+_KINDS: dict[type, str] = {
+    Reshape: "reshape",
+    Transpose: "transpose",
+    Fill: "fill",
+    Split: "split",
+    Fuse: "fuse",
+    FuseNorm: "fuse-norm",
+    Dequantize: "dequantize",
+    Compute: "compute",
+    Tie: "tie",
+}
+
+Pairs = list[tuple[str, str]]
+
+
+def arranging_told(checkpoint: Checkpoint, run: Sequence[Edit], after: Checkpoint) -> Iterator[Change]:
+    """What these edits of tensors change in ``checkpoint`` to give ``after``."""
+    edits = [edit for edit in run if isinstance(edit, TENSOR_EDITS)]
+    wanted = {path for edit in edits for path in [*sources(edit), *_targets(edit)]}
+    old = {tensor.path: tensor for tensor in checkpoint.tensors if tensor.path in wanted}
+    new = {tensor.path: tensor for tensor in after.tensors if tensor.path in wanted}
+    groups: dict[tuple[object, ...], list[Pairs]] = {}
+    for edit in edits:
+        before, behind = [old[path] for path in sources(edit)], [new[path] for path in _targets(edit)]
+        shapes = (
+            _place(edit),
+            _filling(edit),
+            *(each.shape for each in before),
+            None,
+            *(each.shape for each in behind),
+        )
+        groups.setdefault(shapes, []).append(list(_pairs(edit, before, behind)))
+    for (place, *_), alike in groups.items():
+        pairs = tuple([pair for each in alike for pair in each])
+        assert isinstance(place, tuple)
+        yield Change(_KINDS[type(edits[0])], pairs, ((len(alike), "tensor"),), place or None)
+    yield from left_behind(checkpoint, run)
+
+
+def _filling(edit: TensorEdit) -> str:
+    return f"{edit.dtype} {edit.value}" if isinstance(edit, Fill) else ""
+
+
+def _place(edit: TensorEdit) -> KeyPath:
+    return place_of(edit) if isinstance(edit, ENTERING) else edit.path[:-1]
+
+
+def _targets(edit: TensorEdit) -> list[KeyPath]:
+    """The tensors that the edit makes."""
+    return [(*_place(edit), key) for key in new_keys(edit)] if isinstance(edit, ENTERING) else [edit.path]
+
+
+def _pairs(edit: TensorEdit, before: Sequence[Tensor], behind: Sequence[Tensor]) -> Iterator[tuple[str, str]]:
+    """Names with shapes before and after: all that go, then all that come."""
+    if isinstance(edit, Fill):
+        yield "", f"{behind[0].key} {list(edit.shape)} {edit.dtype} = {edit.value}"
+        return
+    if isinstance(edit, Tie):
+        yield "", f"{behind[0].key} {list(behind[0].shape)} = {before[0].key}"
+        return
+    depth = len(_place(edit))
+    olds, news = (
+        [f"{show_path(each.path[depth:])} {list(each.shape)}" for each in tensors] for tensors in (before, behind)
+    )
+    for old in olds[:-1]:
+        yield old, ""
+    yield olds[-1], news[0]
+    for new in news[1:]:
+        yield "", new

@@ -17,8 +17,7 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import changed_at, derived, mapped, missing
+from ckptdoctor.checkpoint.reshaping import changed_at, derived, mapped, missing, with_tree
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.edits import Edit, Fill, Fuse, Reshape, Split, Transpose, elements
 from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie

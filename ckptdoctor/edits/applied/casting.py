@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, KeyPath, Node, Storage, Tensor, show_part
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import derived, mapped, missing
+from ckptdoctor.checkpoint.reshaping import derived, mapped, missing, with_tree
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Cast
 from ckptdoctor.edits.applied.act import Act
@@ -16,7 +15,7 @@ from ckptdoctor.edits.applied.arranging import view_of
 from ckptdoctor.edits.applied.compacting import views
 from ckptdoctor.edits.casts import converted, require_castable
 from ckptdoctor.edits.elements import Elements, View, nbytes
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.edits.tensors import storage_name
 from ckptdoctor.noun import noun
 

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Extent, Node, Storage, Tensor, show_path
-from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import derived, mapped
+from ckptdoctor.checkpoint.reshaping import derived, mapped, with_tree
 from ckptdoctor.checkpoint.tensor import byte_span
 from ckptdoctor.edits import Clone, Compact, MakeContiguous
 from ckptdoctor.edits.applied.act import Act, Original
 from ckptdoctor.edits.applied.arranging import made_tensor, view_of
 from ckptdoctor.edits.elements import Elements
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 
 Piece = tuple[int, int]  # first byte of a storage, and how many from there

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Convert, Edit, SetMetadata, SetSuffix, TextMetadata, Truncate, WriteIndex
 from ckptdoctor.edits.applied.act import Act
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.facts.notes import metadata_notes
 
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Tensor, at, show_part, show_path
-from ckptdoctor.checkpoint.rebuilding import storages_of, with_tree
-from ckptdoctor.checkpoint.reshaping import changed_at, missing, move_tensor, tensors_in
+from ckptdoctor.checkpoint.reshaping import changed_at, missing, move_tensor, storages_of, tensors_in, with_tree
 from ckptdoctor.edits import Flatten
 from ckptdoctor.edits.applied.act import Act
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.whole_modules import UnknownStateError, detached
 

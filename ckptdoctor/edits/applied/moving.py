@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, DType, Node, Storage, Tensor
-from ckptdoctor.checkpoint.rebuilding import names_in, with_tree
-from ckptdoctor.checkpoint.reshaping import derived, mapped
+from ckptdoctor.checkpoint.reshaping import derived, mapped, names_in, with_tree
 from ckptdoctor.edits import MoveToCpu
 from ckptdoctor.edits.applied.act import Act, Original
 from ckptdoctor.edits.elements import Elements, View
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.facts import devices
 
 

@@ -8,8 +8,8 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, StateDict,
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Edit, Fill, Rename
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.edits.renaming import named_after
-from ckptdoctor.edits.steps import Change
 from ckptdoctor.edits.tensors import TENSOR_EDITS, sources
 from ckptdoctor.facts import names
 from ckptdoctor.facts.optimizers import SavedOptimizer, called_by_name, in_order, saved_optimizers

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from collections.abc import Mapping as Table
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Sequence, at, show_path
-from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import changed_at, derived, missing, moved
+from ckptdoctor.checkpoint.reshaping import changed_at, derived, missing, moved, with_tree
 from ckptdoctor.edits import Rename, RenameModules
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.applied.optimizers_left import follows, named_otherwise
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.edits.renaming import named_after, renamed_modules
-from ckptdoctor.edits.steps import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.optimizers import called_by_name
 

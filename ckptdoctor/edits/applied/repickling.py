@@ -20,11 +20,10 @@ from ckptdoctor.checkpoint import (
     Tensor,
     show_part,
 )
-from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import derived
+from ckptdoctor.checkpoint.reshaping import derived, with_tree
 from ckptdoctor.edits import Repickle
 from ckptdoctor.edits.applied.act import Act
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.protocols import pickle_protocol, with_default_protocol
 from ckptdoctor.facts.python2_strings import BYTES, array_values, of_python_2

@@ -17,12 +17,11 @@ from ckptdoctor.checkpoint import (
     show_path,
     walk,
 )
-from ckptdoctor.checkpoint.plain_nodes import node_of
-from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import changed_at, mapped, missing, moved
+from ckptdoctor.checkpoint.reshaping import changed_at, mapped, missing, moved, with_tree
+from ckptdoctor.checkpoint.tree import node_of
 from ckptdoctor.edits import Replace, TakeRoot
 from ckptdoctor.edits.applied.act import Act
-from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.wording import and_more
 

@@ -4,10 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, Container, Extent, Node, Note, NoteKind, Source, Storage
-from ckptdoctor.formats.arrays.npy_header import MAGIC, PREFIX, Header, header_size, parse
-from ckptdoctor.formats.arrays.object_arrays import named_in
-from ckptdoctor.formats.arrays.values import BIG_ENDIAN, left_out, opaque, reason, tensor
+from ckptdoctor.checkpoint import (
+    Aside,
+    Checkpoint,
+    Container,
+    Extent,
+    GlobalName,
+    Node,
+    Note,
+    NoteKind,
+    Source,
+    Storage,
+)
+from ckptdoctor.errors import DamagedError
+from ckptdoctor.formats.archives import Archive
+from ckptdoctor.formats.arrays.npy_header import (
+    BIG_ENDIAN,
+    MAGIC,
+    PREFIX,
+    STRUCTURE,
+    Header,
+    header_size,
+    left_out,
+    opaque,
+    parse,
+    reason,
+    tensor,
+)
+from ckptdoctor.formats.torch.zip.records import shown
 from ckptdoctor.formats.unrepairable import refused
 from ckptdoctor.wording import plural
 
@@ -77,3 +101,37 @@ def _storage(source: Source, header: Header) -> tuple[Storage | None, list[Note]
 def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """Raises RefusedError: a file of NumPy is converted, not repaired."""
     raise refused(source, NAME)
+
+
+# ---- arrays of Python objects are pickled: which classes and functions they name; none of the objects is made
+
+
+# bytes of pickles that are unpacked of one archive
+MOST_PICKLED = 64 << 20
+
+Named = tuple[tuple[GlobalName, ...], tuple[Aside, ...]]
+
+
+def named_in(source: Source, header: Header, member: str = "") -> Named:
+    """The names in the pickle that follows the header, and what other pickles in and behind it name.
+
+    Raises DamagedError when it makes no sense.
+    """
+    from ckptdoctor.formats.arrays.pickled.stream import read_stream
+    from ckptdoctor.formats.asides import asides_of, behind, of_texts
+
+    try:
+        stream = read_stream(source, header.size)
+    except DamagedError:
+        if header.code != STRUCTURE or asides_of(source):
+            raise
+        return (), ()  # numbers, with a field whose name looks like a type
+    names = tuple([GlobalName(use.module, use.name, member, use.offset) for use in stream.pickle.globals])
+    return names, (*of_texts(stream.texts, member), *behind(source, stream.pickle.end, member))
+
+
+def named_in_record(source: Source, archive: Archive, name: str, header: Header, limit: int) -> Named:
+    """The same of an array in an archive, of ``limit`` bytes at most. Raises DamagedError."""
+    from ckptdoctor.formats.window import Memory
+
+    return named_in(Memory(source.path, archive.read(source, name, limit)), header, shown(name))

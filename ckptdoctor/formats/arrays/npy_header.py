@@ -1,19 +1,68 @@
-"""The header of NumPy's own format: element type, order and shape, read with expressions instead of ``eval``.
-
-Source: ``numpy.lib.format``. A header is a Python dict as text, padded so that the values begin at a multiple of 64
-bytes (16 before NumPy 1.14).
-"""
+"""Reads what an array of NumPy is: its element type, order and shape; and says it in the nouns of a checkpoint."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
+from typing import NamedTuple
 
+from ckptdoctor.checkpoint import (
+    DType,
+    KeyPath,
+    Note,
+    NoteKind,
+    Opaque,
+    Sequence,
+    Storage,
+    Tensor,
+    show_path,
+)
+from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import DamagedError, TruncatedError
-from ckptdoctor.formats.arrays.elements import Element, element
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import and_more, plural
+
+# kind and bytes of one element, as in numpy.dtype.str without its byte order
+_TYPES = {
+    "f8": "float64",
+    "f4": "float32",
+    "f2": "float16",
+    "c16": "complex128",
+    "c8": "complex64",
+    "b1": "bool",
+    "?": "bool",
+    **{f"i{size}": f"int{8 * size}" for size in (1, 2, 4, 8)},
+    **{f"u{size}": f"uint{8 * size}" for size in (1, 2, 4, 8)},
+}
+_CODE = regex(r"([<>|=]?)(\?|[a-zA-Z][0-9]{0,9})")
+
+
+class Element(NamedTuple):
+    """An element type that torch has too, and whether its bytes stand the other way round than torch wants them."""
+
+    dtype: DType
+    big: bool
+
+
+def element(code: str, order: str = "") -> Element | None:
+    """What ``<f4`` is to torch; None for text, objects, dates and everything else that torch has no type for.
+
+    ``order`` is the byte order where the code does not begin with it.
+    """
+    found = _CODE.fullmatch(code)
+    if found is None or found[2] not in _TYPES:
+        return None
+    dtype = BY_NAME[_TYPES[found[2]]]
+    return Element(dtype, (found[1] or order) == ">" and dtype.bits > 8)
+
+
+# ---- the header of NumPy's own format, read with expressions instead of ``eval``
+#
+# Source: ``numpy.lib.format``. A header is a Python dict as text, padded so that the values begin at a multiple of 64
+# bytes (16 before NumPy 1.14).
+
 
 MAGIC = b"\x93NUMPY"
 
@@ -102,3 +151,41 @@ def _shape(text: str) -> tuple[int, ...]:
     if any(size > _MAX_COUNT for size in found):
         raise DamagedError("The array has more elements than 64 bits can count.", offset=8)
     return found
+
+
+# ---- arrays as the nouns of a checkpoint: tensors, or records of what torch has no type for
+
+
+REBUILD = "numpy.ndarray"
+
+# arrays that one note names
+_NAMED = 3
+
+
+def tensor(path: KeyPath, header: Header, storage: Storage, offset: int) -> Tensor:
+    """An array of numbers; ``offset`` is where in the storage its values begin, in elements."""
+    assert header.element is not None
+    return Tensor(path, header.element.dtype, header.shape, header.stride, storage, offset, rebuild=REBUILD)
+
+
+def opaque(header: Header) -> Opaque:
+    """An array that is shown but not read."""
+    return Opaque(REBUILD, (Sequence("tuple", header.shape), header.code))
+
+
+def reason(code: str) -> str:
+    """Why an array of this type is no tensor, for ``left_out``."""
+    return "arrays of Python objects, which are pickled" if "O" in code else f"arrays of {code or 'nothing'}"
+
+
+def left_out(reasons: Mapping[str, list[KeyPath]], member: str | None = None) -> list[Note]:
+    """Notes on arrays that are not read, one for each reason: "arrays of <U3"."""
+    notes = []
+    for why, paths in reasons.items():
+        named = and_more(paths, _NAMED, say=show_path)
+        notes.append(Note(NoteKind.NOT_EXAMINED, f"{why}: {named}", member))
+    return notes
+
+
+BIG_ENDIAN = "the values were written in big-endian byte order; they are swapped when they are loaded"
+OTHER_ORDER = "big-endian arrays beside others"

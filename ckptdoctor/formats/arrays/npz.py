@@ -23,11 +23,21 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.archives import Archive, archive_of, is_whole, required, stored
-from ckptdoctor.formats.arrays.npy_header import PREFIX, Header, header_size, parse
-from ckptdoctor.formats.arrays.object_arrays import MOST_PICKLED, named_in_record
-from ckptdoctor.formats.arrays.values import BIG_ENDIAN, OTHER_ORDER, left_out, opaque, reason, tensor
+from ckptdoctor.formats.arrays.npy import MOST_PICKLED, named_in_record
+from ckptdoctor.formats.arrays.npy_header import (
+    BIG_ENDIAN,
+    OTHER_ORDER,
+    PREFIX,
+    Header,
+    header_size,
+    left_out,
+    opaque,
+    parse,
+    reason,
+    tensor,
+)
 from ckptdoctor.formats.torch.zip import structs
-from ckptdoctor.formats.torch.zip.record import Record, shown
+from ckptdoctor.formats.torch.zip.records import Record, shown
 from ckptdoctor.formats.unrepairable import refused
 from ckptdoctor.wording import plural
 

@@ -19,7 +19,7 @@ from ckptdoctor.formats.compose.composed import Composed, Stored
 from ckptdoctor.formats.compose.pickling import pickled
 from ckptdoctor.formats.compose.reading import of_storage
 from ckptdoctor.formats.compose.strided import segments, turn_of
-from ckptdoctor.formats.outputs import TORCH_ZIP
+from ckptdoctor.formats.suffixes import TORCH_ZIP
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment

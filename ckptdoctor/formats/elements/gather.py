@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from math import prod
 from typing import Union, cast
 
-from ckptdoctor.formats.torch.patch.plans import ReadBytes
+# reads ``length`` bytes at ``offset`` of one storage
+ReadBytes = Callable[[int, int], bytes]
 
 # bytes that are held at once, about
 BLOCK = 32 << 20

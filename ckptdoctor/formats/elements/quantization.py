@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import chain, repeat
-from math import prod
+from math import inf, ldexp, nan, prod
 from operator import mul, sub
 
 from ckptdoctor.edits.elements import Dequantized, Elements
 from ckptdoctor.edits.quantization import AFFINE, FOUR, INT8, state_of
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.elements.codes import numbers
 from ckptdoctor.formats.elements.floats import decoded, encoded
 
 _PIECE = 1 << 18  # numbers that are worked on at once
@@ -190,3 +190,43 @@ class _Maker:
     def _spread(self, numbers: Sequence[float], runs: Sequence[tuple[int, int]]) -> Iterator[float]:
         count = len(numbers)
         return chain.from_iterable([repeat(numbers[scale % count], length) for scale, length in runs])
+
+
+# ---- the numbers that quantised bytes stand for
+
+
+# bits of the mantissa, what is taken from the exponent, and whether there are infinite numbers
+_FLOAT8 = {
+    "float8_e4m3fn": (3, 7, False),
+    "float8_e4m3fnuz": (3, 8, False),
+    "float8_e5m2": (2, 15, True),
+    "float8_e5m2fnuz": (2, 16, False),
+}
+
+
+@cache
+def numbers(dtype: str) -> tuple[float, ...]:
+    """The number that each of the 256 bytes is. Source: the formats of "FP8 Formats for Deep Learning" and of ONNX."""
+    if dtype in ("int8", "qint8"):
+        return tuple([float(byte - 256 if byte > 127 else byte) for byte in range(256)])
+    if dtype in ("uint8", "quint8"):
+        return tuple(map(float, range(256)))
+    if dtype == "float8_e8m0fnu":
+        return (*[ldexp(1.0, byte - 127) for byte in range(255)], nan)
+    return tuple([_float8(byte, dtype) for byte in range(256)])
+
+
+def _float8(byte: int, dtype: str) -> float:
+    digits, bias, infinite = _FLOAT8[dtype]
+    exponent, mantissa = (byte & 0x7F) >> digits, byte & ((1 << digits) - 1)
+    sign = -1.0 if byte & 0x80 else 1.0
+    if dtype.endswith("fnuz"):
+        if byte == 0x80:
+            return nan
+    elif infinite:
+        if exponent == 31:
+            return nan if mantissa else sign * inf
+    elif byte & 0x7F == 0x7F:
+        return nan
+    whole = mantissa if exponent == 0 else mantissa + (1 << digits)
+    return sign * ldexp(float(whole), max(exponent, 1) - bias - digits)

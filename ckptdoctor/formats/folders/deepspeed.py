@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Mapping, Node, Part, Source
 from ckptdoctor.errors import CkptDoctorError, UnreadableError
 from ckptdoctor.formats.folders.gathering import Gathering, folder_of, known, size_of
-from ckptdoctor.formats.folders.refusing import refusal
 from ckptdoctor.formats.folders.weights import weights_in
+from ckptdoctor.formats.unrepairable import refusal
 
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.edits.applied.wanted import Wanted

@@ -11,20 +11,22 @@ from ckptdoctor.checkpoint import (
     Aside,
     Checkpoint,
     Container,
+    Cycle,
     FolderSource,
     GlobalName,
     KeyPath,
+    Mapping,
     Node,
     Note,
     NoteKind,
+    Opaque,
+    Sequence,
     Source,
     Storage,
     Tensor,
 )
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
-from ckptdoctor.formats.folders.grafting import Graft
-from ckptdoctor.formats.folders.unreadable import why, why_closed
 from ckptdoctor.wording import plural
 
 
@@ -87,20 +89,20 @@ class Gathering:
 
     def add(self, checkpoint: Checkpoint, label: str, above: KeyPath = (), shift: int = 0) -> Node:
         """Take in all that a file holds; its tree, with paths below ``above``."""
-        graft = Graft(label, shift)
-        node = graft.node(checkpoint.tree, above)
-        self.take(graft, checkpoint)
+        rebased = Rebased(label, shift)
+        node = rebased.node(checkpoint.tree, above)
+        self.take(rebased, checkpoint)
         return node
 
-    def take(self, graft: Graft, checkpoint: Checkpoint) -> None:
-        """Take in the tensors that were grafted, and every storage, name and note of their file."""
+    def take(self, rebased: Rebased, checkpoint: Checkpoint) -> None:
+        """Take in the tensors that were rebased, and every storage, name and note of their file."""
         for storage in checkpoint.storages:
-            graft.storage(storage)
-        self.tensors += graft.tensors
-        self.storages += graft.storages
-        self.globals += graft.globals(checkpoint)
-        self.notes += graft.notes(checkpoint.notes)
-        self.asides += graft.asides(checkpoint.asides)
+            rebased.storage(storage)
+        self.tensors += rebased.tensors
+        self.storages += rebased.storages
+        self.globals += rebased.globals(checkpoint)
+        self.notes += rebased.notes(checkpoint.notes)
+        self.asides += rebased.asides(checkpoint.asides)
 
     def branch(self, name: str, above: KeyPath) -> Node:
         """Everything that the file ``name`` holds, below ``above``; None where it cannot be read."""
@@ -165,3 +167,129 @@ def known(folder: FolderSource, name: str, size: int, notes: Iterable[Note] = ()
 def unread(container: Container, guidance: str, notes: Iterable[Note] = ()) -> Container:
     """The same for one that cannot be read, and what to do."""
     return replace(container, readable=False, guidance=guidance, notes=tuple(notes))
+
+
+# ---- what one file holds, put into the checkpoint of the whole folder: its paths, storages, names and notes
+
+
+class Rebased:
+    """One file (or a stretch of one) on its way into a larger checkpoint.
+
+    ``label`` stands before its storages' keys, so that no two files share one, and before its notes. ``shift`` is where
+    the stretch begins in its file.
+    """
+
+    def __init__(self, label: str, shift: int = 0) -> None:
+        self.label = label
+        self._shift = shift
+        self._above: KeyPath = ()
+        self._storages: dict[str, Storage] = {}
+        self.tensors: list[Tensor] = []
+
+    @property
+    def storages(self) -> Iterable[Storage]:
+        """The storages that were met, in the order in which they were."""
+        return self._storages.values()
+
+    def storage(self, storage: Storage) -> Storage:
+        """The storage under a key of its own, where it lies in the file."""
+        made = self._storages.get(storage.key)
+        if made is None:
+            extent = storage.extent
+            if extent is not None and self._shift:
+                extent = replace(extent, offset=extent.offset + self._shift)
+            made = replace(storage, key=f"{self.label}/{storage.key}", extent=extent)
+            self._storages[storage.key] = made
+        return made
+
+    def tensor(self, tensor: Tensor, above: KeyPath) -> Tensor:
+        """The tensor, its path below ``above``."""
+        return replace(
+            tensor,
+            path=(*above, *tensor.path),
+            storage=self.storage(tensor.storage) if tensor.storage is not None else None,
+            parts=tuple([self.tensor(part, above) for part in tensor.parts]),
+            chunks=tuple([(offsets, self.tensor(chunk, above)) for offsets, chunk in tensor.chunks]),
+        )
+
+    def node(self, node: Node, above: KeyPath) -> Node:
+        """The tree below ``node``, all of its paths below ``above``; readers bound how deep it is."""
+        self._above = above
+        if isinstance(node, Tensor):
+            made = self.tensor(node, above)
+            self.tensors.append(made)
+            return made
+        if isinstance(node, Mapping):
+            entries = tuple([(part, self.node(child, above)) for part, child in node.entries])
+            own = self.node(node.attributes, above) if node.attributes is not None else None
+            return Mapping(node.kind, entries, own if isinstance(own, Mapping) else None)
+        if isinstance(node, Sequence):
+            return Sequence(node.kind, tuple([self.node(child, above) for child in node.items]))
+        if isinstance(node, Opaque):
+            return Opaque(
+                node.class_name,
+                tuple([self.node(child, above) for child in node.arguments]),
+                self.node(node.state, above),
+                tuple([self.node(child, above) for child in node.items]),
+                tuple([(part, self.node(child, above)) for part, child in node.entries]),
+            )
+        return Cycle((*above, *node.path)) if isinstance(node, Cycle) else node
+
+    def notes(self, notes: Iterable[Note]) -> list[Note]:
+        """The notes, saying which file they are about."""
+        return [self._note(note) for note in notes]
+
+    def _note(self, note: Note) -> Note:
+        member = self._member(note.member or "")
+        offset = note.offset + self._shift if note.offset is not None and note.member is None else note.offset
+        keys = tuple([(*self._above, *key) for key in note.keys])
+        return Note(note.kind, f"{self.label}: {note.message}", member, offset, keys)
+
+    def globals(self, checkpoint: Checkpoint) -> list[GlobalName]:
+        """What its pickle names, with the file before the record."""
+        return [replace(each, member=self._member(each.member)) for each in checkpoint.globals]
+
+    def asides(self, asides: Iterable[Aside]) -> list[Aside]:
+        """What other pickles in it name, the same way."""
+        return [
+            replace(
+                each,
+                member=self._member(each.member),
+                offset=each.offset if each.member else each.offset + self._shift,
+                names=tuple([replace(name, member=self._member(name.member)) for name in each.names]),
+            )
+            for each in asides
+        ]
+
+    def _member(self, member: str) -> str:
+        return f"{self.label}/{member}" if member else self.label
+
+
+# ---- why a file cannot be read, in words that follow its name
+
+
+_CLOSED = " cannot be opened: "  # between the path and the reason, in what ``FileSource`` raises
+
+
+def why(container: Container, error: CkptDoctorError) -> str:
+    """What stands in place of a checkpoint, or what ``error`` says of a damaged one: a clause without the path."""
+    if container.readable:
+        return _without(container.path, error.message.partition("\n")[0]).rstrip(".")
+    told = next((note.message for note in container.notes if note.kind is not NoteKind.WRONG_SUFFIX), "")
+    if told:
+        return told.rstrip(".")
+    if not container.format:
+        return "it is no checkpoint that is known"
+    return f"it is {'an' if container.format[:1].lower() in 'aeiou' else 'a'} {container.format}"
+
+
+def why_closed(error: UnreadableError) -> str:
+    """Why a file could not be opened, in words that follow its name and that it cannot be: without the full stop."""
+    return (error.message.partition(_CLOSED)[2] or error.message).rstrip(".")
+
+
+def _without(path: str, message: str) -> str:
+    """The message without the path that it begins with."""
+    if message.startswith(f"{path}: "):
+        return message[len(path) + 2 :]
+    return f"it{message[len(path) :]}" if message.startswith(f"{path} ") else message

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Mapping, Node, Part, Source
 from ckptdoctor.errors import CkptDoctorError, UnreadableError
 from ckptdoctor.formats.folders.gathering import Gathering, folder_of, known, size_of, unread
-from ckptdoctor.formats.folders.refusing import refusal
+from ckptdoctor.formats.unrepairable import refusal
 
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.edits.applied.wanted import Wanted

@@ -7,14 +7,13 @@ import os
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import FolderSource, NoteKind, Source, Tensor
-from ckptdoctor.checkpoint.unread import UNREAD
+from ckptdoctor.checkpoint.checkpoint import UNREAD
 from ckptdoctor.edits import WriteIndex
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.formats.folders.gathering import Gathering, folder_of
-from ckptdoctor.formats.folders.index import LONGEST
-from ckptdoctor.formats.folders.refusing import refusal
-from ckptdoctor.formats.folders.union import Parts
-from ckptdoctor.formats.folders.weights import Weights, weights_in
+from ckptdoctor.formats.folders.shards import LONGEST
+from ckptdoctor.formats.folders.weights import Parts, Weights, weights_in
+from ckptdoctor.formats.unrepairable import refusal
 
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.edits.applied.wanted import Wanted

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
-from ckptdoctor.checkpoint import FolderSource, Mapping, Node, NoteKind, Part
+from ckptdoctor.checkpoint import Checkpoint, FolderSource, KeyPath, Mapping, Node, Note, NoteKind, Part, Tensor
+from ckptdoctor.checkpoint.checkpoint import UNREAD
 from ckptdoctor.errors import CkptDoctorError, DamagedError
-from ckptdoctor.formats.folders.gathering import Gathering
-from ckptdoctor.formats.folders.index import Index, read_index
-from ckptdoctor.formats.folders.names import CONFIGS, SINGLE, Shards, indexes, shard_sets
-from ckptdoctor.formats.folders.union import union
+from ckptdoctor.formats.folders.gathering import Gathering, Rebased, told
+from ckptdoctor.formats.folders.shards import CONFIGS, SINGLE, Index, Shards, indexes, read_index, shard_sets
 from ckptdoctor.noun import noun
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import and_more, plural
 
 
 @noun
@@ -36,7 +36,7 @@ class Weights:
 _PIECES = "shard-0"
 
 # files that are said one by one not to have been read
-_NAMED = 8
+_MOST_OTHERS = 8
 
 _found: WeakKeyDictionary[FolderSource, Weights | None] = WeakKeyDictionary()
 
@@ -85,9 +85,9 @@ def is_model(folder: FolderSource) -> bool:
 
 def gather_weights(gathering: Gathering, weights: Weights, path: tuple[str, ...] = ()) -> Node:
     """The weights as one state dict at ``path``, or what a single file holds; notes tell what is odd about them."""
-    for name in weights.others[:_NAMED]:
+    for name in weights.others[:_MOST_OTHERS]:
         gathering.note(NoteKind.NOT_EXAMINED, f"{name}, beside the weights that were read", name)
-    rest = len(weights.others) - _NAMED
+    rest = len(weights.others) - _MOST_OTHERS
     if rest > 0:
         gathering.note(NoteKind.NOT_EXAMINED, f"{plural(rest, 'more file')} beside the weights that were read")
     if weights.single:
@@ -104,3 +104,213 @@ def model_branch(gathering: Gathering) -> Iterator[tuple[Part, Node]]:
     if weights.trouble is not None:
         gathering.note(NoteKind.INDEX_WRONG, weights.trouble.message, weights.trouble.member)
     yield "model", gather_weights(gathering, weights, ("model",))
+
+
+# ---- the union of shards: every tensor from the file in which the index says it lies, or from the one that has it
+
+
+_NAMED = 4  # keys or files named in a note before the rest is counted
+
+
+def union(
+    gathering: Gathering, files: Sequence[str], index: Index | None, shards: Shards | None, path: KeyPath
+) -> Node:
+    """One state dict at ``path`` of all the tensors in the shards."""
+    if shards is not None and index is None:
+        for name in shards.missing[:_NAMED]:
+            gathering.note(NoteKind.FILE_MISSING, f"{name} is missing", name)
+        rest = len(shards.missing) - _NAMED
+        if rest > 0:
+            gathering.note(
+                NoteKind.FILE_MISSING,
+                f"{plural(rest, 'more shard', 'more shards')} of {shards.total:,} {'is' if rest == 1 else 'are'} "
+                "missing",
+            )
+    parts = Parts(gathering, files, index, shards, path)
+    parts.compare()
+    return parts.joined(path)
+
+
+class Parts:
+    """What each shard holds at its top, before it is known which of them a key is taken from.
+
+    ``stale`` says that the index is of another save than the shards. ``path`` is where their tensors will lie.
+    """
+
+    def __init__(
+        self,
+        gathering: Gathering,
+        files: Iterable[str],
+        index: Index | None,
+        shards: Shards | None,
+        path: KeyPath = (),
+    ) -> None:
+        self.gathering = gathering
+        self.index = index
+        self.shards = shards
+        self.map = index.weight_map if index is not None else {}
+        self.read: dict[str, Checkpoint] = {}
+        self.entries: dict[str, dict[Part, Node]] = {}
+        self.holders: dict[Part, list[str]] = {}  # key → the files that have it
+        self.stale = False
+        wanted = index.files if index is not None else {}
+        before = len(gathering.notes)
+        for file in files:
+            count = wanted.get(file, 0)
+            self._open(file, f"with {plural(count, 'tensor')} of the index" if count else "")
+        self.troubles: list[Note] = self._with_keys(gathering.notes[before:], path)
+        gathering.notes[before:] = self.troubles
+
+    def _open(self, file: str, what: str) -> None:
+        checkpoint = self.gathering.file(file, what)
+        if checkpoint is None:
+            return
+        if not isinstance(checkpoint.tree, Mapping):
+            self.gathering.note(NoteKind.FILE_DAMAGED, f"{told(file, what)} holds no state dict", file)
+            rebased = Rebased(file)  # what it names when it is loaded is as true of it as of the others
+            self.gathering.globals += rebased.globals(checkpoint)
+            self.gathering.notes += rebased.notes(checkpoint.notes)
+            self.gathering.asides += rebased.asides(checkpoint.asides)
+            return
+        self.read[file] = checkpoint
+        self.entries[file] = dict(checkpoint.tree.entries)
+        for key in self.entries[file]:
+            self.holders.setdefault(key, []).append(file)
+
+    def _with_keys(self, notes: Iterable[Note], path: KeyPath) -> list[Note]:
+        """The notes of files that could not be read, with the keys that the index puts there and no other file has."""
+        lost: dict[str, list[KeyPath]] = {}
+        for key, file in self.map.items():
+            if file not in self.read and key not in self.holders:
+                lost.setdefault(file, []).append((*path, key))
+        return [
+            replace(note, keys=tuple(lost.get(note.member or "", ()))) if note.kind in UNREAD else note
+            for note in notes
+        ]
+
+    # ---- what is odd
+
+    def compare(self) -> None:
+        """Hold the index against what the files hold, and the files against each other."""
+        twice = [key for key, files in self.holders.items() if len(files) > 1]
+        if twice:
+            files = sorted({file for key in twice for file in self.holders[key]})
+            message = f"{_listed(files)} {'both ' if len(files) == 2 else ''}hold {_listed(twice)}"
+            unlike = [key for key in twice if self._unlike(key)]
+            message += f", with another dtype or shape in each: {_listed(unlike)}" if unlike else ""
+            self.gathering.note(NoteKind.KEY_IN_TWO_FILES, message, files[0])
+        if self.index is not None:
+            self._stale(self.index)
+            self._misplaced(self.index)
+            self._omitted(self.index)
+            self._size(self.index)
+
+    def _unlike(self, key: Part) -> bool:
+        """Whether the files that have the key have tensors of several kinds under it."""
+        nodes = [self.entries[file][key] for file in self.holders[key]]
+        return len({(node.dtype.name, node.shape) for node in nodes if isinstance(node, Tensor)}) > 1
+
+    def _stale(self, index: Index) -> None:
+        """An index of another save: it names files that are not there, and all of them are numbered otherwise."""
+        gone = [file for file in index.files if file not in self.read]
+        other = self.shards
+        unnamed = [file for file in self.read if file not in index.files]
+        if not gone or not unnamed or other is None or other.missing:
+            return
+        here = {key for file in unnamed for key in self.entries[file]}
+        known = set(gone)
+        lost = [key for key, file in index.weight_map.items() if file in known]
+        if all(key in self.holders for key in lost) or len(here) >= len(lost):
+            # what looked like missing shards is an index that was not written again
+            self.gathering.notes = [
+                note
+                for note in self.gathering.notes
+                if note not in self.troubles or note.kind is not NoteKind.FILE_MISSING or note.member not in known
+            ]
+            message = (
+                f"{index.name} names {_listed(gone)}, which {'is' if len(gone) == 1 else 'are'} not there; "
+                f"the tensors lie in {_listed(unnamed)}"
+            )
+            self.gathering.note(NoteKind.INDEX_STALE, message, index.name)
+            self.stale = True
+
+    def _misplaced(self, index: Index) -> None:
+        wrong: list[str] = []
+        nowhere: list[str] = []
+        for key, file in index.weight_map.items():
+            if file in self.read and key not in self.entries[file]:
+                (wrong if key in self.holders else nowhere).append(key)
+        if wrong:
+            first = wrong[0]
+            message = (
+                f"{index.name} looks for {_listed(wrong)} in the wrong file: {_short(first)} lies in "
+                f"{self.holders[first][0]}, not in {index.weight_map[first]}"
+            )
+            self.gathering.note(NoteKind.INDEX_WRONG, message, index.name)
+        if nowhere:
+            where = "is in none of the files" if len(nowhere) == 1 else "are in none of the files"
+            message = f"{index.name} names {_listed(nowhere)}, which {where}"
+            self.gathering.note(NoteKind.INDEX_LACKS, message, index.name)
+
+    def _omitted(self, index: Index) -> None:
+        listed = index.files.keys()
+        left = [key for key, files in self.holders.items() if key not in self.map and not listed.isdisjoint(files)]
+        if left:
+            message = (
+                f"{index.name} does not name {_listed(left)}, which {'is' if len(left) == 1 else 'are'} in its files"
+            )
+            self.gathering.note(NoteKind.INDEX_OMITS, message, index.name)
+
+    def _size(self, index: Index) -> None:
+        if index.total_size is None or self.troubles or len(self.read) < len(index.files):
+            return
+        listed = [file for file in index.files if file in self.read]
+        tensors = [node for file in listed for node in self.entries[file].values() if isinstance(node, Tensor)]
+        each = sum([tensor.nbytes for tensor in tensors])
+        stored = sum([storage.nbytes for file in listed for storage in self.read[file].storages])
+        named = {key: node for file in listed for key, node in self.entries[file].items() if isinstance(node, Tensor)}
+        once = sum([named[key].nbytes for key in self.map if key in named])
+        if index.total_size not in (each, stored, once):
+            message = (
+                f"{index.name} counts {plural(index.total_size, 'byte')} of tensors, and there "
+                f"{'is' if stored == 1 else 'are'} {stored:,}"
+            )
+            self.gathering.note(NoteKind.INDEX_SIZE, message, index.name)
+
+    # ---- the union
+
+    def belongs(self, key: Part) -> bool:
+        """Whether a right index names the key: not what lies in a file beside those of the index alone."""
+        if self.index is None or self.stale or key in self.map:
+            return True
+        return not self.index.files.keys().isdisjoint(self.holders[key])
+
+    def joined(self, path: KeyPath) -> Node:
+        """Every key once, from the file that the index names for it, in the order of the files."""
+        entries: list[tuple[Part, Node]] = []
+        attributes: Mapping | None = None
+        for file, checkpoint in self.read.items():
+            rebased = Rebased(file)
+            for key, node in self.entries[file].items():
+                if self._from(key) == file:
+                    entries.append((key, rebased.node(node, path)))
+            tree = checkpoint.tree
+            if attributes is None and isinstance(tree, Mapping) and tree.attributes is not None:
+                own = rebased.node(tree.attributes, path)
+                attributes = own if isinstance(own, Mapping) else None
+            self.gathering.take(rebased, checkpoint)
+        return Mapping("dict", tuple(entries), attributes)
+
+    def _from(self, key: Part) -> str:
+        files = self.holders[key]
+        named = self.map.get(key) if isinstance(key, str) else None
+        return named if named in files and named is not None else files[0]
+
+
+def _listed(names: Sequence[Part]) -> str:
+    return and_more(names, _NAMED, say=_short)
+
+
+def _short(name: Part) -> str:
+    text = str(name)
+    return text if len(text) <= 80 else f"{text[:79]}…"

@@ -29,19 +29,26 @@ from ckptdoctor.checkpoint import Container, FileSource, Note, NoteKind, Source
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
 from ckptdoctor.formats.packed import scratch
 from ckptdoctor.formats.packed.front import Front, front_of, in_one_passage
-from ckptdoctor.formats.packed.inside import Inside, chosen, insides
 from ckptdoctor.formats.packed.sieves import sieve_of
 from ckptdoctor.formats.packed.streams import STREAMS
 from ckptdoctor.formats.packed.thin import Thin
-from ckptdoctor.formats.packed.unpacking import HEAD, may_be_checkpoint, unpacked, within_bounds
-from ckptdoctor.formats.recognise.found import shortened
+from ckptdoctor.formats.packed.unpacking import (
+    HEAD,
+    Inside,
+    chosen,
+    insides,
+    may_be_checkpoint,
+    unpacked,
+    within_bounds,
+)
+from ckptdoctor.formats.recognise.magic import shortened
 from ckptdoctor.formats.recognise.members import listed
 from ckptdoctor.formats.registry import built_in, format_named
 from ckptdoctor.formats.window import Part
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 
-__all__ = ["opened_inside", "passed_by", "split_member"]
+__all__ = ["opened_inside", "passed_by"]
 
 # a checkpoint in a compressed file in an archive in an archive
 _DEEPEST = 3
@@ -232,17 +239,6 @@ def _broken(container: Container, layer: Container, error: DamagedError) -> Cont
     message = f"the {layer.format} cannot be unpacked: {error.message.rstrip('.')}"
     note = Note(kind, message, error.member, error.offset)
     return replace(container, notes=(*container.notes, note), guidance="Fetch the file again, or take another copy.")
-
-
-def split_member(path: str) -> tuple[str, str] | None:
-    """An archive and a name in it, of a path such as ``weights.zip/epoch_9.pt``; None where no file is on the way."""
-    archive, member = os.path.split(path)
-    while member and archive and not os.path.lexists(archive):
-        archive, last = os.path.split(archive)
-        if not last:
-            return None
-        member = f"{last}/{member}"
-    return (archive, member) if member and os.path.isfile(archive) else None
 
 
 def _with_article(container: Container) -> str:

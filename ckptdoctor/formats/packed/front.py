@@ -8,15 +8,13 @@ from dataclasses import replace
 from ckptdoctor.checkpoint import Checkpoint, Container, FileIdentity, NoteKind, Source
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.errors import CkptDoctorError, TruncatedError
-from ckptdoctor.formats.packed.passage import Passage
 from ckptdoctor.formats.packed.streams import decompressed
+from ckptdoctor.formats.packed.thin import Passage
 from ckptdoctor.formats.packed.unpacking import within_bounds
 from ckptdoctor.formats.safetensors.header import read_header
 from ckptdoctor.formats.safetensors.reader import remember
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
-from ckptdoctor.formats.torch.legacy.read import believe, read
-from ckptdoctor.formats.torch.legacy.storages import COUNT_BYTES, LegacyStorages
-from ckptdoctor.formats.torch.legacy.stream import is_legacy, read_stream
+from ckptdoctor.formats.torch.legacy.read import COUNT_BYTES, LegacyStorages, believe, is_legacy, read, read_stream
 from ckptdoctor.wording import plural
 
 # what says that it is no longer is unpacked as a whole, which tells whether it is: that takes a moment

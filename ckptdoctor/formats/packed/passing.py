@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import FileIdentity, Source
 from ckptdoctor.errors import TruncatedError
-from ckptdoctor.formats.packed.writer import Writer
+from ckptdoctor.formats.packed.scratch import Writer
 from ckptdoctor.wording import plural
 
 _UNKNOWN = 1 << 62  # the size while nobody has said how long it is: longer than any

@@ -11,7 +11,7 @@ from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.formats.packed.passing import Passing
 from ckptdoctor.formats.recognise.tars import BLOCK, MOST, TORCH_MEMBERS, Entry, entry_of, is_tar
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
-from ckptdoctor.formats.torch.legacy.stream import is_legacy
+from ckptdoctor.formats.torch.legacy.read import is_legacy
 
 # by which files are recognised (``formats.HEAD_BYTES``)
 _HEAD = 4096
@@ -64,7 +64,7 @@ def _member(passing: Passing, entry: Entry) -> None:
     if name in _BESIDE and entry.size <= _MOST_BESIDE:
         passing.keep(entry.offset + entry.size)
     elif name == "storages":
-        from ckptdoctor.formats.torch.tar.members import Member
+        from ckptdoctor.formats.recognise.tars import Member
         from ckptdoctor.formats.torch.tar.tables import Cursor, Tables
 
         try:
@@ -84,8 +84,7 @@ def _safetensors(passing: Passing) -> bool:
 
 def _legacy(passing: Passing) -> bool:
     """The pickles and the counts of the storages, and what follows the last one."""
-    from ckptdoctor.formats.torch.legacy.storages import LegacyStorages
-    from ckptdoctor.formats.torch.legacy.stream import read_stream
+    from ckptdoctor.formats.torch.legacy.read import LegacyStorages, read_stream
 
     stream = read_stream(passing)
     passing.drop(LegacyStorages(passing, stream).end)

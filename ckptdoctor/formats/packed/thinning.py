@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from struct import error as StructError
 
-from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.errors import CkptDoctorError, TruncatedError
+from ckptdoctor.formats.arrays.pickled.joblib import is_wrapper, wrapped
 from ckptdoctor.formats.arrays.pickled.stream import mark
-from ckptdoctor.formats.arrays.pickled.wrapped import is_wrapper, wrapped
 from ckptdoctor.formats.packed.passing import Passing
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.budgets import Budgets, exceeded
 from ckptdoctor.pickles.graph import Made, Text
 from ckptdoctor.pickles.inner import LONGEST_BYTES, MOST_KEPT, is_looked_at, may_be_kept
-from ckptdoctor.pickles.machine import Handler, Machine
+from ckptdoctor.pickles.machine import Budgets, Handler, Machine, exceeded
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
 
 _STEP = 1 << 20  # bytes that are looked at at a time, and right behind what was passed over

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ckptdoctor.formats.recognise.found import Found, shortened
-from ckptdoctor.formats.recognise.magic import inside
+from ckptdoctor.formats.recognise.magic import Found, inside, shortened
 
 # how much is unpacked, at most
 _PEEK = 1024

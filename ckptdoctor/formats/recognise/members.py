@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ckptdoctor.formats.recognise.found import shortened
+from ckptdoctor.formats.recognise.magic import shortened
 from ckptdoctor.wording import and_more
 
 # suffixes of files that hold weights

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import Source
-from ckptdoctor.formats.recognise.found import Found
+from ckptdoctor.formats.recognise.magic import Found
 
 # the last bytes of a TensorFlow checkpoint's index (leveldb's table format)
 _TABLE_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")

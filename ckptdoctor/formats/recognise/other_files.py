@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ckptdoctor.checkpoint import Container, Note, NoteKind, Source
 from ckptdoctor.formats.recognise.compressed import recognise_compressed
-from ckptdoctor.formats.recognise.found import Found, container
-from ckptdoctor.formats.recognise.magic import sniff
+from ckptdoctor.formats.recognise.magic import Found, container, sniff
 from ckptdoctor.formats.recognise.models import recognise_model
 from ckptdoctor.formats.recognise.pickled import recognise_pickle
 from ckptdoctor.formats.recognise.tars import recognise_tar

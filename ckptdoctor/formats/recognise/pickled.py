@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import Source
-from ckptdoctor.formats.recognise.found import Found
+from ckptdoctor.formats.recognise.magic import Found
 from ckptdoctor.regex import regex
 
 _PROTOCOLS = range(2, 6)

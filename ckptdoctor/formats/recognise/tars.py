@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ckptdoctor.checkpoint import Source
-from ckptdoctor.formats.recognise.found import Found
+from ckptdoctor.formats.recognise.magic import Found
 from ckptdoctor.formats.recognise.members import checkpoints_in
 
 BLOCK = 512  # headers and data begin at multiples of it
@@ -78,3 +78,15 @@ def _is_header(block: bytes) -> bool:
 def _octal(field: bytes) -> int | None:
     digits = field.strip(b" \0")
     return int(digits, 8) if digits and not digits.strip(b"01234567") else None
+
+
+class Member(NamedTuple):
+    """``size`` bytes at ``offset`` of the file, as the archive says; fewer may be there."""
+
+    offset: int
+    size: int
+
+
+def members_of(source: Source) -> dict[str, Member]:
+    """The regular files of the archive; of several with one name the last, as tarfile does."""
+    return {entry.name.removeprefix("./"): Member(entry.offset, entry.size) for entry in walk(source) if entry.regular}

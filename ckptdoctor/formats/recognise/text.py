@@ -6,7 +6,7 @@ import os.path
 import re
 
 from ckptdoctor.checkpoint import Note, NoteKind, Source
-from ckptdoctor.formats.recognise.found import Found, shortened
+from ckptdoctor.formats.recognise.magic import Found, shortened
 from ckptdoctor.formats.suffixes import SAFETENSORS, TORCH
 from ckptdoctor.regex import regex
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Note, NoteKind, Source
-from ckptdoctor.checkpoint.descriptors import READING
-from ckptdoctor.formats.recognise.found import Found
+from ckptdoctor.checkpoint.source import READING
+from ckptdoctor.formats.recognise.magic import Found
 
 # files with more bytes on disk than this are looked at in places only
 _FULL_SCAN = 1 << 30

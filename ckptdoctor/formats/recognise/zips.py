@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.errors import DamagedError, NotACheckpointError
-from ckptdoctor.formats.recognise.found import Found
+from ckptdoctor.formats.recognise.magic import Found
 from ckptdoctor.formats.recognise.members import checkpoints_in
 
 _LOCAL = b"PK\x03\x04"
@@ -42,9 +42,8 @@ def recognise_zip(source: Source, head: bytes) -> Found | None:
 
 
 def _names(source: Source) -> list[str]:
-    from ckptdoctor.formats.torch.zip.central import read_entries
-    from ckptdoctor.formats.torch.zip.end import find_end
-    from ckptdoctor.formats.torch.zip.remarks import Remarks
+    from ckptdoctor.formats.torch.zip.central_directory import find_end, read_entries
+    from ckptdoctor.formats.torch.zip.records import Remarks
 
     remarks = Remarks()
     return [

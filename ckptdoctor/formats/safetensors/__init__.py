@@ -41,7 +41,7 @@ def rewrite(source: Source, wanted: Wanted) -> Recipe:
 
 
 def salvage(source: Source, container: Container) -> Checkpoint:
-    """The contents of a broken file with whatever is left of them: see ``safetensors.remains``."""
-    from ckptdoctor.formats.safetensors.remains import salvage as what_is_left
+    """The contents of a broken file with whatever is left of them: see ``safetensors.reader``."""
+    from ckptdoctor.formats.safetensors import reader
 
-    return what_is_left(source, container)
+    return reader.salvage(source, container)

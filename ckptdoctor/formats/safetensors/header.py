@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from math import prod
 
-from ckptdoctor.checkpoint import Note, NoteKind, Source
+from ckptdoctor.checkpoint import KeyPath, Note, NoteKind, Source
 from ckptdoctor.checkpoint.notes import IN_FRONT
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.safetensors.entries import MAX_NUMBER, Info, info_from, make_object
-from ckptdoctor.formats.safetensors.remarks import MOST, Remarks, quoted
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
 from ckptdoctor.formats.safetensors.strict_json import parse
 from ckptdoctor.noun import noun
@@ -232,3 +231,54 @@ def _check_end(ends: list[tuple[str, int]], end: int, size: int, complete: bool,
     elif end < size and complete:
         message = f"{plural(size - end, 'byte follows', 'bytes follow')} the end of the last tensor at byte {end:,}"
         remarks.add(NoteKind.TRAILING_BYTES, message, end)
+
+
+# ---- notes, so that a header with a million faults does not make a million notes
+
+
+# notes of one kind that are told; the others are counted
+MOST = 20
+
+_LONGEST_NAME = 200
+
+
+class Remarks:
+    """Notes in the making."""
+
+    def __init__(self) -> None:
+        self._notes: list[Note] = []
+        self._counts: Counter[NoteKind] = Counter()
+
+    def add(
+        self,
+        kind: NoteKind,
+        message: str,
+        offset: int | None = None,
+        guidance: str = "",
+        keys: tuple[KeyPath, ...] = (),
+    ) -> None:
+        """One remark; beyond ``MOST`` of its kind it is only counted."""
+        self._counts[kind] += 1
+        if self._counts[kind] <= MOST:
+            self._notes.append(Note(kind, message, offset=offset, keys=keys, guidance=guidance))
+
+    def count(self, kind: NoteKind, number: int) -> None:
+        """More remarks of a kind, beyond those told."""
+        self._counts[kind] += number
+
+    def notes(self) -> tuple[Note, ...]:
+        """All notes, in the order in which they were made; the number of those left out comes last."""
+        more = [
+            Note(
+                kind,
+                f"{plural(count - MOST, 'more place of this kind is', 'more places of this kind are')} not listed",
+            )
+            for kind, count in self._counts.items()
+            if count > MOST
+        ]
+        return (*self._notes, *more)
+
+
+def quoted(name: str) -> str:
+    """A tensor's name in a message, at a length that can be read."""
+    return f"“{name}”" if len(name) <= _LONGEST_NAME else f"“{name[:_LONGEST_NAME]}…” ({len(name):,} characters)"

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping as Lookup
 from dataclasses import replace
 from json import dumps, loads
 
-from ckptdoctor.checkpoint import DType, Mapping, Node, Part, Tensor, show_part
+from ckptdoctor.checkpoint import DType, FileSource, Mapping, Node, Part, Tensor, show_part
 from ckptdoctor.checkpoint.reshaping import source_of
 from ckptdoctor.edits.applied.wanted import Wanted
-from ckptdoctor.edits.elements import Shape
+from ckptdoctor.edits.elements import Elements, Shape, nbytes
 from ckptdoctor.errors import RefusedError, UnprovenError
+from ckptdoctor.formats.elements import chunks
 from ckptdoctor.formats.safetensors.entries import Info
-from ckptdoctor.formats.safetensors.header import METADATA, Header
-from ckptdoctor.formats.safetensors.remarks import quoted
+from ckptdoctor.formats.safetensors.header import METADATA, Header, quoted
 from ckptdoctor.formats.safetensors.spans import Cut, Member, cut
-from ckptdoctor.formats.safetensors.values import Piece, made_piece, united
 from ckptdoctor.noun import noun
+from ckptdoctor.writing.recipe import Copy, Generated, Segment
 
 _COMPACT = '{"dtype":"","shape":[],"data_offsets":[0,0]}'  # as safetensors writes an entry
 
@@ -152,3 +153,57 @@ def _field(field: Member, old: object, new: object, comma: str) -> Member:
         numbers: Iterator[int] = iter(new)
         return replace(field, value=re.sub(r"\d+", lambda _: str(next(numbers)), field.value))
     return replace(field, value=dumps(new, separators=(comma, ":")))
+
+
+# ---- what follows the header: ranges of the original's values, and values that edits make, one after another
+
+
+@noun
+class Piece:
+    """``length`` bytes at ``offset`` of the original, or those of ``made``, which are views of its bytes."""
+
+    offset: int
+    length: int
+    made: Elements | None = None
+
+
+def made_piece(elements: Elements) -> Piece:
+    """All bytes of these elements."""
+    return Piece(0, nbytes(elements), elements)
+
+
+def united(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """The same bytes with ranges joined where they meet, and without empty ones."""
+    found: list[Piece] = []
+    for piece in pieces:
+        last = found[-1] if found else None
+        if not piece.length:
+            continue
+        if last and last.made is None and piece.made is None and last.offset + last.length == piece.offset:
+            found[-1] = replace(last, length=last.length + piece.length)
+        else:
+            found.append(piece)
+    return tuple(found)
+
+
+def segments(path: str, pieces: Sequence[Piece], storages: Lookup[str, int]) -> Iterator[Segment]:
+    """How to write the values; ``storages`` says where those of the original begin."""
+    for piece in pieces:
+        if piece.made is None:
+            if piece.length:
+                yield Copy(piece.offset, piece.length)
+        else:
+            yield Generated(piece.length, _Maker(path, piece.made, storages))
+
+
+@noun
+class _Maker:
+    """Makes the bytes of elements out of the file at ``path``, which is opened each time."""
+
+    path: str
+    made: Elements
+    storages: Lookup[str, int]
+
+    def __call__(self) -> Iterator[bytes]:
+        with FileSource(self.path) as source:
+            yield from chunks(self.made, lambda key, offset, length: source.read(self.storages[key] + offset, length))

@@ -32,13 +32,11 @@ from ckptdoctor.edits import (
 )
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError, UnprovenError
-from ckptdoctor.formats.safetensors.header import METADATA, Header, header_bytes
+from ckptdoctor.formats.safetensors.header import METADATA, Header, header_bytes, quoted
 from ckptdoctor.formats.safetensors.reader import header_of
-from ckptdoctor.formats.safetensors.remarks import quoted
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES, NAME
 from ckptdoctor.formats.safetensors.spans import Cut, cut
-from ckptdoctor.formats.safetensors.tensors import with_tensors
-from ckptdoctor.formats.safetensors.values import segments
+from ckptdoctor.formats.safetensors.tensors import segments, with_tensors
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Literal, Recipe

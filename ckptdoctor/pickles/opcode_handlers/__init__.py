@@ -8,7 +8,7 @@ loop knows the opcode and its offset and turns each into an error of this packag
 from __future__ import annotations
 
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
-from ckptdoctor.pickles.opcode_handlers import calls, containers, framing, memo, numbers, numerals, strings
+from ckptdoctor.pickles.opcode_handlers import calls, containers, framing, memo, numbers, strings
 
 
 def _unknown(machine: Machine, at: int) -> int:
@@ -18,7 +18,7 @@ def _unknown(machine: Machine, at: int) -> int:
 
 def _table() -> tuple[Handler, ...]:
     table: list[Handler] = [_unknown] * 256
-    for module in (calls, containers, framing, memo, numbers, numerals, strings):
+    for module in (calls, containers, framing, memo, numbers, strings):
         for code, handler in module.HANDLERS.items():
             table[code] = handler
     return tuple(table)

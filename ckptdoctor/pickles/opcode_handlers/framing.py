@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.budgets import exceeded
-from ckptdoctor.pickles.machine import PAUSE, Handler, Machine
+from ckptdoctor.pickles.machine import PAUSE, Handler, Machine, exceeded
 from ckptdoctor.wording import plural
 
 

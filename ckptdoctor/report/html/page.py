@@ -13,7 +13,7 @@ from importlib.resources import files
 from string import Template
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.findings import Coverage, Finding, Severity
 from ckptdoctor.report.contents import other_contents, state_dict_row

@@ -30,8 +30,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Extent, FileSource, KeyPath, NoteKind, Storage, show_path
-from ckptdoctor.checkpoint.descriptors import READING
 from ckptdoctor.checkpoint.sharing import paths_on
+from ckptdoctor.checkpoint.source import READING
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.facts.integrity import HOLE, PAGE, Damage, Integrity, may_have_holes, scanned
 from ckptdoctor.facts.notes import Noted, notes_of

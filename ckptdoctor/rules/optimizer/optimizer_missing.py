@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Role
-from ckptdoctor.checkpoint.unread import unread_files
+from ckptdoctor.checkpoint.checkpoint import unread_files
 from ckptdoctor.facts.training_state import LIGHTNING, kept_elsewhere, scalers, top, without_state
 from ckptdoctor.facts.weight_sets import weight_sets
 from ckptdoctor.findings import Severity

@@ -28,9 +28,9 @@ import stat
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
-from ckptdoctor.checkpoint.descriptors import READING
 from ckptdoctor.checkpoint.dtypes import BY_SAFETENSORS
 from ckptdoctor.checkpoint.expectation import Expected
+from ckptdoctor.checkpoint.source import READING
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.quantization import AWQ, BNB4, GPTQ, Layer, dtype_of, quantized, quantized_in
 from ckptdoctor.facts.siblings import Folder, blob_of, folder_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ckptdoctor.checkpoint import KeyPath, show_path
-from ckptdoctor.checkpoint.arguments import complete
+from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.diagnose.settings import SOURCES, Settings
 from ckptdoctor.filters.language import parse
 from ckptdoctor.report.shell import quote, word

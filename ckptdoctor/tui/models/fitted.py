@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ckptdoctor.checkpoint.coverage import Coverage
+from ckptdoctor.checkpoint.expectation import Coverage
 from ckptdoctor.fit.fit import Fit, Misfit, Pair
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.grouping import grouped

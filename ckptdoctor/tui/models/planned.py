@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Node, at, children, show_part, show_path
 from ckptdoctor.edits import Safety
-from ckptdoctor.edits.steps import Change, Step
+from ckptdoctor.edits.fix import Change, Step
 from ckptdoctor.findings import Finding, RepairReport, Severity
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.fix_text import counted, how_safe, in_words

@@ -15,7 +15,7 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
 from ckptdoctor.checkpoint import addresses, show_path
-from ckptdoctor.checkpoint.coverage import Coverage
+from ckptdoctor.checkpoint.expectation import Coverage
 from ckptdoctor.diagnose.findings import worst_first
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.file import check

@@ -20,7 +20,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, RefusedError
-from ckptdoctor.formats.folders.metadata import read_metadata
+from ckptdoctor.formats.folders.dcp_metadata import read_metadata
 from tests.commands import leave_gloo
 from tests.formats.folders.same import assert_same
 from tests.trainer.forks import FORKED

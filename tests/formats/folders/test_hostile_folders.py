@@ -16,9 +16,9 @@ from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.errors import DamagedError, HostileError
+from ckptdoctor.formats.folders.dcp_metadata import read_metadata
 from ckptdoctor.formats.folders.deepspeed import _natural
-from ckptdoctor.formats.folders.metadata import read_metadata
-from ckptdoctor.formats.folders.names import shard_sets
+from ckptdoctor.formats.folders.shards import shard_sets
 from ckptdoctor.salvage.salvage import salvage
 from tests.work import growth
 

@@ -7,7 +7,7 @@ import torch
 
 from ckptdoctor import formats
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.formats.folders.unreadable import why
+from ckptdoctor.formats.folders.gathering import why
 
 
 def said(path):

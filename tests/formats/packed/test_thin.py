@@ -25,7 +25,7 @@ from ckptdoctor.diagnose.events import Finished
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.examine import file as diagnose
-from ckptdoctor.formats.packed import scratch, thin, unpacking, writer
+from ckptdoctor.formats.packed import scratch, thin, unpacking
 from tests.formats.arrays.pickled.joblib_writer import joblib_bytes
 from tests.formats.packed.test_front import clean, unpacked
 from tests.formats.packed.test_passage import told
@@ -309,7 +309,7 @@ def test_a_bomb_in_an_archive_is_told_on_the_way(tmp_path, monkeypatch):
 
 def test_a_full_disk_is_told_of_what_is_kept_too(tmp_path, monkeypatch):
     """Opcodes take room as well; what is not kept takes none."""
-    monkeypatch.setattr(writer, "_SHARE", 0.0)
+    monkeypatch.setattr(scratch, "_SHARE", 0.0)
     (tmp_path / "arrays.pkl.gz").write_bytes(gzip.compress(pickle.dumps(np.zeros(9_000_000, "u1"), 4)))
     with pytest.raises(RefusedError, match="Unpacking stopped"):
         formats.open_checkpoint(tmp_path / "arrays.pkl.gz", headers=True)

@@ -25,7 +25,7 @@ from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.checkpoint.progress import heard
 from ckptdoctor.errors import NotACheckpointError, RefusedError, StoppedError, TruncatedError, WriteError
 from ckptdoctor.examine.file import check
-from ckptdoctor.formats.packed import scratch, unpacking, writer
+from ckptdoctor.formats.packed import scratch, unpacking
 
 STATE = {"module.fc.weight": torch.arange(600.0).reshape(20, 30), "module.fc.bias": torch.zeros(20)}
 
@@ -287,7 +287,7 @@ def test_holes_of_the_unpacked_file_are_no_damage(tmp_path):
 def test_a_full_disk_is_left_some_room(tmp_path, monkeypatch):
     """What is free is looked at, and a tenth of it stays."""
     usage = shutil.disk_usage("/")
-    monkeypatch.setattr(writer.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    monkeypatch.setattr(scratch.shutil, "disk_usage", lambda _: usage._replace(free=1000))
     (tmp_path / "m.pt.gz").write_bytes(gzip.compress(saved(tmp_path), mtime=0))
     with pytest.raises(RefusedError, match="TMPDIR"):
         formats.open_checkpoint(tmp_path / "m.pt.gz")

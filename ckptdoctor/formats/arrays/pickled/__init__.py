@@ -31,7 +31,7 @@ def examine(source: Source, head: bytes) -> Container | None:
 def read(source: Source, container: Container) -> Checkpoint:
     """The contents. No array's values are read but those that are pickled as text. Raises DamagedError."""
     from ckptdoctor.formats.arrays.pickled.contents import contents_of
-    from ckptdoctor.formats.arrays.pickled.held import Mapped
+    from ckptdoctor.formats.arrays.pickled.stream import Mapped
 
     if not isinstance(source, Mapped):
         return contents_of(source, container)

@@ -6,12 +6,10 @@ joblib's ``NumpyArrayWrapper``. Strings of Python 2 hold raw bytes; protocol 2 o
 
 from __future__ import annotations
 
-from ckptdoctor.formats.arrays.pickled.elements import Kind, kind_of
-from ckptdoctor.formats.arrays.pickled.held import Held
-from ckptdoctor.formats.arrays.pickled.stream import Payload
+from ckptdoctor.formats.arrays.pickled.joblib import Kind, kind_of
+from ckptdoctor.formats.arrays.pickled.stream import Held, Payload
 from ckptdoctor.formats.torch.read.objects import plain_value
-from ckptdoctor.formats.torch.read.steps import filling
-from ckptdoctor.formats.torch.read.values import CALLS, bare, call, full_name, integer, items, text
+from ckptdoctor.formats.torch.read.values import CALLS, bare, call, filling, full_name, integer, items, text
 from ckptdoctor.formats.torch.read.views import MAX_DIMENSIONS
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles.graph import Made, Text, Value

@@ -28,7 +28,7 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 def read(source: Source, container: Container) -> Checkpoint:
     """The state dict, from the lists of weights; the program is not looked at. Raises DamagedError."""
-    from ckptdoctor.formats.torch.exported.program import read_program
+    from ckptdoctor.formats.torch.exported.contents import read_program
 
     return read_program(source, container)
 

@@ -22,7 +22,12 @@ def rewrite(source: Source, wanted: Wanted) -> Recipe:
 
 
 def salvage(source: Source, container: Container) -> Checkpoint:
-    """The contents of a broken file with whatever is left of them: see ``torch.legacy.remains``."""
-    from ckptdoctor.formats.torch.legacy.remains import salvage as what_is_left
+    """The contents of a file that was cut off, with whatever is left of them; ``rewrite`` then copies what is whole.
 
-    return what_is_left(source, container)
+    The pickles come first, so that only the last storages can be missing: those of which nothing is left have no
+    extent, the one at the cut a shorter one. Raises DamagedError where the pickles are not whole.
+    """
+    from ckptdoctor.formats.torch.legacy.writer import write_what_is_left
+
+    write_what_is_left(source)
+    return read(source, container)

@@ -11,14 +11,26 @@ from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
 from ckptdoctor.edits import Convert, Repickle
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError, UnprovenError
-from ckptdoctor.formats.torch.legacy.for_zip import prepare_for_zip
-from ckptdoctor.formats.torch.legacy.storages import COUNT_BYTES, LegacyStorages, Place, claims_of
-from ckptdoctor.formats.torch.legacy.stream import NAMES, Stream, read_stream
-from ckptdoctor.formats.torch.patch.plain_values import from_plain
-from ckptdoctor.formats.torch.patch.plans import Numbering, ReadStorage
-from ckptdoctor.formats.torch.read import StoragePlan, change, storages_in
+from ckptdoctor.formats.torch.legacy.read import (
+    COUNT_BYTES,
+    NAMES,
+    LegacyStorages,
+    Place,
+    Stream,
+    claims_of,
+    read_stream,
+)
+from ckptdoctor.formats.torch.patch.new_nodes import from_plain
+from ckptdoctor.formats.torch.patch.plans import Numbering, ReadStorage, StoragePlan
+from ckptdoctor.formats.torch.patch.reconcile import reconcile
+from ckptdoctor.formats.torch.read import storages_in
+from ckptdoctor.formats.torch.read.storages import claim_of
+from ckptdoctor.formats.torch.read.values import items, text
+from ckptdoctor.formats.torch.read.views import users_of_storages
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
 from ckptdoctor.pickles import encode, prove
+from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.graph import Made, PersistentId, Pickle, Popped, Tuple, Value, nodes
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
 # notes of the storages with which a copy would be as broken as the original
@@ -53,7 +65,7 @@ def rewrite(source: Source, wanted: Wanted) -> Recipe:
             "The old format is several pickles, which belong together; repair the file with --select C105 first, which "
             "makes it an archive."
         )
-    plans = change(stream.saved, storages, wanted, renumber=Numbering.KEPT).storages
+    plans = reconcile(stream.saved, storages, wanted, renumber=Numbering.KEPT).storages
     if any(plan.new for plan in plans):
         raise RefusedError(
             "Only an archive can get new storages; repair the file with --select C105 first, which makes it one."
@@ -153,7 +165,7 @@ def converted(
     if other is not None:
         raise RefusedError(f"A legacy torch file can become a torch zip file, but not {other}.")
     prepare_for_zip(stream.saved)
-    plans = change(stream.saved, storages, wanted, renumber=Numbering.ALWAYS).storages
+    plans = reconcile(stream.saved, storages, wanted, renumber=Numbering.ALWAYS).storages
     head = encode(stream.saved)
     items = [_word("data.pkl", head), _word(".format_version", b"1")]
     items += [_word(".storage_alignment", str(DEFAULT_ALIGNMENT).encode()), _word("byteorder", b"little")]
@@ -209,3 +221,50 @@ def _reopened(
             yield from generate(lambda key, offset, length: source.read(bases[key] + offset, length))
 
     return produce
+
+
+# ---- persistent ids of a legacy pickle become those of an archive
+
+
+def prepare_for_zip(pickle: Pickle) -> None:
+    """Storages lose their view metadata (the offsets of tensors take it in), classes the source kept beside them.
+
+    Raises RefusedError for a view of a storage that was saved on its own.
+    """
+    for users in users_of_storages(nodes(pickle.root)).values():
+        viewed = {id(view.reference) for view in users.views}
+        for view in users.views:
+            if view.claim.view is not None:
+                view.arguments[1] = view.offset + view.claim.view[1]
+        for reference in users.references:
+            claim = claim_of(reference)
+            if claim is not None and claim.view is not None and id(reference) not in viewed:
+                raise RefusedError(f"A part of storage {claim.key} was saved on its own, which an archive cannot hold.")
+    for node in list(nodes(pickle.root)):
+        for values in _lists(node):
+            values[:] = [_without_source(value) for value in values]
+        if isinstance(node, Popped):
+            node.result = _without_source(node.result)
+        if type(node) is PersistentId:
+            parts = items(node.id) or []
+            if len(parts) == 6 and claim_of(node) is not None:
+                node.id = Tuple(op.TUPLE, parts[:5], node.id.memo if isinstance(node.id, Tuple) else -1)
+    pickle.root = _without_source(pickle.root)
+
+
+def _lists(node: object) -> list[list[Value]]:
+    """The lists in a node that hold values."""
+    if isinstance(node, Made):
+        return [node.items, *[step.payload for step in node.steps or ()]]
+    if isinstance(node, Tuple):
+        return [node.items]
+    return [node.discarded] if isinstance(node, Popped) else []
+
+
+def _without_source(value: Value) -> Value:
+    """The class itself, for ``('module', class, file, source)``."""
+    if type(value) is PersistentId:
+        parts = items(value.id)
+        if parts is not None and len(parts) == 4 and text(parts[0]) == "module":
+            return parts[1]
+    return value

@@ -10,7 +10,6 @@ from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch.read.slots import Child, Children, Slot, children
 from ckptdoctor.formats.torch.read.storages import Claim, claim_of
-from ckptdoctor.formats.torch.read.sweep import below, below_folded, folded_references
 from ckptdoctor.formats.torch.read.values import bare
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
@@ -30,6 +29,9 @@ from ckptdoctor.pickles.graph import (
     Tuple,
     Value,
     Verbatim,
+    below,
+    below_folded,
+    folded_references,
 )
 
 # a frame that fits nowhere: the encoder then cuts frames anew, as a pickler does; the old ones could end anywhere

@@ -1,15 +1,20 @@
-"""Nodes that are made anew, written as ``torch.save`` writes them."""
+"""Makes nodes of a graph anew, written as ``torch.save`` writes them, or as the pickle around them is written."""
 
 from __future__ import annotations
 
+from ast import literal_eval
+from collections.abc import Iterable
 from typing import TypeVar
 
+from ckptdoctor.checkpoint import Mapping, Node, Opaque, Part, Sequence, Special
+from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch.patch.graph_edit import GraphEdit
-from ckptdoctor.formats.torch.patch.texts import new_text
-from ckptdoctor.formats.torch.read.shapes import ORDERED_DICT
+from ckptdoctor.formats.torch.read.objects import ORDERED_DICT
+from ckptdoctor.formats.torch.read.slots import Slot
 from ckptdoctor.formats.torch.read.values import bare, full_name
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import NO_MEMO, Global, Made, PersistentId, Step, Text, Tuple, Value
+from ckptdoctor.pickles.graph import NO_MEMO, Global, Made, PersistentId, Pickle, Step, Text, Tuple, Value
 
 _BATCH = 1000  # entries that Python's pickler sets at once
 
@@ -82,3 +87,123 @@ class NewNodes:
         if node.memo == NO_MEMO:
             node.memo = self._graph.new_memo()
         return node
+
+
+# ---- texts, which are shared where the old ones were
+
+
+_SHORT = 256  # bytes from which a text needs a longer count
+
+
+@noun
+class NewText:
+    """The text in ``slot`` becomes ``value``."""
+
+    slot: Slot
+    value: str
+
+
+def replace_texts(graph: GraphEdit, changes: Iterable[NewText]) -> None:
+    """Do all the changes at once.
+
+    Slots that shared a text go on sharing what replaces it. The new text takes over the old one's memo entry when no
+    other place needs that, so that undoing a change gives the original bytes again.
+    """
+    groups: dict[int, tuple[Text | None, list[NewText]]] = {}
+    for change in changes:
+        old = bare(change.slot.value)
+        text = old if isinstance(old, Text) else None
+        groups.setdefault(id(old) if text is not None else -len(groups) - 1, (text, []))[1].append(change)
+    # counted before the first change
+    free = {id(old) for old, group in groups.values() if old is not None and graph.references(old) == len(group)}
+    for old, group in groups.values():
+        made: dict[str, Text] = {}
+        for change in group:
+            if change.value not in made:
+                made[change.value] = new_text(graph.pickle, change.value, old)
+            change.slot.put(made[change.value])
+            graph.recount(made[change.value], 1)
+            if old is not None:
+                graph.recount(old, -1)
+        if old is not None and old.memo != NO_MEMO:
+            _remember(graph, old, list(made.values()), id(old) in free)
+
+
+def _remember(graph: GraphEdit, old: Text, made: list[Text], free: bool) -> None:
+    """Give each new text a memo entry, as a pickler does: the first one the old text's, where that is free now."""
+    if free:
+        made[0].memo = old.memo
+        made = made[1:]
+    for text in made:
+        text.memo = graph.new_memo()
+
+
+def new_text(pickle: Pickle, value: str, like: Text | None = None) -> Text:
+    """A text as the pickle's own writer would write it; strings of Python 2 stay such while they are ASCII."""
+    if like is not None and like.op in (op.SHORT_BINSTRING, op.BINSTRING) and value.isascii():
+        return Text(op.SHORT_BINSTRING if len(value) < _SHORT else op.BINSTRING, value)
+    if like is not None and like.op in (op.STRING, op.UNICODE):
+        return Text(op.UNICODE if like.op == op.UNICODE or not value.isascii() else op.STRING, value)
+    if pickle.protocol < 1:
+        return Text(op.UNICODE, value)
+    short = pickle.protocol >= 4 and len(value.encode("utf-8", "surrogatepass")) < _SHORT
+    return Text(op.SHORT_BINUNICODE if short else op.BINUNICODE, value)
+
+
+# ---- plain Python data as values of a graph, and new nodes of a tree as plain Python data
+
+
+def from_plain(pickle: Pickle, value: object) -> Value:
+    """None, booleans, numbers, text and bytes, and lists, tuples and dicts of such, as the graph holds them.
+
+    Raises RefusedError for anything else.
+    """
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return new_text(pickle, value)
+    if isinstance(value, bytes):
+        return _bytes(pickle, value)
+    if isinstance(value, complex):
+        module = "__builtin__" if pickle.protocol < 3 else "builtins"
+        return Made(op.REDUCE, [Global(op.GLOBAL, module, "complex"), Tuple(op.TUPLE, [value.real, value.imag])])
+    if isinstance(value, tuple):
+        return Tuple(op.TUPLE, [from_plain(pickle, item) for item in value])
+    made = Made(op.EMPTY_LIST if isinstance(value, list) else op.EMPTY_DICT)
+    if isinstance(value, list):
+        payload = [from_plain(pickle, item) for item in value]
+        made.steps = [Step(op.APPENDS, payload)] if payload else None
+        return made
+    if isinstance(value, dict):
+        payload = [from_plain(pickle, each) for pair in value.items() for each in pair]
+        made.steps = [Step(op.SETITEMS, payload)] if payload else None
+        return made
+    raise RefusedError(f"A {type(value).__name__} is not plain data, and cannot be put into a checkpoint.")
+
+
+def _bytes(pickle: Pickle, value: bytes) -> Value:
+    """Bytes as Python's pickler writes them: before protocol 3, as text that is to be encoded."""
+    if pickle.protocol >= 3:
+        return Text(op.SHORT_BINBYTES if len(value) < 256 else op.BINBYTES, value)
+    given: list[Value] = [new_text(pickle, value.decode("latin1")), new_text(pickle, "latin1")]
+    return Made(op.REDUCE, [Global(op.GLOBAL, "_codecs", "encode"), Tuple(op.TUPLE, given)])
+
+
+def plain_data(node: Node) -> object:
+    """The Python value that a new node stands for: the reverse of ``checkpoint.plain_nodes.node_of``."""
+    if isinstance(node, Sequence):
+        items = [plain_data(item) for item in node.items]
+        return items if node.kind == "list" else tuple(items)
+    if isinstance(node, Mapping):
+        return {plain_key(part): plain_data(value) for part, value in node.entries}
+    if isinstance(node, Opaque) and node.class_name == "builtins.complex":
+        real, imaginary = node.arguments
+        assert isinstance(real, float)
+        assert isinstance(imaginary, float)
+        return complex(real, imaginary)
+    return node
+
+
+def plain_key(part: Part) -> object:
+    """The key that a step of a path stands for."""
+    return literal_eval(part.text) if isinstance(part, Special) else part

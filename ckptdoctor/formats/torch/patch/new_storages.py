@@ -13,16 +13,13 @@ from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.elements import chunks
 from ckptdoctor.formats.torch.patch.graph_edit import GraphEdit
-from ckptdoctor.formats.torch.patch.new_nodes import NewNodes
+from ckptdoctor.formats.torch.patch.new_nodes import NewNodes, NewText, new_text, replace_texts
 from ckptdoctor.formats.torch.patch.plans import Numbering, Piece, StoragePlan, narrowed, whole
-from ckptdoctor.formats.torch.patch.texts import NewText, new_text, replace_texts
-from ckptdoctor.formats.torch.read.arguments import device_name
 from ckptdoctor.formats.torch.read.slots import Slot
 from ckptdoctor.formats.torch.read.states import is_changed
 from ckptdoctor.formats.torch.read.storages import claim_of
-from ckptdoctor.formats.torch.read.sweep import storage_references
-from ckptdoctor.formats.torch.read.values import CALLS, bare, call, full_name, items
-from ckptdoctor.formats.torch.read.views_in_graph import (
+from ckptdoctor.formats.torch.read.values import CALLS, bare, call, device_name, full_name, items
+from ckptdoctor.formats.torch.read.views import (
     PARAMETER_MAKERS,
     TYPE_MAKERS,
     Users,
@@ -32,7 +29,7 @@ from ckptdoctor.formats.torch.read.views_in_graph import (
     view_in,
 )
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, PersistentId, Text, Tuple, Value
+from ckptdoctor.pickles.graph import Made, PersistentId, Text, Tuple, Value, storage_references
 
 _CPU = "cpu"
 

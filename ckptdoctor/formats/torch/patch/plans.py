@@ -8,10 +8,7 @@ from enum import Enum
 from ckptdoctor.checkpoint import Storage
 from ckptdoctor.noun import noun
 
-# reads ``length`` bytes at ``offset`` of one storage
-ReadBytes = Callable[[int, int], bytes]
-
-# the same of any storage of the original, by its key
+# reads ``length`` bytes at ``offset`` of a storage of the original, by its key
 ReadStorage = Callable[[str, int, int], bytes]
 
 Piece = tuple[int, int]  # offset in the old storage, length; both in bytes

@@ -16,16 +16,13 @@ from ckptdoctor.edits import Convert, Repickle, SetMetadata, TextMetadata, Trunc
 from ckptdoctor.edits.applied.repickling import repickle as repickled
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.torch.patch.covers import Detacher, sparse_in, unwrap
+from ckptdoctor.formats.torch.patch.covers import Detacher, move_to_cpu, sparse_in, unwrap
 from ckptdoctor.formats.torch.patch.graph_edit import GraphEdit
-from ckptdoctor.formats.torch.patch.move_to_cpu import move_to_cpu
-from ckptdoctor.formats.torch.patch.new_nodes import NewNodes
+from ckptdoctor.formats.torch.patch.new_nodes import NewNodes, NewText, from_plain, plain_data, plain_key, replace_texts
 from ckptdoctor.formats.torch.patch.new_storages import NewStorages
-from ckptdoctor.formats.torch.patch.plain_values import from_plain, plain_data, plain_key
 from ckptdoctor.formats.torch.patch.plans import Edited, Numbering
 from ckptdoctor.formats.torch.patch.repickle import repickle
 from ckptdoctor.formats.torch.patch.set_entries import new_names, put_in_order, set_entries
-from ckptdoctor.formats.torch.patch.texts import NewText, replace_texts
 from ckptdoctor.formats.torch.patch.tree_changes import (
     Change,
     Entered,
@@ -36,10 +33,10 @@ from ckptdoctor.formats.torch.patch.tree_changes import (
     Retargeted,
     tree_changes,
 )
-from ckptdoctor.formats.torch.read.shapes import ORDERED_DICT
+from ckptdoctor.formats.torch.read.objects import ORDERED_DICT
 from ckptdoctor.formats.torch.read.slots import Children, Slot, children
 from ckptdoctor.formats.torch.read.values import bare, call, full_name
-from ckptdoctor.formats.torch.read.views_in_graph import PARAMETER_MAKERS
+from ckptdoctor.formats.torch.read.views import PARAMETER_MAKERS
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Pickle, Text, Tuple, Value
 

@@ -9,9 +9,8 @@ from ckptdoctor.edits import Repickle
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch.patch.graph_edit import GraphEdit
 from ckptdoctor.formats.torch.patch.new_nodes import NewNodes
-from ckptdoctor.formats.torch.read.shapes import DICTS, LISTS
-from ckptdoctor.formats.torch.read.steps import filling
-from ckptdoctor.formats.torch.read.values import CALLS, bare, full_name, items
+from ckptdoctor.formats.torch.read.objects import DICTS, LISTS
+from ckptdoctor.formats.torch.read.values import CALLS, bare, filling, full_name, items
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import (

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ckptdoctor.checkpoint import KeyPath, Part, show_path
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.torch.patch.plain_values import from_plain, plain_key
-from ckptdoctor.formats.torch.patch.texts import NewText
+from ckptdoctor.formats.torch.patch.new_nodes import NewText, from_plain, plain_key
 from ckptdoctor.formats.torch.patch.tree_changes import Entries, Kept
-from ckptdoctor.formats.torch.read.shapes import Kind, shape_of
+from ckptdoctor.formats.torch.read.objects import Kind, object_shape
 from ckptdoctor.formats.torch.read.slots import Child, Children, Slot
 from ckptdoctor.formats.torch.read.values import bare
 from ckptdoctor.pickles import opcodes as op
@@ -151,9 +150,9 @@ def _woven(old: list[Value], before: Mapping[int, list[Value]], out: set[int]) -
 
 def _into_empty(node: Value, values: list[Value], path: KeyPath) -> None:
     node = bare(node)
-    if not isinstance(node, Made) or shape_of(node).kind is not Kind.MAPPING:
+    if not isinstance(node, Made) or object_shape(node).kind is not Kind.MAPPING:
         raise RefusedError(f"What lies at {show_path(path)} is no dict, and has no keys to change.")
-    filled = shape_of(node).filled
+    filled = object_shape(node).filled
     mapping = filled if isinstance(filled, Made) else node
     mapping.steps = [Step(op.SETITEMS, values), *(mapping.steps or [])]
 
@@ -163,6 +162,6 @@ def _owners(node: Value) -> list[Made]:
     node = bare(node)
     if not isinstance(node, Made):
         return []
-    filled = shape_of(node).filled
+    filled = object_shape(node).filled
     inside = [bare(value) for step in node.steps or () for value in step.payload[:1] if len(step.payload) == 1]
     return [node, *[each for each in (filled, *inside) if isinstance(each, Made) and each is not node]]

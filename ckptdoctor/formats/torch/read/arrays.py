@@ -11,8 +11,7 @@ from math import prod
 from ckptdoctor.checkpoint import DType
 from ckptdoctor.checkpoint.dtypes import NUMPY_BUFFERS, NUMPY_ELEMENTS, NUMPY_MAKERS, little_endian
 from ckptdoctor.formats.torch.read.objects import plain_value
-from ckptdoctor.formats.torch.read.steps import filling
-from ckptdoctor.formats.torch.read.values import CALLS, bare, call, full_name, items, text
+from ckptdoctor.formats.torch.read.values import CALLS, bare, call, filling, full_name, items, text
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Text, Value

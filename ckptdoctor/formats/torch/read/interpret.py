@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint import GlobalName, Note, NoteKind, Storage
+from ckptdoctor.checkpoint import GlobalName, Node, Note, NoteKind, StateDict, Storage, Tensor
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
-from ckptdoctor.formats.torch.read.contents import Contents, StorageTable
 from ckptdoctor.formats.torch.read.makers import REACHING
-from ckptdoctor.formats.torch.read.storages import Registry
-from ckptdoctor.formats.torch.read.sweep import below, folded_references, nodes
+from ckptdoctor.formats.torch.read.storages import Registry, StorageTable
 from ckptdoctor.formats.torch.read.tensors import INNER_READS, TensorReader
 from ckptdoctor.formats.torch.read.tree import TreeBuilder
-from ckptdoctor.pickles.graph import Global, GlobalUse, Made, Pickle, Text, Tuple, Value, plain
+from ckptdoctor.noun import noun
+from ckptdoctor.pickles.graph import (
+    Global,
+    GlobalUse,
+    Made,
+    Pickle,
+    Text,
+    Tuple,
+    Value,
+    below,
+    folded_references,
+    nodes,
+    plain,
+)
 from ckptdoctor.regex import regex
 from ckptdoctor.wording import plural
+
+
+@noun
+class Contents:
+    """The nouns that one pickle describes; ``storages`` stand in the order in which the pickle first uses them."""
+
+    tree: Node
+    tensors: tuple[Tensor, ...]
+    storages: tuple[Storage, ...]
+    state_dicts: tuple[StateDict, ...]
+    globals: tuple[GlobalName, ...]
+    notes: tuple[Note, ...]
 
 
 def storages_in(pickle: Pickle, storages: StorageTable, member: str) -> tuple[Storage, ...]:

@@ -10,36 +10,103 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import DType, KeyPath, Special, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME, BY_STORAGE_CLASS
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.formats.torch.read.arguments import Details, NotOurs, device_name, layout_name, plain_dict
 from ckptdoctor.formats.torch.read.arrays import array_of
-from ckptdoctor.formats.torch.read.movers import FROM_ARRAY, FROM_CPU, PLAIN_MAKERS
-from ckptdoctor.formats.torch.read.states import NOTHING, PLAIN_CLASSES, STATED, bits_of, grad_of, with_attributes
-from ckptdoctor.formats.torch.read.values import bare, dtype, full_name, integer, items
-from ckptdoctor.formats.torch.read.views import OddTensor, shape_of, view_of
-from ckptdoctor.formats.torch.read.views_in_graph import PARAMETER_MAKERS
+from ckptdoctor.formats.torch.read.states import (
+    NOTHING,
+    PLAIN_CLASSES,
+    STATED,
+    Reader,
+    bits_of,
+    grad_of,
+    with_attributes,
+)
+from ckptdoctor.formats.torch.read.values import (
+    CALLS,
+    Details,
+    NotOurs,
+    bare,
+    call,
+    device_name,
+    dtype,
+    full_name,
+    integer,
+    items,
+    layout_name,
+    plain_dict,
+)
+from ckptdoctor.formats.torch.read.views import PARAMETER_MAKERS, OddTensor, shape_of, view_of
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles.graph import Made, Value
 from ckptdoctor.wording import plural
-
-if TYPE_CHECKING:
-    from ckptdoctor.formats.torch.read.tensors import TensorReader
 
 # tensors wrapped in tensors (a Parameter of a subclass of …) beyond this depth are shown as objects
 MAX_WRAPPING = 8
 
+_UTILS = "torch._utils._rebuild_"
 
-def tensor_v2(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
+
+# ---- calls that make a tensor on the CPU and move it to a device without storages, where it was when it was saved
+#
+# Source: ``torch.Tensor._reduce_ex_internal`` of torch 2.13 (a CPU tensor), and of torch before 2.6 (a NumPy array).
+
+
+# (data, dtype, device, requires_grad)
+FROM_CPU = f"{_UTILS}device_tensor_from_cpu_tensor"
+FROM_ARRAY = frozenset({f"{_UTILS}device_tensor_from_numpy", f"{_UTILS}xla_tensor"})
+
+# functions that make tensors of all kinds but those that wrap others, and where they take requires_grad
+GRAD = {f"{_UTILS}tensor_v2": 4, f"{_UTILS}tensor_v3": 4, f"{_UTILS}qtensor": 5}
+PLAIN_MAKERS = frozenset({*GRAD, f"{_UTILS}sparse_tensor"})
+
+
+@noun(frozen=False)
+class Mover:
+    """One such call. ``node`` makes the CPU tensor or the array; ``maker`` is its function."""
+
+    node: Made
+    maker: str
+    dtype: Value
+    device: str
+    requires_grad: bool
+
+
+def mover(name: str | None, arguments: list[Value]) -> Mover | None:
+    """What a function of this name moves with these arguments; None where it does not, or not plainly."""
+    if (name != FROM_CPU and name not in FROM_ARRAY) or len(arguments) != 4:
+        return None
+    node = bare(arguments[0])
+    if not isinstance(node, Made) or node.op not in CALLS:
+        return None
+    maker = full_name(call(node)[0])
+    if maker is None or (name == FROM_CPU and (maker not in PLAIN_MAKERS or node.steps is not None)):
+        return None
+    try:
+        device = device_name(arguments[2])
+    except NotOurs:
+        return None
+    return Mover(node, maker, arguments[1], device, bare(arguments[3]) is True)
+
+
+def inside_type(arguments: list[Value]) -> tuple[str | None, list[Value]]:
+    """The function that ``_rebuild_from_type`` calls, and its arguments."""
+    return full_name(arguments[0]), items(arguments[2]) or []
+
+
+# ---- a function each
+
+
+def tensor_v2(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """A view of a typed storage; the seventh argument holds the conj and neg bits."""
     _expect(arguments, *((4,) if kind == _OLD else (6, 7)))
     made = reader.strided(kind, arguments, path)
     return replace(made, details=bits_of(arguments[6], made.dtype)) if len(arguments) > 6 else made
 
 
-def tensor_v3(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
+def tensor_v3(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """A view of an untyped storage, with the dtype among the arguments."""
     _expect(arguments, 7, 8)
     element = _require_dtype(arguments[6])
@@ -47,7 +114,7 @@ def tensor_v3(reader: TensorReader, kind: str, arguments: list[Value], path: Key
     return replace(made, details=bits_of(arguments[7], element)) if len(arguments) > 7 else made
 
 
-def parameter(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
+def parameter(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """``(data, requires_grad, hooks[, attributes])``; also a plain call of the class, which may give it no data."""
     _expect(arguments, *_PARAMETER.get(kind, (0, 1, 2)))
     if not arguments:
@@ -62,7 +129,7 @@ def parameter(reader: TensorReader, kind: str, arguments: list[Value], path: Key
     return require(data)
 
 
-def empty(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
+def empty(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """A tensor without elements, of a class: it is one of ours once BUILD has given it some."""
     if arguments:
         raise NotOurs
@@ -70,7 +137,7 @@ def empty(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath
     return Tensor(path, element, (0,), (1,), None, 0, "cpu", rebuild=kind, values=NOTHING)
 
 
-def sparse(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
+def sparse(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """``(layout, data)``: indices, values, size[, coalesced] for COO, two kinds of indices for the others."""
     _expect(arguments, 2)
     layout = layout_name(arguments[0])
@@ -87,7 +154,7 @@ def sparse(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPat
     return _made_of(parts, path, kind, layout, values.dtype, shape, values.device, details)
 
 
-def nested(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
+def nested(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """``(buffer, sizes, strides, offsets)`` of a nested tensor; its shape is that of the flat buffer."""
     _expect(arguments, 4)
     names = ("values", "sizes", "strides", "offsets")
@@ -97,7 +164,7 @@ def nested(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPat
     return _made_of(parts, path, kind, "jagged", values.dtype, values.shape, values.device)
 
 
-def jagged(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
+def jagged(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """``({"values", "offsets", "lengths", …},)`` of a jagged nested tensor; its shape is that of ``values``."""
     _expect(arguments, 1)
     found = plain_dict(arguments[0])
@@ -114,7 +181,7 @@ def jagged(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPat
     return replace(made, requires_grad=grad)
 
 
-def quantized(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
+def quantized(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """``(storage, offset, size, stride, (scheme, …), requires_grad, hooks)``."""
     _expect(arguments, 7)
     made = reader.strided(kind, [*arguments[:4], arguments[5]], path)
@@ -138,7 +205,7 @@ def quantized(reader: TensorReader, kind: str, arguments: list[Value], path: Key
     return replace(made, parts=parts, details=(("scheme", name), ("axis", axis)))
 
 
-def of_type(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
+def of_type(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """``(function, class, its arguments, state)`` of a tensor subclass, or of a tensor with attributes."""
     _expect(arguments, 4)
     function, inside, state = full_name(arguments[0]), items(arguments[2]), arguments[3]
@@ -161,7 +228,7 @@ def of_type(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPa
     return replace(made, subclass=made.subclass if name == "torch.Tensor" else name, parts=parts, rebuild=kind)
 
 
-def _parts_in_state(reader: TensorReader, state: Value, path: KeyPath, depth: int) -> tuple[Tensor, ...]:
+def _parts_in_state(reader: Reader, state: Value, path: KeyPath, depth: int) -> tuple[Tensor, ...]:
     """The tensors among the attributes of a wrapper: its ``__dict__``, or (``__dict__``, slots)."""
     parts = []
     for one in items(state) or [state]:
@@ -176,7 +243,7 @@ def _parts_in_state(reader: TensorReader, state: Value, path: KeyPath, depth: in
     return tuple(parts)
 
 
-def wrapper(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
+def wrapper(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """``(class, dtype, size, stride, offset, layout, device, requires_grad)``: no storage of its own."""
     _expect(arguments, 8)
     element = _require_dtype(arguments[1])
@@ -196,7 +263,7 @@ def wrapper(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPa
     )
 
 
-def meta(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
+def meta(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """``(dtype, size, stride, requires_grad)``: shape without values."""
     _expect(arguments, 4)
     element = _require_dtype(arguments[0])
@@ -204,7 +271,7 @@ def meta(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath,
     return Tensor(path, element, shape, stride, None, 0, "meta", grad_of(arguments[3], element), rebuild=kind)
 
 
-def from_cpu(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
+def from_cpu(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """``(CPU tensor, dtype, device, requires_grad)``: the CPU tensor, which torch moves to the device."""
     _expect(arguments, 4)
     element = _require_dtype(arguments[1])
@@ -224,7 +291,7 @@ def from_cpu(reader: TensorReader, kind: str, arguments: list[Value], path: KeyP
     return replace(data, device=device_name(arguments[2]), requires_grad=grad, rebuild=kind)
 
 
-def from_numpy(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
+def from_numpy(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """``(array, dtype, device, requires_grad)``: the values lie in the pickle, as the array's bytes."""
     _expect(arguments, 4)
     element, array = _require_dtype(arguments[1]), array_of(arguments[0])
@@ -297,7 +364,7 @@ _EMPTY = {
 }
 CLASSES = frozenset({"torch.nn.parameter.Parameter", *_EMPTY})
 
-_Rebuild = Callable[["TensorReader", str, list[Value], KeyPath, int], Tensor]
+_Rebuild = Callable[[Reader, str, list[Value], KeyPath, int], Tensor]
 
 # the functions of torch 2.13 and before that rebuild tensors, and the classes whose call with a tensor gives one
 REBUILD: dict[str, _Rebuild] = {

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Part, Special
-from ckptdoctor.formats.torch.read.keys import parts_of
-from ckptdoctor.formats.torch.read.shapes import DICTS, Kind, Shape, is_dict, shape_of
-from ckptdoctor.formats.torch.read.steps import ITEM_STEPS, PAIR_STEPS
-from ckptdoctor.formats.torch.read.values import bare, full_name
+from ckptdoctor.formats.torch.read.objects import DICTS, Kind, ObjectShape, is_dict, object_shape, parts_of
+from ckptdoctor.formats.torch.read.values import ITEM_STEPS, PAIR_STEPS, bare, full_name
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Tuple, Value
@@ -67,7 +65,7 @@ def _children(node: Value) -> Iterator[tuple[Part, Child]]:
             yield index, Child(Slot(node.items, index))
     if not isinstance(node, Made):
         return
-    shape = shape_of(node)
+    shape = object_shape(node)
     if shape.kind is Kind.OBJECT:
         yield from _arguments(node)
         yield from _states(node)
@@ -79,7 +77,7 @@ def _children(node: Value) -> Iterator[tuple[Part, Child]]:
         yield from _mapping(node, shape)
 
 
-def _sequence(node: Made, shape: Shape) -> Iterator[tuple[Part, Child]]:
+def _sequence(node: Made, shape: ObjectShape) -> Iterator[tuple[Part, Child]]:
     if shape.filled is node:
         yield from enumerate(_items(node))
     elif isinstance(shape.filled, (Made, Tuple)):
@@ -88,7 +86,7 @@ def _sequence(node: Made, shape: Shape) -> Iterator[tuple[Part, Child]]:
             yield part, Child(child.value, None, way, child.first, child.width)
 
 
-def _mapping(node: Made, shape: Shape) -> Iterator[tuple[Part, Child]]:
+def _mapping(node: Made, shape: ObjectShape) -> Iterator[tuple[Part, Child]]:
     if shape.pairs is not None:
         parts, repeats = parts_of(shape.found.keys)
         listed = [each[-1].value for each in children(shape.filled).values()]
@@ -111,7 +109,7 @@ def _way_to_argument(node: Made) -> tuple[Slot, ...]:
     return Slot(node.items, 1), Slot(arguments.items, 0)
 
 
-def _pairs(node: Made, shape: Shape) -> Iterator[tuple[Part, Child]]:
+def _pairs(node: Made, shape: ObjectShape) -> Iterator[tuple[Part, Child]]:
     parts, repeats = parts_of(shape.found.keys)
     index = 0
     for payload in _payloads(node, PAIR_STEPS, op.DICT):
@@ -175,6 +173,6 @@ def _attributes(node: Made) -> Iterator[tuple[Part, Child]]:
         if not isinstance(state, Made) or state.op not in DICTS:
             yield Special(".state"), Child(slot)
             continue
-        for part, child in _pairs(state, shape_of(state)):
+        for part, child in _pairs(state, object_shape(state)):
             name = part.text if isinstance(part, Special) else str(part)
             yield Special(f".{name}"), Child(child.value, child.key, (slot,), child.first, child.width)

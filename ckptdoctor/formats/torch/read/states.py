@@ -13,20 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ckptdoctor.checkpoint import DType, KeyPath, Special, Tensor
-from ckptdoctor.formats.torch.read.arguments import Details
-from ckptdoctor.formats.torch.read.shapes import Kind, shape_of
-from ckptdoctor.formats.torch.read.steps import ITEM_STEPS, PAIR_STEPS
-from ckptdoctor.formats.torch.read.values import bare, call, full_name, items, text
-from ckptdoctor.formats.torch.read.views import OddTensor
-from ckptdoctor.formats.torch.read.views_in_graph import PARAMETER_MAKERS
+from ckptdoctor.formats.torch.read.arrays import Array
+from ckptdoctor.formats.torch.read.objects import Kind, object_shape
+from ckptdoctor.formats.torch.read.values import ITEM_STEPS, PAIR_STEPS, Details, bare, call, full_name, items, text
+from ckptdoctor.formats.torch.read.views import PARAMETER_MAKERS, OddTensor
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Step, Text, Tuple, Value
-
-if TYPE_CHECKING:
-    from ckptdoctor.formats.torch.read.tensors import TensorReader
 
 # classes of which it is known what setting an attribute does; others may have properties of their own
 PLAIN_CLASSES = frozenset({"torch.Tensor", "torch._tensor.Tensor", "torch.tensor.Tensor", *PARAMETER_MAKERS})
@@ -56,6 +51,32 @@ ONLY_NONE = frozenset({"_grad_fn", "grad_dtype"})
 # functions that set attributes from their last argument
 STATED = frozenset({"torch._tensor._rebuild_from_type_v2", "torch._utils._rebuild_parameter_with_state"})
 _STATE = 3
+
+
+class Reader(Protocol):
+    """The reader of one pickle (``tensors.TensorReader``), as far as whoever makes a tensor asks it for others.
+
+    ``hidden`` says that some tensors have no place among the nouns; ``attributes`` are values, with path and depth,
+    that are set on tensors and were not looked at.
+    """
+
+    hidden: bool
+    attributes: list[tuple[Value, KeyPath, int]]
+
+    def strided(self, kind: str, arguments: list[Value], path: KeyPath, own_dtype: DType | None = None) -> Tensor:
+        """A view from (storage, offset, size, stride[, requires_grad, …])."""
+
+    def inner(self, value: Value, path: KeyPath, step: str, depth: int) -> Tensor:
+        """A tensor among the arguments of another one. Raises NotOurs when there is none."""
+
+    def try_inner(self, value: Value, path: KeyPath, depth: int) -> Tensor | None:
+        """A tensor inside another one; None where there is none, and after too many."""
+
+    def look_into(self, state: Value) -> None:
+        """Remember that there may be tensors in attributes, when there is more than plain values."""
+
+    def values(self, array: Array, element: DType, shape: tuple[int, ...]) -> memoryview | None:
+        """The elements of an array: the same object each time, so that tensors of one array are known by it."""
 
 
 class ReplacedError(Exception):
@@ -89,7 +110,7 @@ def bits_of(value: Value, element: DType) -> Details:
 
 
 def with_attributes(
-    reader: TensorReader,
+    reader: Reader,
     made: Tensor | None,
     state: Value,
     path: KeyPath,
@@ -127,7 +148,7 @@ def attributes(state: Value, *, plain: bool) -> Iterator[tuple[str, Value]]:
     if parts is not None and len(parts) != 2 and plain:
         raise OddTensor(f"its state is a tuple of {len(parts)} values")
     for part in [state] if parts is None else parts:
-        if not plain and (type(bare(part)) is not Made or shape_of(_made(part)).kind is not Kind.MAPPING):
+        if not plain and (type(bare(part)) is not Made or object_shape(_made(part)).kind is not Kind.MAPPING):
             continue
         if not _is_empty(part):
             yield from _entries(part, "its state", strict=plain)
@@ -144,7 +165,7 @@ def _is_empty(part: Value) -> bool:
 def _entries(value: Value, what: str, *, strict: bool = True) -> Iterator[tuple[str, Value]]:
     """The entries of a dict. Raises OddTensor for anything else."""
     node = bare(value)
-    shape = shape_of(node) if type(node) is Made else None
+    shape = object_shape(node) if type(node) is Made else None
     if shape is None or shape.kind is not Kind.MAPPING:
         raise OddTensor(f"{what} is no dict")
     for key, item in zip(shape.found.keys, shape.found.values, strict=False):
@@ -161,7 +182,7 @@ def _made(value: Value) -> Made:
     return node
 
 
-def _with_attribute(reader: TensorReader, made: Tensor, name: str, value: Value, depth: int) -> Tensor:
+def _with_attribute(reader: Reader, made: Tensor, name: str, value: Value, depth: int) -> Tensor:
     """One attribute that leaves the values alone. Raises OddTensor where torch does not let it be set."""
     if name == "requires_grad":
         return replace(made, requires_grad=grad_of(value, made.dtype))
@@ -210,7 +231,7 @@ def _changes(step: Step) -> bool:
 _FLAGS, _VIEW, _VARIABLE = 3, 4, 5  # how many values each kind of state has
 
 
-def built(reader: TensorReader, made: Tensor, node: Made, path: KeyPath, depth: int) -> Tensor:
+def built(reader: Reader, made: Tensor, node: Made, path: KeyPath, depth: int) -> Tensor:
     """The tensor after all that is done to it. Raises ReplacedError and OddTensor."""
     for step in node.steps or ():
         if step.op in PAIR_STEPS or step.op in ITEM_STEPS:
@@ -220,7 +241,7 @@ def built(reader: TensorReader, made: Tensor, node: Made, path: KeyPath, depth: 
     return made
 
 
-def _given(reader: TensorReader, made: Tensor, step: Step, path: KeyPath, depth: int) -> Tensor:
+def _given(reader: Reader, made: Tensor, step: Step, path: KeyPath, depth: int) -> Tensor:
     """The tensor after one BUILD."""
     given = items(step.payload[0])
     if given is None:
@@ -238,7 +259,7 @@ def _given(reader: TensorReader, made: Tensor, step: Step, path: KeyPath, depth:
     return _viewing(reader, made, given, path) if len(given) == _VIEW else _holding(reader, made, given, path, depth)
 
 
-def _viewing(reader: TensorReader, made: Tensor, given: list[Value], path: KeyPath) -> Tensor:
+def _viewing(reader: Reader, made: Tensor, given: list[Value], path: KeyPath) -> Tensor:
     """``tensor.set_(storage, offset, size, stride)``."""
     if made.requires_grad:
         raise OddTensor("it requires gradients, and is given another storage")
@@ -248,7 +269,7 @@ def _viewing(reader: TensorReader, made: Tensor, given: list[Value], path: KeyPa
     return replace(view, is_parameter=made.is_parameter, details=made.details)
 
 
-def _holding(reader: TensorReader, made: Tensor, given: list[Value], path: KeyPath, depth: int) -> Tensor:
+def _holding(reader: Reader, made: Tensor, given: list[Value], path: KeyPath, depth: int) -> Tensor:
     """``(data, _, hooks, requires_grad, _)``, the state of a Variable: ``tensor.data = data``."""
     data = reader.try_inner(given[0], (*path, Special(".data")), depth)
     if data is None or not _is_plain(data) or data.storage is None:

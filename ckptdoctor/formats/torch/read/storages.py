@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Union
+from typing import Protocol, Union
 
 from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
-from ckptdoctor.formats.torch.read.contents import LEGACY_ID, ZIP_ID, StorageTable
 from ckptdoctor.formats.torch.read.values import bare, full_name, integer, items, text
 from ckptdoctor.noun import noun
-from ckptdoctor.pickles.folded import FoldedTensor
-from ckptdoctor.pickles.graph import Global, PersistentId, Text, Tuple, Value
+from ckptdoctor.pickles.graph import FoldedTensor, Global, PersistentId, Text, Tuple, Value
 from ckptdoctor.wording import plural
 
 # torch counts bytes of storages and offsets of tensors in 64-bit signed integers
@@ -21,6 +19,21 @@ MAX_COUNT = (1 << 63) - 1
 _USUAL_COUNT = 1 << 58
 
 _UNTYPED = "UntypedStorage"
+
+ZIP_ID = 5  # ('storage', class, key, location, numel)
+LEGACY_ID = 6  # and (key, offset, size) of a view, or None
+
+
+class StorageTable(Protocol):
+    """The storages of one container.
+
+    ``id_parts`` is how many parts torch takes a persistent id in it apart into: see ``ZIP_ID`` and ``LEGACY_ID``.
+    """
+
+    id_parts: int
+
+    def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
+        """The storage that the pickle names ``key``; asked once for each. ``nbytes`` is what the pickle declares."""
 
 
 @noun(frozen=False)

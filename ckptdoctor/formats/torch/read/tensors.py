@@ -6,17 +6,15 @@ from collections.abc import Iterable
 
 from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Special, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.formats.torch.read.arguments import NotOurs, plain_dict
 from ckptdoctor.formats.torch.read.arrays import Array, elements
 from ckptdoctor.formats.torch.read.makers import CLASSES, MAX_WRAPPING, REACHING, REBUILD, require
-from ckptdoctor.formats.torch.read.shapes import holds
+from ckptdoctor.formats.torch.read.objects import holds
 from ckptdoctor.formats.torch.read.states import NOTHING, ReplacedError, built, grad_of, is_changed
 from ckptdoctor.formats.torch.read.storages import Known, Registry
-from ckptdoctor.formats.torch.read.values import CALLS, bare, call, full_name, items
+from ckptdoctor.formats.torch.read.values import CALLS, NotOurs, bare, call, full_name, items, plain_dict
 from ckptdoctor.formats.torch.read.views import OddTensor, usual_reach, view_of
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.folded import FoldedTensor
-from ckptdoctor.pickles.graph import Global, Made, Node, PersistentId, Tuple, Value
+from ckptdoctor.pickles.graph import FoldedTensor, Global, Made, Node, PersistentId, Tuple, Value
 
 # tensors inside tensors that are read at the least; shared ones could multiply without end
 INNER_READS = 100_000

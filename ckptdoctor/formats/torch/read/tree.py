@@ -20,15 +20,22 @@ from ckptdoctor.checkpoint import (
     Tensor,
     show_path,
 )
-from ckptdoctor.formats.torch.read.keys import parts_of
-from ckptdoctor.formats.torch.read.objects import plain_value
-from ckptdoctor.formats.torch.read.shapes import DICTS, Kind, Shape, is_dict, shape_of
-from ckptdoctor.formats.torch.read.steps import Filling, filling
-from ckptdoctor.formats.torch.read.sweep import storage_references
+from ckptdoctor.formats.torch.read.objects import DICTS, Kind, ObjectShape, is_dict, object_shape, parts_of, plain_value
 from ckptdoctor.formats.torch.read.tensors import TensorReader
-from ckptdoctor.formats.torch.read.values import CALLS, bare, full_name
+from ckptdoctor.formats.torch.read.values import CALLS, Filling, bare, filling, full_name
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Extension, Global, Made, PersistentId, Pickle, Popped, Text, Tuple, Value
+from ckptdoctor.pickles.graph import (
+    Extension,
+    Global,
+    Made,
+    PersistentId,
+    Pickle,
+    Popped,
+    Text,
+    Tuple,
+    Value,
+    storage_references,
+)
 from ckptdoctor.wording import and_more
 
 # what a pickle may show at the least, and for each of its opcodes; more is what shared values multiply to
@@ -171,7 +178,7 @@ class TreeBuilder:
         return self._shaped(node, path) if plain is None else plain
 
     def _shaped(self, node: Made, path: KeyPath) -> Node | _Frame:
-        shape = shape_of(node)
+        shape = object_shape(node)
         if shape.kind is Kind.MAPPING:
             return self._mapping(node, path, shape)
         if shape.kind is Kind.SEQUENCE:
@@ -210,7 +217,7 @@ class TreeBuilder:
             return refused
         return _Frame(node, path, values, range(len(values)), lambda done: Sequence(kind, tuple(done)))
 
-    def _mapping(self, node: Value, path: KeyPath, shape: Shape) -> Node | _Frame:
+    def _mapping(self, node: Value, path: KeyPath, shape: ObjectShape) -> Node | _Frame:
         kind, found = shape.name, shape.found
         refused = self._refused(node, path, len(found.values))
         if refused is not None:

@@ -1,8 +1,11 @@
-"""Plain readings of single values of a pickle graph: numbers, text, names, and what a call calls."""
+"""Plain readings of values of a pickle graph: numbers, text, names, what a call calls, what a container holds."""
 
 from __future__ import annotations
 
+from dataclasses import field
+
 from ckptdoctor.checkpoint.dtypes import BY_NAME, DType
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Extension, Global, Literal, Made, PersistentId, Popped, Text, Tuple, Value
 
@@ -77,3 +80,83 @@ def dtype(value: Value) -> DType | None:
     """The dtype that ``torch.float32`` and its like name."""
     name = full_name(value)
     return BY_NAME.get(name[6:]) if name is not None and name.startswith("torch.") else None
+
+
+# ---- what was put into a container or object after it was made
+
+
+PAIR_STEPS = frozenset({op.SETITEM, op.SETITEMS})
+ITEM_STEPS = frozenset({op.APPEND, op.APPENDS, op.ADDITEMS})
+
+
+@noun(frozen=False)
+class Filling:
+    """Keys with their values, items, and states (of BUILD), each in the order in which they were given."""
+
+    keys: list[Value] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+    items: list[Value] = field(default_factory=list)
+    states: list[Value] = field(default_factory=list)
+
+
+def filling(node: Made) -> Filling:
+    """Everything that a container or object holds, besides the arguments of its call."""
+    found = Filling()
+    if node.op == op.DICT:
+        found.keys += node.items[::2]
+        found.values += node.items[1::2]
+    elif node.op == op.LIST:
+        found.items += node.items
+    for step in node.steps or ():
+        if step.op in PAIR_STEPS:
+            found.keys += step.payload[::2]
+            found.values += step.payload[1::2]
+        elif step.op in ITEM_STEPS:
+            found.items += step.payload
+        elif step.op == op.BUILD:
+            found.states += step.payload
+    return found
+
+
+# ---- arguments of the calls that rebuild tensors
+
+
+Details = tuple[tuple[str, "bool | int | float | str"], ...]
+
+
+class NotOurs(Exception):
+    """The call has another form than torch gives it: the object is shown as it is."""
+
+
+def plain_dict(value: Value) -> dict[str, Value]:
+    """The text keys of a dict with their values; empty for anything else."""
+    value = bare(value)
+    if type(value) is not Made:
+        return {}
+    found = filling(value)
+    return {name: item for key, item in zip(found.keys, found.values, strict=False) if (name := text(key)) is not None}
+
+
+def layout_name(value: Value) -> str | None:
+    """``sparse_csr`` for ``torch.serialization._get_layout("torch.sparse_csr")``; None for anything else."""
+    value = bare(value)
+    if type(value) is not Made or value.op not in CALLS:
+        return None
+    callee, arguments, _ = call(value)
+    if full_name(callee) != "torch.serialization._get_layout" or len(arguments) != 1:
+        return None
+    name = text(arguments[0])
+    return None if name is None else name.removeprefix("torch.")
+
+
+def device_name(value: Value) -> str:
+    """``cuda:1`` for that text, and for ``torch.device("cuda", 1)``."""
+    value = bare(value)
+    if isinstance(value, Text):
+        return text(value) or ""
+    if type(value) is Made and value.op in CALLS:
+        callee, arguments, _ = call(value)
+        if full_name(callee) == "torch.device" and arguments:
+            kind, number = text(arguments[0]) or "", integer(arguments[1]) if len(arguments) > 1 else None
+            return kind if number is None or not 0 <= number < 1 << 15 else f"{kind}:{number}"
+    raise NotOurs

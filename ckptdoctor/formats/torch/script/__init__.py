@@ -27,7 +27,7 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 def read(source: Source, container: Container) -> Checkpoint:
     """The state dict, from the pickle and the records' list; none of the code is run. Raises DamagedError."""
-    from ckptdoctor.formats.torch.script.script import read_script
+    from ckptdoctor.formats.torch.script.contents import read_script
 
     return read_script(source, container)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Source
-from ckptdoctor.formats.recognise.tars import TORCH_MEMBERS, is_tar
-from ckptdoctor.formats.torch.tar.members import members_of
+from ckptdoctor.formats.recognise.tars import TORCH_MEMBERS, is_tar, members_of
 from ckptdoctor.formats.unrepairable import refused
 
 if TYPE_CHECKING:

@@ -17,18 +17,16 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
-from ckptdoctor.formats.torch.read.contents import ZIP_ID
+from ckptdoctor.formats.recognise.tars import Member, members_of
 from ckptdoctor.formats.torch.read.interpret import changed_elsewhere, read_unseen
-from ckptdoctor.formats.torch.read.storages import MAX_COUNT, Registry, storage_key
-from ckptdoctor.formats.torch.read.sweep import storage_references
+from ckptdoctor.formats.torch.read.storages import MAX_COUNT, ZIP_ID, Registry, storage_key
 from ckptdoctor.formats.torch.read.tensors import INNER_READS, TensorReader
 from ckptdoctor.formats.torch.read.tree import TreeBuilder
 from ckptdoctor.formats.torch.read.values import bare, items
-from ckptdoctor.formats.torch.tar.members import Member, members_of
 from ckptdoctor.formats.torch.tar.tables import STORAGES, TENSORS, Cursor, Described, Placed, Tables
 from ckptdoctor.formats.window import Window
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Global, PersistentId, Text, Tuple, Value
+from ckptdoctor.pickles.graph import Global, PersistentId, Text, Tuple, Value, storage_references
 from ckptdoctor.pickles.inner import texts_of
 
 _MEMBER = "pickle"

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
 from ckptdoctor.errors import DamagedError, TruncatedError
+from ckptdoctor.formats.recognise.tars import Member
 from ckptdoctor.formats.torch.read.slots import children
 from ckptdoctor.formats.torch.read.storages import MAX_COUNT, storage_key
 from ckptdoctor.formats.torch.read.values import bare, full_name, integer, items, text
 from ckptdoctor.formats.torch.read.views import MAX_DIMENSIONS
-from ckptdoctor.formats.torch.tar.members import Member
 from ckptdoctor.formats.window import Window
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import Pickle, decode

@@ -22,7 +22,7 @@ def rewrite(source: Source, wanted: Wanted) -> Recipe:
 
 
 def salvage(source: Source, container: Container) -> Checkpoint:
-    """The contents of a broken file with whatever is left of them: see ``torch.zip.remains``."""
-    from ckptdoctor.formats.torch.zip.remains import salvage as what_is_left
+    """The contents of a broken file with whatever is left of them: see ``torch.zip.sound_records``."""
+    from ckptdoctor.formats.torch.zip.sound_records import salvage as what_is_left
 
     return what_is_left(source, container)

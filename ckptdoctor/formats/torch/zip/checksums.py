@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch.zip import structs
-from ckptdoctor.formats.torch.zip.end import find_end
+from ckptdoctor.formats.torch.zip.central_directory import find_end
 from ckptdoctor.formats.torch.zip.read import directory_of
-from ckptdoctor.formats.torch.zip.record import Directory, Record, shown
-from ckptdoctor.formats.torch.zip.remarks import Remarks
+from ckptdoctor.formats.torch.zip.records import Directory, Record, Remarks, shown
 
 _LOCAL_CRC = 14  # where the checksum stands in a local header,
 _CENTRAL_CRC = 16  # in an entry of the directory,

@@ -7,11 +7,9 @@ from itertools import repeat
 
 from ckptdoctor.checkpoint import NoteKind, Source
 from ckptdoctor.errors import DamagedError, HostileError, NotACheckpointError
-from ckptdoctor.formats.torch.zip.central import read_entries
-from ckptdoctor.formats.torch.zip.end import find_end
-from ckptdoctor.formats.torch.zip.local import check_records, first_name
-from ckptdoctor.formats.torch.zip.record import Directory, Record, ascii_lower, raw_name, shown
-from ckptdoctor.formats.torch.zip.remarks import Remarks
+from ckptdoctor.formats.torch.zip.central_directory import find_end, read_entries
+from ckptdoctor.formats.torch.zip.local_headers import check_records, first_name
+from ckptdoctor.formats.torch.zip.records import Directory, Record, Remarks, ascii_lower, raw_name, shown
 from ckptdoctor.regex import regex
 from ckptdoctor.wording import plural
 

@@ -1,4 +1,4 @@
-"""Lays out an archive byte for byte as ``torch.save`` writes it.
+"""Lays out an archive byte for byte as ``torch.save`` writes it, and predicts where it laid out what.
 
 The rules are those of ``caffe2/serialize/inline_container.cc`` (alignment by an ``FB`` extra field of ``Z``) and of the
 miniz it is built on (headers, descriptors, zip64); ``torch.load`` relies on them when it computes where storages lie
@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.formats.torch.zip import structs
-from ckptdoctor.formats.torch.zip.record import raw_name
+from ckptdoctor.formats.torch.zip.central_directory import Entry
+from ckptdoctor.formats.torch.zip.records import Record, Remarks, raw_name
 from ckptdoctor.noun import noun
+from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Literal, Segment
 
 # where torch aligns data unless torch.utils.serialization.config.save.storage_alignment says otherwise
@@ -134,3 +137,41 @@ def _literal(parts: list[bytes]) -> Iterator[Segment]:
     data = b"".join(parts)
     if data:
         yield Literal(data)
+
+
+# ---- where data lies in an archive of which only the directory is at hand, as ``torch.save`` lays archives out
+#
+# The header of each record, which says where its data begins, lies in front of it: over a network that would be a
+# request for each tensor. torch computes the same offsets itself (``getRecordOffsetNoRead``).
+
+
+_FLAGS = (structs.UTF8, structs.UTF8 | structs.HAS_DESCRIPTOR)
+
+
+def predicted_records(entries: Sequence[Entry], directory_offset: int, remarks: Remarks) -> list[Record] | None:
+    """The records of ``entries``, in the same order, which is that of the file; None where one lies otherwise.
+
+    Each place is worked out twice: from its header's offset on, and from where the next record begins backwards.
+    """
+    behind = [*(entry.offset for entry in entries[1:]), directory_offset]
+    records = []
+    for entry, following in zip(entries, behind, strict=True):
+        begin = entry.offset + len(local_header(entry.name, entry.size, entry.offset, DEFAULT_ALIGNMENT))
+        usual = entry.method == structs.STORED and entry.flags in _FLAGS and entry.size == entry.compressed
+        if not usual or begin + entry.size + _descriptor_size(entry) != following:
+            return None
+        _, name, method, flags, crc, compressed, size, offset, directory = entry
+        records.append(Record(name, method, flags, crc, size, compressed, offset, begin, directory))
+    if records:
+        message = (
+            f"the headers in front of {plural(len(records), 'record')}, each of which would be a request of its own"
+        )
+        remarks.add(NoteKind.NOT_EXAMINED, message)
+    return records
+
+
+def _descriptor_size(entry: Entry) -> int:
+    if not entry.size:
+        return 0
+    wide = entry.size >= structs.MAX32 or entry.offset >= structs.MAX32
+    return structs.DESCRIPTOR64.size if wide else structs.DESCRIPTOR.size

@@ -5,21 +5,21 @@ from __future__ import annotations
 import zlib
 from weakref import WeakKeyDictionary
 
-from ckptdoctor.checkpoint import Aside, Checkpoint, Container, Note, NoteKind, Source
+from ckptdoctor.checkpoint import Aside, Checkpoint, Container, DType, Extent, Note, NoteKind, Source, Storage
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, TruncatedError
 from ckptdoctor.formats.torch.read import interpret
+from ckptdoctor.formats.torch.read.storages import ZIP_ID
 from ckptdoctor.formats.torch.zip import structs
-from ckptdoctor.formats.torch.zip.data import (
+from ckptdoctor.formats.torch.zip.directory import read_directory
+from ckptdoctor.formats.torch.zip.local_headers import (
     BIG_ENDIAN,
     MAX_INFLATED_PICKLE_BYTES,
     MAX_PICKLE_BYTES,
     MAX_WORD_BYTES,
+    first_name,
     read_record,
 )
-from ckptdoctor.formats.torch.zip.directory import read_directory
-from ckptdoctor.formats.torch.zip.local import first_name
-from ckptdoctor.formats.torch.zip.record import Directory, Record, shown
-from ckptdoctor.formats.torch.zip.storages import ZipStorages
+from ckptdoctor.formats.torch.zip.records import Directory, Record, shown
 from ckptdoctor.formats.window import Memory
 from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.inner import texts_of
@@ -231,3 +231,36 @@ def whole_number(word: bytes | None) -> int | None:
     """The number that a record holds in ASCII digits; None when it holds something else."""
     text = (word or b"").strip()
     return int(text) if text.isdigit() and len(text) <= 9 else None
+
+
+class ZipStorages:
+    """The storages of one archive, looked up by key as torch does (``<prefix>/data/<key>``).
+
+    ``notes`` gathers what is missing or has another length than the pickle says.
+    """
+
+    id_parts = ZIP_ID
+
+    def __init__(self, path: str, directory: Directory) -> None:
+        self._path = path
+        self._directory = directory
+        self.notes: list[Note] = []
+
+    def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
+        """The storage with this key, of ``nbytes`` bytes as the pickle declares it."""
+        record = self._directory.find(f"data/{key}")
+        if record is None:
+            member = shown(f"{self._directory.prefix}/data/{key}")
+            message = f"storage {shown(key)} ({plural(nbytes, 'byte')}) has no record: its values are not in the file"
+            self.notes.append(Note(NoteKind.STORAGE_MISSING, message, member))
+            return Storage(key, nbytes, dtype, device, None)
+        if record.size != nbytes:
+            member = shown(f"{self._directory.prefix}/data/{key}")
+            message = (
+                f"storage {shown(key)} should be {plural(nbytes, 'byte')}, but its record has {record.size:,}: "
+                "torch.load refuses it, but takes bytes of its neighbours with mmap=True"
+            )
+            self.notes.append(Note(NoteKind.STORAGE_SIZE, message, member))
+        extent = Extent(self._path, record.data_offset, record.compressed)
+        crc = record.crc if record.crc or not record.size else None
+        return Storage(key, nbytes, dtype, device, extent, crc, record.method != structs.STORED)

@@ -16,12 +16,14 @@ from ckptdoctor.edits import Cast
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm
 from ckptdoctor.errors import RefusedError, UnprovenError
-from ckptdoctor.formats.torch.patch.plans import ReadStorage
-from ckptdoctor.formats.torch.read import StoragePlan, change, storages_in
+from ckptdoctor.formats.torch.patch.plans import ReadStorage, StoragePlan
+from ckptdoctor.formats.torch.patch.reconcile import reconcile
+from ckptdoctor.formats.torch.read import storages_in
 from ckptdoctor.formats.torch.zip import structs
-from ckptdoctor.formats.torch.zip.data import CHUNK, check_readable, chunks
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out
+from ckptdoctor.formats.torch.zip.local_headers import CHUNK, check_readable, chunks
 from ckptdoctor.formats.torch.zip.read import (
+    ZipStorages,
     decode_member,
     directory_of,
     pickle_bytes,
@@ -29,8 +31,7 @@ from ckptdoctor.formats.torch.zip.read import (
     read_word,
     whole_number,
 )
-from ckptdoctor.formats.torch.zip.record import Directory, Record, ascii_lower, shown
-from ckptdoctor.formats.torch.zip.storages import ZipStorages
+from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, shown
 from ckptdoctor.pickles import Pickle, encode, prove
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
@@ -51,7 +52,7 @@ def rewrite(source: Source, wanted: Wanted) -> Recipe:
     storages = storages_in(pickle, table, shown(record.name))
     if table.notes and not directory.salvaged:
         raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
-    plans = change(pickle, storages, wanted).storages
+    plans = reconcile(pickle, storages, wanted).storages
     big_endian = wanted.original.big_endian
     computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in wanted.edits)
     if computed and big_endian:

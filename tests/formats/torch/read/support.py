@@ -12,8 +12,9 @@ import torch
 from ckptdoctor.checkpoint import Checkpoint, DType, Extent, Storage
 from ckptdoctor.edits import Edit
 from ckptdoctor.edits.applied.wanted import wanted_of
-from ckptdoctor.formats.torch.read import Contents, change, interpret, storages_in
-from ckptdoctor.formats.torch.read.contents import ZIP_ID
+from ckptdoctor.formats.torch.patch.reconcile import reconcile
+from ckptdoctor.formats.torch.read import Contents, interpret, storages_in
+from ckptdoctor.formats.torch.read.storages import ZIP_ID
 from ckptdoctor.pickles import Pickle, decode, encode, prove
 from tests.builders import saving_tags
 
@@ -81,7 +82,7 @@ def edited(saved: Saved, edits: Sequence[Edit]) -> Saved:
     pickle = decode(saved.data)
     prove(saved.data, pickle)
     contents = interpret(pickle, Table(), MEMBER)
-    plans = change(pickle, storages_in(pickle, Table(), MEMBER), wanted_of(as_checkpoint(contents), edits)).storages
+    plans = reconcile(pickle, storages_in(pickle, Table(), MEMBER), wanted_of(as_checkpoint(contents), edits)).storages
     storages = {}
     for plan in plans:
         old = saved.storages.get(plan.old.key, b"")

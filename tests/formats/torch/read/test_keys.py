@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint import Special
-from ckptdoctor.formats.torch.read.keys import parts_of
+from ckptdoctor.formats.torch.read.objects import parts_of
 from ckptdoctor.pickles import decode
 
 PLAIN = st.one_of(st.text(max_size=3), st.integers(-3, 3), st.booleans(), st.none(), st.sampled_from([1.0, 0.5, -0.0]))

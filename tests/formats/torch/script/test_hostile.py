@@ -6,8 +6,8 @@ import pytest
 
 from ckptdoctor.checkpoint import Mapping, Opaque
 from ckptdoctor.errors import HostileError
-from ckptdoctor.formats.torch.script import script as module
-from ckptdoctor.formats.torch.script.classes import Attributes, _attributes
+from ckptdoctor.formats.torch.script import contents as module
+from ckptdoctor.formats.torch.script.contents import Attributes, _attributes
 from tests.work import growth
 
 

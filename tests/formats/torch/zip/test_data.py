@@ -4,8 +4,8 @@ import pytest
 
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.errors import DamagedError, HostileError, TruncatedError
-from ckptdoctor.formats.torch.zip.data import CHUNK, chunks, read_record
-from ckptdoctor.formats.torch.zip.record import Record
+from ckptdoctor.formats.torch.zip.local_headers import CHUNK, chunks, read_record
+from ckptdoctor.formats.torch.zip.records import Record
 from tests.formats.torch.zip.forge import deflated
 
 

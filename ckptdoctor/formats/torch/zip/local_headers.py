@@ -1,0 +1,277 @@
+"""Checks what stands at each record itself (local header, data descriptor) against the directory, and reads its data.
+
+torch takes from a local header only its length, to find where the data begins; readers that go through a file from
+its start, and ``zipfile``, go by its name and sizes too.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from ckptdoctor.checkpoint import NoteKind, Source
+from ckptdoctor.errors import DamagedError, HostileError
+from ckptdoctor.formats.torch.zip import structs
+from ckptdoctor.formats.torch.zip.central_directory import Entry, widened
+from ckptdoctor.formats.torch.zip.records import Record, Remarks, shown
+from ckptdoctor.wording import plural
+
+# headers less than this apart are fetched by one read, because copying the bytes costs less than a system call
+_NEAR = 8 << 10
+_WINDOW = 1 << 20
+
+# what is read beyond a header's fixed part and name: a zip64 field (4 + 24 bytes), the longest that is looked at
+_EXTRA = 28
+
+# a local header as torch.save writes it, up to the two lengths: all sizes and the CRC are 0, a descriptor follows
+_TORCH_FLAGS = structs.UTF8 | structs.HAS_DESCRIPTOR
+_TORCH = structs.LOCAL.pack(structs.LOCAL_SIGNATURE, 0, _TORCH_FLAGS, *[0] * 8)[:26]
+_SIGNED = structs.DESCRIPTOR_SIGNATURE
+
+# a named tuple's own constructor takes several times as long
+_record = tuple.__new__
+
+
+def first_name(source: Source) -> str | None:
+    """The name in the local header at the start of the file; None where there is no whole header."""
+    if source.size < structs.LOCAL.size:
+        return None
+    fields = structs.LOCAL.unpack(source.read(0, structs.LOCAL.size))
+    length = fields[-2]
+    if fields[0] != structs.LOCAL_SIGNATURE or structs.LOCAL.size + length > source.size:
+        return None
+    return source.read(structs.LOCAL.size, length).decode("utf-8", "surrogateescape")
+
+
+class _Window:
+    """A stretch of the file held in memory, moved forward over the headers with as few reads as is sensible."""
+
+    def __init__(self, source: Source, entries: Sequence[Entry], limit: int) -> None:
+        self._source = source
+        self._entries = entries  # in the order in which they lie in the file
+        self.limit = limit
+        self.start = 0
+        self.data = b""
+
+    def seek(self, index: int) -> None:
+        """Hold the header of ``entries[index]``, the descriptor before it, and what lies near behind it."""
+        first = self._entries[index]
+        start = max(0, first.offset - structs.DESCRIPTOR64.size)
+        stop = first.offset + structs.LOCAL.size + len(first.raw) + _EXTRA
+        for place in range(index + 1, len(self._entries)):
+            entry = self._entries[place]
+            if entry.offset - stop > _NEAR or entry.offset - start > _WINDOW:
+                break
+            stop = max(stop, entry.offset + structs.LOCAL.size + len(entry.raw) + _EXTRA)
+        stop = min(stop, self._source.size)
+        self.start, self.data = start, self._source.read(start, stop - start)
+
+    def at(self, offset: int, length: int) -> bytes:
+        """``length`` bytes at ``offset`` of the file, fewer at its end; read apart where the window lacks them."""
+        begin = offset - self.start
+        if begin >= 0 and begin + length <= len(self.data):
+            return self.data[begin : begin + length]
+        length = min(length, self.limit - offset)
+        return self._source.read(offset, length) if length > 0 and offset >= 0 else b""
+
+
+def check_records(source: Source, entries: list[Entry], directory_offset: int, remarks: Remarks) -> list[Record]:
+    """The records of the archive, with where their data begins, in directory order.
+
+    Remarks on every record whose header or descriptor contradicts the directory, that lies (partly) outside the
+    file, or that overlaps the next one or the directory. Over a network, what torch.save laid out is not visited.
+    """
+    if source.distant:
+        from ckptdoctor.formats.torch.zip.layout import predicted_records
+
+        unseen = predicted_records(entries, directory_offset, remarks)
+        if unseen is not None:
+            return unseen
+    order: Sequence[int] = range(len(entries))
+    if any(one.offset > two.offset for one, two in pairwise(entries)):
+        order = sorted(order, key=lambda index: entries[index].offset)
+    inside = [entries[index] for index in order if entries[index].offset + structs.LOCAL.size <= source.size]
+    laid_out = _visit_all(_Window(source, inside, source.size), inside, directory_offset, remarks)
+    if len(laid_out) < len(entries):
+        laid_out += [_outside(entries[index], source.size, remarks) for index in order[len(laid_out) :]]
+    if isinstance(order, range):
+        return laid_out
+    return [record for _, record in sorted(zip(order, laid_out, strict=True), key=lambda pair: pair[0])]
+
+
+def _visit_all(window: _Window, entries: Sequence[Entry], directory_offset: int, remarks: Remarks) -> list[Record]:
+    """The record behind each entry, in file order. What torch.save wrote is recognised by comparing whole headers."""
+    records: list[Record] = []
+    last: Record | None = None
+    lengths, descriptor, fixed = structs.EXTRA.unpack_from, structs.DESCRIPTOR.pack, structs.LOCAL.size
+    for place, (raw, name, method, flags, crc, compressed, size, offset, directory) in enumerate(entries):
+        at = offset - window.start
+        if at < 0 or at + fixed + len(raw) + _EXTRA > len(window.data) < window.limit - window.start:
+            window.seek(place)
+            at = offset - window.start
+        data = window.data
+        name_length, extra_length = lengths(data, at + 26)
+        data_offset = offset + fixed + name_length + extra_length
+        usual = flags == _TORCH_FLAGS and name_length == len(raw)
+        if not (usual and data.startswith(_TORCH, at) and data.startswith(raw, at + fixed)):
+            _compare(window, entries[place], name_length, extra_length, remarks)
+        if last is not None:
+            behind = last.data_offset + last.compressed
+            plain = (
+                last.flags == _TORCH_FLAGS and behind <= offset and window.start <= behind and last.size < structs.MAX32
+            )
+            if not (
+                plain and data.startswith(descriptor(_SIGNED, last.crc, last.size, last.size), behind - window.start)
+            ):
+                _leave(window, last, offset, remarks)
+        if data_offset + compressed > window.limit:
+            remarks.about(NoteKind.ZIP_DAMAGED, name, "reaches past the end of the file", data_offset)
+        last = _record(Record, (name, method, flags, crc, size, compressed, offset, data_offset, directory))
+        records.append(last)
+    if last is not None:
+        _leave(window, last, directory_offset, remarks)
+    return records
+
+
+def _outside(entry: Entry, size: int, remarks: Remarks) -> Record:
+    """A record whose header is not in the file; its data is nowhere."""
+    remarks.about(NoteKind.ZIP_DAMAGED, entry.name, "lies beyond the end of the file", entry.offset)
+    _, name, method, flags, crc, compressed, length, offset, directory = entry
+    return Record(name, method, flags, crc, length, compressed, offset, size, directory)
+
+
+def _compare(window: _Window, entry: Entry, name_length: int, extra_length: int, remarks: Remarks) -> None:
+    """Remarks on every field of a local header that differs from the directory."""
+    header = window.at(entry.offset, structs.LOCAL.size)
+    signature, _, flags, method, _, _, crc, compressed, size, _, _ = structs.LOCAL.unpack(header)
+    if signature != structs.LOCAL_SIGNATURE:
+        what = "has no local header where the directory says: torch refuses to read it, but maps garbage with mmap=True"
+        remarks.about(NoteKind.ZIP_DAMAGED, entry.name, what, entry.offset)
+        return
+    raw = window.at(entry.offset + structs.LOCAL.size, name_length)
+    if raw != entry.raw:
+        other = shown(raw.decode("utf-8", "surrogateescape"))
+        what = f"is called {other} in its own header: torch goes by the directory, zipfile refuses it"
+        remarks.about(NoteKind.ZIP_AMBIGUOUS, entry.name, what, entry.offset)
+    if method != entry.method:
+        what = (
+            f"has method {entry.method} in the directory and {method} in its own header: torch believes the directory"
+        )
+        remarks.about(NoteKind.ZIP_AMBIGUOUS, entry.name, what, entry.offset)
+    if (flags ^ entry.flags) & ~(structs.HAS_DESCRIPTOR | structs.UTF8):
+        what = "has other flags in its own header than in the directory: torch believes the directory"
+        remarks.about(NoteKind.ZIP_AMBIGUOUS, entry.name, what, entry.offset)
+    if structs.MAX32 in (compressed, size):
+        extra = window.at(entry.offset + structs.LOCAL.size + name_length, extra_length)
+        size, compressed, _ = widened(extra, size, compressed, 0, entry.name, remarks)
+    deferred = flags & structs.HAS_DESCRIPTOR and not (crc or compressed or size)
+    if not deferred and (crc, compressed, size) != (entry.crc, entry.compressed, entry.size):
+        what = "has another size or checksum in its own header than in the directory: torch believes the directory"
+        remarks.about(NoteKind.ZIP_AMBIGUOUS, entry.name, what, entry.offset)
+
+
+def _leave(window: _Window, record: Record, following: int, remarks: Remarks) -> None:
+    """Remarks on what lies between the data of ``record`` and the next header or the directory, at ``following``."""
+    end = record.end
+    if end > following:
+        what = "overlaps what follows it: two records, or a record and the directory, share bytes"
+        remarks.about(NoteKind.ZIP_DAMAGED, record.name, what, record.data_offset)
+        return
+    if not record.flags & structs.HAS_DESCRIPTOR or not record.size:
+        return
+    found = window.at(end, structs.DESCRIPTOR.size)
+    wanted = (structs.DESCRIPTOR_SIGNATURE, record.crc, record.compressed, record.size)
+    if len(found) == structs.DESCRIPTOR.size and structs.DESCRIPTOR.unpack(found) == wanted:
+        return
+    found = window.at(end, structs.DESCRIPTOR64.size)
+    if len(found) == structs.DESCRIPTOR64.size and structs.DESCRIPTOR64.unpack(found) == wanted:
+        return
+    if found[:4] == structs.DESCRIPTOR_SIGNATURE:
+        what = "has another size or checksum in the descriptor behind it than in the directory: torch reads neither"
+        remarks.about(NoteKind.ZIP_AMBIGUOUS, record.name, what, end)
+    elif int.from_bytes(found[:4], "little") != record.crc:  # the signature is optional
+        remarks.about(NoteKind.ZIP_DAMAGED, record.name, "has no descriptor behind it, where one is announced", end)
+
+
+# ---- the data of single records, stored or deflated, within bounds
+
+
+# the longest pickle that is decoded; a checkpoint of 50,000 tensors has one of 7 MB
+MAX_PICKLE_BYTES = 1 << 30
+
+# a deflated pickle is not inflated beyond this, and no deflated record beyond 1032 times its size (deflate's limit)
+MAX_INFLATED_PICKLE_BYTES = 128 << 20
+_DEFLATE_LIMIT = 1032
+
+# of values whose order the byteorder record says
+BIG_ENDIAN = "the values were written in big-endian byte order; torch swaps them when it loads them"
+
+# records such as byteorder and version hold a word; more than this of them is not read
+MAX_WORD_BYTES = 4096
+
+CHUNK = 1 << 20
+
+
+def read_record(source: Source, record: Record, limit: int) -> bytes:
+    """The data of a record, inflated where it is deflated.
+
+    Raises HostileError when it is longer than ``limit`` bytes, DamagedError when it is encrypted, compressed by an
+    unknown method, does not inflate to the size that the directory states, or lies outside the file.
+    """
+    check_readable(record)
+    if record.size > limit:
+        message = f"{shown(record.name)} is {record.size:,} bytes long; at most {limit:,} are read."
+        raise HostileError(message, member=shown(record.name))
+    if record.method == structs.STORED:
+        return source.read(record.data_offset, record.size)
+    return b"".join(chunks(source, record))
+
+
+def check_readable(record: Record) -> None:
+    """Raises DamagedError when nobody can read the data of this record: encrypted, or by an unknown method."""
+    name = shown(record.name)
+    if record.flags & (structs.ENCRYPTED | structs.PATCH | structs.STRONG_ENCRYPTION):
+        raise DamagedError(f"{name} is marked as encrypted or as a patch.", member=name)
+    if record.method not in (structs.STORED, structs.DEFLATED):
+        message = f"{name} is compressed by method {record.method}, which torch cannot read."
+        raise DamagedError(message, member=name)
+
+
+def chunks(source: Source, record: Record) -> Iterator[bytes]:
+    """The data of a readable record, piece by piece, in bounded memory. Raises DamagedError as read_record does."""
+    if record.method == structs.DEFLATED:
+        yield from _inflated(source, record)
+        return
+    stop = record.data_offset + record.size
+    for at in range(record.data_offset, stop, CHUNK):
+        yield source.read(at, min(CHUNK, stop - at))
+
+
+def _inflated(source: Source, record: Record) -> Iterator[bytes]:
+    name = shown(record.name)
+    if record.size > record.compressed * _DEFLATE_LIMIT:
+        message = (
+            f"{name} claims to inflate from {record.compressed:,} to {plural(record.size, 'byte')}, which cannot be."
+        )
+        raise HostileError(message, member=name)
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    done, at, rest = 0, record.data_offset, b""
+    try:
+        while done < record.size:
+            if not rest:
+                rest = source.read(at, min(CHUNK, record.end - at))
+                at += len(rest)
+            # one byte more than is due would show a record that is longer than it says
+            piece = inflater.decompress(rest, min(CHUNK, record.size - done + 1))
+            done += len(piece)
+            rest = inflater.unconsumed_tail
+            if done > record.size or (not piece and not rest and (inflater.eof or at >= record.end)):
+                break
+            yield piece
+    except zlib.error as error:
+        message = f"{name} cannot be inflated near byte {at:,} of the file: {error}."
+        raise DamagedError(message, member=name) from error
+    if done != record.size:
+        message = f"{name} does not inflate to the {plural(record.size, 'byte')} that the directory states."
+        raise DamagedError(message, member=name)

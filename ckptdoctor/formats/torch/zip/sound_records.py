@@ -1,0 +1,163 @@
+"""Makes a directory for a broken archive out of the records that are still there, so that it can be read and copied.
+
+Where the list at the end is whole it is believed; otherwise the archive is walked from record to record, and behind a
+damaged one on from the next that can be found. Checksums come from the descriptors behind the records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from ckptdoctor.checkpoint import Checkpoint, Container, Source
+from ckptdoctor.errors import CkptDoctorError, DamagedError
+from ckptdoctor.formats.torch.zip import structs
+from ckptdoctor.formats.torch.zip.central_directory import MAX_RECORDS
+from ckptdoctor.formats.torch.zip.local_headers import first_name
+from ckptdoctor.formats.torch.zip.read import directory_of, read, remember
+from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, raw_name
+from ckptdoctor.formats.torch.zip.truncated import Walk, declared_sizes, step
+
+_PICKLE = "/data.pkl"
+_CHUNK = 1 << 20
+
+# what torch insists on, and writes behind the storages, where a cut file has lost it; 3 is the version since torch 1.6
+_WORDS = (("version", b"3\n"),)
+
+# the other records that torch.save writes in the folder
+_KNOWN = ("data.pkl", ".format_version", ".storage_alignment", "byteorder", "version", ".data/serialization_id")
+
+
+def salvage(source: Source, container: Container) -> Checkpoint:
+    """The contents with whatever is left of them; afterwards ``rewrite`` copies what is whole.
+
+    Storages of which nothing is left have no extent, those that are cut off a shorter one. Raises DamagedError where
+    ``data.pkl``, which says what the storages are, is itself not there or damaged.
+    """
+    directory = _listed(source) or _walked(source)
+    missing = tuple([(name, word) for name, word in _WORDS if directory.find(name) is None])
+    remember(source, replace(directory, salvaged=True, repairable=True, words=missing))
+    return read(source, container)
+
+
+def _listed(source: Source) -> Directory | None:
+    """The directory of the archive itself, where it is sound."""
+    try:
+        directory = directory_of(source)
+    except CkptDoctorError:  # it is missing or damaged: the records are looked for one by one
+        return None
+    return directory if directory.repairable else None
+
+
+def _walked(source: Source) -> Directory:
+    """The records that can be found by going through the file. Raises DamagedError where the first is no pickle."""
+    name = first_name(source)
+    if name is None or not name.lower().endswith(_PICKLE) or name.count("/") != 1:
+        raise DamagedError(
+            f"{source.path} does not begin with a data.pkl, and nothing else says what its bytes are.", offset=0
+        )
+    walk = Walk()
+    try:
+        sizes = declared_sizes(source, walk, name)
+    except CkptDoctorError as error:
+        message = f"{source.path}: {error.message} Without it nothing says what the storages are."
+        raise DamagedError(message, offset=error.offset) from error
+    prefix = name[: -len(_PICKLE)]
+    records = sound_records(_all(source, walk, sizes, prefix), list(sizes))
+    found = {ascii_lower(record.name): record for record in records if _is_ours(record, prefix, sizes)}
+    return Directory(tuple(found.values()), prefix, found, source.size, (), True)
+
+
+def _is_ours(record: Record, prefix: str, sizes: dict[str, int]) -> bool:
+    folder, _, rest = record.name.partition("/")
+    return record.name in sizes or (folder == prefix and rest in _KNOWN)
+
+
+def _all(source: Source, walk: Walk, sizes: dict[str, int], prefix: str) -> list[Found]:
+    """The records in file order, and where the file is damaged in front of them; those that are cut off come last."""
+    found = [Found(walk.found[0], True)]
+    cut = []
+    resumed = False
+    while len(found) < MAX_RECORDS:
+        step(source, walk, sizes)
+        if not walk.ended:
+            found.append(Found(walk.found[-1], not resumed))
+            resumed = False
+            continue
+        if walk.cut is not None:
+            cut.append(walk.cut)
+        following = _next_header(source, walk.at + 1, prefix)
+        if following is None:
+            break
+        walk.at, walk.ended, walk.cut, resumed = following, False, None, True
+    whole = {each.record.name for each in found}
+    return [*found, *[Found(record, False) for record in cut if record.name not in whole]]
+
+
+def _next_header(source: Source, start: int, prefix: str) -> int | None:
+    """Where the next local header of a record in the folder ``prefix`` begins; None when there is none.
+
+    Weights may hold the four bytes of a header by chance; that the folder's name stands behind them settles it.
+    """
+    name = raw_name(f"{prefix}/")
+    reach = structs.LOCAL.size + len(name)
+    for at in range(start, source.size, _CHUNK):
+        window = source.read(at, min(_CHUNK + reach, source.size - at))
+        place = window.find(structs.LOCAL_SIGNATURE)
+        while 0 <= place < _CHUNK:
+            if window.startswith(name, place + structs.LOCAL.size):
+                return at + place
+            place = window.find(structs.LOCAL_SIGNATURE, place + 1)
+    return None
+
+
+# ---- which records of a broken archive are what their names say
+#
+# A checksum vouches for the bytes of a record, not for its name: one flipped bit makes "data/5" of "data/4". But torch
+# writes storages in an order that is known, so that a name out of its turn gives itself away.
+
+
+class Found(NamedTuple):
+    """A record, and whether it stands right behind the one before it."""
+
+    record: Record
+    adjoins: bool
+
+
+def sound_records(found: Sequence[Found], used: Sequence[str]) -> list[Record]:
+    """The records whose names are not in doubt. ``used`` are the names of the storages in the order of their first use.
+
+    A name that is there twice is in doubt wherever it stands. Where the others follow an order, so is one that does
+    not: right behind a record its successor must follow, behind a damaged place some later one.
+    """
+    counts = Counter(each.record.name for each in found)
+    places = {name: place for place, name in enumerate(_order([each.record.name for each in found], used))}
+    kept = []
+    last = -1
+    follows = False  # whether the record before is a storage whose name is right
+    for each in found:
+        place = places.get(each.record.name)
+        in_turn = place is not None and (place == last + 1 if follows and each.adjoins else place > last)
+        if place is not None and in_turn:
+            last = place
+        follows = in_turn
+        if counts[each.record.name] == 1 and (in_turn or place is None):
+            kept.append(each.record)
+    return kept
+
+
+def _order(names: Sequence[str], used: Sequence[str]) -> Sequence[str]:
+    """The order in which the storages were written: by first use, or by name as torch did once; () where by neither."""
+    storages = set(used)
+    there = [name for name in names if name in storages]
+    best = max((used, sorted(used)), key=lambda order: _in_turn(there, order))
+    return best if _in_turn(there, best) * 2 >= len(there) - 1 else ()
+
+
+def _in_turn(names: Sequence[str], order: Sequence[str]) -> int:
+    """How many of the names are followed by the one that follows in the order."""
+    places = {name: place for place, name in enumerate(order)}
+    return sum(places[other] == places[one] + 1 for one, other in pairwise(names))

@@ -1,1 +1,1 @@
-"""Numbers of one dtype as those of another: cast, what that loses, and whether it is right; torch computes."""
+"""Numbers of one dtype as those of another: cast, what that loses, and whether it is right; NumPy computes."""

@@ -7,42 +7,12 @@ processor in torch; here it always keeps its sign and the upper bits of its payl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from math import isfinite
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+import numpy as np
+
+from ckptdoctor.casting.arrays import HALVES, Array, array_of, held_as, widened
 
 _PIECE = 1 << 17  # numbers that are cast at once: they stay in the cache
-
-_SHARED = 1 << 15  # numbers that torch leaves to one thread anyway (at::internal::GRAIN_SIZE), and one more
-
-# of the narrow dtypes: bits of the mantissa, and what infinity is
-_NARROW = {"bfloat16": (7, 0x7F80), "float16": (10, 0x7C00)}
-
-
-def numbers(data: bytes, dtype: str) -> torch.Tensor:
-    """The numbers that these little-endian bytes are."""
-    import torch
-
-    kind = getattr(torch, dtype)
-    return torch.frombuffer(bytearray(data), dtype=kind) if data else torch.empty(0, dtype=kind)
-
-
-@contextmanager
-def one_thread(count: int) -> Iterator[None]:
-    """Let torch compute so many numbers in this thread alone: a piece is done before the others have woken up."""
-    import torch
-
-    before = torch.get_num_threads() if count >= _SHARED else 1
-    if before != 1:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        if before != 1:
-            torch.set_num_threads(before)
 
 
 def in_pieces(chunks: Iterable[bytes], width: int) -> Iterator[bytes]:
@@ -59,29 +29,39 @@ def in_pieces(chunks: Iterable[bytes], width: int) -> Iterator[bytes]:
 
 def cast(data: bytes, source: str, target: str) -> bytes:
     """The bytes of these numbers of the dtype ``source`` in the dtype ``target``."""
-    import torch
-
-    given = numbers(data, source)
-    kind: torch.dtype = getattr(torch, target)
-    made = bytearray(given.numel() * kind.itemsize)
-    if not made:
-        return b""
-    there = torch.frombuffer(made, dtype=kind)
-    there.copy_(given)
-    if target in _NARROW and given.element_size() > 1 and not isfinite(given.sum().item()):  # or the sum overflowed
-        _keep_nans(given, there, *_NARROW[target])
-    return bytes(made)
+    return cast_array(array_of(data, source), source, target).tobytes()
 
 
-def _keep_nans(given: torch.Tensor, there: torch.Tensor, mantissa: int, infinity: int) -> None:
+def cast_array(given: Array, source: str, target: str) -> Array:
+    """The same of an array: what it holds is the dtype ``source``, and what the result holds ``target``."""
+    with np.errstate(all="ignore"):  # overflow gives infinity, as it should
+        wide = widened(given, source)
+        if target not in HALVES:
+            return wide.astype(held_as(target), copy=False)
+        single = wide.astype(np.float32, copy=False)
+        made = _upper_halves(single) if target == "bfloat16" else single.astype(np.float16).view(np.uint16)
+        _set_nans(single, made, source, target)
+        return made
+
+
+def _upper_halves(single: Array) -> Array:
+    """bfloat16 is the upper half of a float32, rounded."""
+    bits = single.view(np.uint32)
+    odd = bits >> 16
+    odd &= 1
+    odd += 0x7FFF
+    odd += bits  # NaN may overflow here, and is set afterwards
+    odd >>= 16
+    return odd.astype(np.uint16)
+
+
+def _set_nans(single: Array, made: Array, source: str, target: str) -> None:
     """NaNs keep their sign and the upper bits of their payload, and are quiet."""
-    import torch
-
-    places = given.isnan().nonzero().flatten()
-    if not places.numel():
+    places = np.flatnonzero(np.isnan(single))
+    if not places.size:
         return
-    wide = given[places].double().view(torch.int64)  # any NaN as a float64, whose payload begins with its own
-    sign = wide >> 63 & 1
-    payload = wide >> (52 - mantissa) & ((1 << mantissa) - 1) | 1 << (mantissa - 1)
-    bits = payload | infinity
-    there.view(torch.int16)[places] = torch.where(sign == 1, bits - 0x8000, bits).to(torch.int16)
+    bits = single.view(np.uint32)[places]
+    if target == "float16":
+        made[places] = (bits >> 16 & 0x8000) | (bits >> 13 & 0x3FF) | 0x7E00
+    else:
+        made[places] = 0x7FC0 if source.startswith("float8") else bits >> 16 | 0x40  # as torch has it

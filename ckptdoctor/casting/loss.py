@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from ckptdoctor.casting.cast import in_pieces, numbers, one_thread
+import numpy as np
+
+from ckptdoctor.casting.arrays import Array, array_of, held_as, widened
+from ckptdoctor.casting.cast import cast_array, in_pieces
 from ckptdoctor.checkpoint import progress
 from ckptdoctor.noun import noun
-
-if TYPE_CHECKING:
-    import torch
 
 
 @noun
@@ -39,46 +38,43 @@ class Loss:
         )
 
 
-def loss_of(chunks: Iterable[bytes], count: int, source: str, target: str) -> Loss:
-    """The loss of casting these bytes, ``count`` numbers of the dtype ``source``. NaN and infinity lose nothing."""
-    import torch
-
+def loss_of(chunks: Iterable[bytes], source: str, target: str) -> Loss:
+    """The loss of casting these bytes, numbers of the dtype ``source``. NaN and infinity lose nothing."""
     found = Loss()
-    with one_thread(count):
-        for piece in in_pieces(chunks, getattr(torch, source).itemsize):
-            found += _of_piece(piece, source, target)
-            progress.advance(len(piece))
+    for piece in in_pieces(chunks, held_as(source).itemsize):
+        found += _of_piece(array_of(piece, source), source, target)
+        progress.advance(len(piece))
     return found
 
 
-def _of_piece(data: bytes, source: str, target: str) -> Loss:
-    import torch
+def _of_piece(numbers: Array, source: str, target: str) -> Loss:
+    given = widened(numbers, source)
+    with np.errstate(all="ignore"):  # zeros are divided by here
+        back = widened(cast_array(numbers, source, target), target).astype(given.dtype, copy=False)
+        apart = back - given
+        changed = int(np.count_nonzero(apart))
+        if not changed:
+            return Loss(values=given.size)
+        apart /= given
+        low, high = float(apart.min()), float(apart.max())
+        if low > -1 and high < 1:  # no NaN, and nothing that becomes 0 or infinite
+            return Loss(given.size, changed, relative=max(high, -low))
+        return _with_odd_ones(given, back)
 
-    given = numbers(data, source)
-    back = given.to(getattr(torch, target)).to(given.dtype)
-    apart = back - given
-    changed = int(apart.count_nonzero().item())
-    if not changed:
-        return Loss(values=given.numel())
-    low, high = (each.item() for each in torch.aminmax(apart.div_(given)))
-    if low > -1 and high < 1:  # no NaN, and nothing that becomes 0 or infinite
-        return Loss(given.numel(), changed, relative=max(high, -low))
-    return _with_odd_ones(given, back)
 
-
-def _with_odd_ones(given: torch.Tensor, back: torch.Tensor) -> Loss:
+def _with_odd_ones(given: Array, back: Array) -> Loss:
     """The same where there are zeros, NaN, infinity, or values that become 0 or infinite."""
-    finite = given.isfinite()
-    changed = int(((back != given) & finite).sum().item())
-    gone, over = (back == 0) & (given != 0), back.isinf() & finite
-    infinite = int(over.sum().item())
+    finite = np.isfinite(given)
+    changed = int(np.count_nonzero((back != given) & finite))
+    gone, over = (back == 0) & (given != 0), np.isinf(back) & finite
+    infinite = int(np.count_nonzero(over))
     others = finite & ~over & ~gone & (given != 0)
-    errors = (back[others] - given[others]).div_(given[others]).abs_()
+    errors = np.abs((back[others] - given[others]) / given[others])
     return Loss(
-        values=given.numel(),
+        values=given.size,
         changed=changed,
         infinite=infinite,
-        zero=int(gone.sum().item()),
-        relative=errors.max().item() if errors.numel() else 0.0,
-        largest=given[over].abs().max().item() if infinite else 0.0,
+        zero=int(np.count_nonzero(gone)),
+        relative=float(errors.max()) if errors.size else 0.0,
+        largest=float(np.abs(given[over]).max()) if infinite else 0.0,
     )

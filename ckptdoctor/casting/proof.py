@@ -7,13 +7,10 @@ next one begins is half way between the two.
 from __future__ import annotations
 
 from functools import cache
-from math import isfinite
-from typing import TYPE_CHECKING
 
-from ckptdoctor.casting.cast import numbers
+import numpy as np
 
-if TYPE_CHECKING:
-    import torch
+from ckptdoctor.casting.arrays import Array, array_of, widened
 
 # bits of exponent and mantissa
 _PARTS = {
@@ -34,173 +31,150 @@ _UNSIGNED_ZERO = ("float8_e5m2fnuz", "float8_e4m3fnuz")  # what would be -0 is N
 def is_cast(given: bytes, made: bytes, source: str, target: str) -> bool:
     """Whether these bytes, numbers of the dtype ``target``, are what the others, of ``source``, have to become."""
     if target not in _PARTS:  # whole numbers, which are only cast to exactly
-        return numbers(given, source).double().equal(numbers(made, target).double())
+        return np.array_equal(widened(array_of(given, source), source), widened(array_of(made, target), target))
     old, new = _bits(given, source), _bits(made, target)
-    if old.numel() != new.numel():
+    if old.size != new.size:
         return False
-    return _is_plainly(old, new, source, target) or _is_each(old, new, source, target)
+    with np.errstate(all="ignore"):  # too large numbers become infinite, and NaN is compared
+        return _is_plainly(old, new, source, target) or _is_each(old, new, source, target)
 
 
-def _is_plainly(old: torch.Tensor, new: torch.Tensor, source: str, target: str) -> bool:
+def _is_plainly(old: Array, new: Array, source: str, target: str) -> bool:
     """Whether all is right, and there is neither NaN nor infinity: what can be told fast."""
-    import torch
-
-    if not old.numel() or source not in ("float32", "float64") or target not in _EDGED:
-        return not old.numel()
-    given = old.view(getattr(torch, source))
+    if not old.size or source not in ("float32", "float64") or target not in _EDGED:
+        return not old.size
+    given = old.view(source)
     if (source, target) == ("float32", "bfloat16"):
-        return isfinite(given.sum().item()) and _is_upper_half(old, new)
+        return bool(np.isfinite(given.min()) and np.isfinite(given.max())) and _is_upper_half(old, new)
     if source == "float64":
-        given = given.to(torch.float32)  # by way of which torch casts it
-    places = new.to(torch.int32) & 0xFFFF
-    low, high = (each.index_select(0, places) for each in _open_edges(target))
-    return bool(((given > low) & (given < high)).all().item()) and bool(((old < 0) == (new < 0)).all().item())
+        given = given.astype(np.float32)  # by way of which torch casts it
+    low, high = (np.take(each, new.view(np.uint16)) for each in _open_edges(target))
+    return bool(((given > low) & (given < high)).all()) and bool(((old < 0) == (new < 0)).all())
 
 
-def _is_upper_half(old: torch.Tensor, new: torch.Tensor) -> bool:
+def _is_upper_half(old: Array, new: Array) -> bool:
     """bfloat16 is float32 without its lower half: as integers they must be next to each other, at a tie even."""
-    import torch
-
-    after = new.to(torch.int32)
-    apart = (old - (after << 16)).clamp_(-0x10000, 0x10000).abs_()  # far apart where the signs differ
-    return int((apart * 2 + (after & 1)).amax().item()) <= 0x10000
+    after = new.astype(np.int32)
+    apart = np.abs(np.clip(old - (after << 16), -0x10000, 0x10000))  # far apart where the signs differ
+    return int((apart * 2 + (after & 1)).max()) <= 0x10000
 
 
 @cache
-def _open_edges(dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _open_edges(dtype: str) -> tuple[Array, Array]:
     """For the 65,536 numbers: the float32 below the first one that becomes this one, and that above the last."""
-    import torch
-
-    low, high = (each.to(torch.float32) for each in _edge_tables(dtype))  # exact: one bit more than the numbers have
-    even = torch.arange(len(low)) & 1 == 0
-    low = torch.where(even, torch.nextafter(low, torch.tensor(float("-inf"))), low)
-    high = torch.where(even, torch.nextafter(high, torch.tensor(float("inf"))), high)
+    low, high = (each.astype(np.float32) for each in _edge_tables(dtype))  # exact: one bit more than the numbers have
+    even = np.arange(len(low)) & 1 == 0
+    low = np.where(even, np.nextafter(low, np.float32(-np.inf)), low)
+    high = np.where(even, np.nextafter(high, np.float32(np.inf)), high)
     exponent, mantissa = _PARTS[dtype]
-    low[((1 << exponent) - 1) << mantissa :] = float("inf")  # infinity and NaN are looked at one by one
-    return torch.cat([low, -high]), torch.cat([high, -low])
+    low[((1 << exponent) - 1) << mantissa :] = np.inf  # infinity and NaN are looked at one by one
+    return np.concatenate([low, -high]), np.concatenate([high, -low])
 
 
-def _is_each(old: torch.Tensor, new: torch.Tensor, source: str, target: str) -> bool:
+def _is_each(old: Array, new: Array, source: str, target: str) -> bool:
     """The same for any numbers, NaN and infinity among them."""
-    import torch
-
     before, after = _sizes(old, source), _sizes(new, target)
     lost, nan = _is_nan(old, before, source), _is_nan(new, after, target)
-    right = torch.where(lost | nan, lost & nan, _is_nearest(_given(old, before, source), after, source, target))
+    right = np.where(lost | nan, lost & nan, _is_nearest(_given(old, before, source), after, source, target))
     same_sign = (old < 0) == (new < 0)
-    if old.element_size() == 1:  # whose NaNs hold nothing
+    if old.itemsize == 1:  # whose NaNs hold nothing
         same_sign |= lost
-    return bool((right & same_sign).all().item())
+    return bool((right & same_sign).all())
 
 
-def _bits(data: bytes, dtype: str) -> torch.Tensor:
+def _bits(data: bytes, dtype: str) -> Array:
     """The numbers as integers, whose sign is theirs."""
-    import torch
-
     exponent, mantissa = _PARTS[dtype]
-    kind = {8: torch.int8, 16: torch.int16, 32: torch.int32, 64: torch.int64}[1 + exponent + mantissa]
-    return numbers(data, str(kind).removeprefix("torch."))
+    return np.frombuffer(data, f"i{(1 + exponent + mantissa) // 8}")
 
 
-def _sizes(bits: torch.Tensor, dtype: str) -> torch.Tensor:
+def _sizes(bits: Array, dtype: str) -> Array:
     """The integers without their signs."""
-    import torch
-
     exponent, mantissa = _PARTS[dtype]
-    wide = bits if bits.dtype is torch.int64 else bits.to(torch.int32)
+    wide = bits if bits.itemsize == 8 else bits.astype(np.int32)
     return wide & ((1 << (exponent + mantissa)) - 1)
 
 
-def _is_nan(bits: torch.Tensor, sizes: torch.Tensor, dtype: str) -> torch.Tensor:
+def _is_nan(bits: Array, sizes: Array, dtype: str) -> Array:
     exponent, mantissa = _PARTS[dtype]
+    found: Array = sizes > ((1 << exponent) - 1) << mantissa
     if dtype in _UNSIGNED_ZERO:
-        return (bits < 0) & (sizes == 0)
-    if dtype in _NO_INFINITY:
-        return sizes == _NO_INFINITY[dtype]
-    return sizes > ((1 << exponent) - 1) << mantissa
-
-
-def _given(bits: torch.Tensor, sizes: torch.Tensor, dtype: str) -> torch.Tensor:
-    """What the numbers that were cast stand for, without their signs, as float64."""
-    import torch
-
-    if bits.element_size() > 2:  # which every processor widens exactly
-        return bits.view(getattr(torch, dtype)).to(torch.float64).abs()
-    exponent, mantissa = _PARTS[dtype]
-    found = _values(sizes, dtype)
-    if dtype in ("float16", "bfloat16", "float8_e5m2"):
-        found[sizes == ((1 << exponent) - 1) << mantissa] = float("inf")
+        found = (bits < 0) & (sizes == 0)
+    elif dtype in _NO_INFINITY:
+        found = sizes == _NO_INFINITY[dtype]
     return found
 
 
-def _values(sizes: torch.Tensor, dtype: str) -> torch.Tensor:
+def _given(bits: Array, sizes: Array, dtype: str) -> Array:
+    """What the numbers that were cast stand for, without their signs, as float64."""
+    if bits.itemsize > 2:  # which every processor widens exactly
+        return np.abs(bits.view(dtype).astype(np.float64))
+    exponent, mantissa = _PARTS[dtype]
+    found = _values(sizes, dtype)
+    if dtype in ("float16", "bfloat16", "float8_e5m2"):
+        found[sizes == ((1 << exponent) - 1) << mantissa] = np.inf
+    return found
+
+
+def _values(sizes: Array, dtype: str) -> Array:
     """What they stand for, as float64; infinity is the power of two that follows the largest number."""
     exponent, mantissa = _PARTS[dtype]
     if exponent + mantissa < 16:
-        return _table(dtype).index_select(0, sizes)
+        return np.take(_table(dtype), sizes)
     return _worked_out(sizes, dtype)
 
 
 @cache
-def _table(dtype: str) -> torch.Tensor:
-    import torch
-
+def _table(dtype: str) -> Array:
     exponent, mantissa = _PARTS[dtype]
-    return _worked_out(torch.arange((1 << (exponent + mantissa)) + 1, dtype=torch.int64), dtype)
+    return _worked_out(np.arange((1 << (exponent + mantissa)) + 1, dtype=np.int64), dtype)
 
 
-def _worked_out(sizes: torch.Tensor, dtype: str) -> torch.Tensor:
-    import torch
-
+def _worked_out(sizes: Array, dtype: str) -> Array:
     _, mantissa = _PARTS[dtype]
     power = sizes >> mantissa
-    whole = (sizes & ((1 << mantissa) - 1)) + ((power > 0).to(sizes.dtype) << mantissa)
-    return whole.to(torch.float64) * _powers(dtype)[power]
+    whole = (sizes & ((1 << mantissa) - 1)) + ((power > 0).astype(sizes.dtype) << mantissa)
+    found: Array = whole.astype(np.float64) * _powers(dtype)[power]
+    return found
 
 
 @cache
-def _powers(dtype: str) -> torch.Tensor:
+def _powers(dtype: str) -> Array:
     """What the last bit of a mantissa stands for, by exponent."""
-    import torch
-
     exponent, mantissa = _PARTS[dtype]
     bias = (1 << (exponent - 1)) - 1 + (dtype in _UNSIGNED_ZERO)
     lowest = [max(power, 1) - bias - mantissa for power in range((1 << exponent) + 1)]
-    return torch.tensor([2.0**each if each < 1024 else float("inf") for each in lowest], dtype=torch.float64)
+    return np.array([2.0**each if each < 1024 else np.inf for each in lowest])
 
 
-def _is_nearest(values: torch.Tensor, sizes: torch.Tensor, source: str, target: str) -> torch.Tensor:
+def _is_nearest(values: Array, sizes: Array, source: str, target: str) -> Array:
     """Whether no other number of the dtype ``target`` is nearer to the values."""
-    import torch
-
     if source == "float64" and target in ("float16", "bfloat16"):  # by way of float32, as torch does it
-        values = values.to(torch.float32).to(torch.float64)
+        values = values.astype(np.float32).astype(np.float64)
     exponent, mantissa = _PARTS[target]
     infinity = ((1 << exponent) - 1) << mantissa
-    sizes = sizes.clamp(max=infinity)  # NaN is looked at elsewhere
+    sizes = np.minimum(sizes, infinity)  # NaN is looked at elsewhere
     low, high = _edges(sizes, target)
-    inside = (values > low) & ((values < high) | (sizes == infinity))
-    if inside.all():
-        return inside
-    return inside | ((sizes & 1 == 0) & ((values == low) | (values == high)))
+    inside: Array = (values > low) & ((values < high) | (sizes == infinity))
+    if not inside.all():
+        inside |= (sizes & 1 == 0) & ((values == low) | (values == high))
+    return inside
 
 
-def _edges(sizes: torch.Tensor, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _edges(sizes: Array, dtype: str) -> tuple[Array, Array]:
     """Half way to the numbers on either side; below 0 there is none."""
     if dtype in _EDGED:
         low, high = _edge_tables(dtype)
-        return low.index_select(0, sizes), high.index_select(0, sizes)
+        return np.take(low, sizes), np.take(high, sizes)
     here = _values(sizes, dtype)
-    below, above = _values((sizes - 1).clamp_(min=0), dtype), _values(sizes + 1, dtype)
+    below, above = _values(np.maximum(sizes - 1, 0), dtype), _values(sizes + 1, dtype)
     low = below / 2 + here / 2 if dtype == "float64" else (below + here) / 2
     low[sizes == 0] = -1.0
     return low, here / 2 + above / 2 if dtype == "float64" else (here + above) / 2
 
 
 @cache
-def _edge_tables(dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
-    import torch
-
+def _edge_tables(dtype: str) -> tuple[Array, Array]:
     table = _table(dtype)
     between = (table[:-1] + table[1:]) / 2
-    return torch.cat([torch.tensor([-1.0], dtype=torch.float64), between[:-1]]), between
+    return np.concatenate([[-1.0], between[:-1]]), between

@@ -261,15 +261,14 @@ def _require_cast(
     numbers: Converted, pieces: Callable[[Elements], Iterator[bytes]], read: Callable[[int, int], bytes]
 ) -> None:
     """Raises WriteError unless ``read`` gives the bytes of the numbers; ``pieces`` gives those of what was cast."""
-    from ckptdoctor.casting.cast import in_pieces, one_thread
+    from ckptdoctor.casting.cast import in_pieces
     from ckptdoctor.casting.proof import is_cast
 
     width, at = BY_NAME[numbers.kind].bits // 8, 0
-    with one_thread(prod(numbers.shape)):
-        for given in in_pieces(pieces(numbers.parts[0]), width):
-            length = len(given) // width * numbers.width
-            if not is_cast(given, read(at, length), numbers.kind, numbers.dtype):
-                raise WriteError(
-                    f"A number of the output is not the nearest one that {numbers.dtype} has; it was thrown away."
-                )
-            at += length
+    for given in in_pieces(pieces(numbers.parts[0]), width):
+        length = len(given) // width * numbers.width
+        if not is_cast(given, read(at, length), numbers.kind, numbers.dtype):
+            raise WriteError(
+                f"A number of the output is not the nearest one that {numbers.dtype} has; it was thrown away."
+            )
+        at += length

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from math import prod
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Source, StateDict, Storage, Tensor, progress, show_path
@@ -118,7 +117,7 @@ def _require_bytes(tensor: Tensor, storages: Iterable[Storage]) -> None:
 def _loss(holds: Converted, places: Mapping[str, Place]) -> Loss:
     from ckptdoctor.casting.loss import loss_of
 
-    return loss_of(Made(holds.parts[0], places)(), prod(holds.shape), holds.kind, holds.dtype)
+    return loss_of(Made(holds.parts[0], places)(), holds.kind, holds.dtype)
 
 
 def _converted(elements: Elements | None) -> Converted | None:

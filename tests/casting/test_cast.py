@@ -9,7 +9,8 @@ import pytest
 import torch
 from hypothesis import given
 
-from ckptdoctor.casting.cast import cast, in_pieces, numbers
+from ckptdoctor.casting.arrays import array_of, widened
+from ckptdoctor.casting.cast import cast, in_pieces
 from ckptdoctor.casting.proof import is_cast
 
 TARGETS = ("float64", "float32", "float16", "bfloat16")
@@ -26,7 +27,8 @@ def insist_on_torchs(tensor: torch.Tensor, target: str) -> None:
     source = str(tensor.dtype).removeprefix("torch.")
     data = data_of(tensor)
     made = cast(data, source, target)
-    found, wanted = numbers(made, target), tensor.to(getattr(torch, target))
+    wanted = tensor.to(getattr(torch, target))
+    found = torch.frombuffer(bytearray(made), dtype=wanted.dtype)
     assert torch.equal(found.isnan(), wanted.isnan())
     kind = {2: torch.int16, 4: torch.int32, 8: torch.int64}[found.element_size()]
     sound = ~wanted.isnan()
@@ -58,6 +60,24 @@ def test_ties_and_their_neighbours(source, target):
     near = [torch.nextafter(between, torch.tensor(each, dtype=between.dtype)) for each in (float("inf"), 0.0)]
     for each in (between, *near):
         insist_on_torchs(torch.cat([each, -each]), target)
+
+
+@pytest.mark.parametrize("source", FLOAT8)
+def test_nan_of_8_bits_has_the_bits_that_torch_gives_it(source):
+    """In float32, from which the others follow."""
+    every = torch.arange(256, dtype=torch.int32).to(torch.uint8).view(getattr(torch, source))
+    assert cast(data_of(every), source, "float32") == data_of(every.float())
+    assert cast(data_of(every), source, "bfloat16") == data_of(every.bfloat16())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", *FLOAT8, "float8_e8m0fnu"])
+def test_widening_is_exact(dtype):
+    """Every number of a narrow dtype as float32 is the one that torch makes of it."""
+    bits = EVERY if dtype in ("float16", "bfloat16") else torch.arange(256, dtype=torch.int32).to(torch.uint8)
+    wanted = bits.view(getattr(torch, dtype)).float()
+    found = torch.from_numpy(widened(array_of(data_of(bits), dtype), dtype))
+    assert torch.equal(found.isnan(), wanted.isnan())
+    assert torch.equal(found.view(torch.int32)[~wanted.isnan()], wanted.view(torch.int32)[~wanted.isnan()])
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=50))

@@ -12,7 +12,7 @@ from tests.casting.test_cast import data_of
 
 
 def loss(values: list[float], target: str, source: str = "float32") -> Loss:
-    return loss_of([data_of(torch.tensor(values, dtype=getattr(torch, source)))], len(values), source, target)
+    return loss_of([data_of(torch.tensor(values, dtype=getattr(torch, source)))], source, target)
 
 
 def test_exact_values_lose_nothing():

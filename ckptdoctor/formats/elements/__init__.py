@@ -65,12 +65,11 @@ def _viewed(view: View, read: Read, block: int) -> Iterator[bytes]:
 
 
 def _cast(elements: Converted, read: Read, block: int) -> Iterator[bytes]:
-    from ckptdoctor.casting.cast import cast, in_pieces, one_thread
+    from ckptdoctor.casting.cast import cast, in_pieces
 
     width = BY_NAME[elements.kind].bits // 8
-    with one_thread(prod(elements.shape)):
-        for piece in in_pieces(chunks(elements.parts[0], read, min(block, _READ)), width):
-            yield cast(piece, elements.kind, elements.dtype)
+    for piece in in_pieces(chunks(elements.parts[0], read, min(block, _READ)), width):
+        yield cast(piece, elements.kind, elements.dtype)
 
 
 def _woven(elements: Joined, read: Read, block: int) -> Iterator[bytes]:

@@ -1,0 +1,120 @@
+"""Arrays of numbers of every dtype. Those that NumPy lacks are held as the integers that their bits are.
+
+bfloat16 and float16 are held as ``uint16``: NumPy converts its own float16 ten times as slowly as integers are shifted.
+Floats of 8 bits and bool are held as ``uint8``. Everything that computes with them widens them first, exactly.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ckptdoctor.noun import noun
+
+Array = np.ndarray[Any, Any]
+
+# integers, and what float32 holds of them exactly
+NARROW_INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "bool"})
+HALVES = frozenset({"bfloat16", "float16"})
+_HELD = {"bfloat16": "u2", "float16": "u2", "complex32": "u4", "bool": "u1"}
+_PARTS = {"complex32": ("u2", "float16"), "complex64": ("f4", "float32"), "complex128": ("f8", "float64")}
+
+
+def held_as(dtype: str) -> np.dtype[Any]:
+    """The element type of arrays that hold numbers of this dtype. Raises TypeError for a packed one."""
+    return np.dtype("u1" if dtype.startswith("float8") else _HELD.get(dtype, dtype))
+
+
+def array_of(data: bytes | bytearray | memoryview, dtype: str) -> Array:
+    """The numbers that these little-endian bytes are."""
+    return np.frombuffer(data, held_as(dtype))
+
+
+def real_parts(values: Array, dtype: str) -> tuple[Array, str]:
+    """Contiguous numbers, each complex one as two real ones, and the dtype of those."""
+    if dtype not in _PARTS:
+        return values, dtype
+    kind, name = _PARTS[dtype]
+    return values.view(kind), name
+
+
+def is_narrow(dtype: str) -> bool:
+    """Whether float32 holds every number of a real dtype."""
+    return dtype == "float32" or dtype in HALVES or dtype in NARROW_INTEGERS or dtype.startswith("float8")
+
+
+def widened(values: Array, dtype: str) -> Array:
+    """The numbers as float32 where that holds all of the dtype, else as float64. NaN keeps what float32 has room for.
+
+    Those that are floats of this width already are not copied.
+    """
+    if dtype in ("float32", "float64"):
+        return values
+    if dtype == "bfloat16":  # the upper half of a float32
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    if dtype == "float16":
+        return np.take(_every_float16(), values)
+    if dtype.startswith("float8"):
+        return np.take(every_float8(dtype), values)
+    return values.astype(np.float32 if dtype in NARROW_INTEGERS else np.float64)
+
+
+@cache
+def _every_float16() -> Array:
+    """The float32 of each of the 65,536; NaNs are quiet, as the processor makes them."""
+    made = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    made.view(np.uint32)[np.isnan(made)] |= 0x400000
+    return made
+
+
+@noun
+class _Float8:
+    """How the 8 bits are shared out, and which of the numbers are none.
+
+    ``nan`` are bytes and the bits of the float32 that each becomes in torch (c10/util/Float8_*.h).
+    """
+
+    exponent: int
+    mantissa: int
+    bias: int
+    nan: tuple[tuple[int, int], ...]
+    infinite: bool = False
+
+
+_FLOAT8 = {
+    "float8_e4m3fn": _Float8(4, 3, 7, ((0x7F, 0x7FF00000), (0xFF, 0xFFF00000))),
+    "float8_e4m3fnuz": _Float8(4, 3, 8, ((0x80, 0x7F800001),)),
+    "float8_e5m2": _Float8(
+        5,
+        2,
+        15,
+        tuple(
+            [(sign | 0x7C | low, sign << 24 | 0x7F800000 | (low | 2) << 21) for sign in (0, 0x80) for low in (1, 2, 3)]
+        ),
+        infinite=True,
+    ),
+    "float8_e5m2fnuz": _Float8(5, 2, 16, ((0x80, 0x7F800001),)),
+}
+
+
+@cache
+def every_float8(dtype: str) -> Array:
+    """The float32 of each of the 256 numbers of a float8."""
+    if dtype == "float8_e8m0fnu":  # powers of two, and one NaN
+        return np.array([*[2.0 ** (byte - 127) for byte in range(255)], np.nan], np.float32)
+    kind = _FLOAT8[dtype]
+    made = np.array([_float8(kind, byte) for byte in range(256)], np.float32)
+    for byte, bits in kind.nan:
+        made.view(np.uint32)[byte] = bits
+    return made
+
+
+def _float8(kind: _Float8, byte: int) -> float:
+    sign = -1.0 if byte & 0x80 else 1.0
+    power, rest = (byte & 0x7F) >> kind.mantissa, byte & ((1 << kind.mantissa) - 1)
+    if kind.infinite and power == (1 << kind.exponent) - 1:
+        return sign * float("inf")  # those that are NaN are put in afterwards
+    whole = rest + ((1 << kind.mantissa) if power else 0)
+    return float(sign * whole * 2.0 ** (max(power, 1) - kind.bias - kind.mantissa))

@@ -76,7 +76,7 @@ def inputs(paths: Sequence[str], root: str | None = None, names: Sequence[str] =
         swapped = {each.big_endian for each in checkpoints}
         if len(swapped) > 1:
             raise RefusedError("Some of the files are big-endian and others are not; convert those on their own first.")
-        file = _file(checkpoints[0], sources[0])
+        file = file_in(checkpoints[0], sources[0].file)
         yield Inputs(
             tuple(paths),
             checkpoints[0].format,
@@ -99,27 +99,26 @@ def _read(stack: ExitStack, path: str, root: str | None) -> tuple[Checkpoint, So
     if source.distant:
         raise RefusedError(f"{checkpoint.path} is not on this machine; fetch it first.")
     if any(note.kind in _DOUBTED for note in checkpoint.notes):
-        wanted = ROOT if root is None else find_root(checkpoint.tree, root)
-        require_own_values(checkpoint, wanted)
-        _require_whole(checkpoint, path, wanted)
-        require_every_file(checkpoint, wanted)
+        require_whole(checkpoint, path, ROOT if root is None else find_root(checkpoint.tree, root))
     return checkpoint, source
 
 
-def _require_whole(checkpoint: Checkpoint, path: str, root: KeyPath) -> None:
-    """Raises DamagedError, with what to do, where a file is cut or its values cannot be relied on below ``root``."""
+def require_whole(checkpoint: Checkpoint, path: str, root: KeyPath) -> None:
+    """Raises DamagedError, with what to do, where something is missing below ``root``, or cannot be relied on."""
+    require_own_values(checkpoint, root)
     broken = next((note for note in checkpoint.notes if note.kind in _BROKEN and concerns(note, root)), None)
     if broken is not None:
         raise DamagedError(
             f"{path}: {broken.message.rstrip('.')}; "
             f"“ckptdoctor salvage {quote(to_salvage(checkpoint, broken.member))}” saves what is whole, if anything is."
         )
+    require_every_file(checkpoint, root)
 
 
-def _file(checkpoint: Checkpoint, source: Source) -> str:
-    """A file whose owner and permissions the output gets."""
-    if not os.path.isdir(source.file):
-        return source.file
+def file_in(checkpoint: Checkpoint, path: str) -> str:
+    """A file whose owner and permissions the output gets: the one at ``path``, or one in the folder there."""
+    if not os.path.isdir(path):
+        return path
     for tensor in checkpoint.tensors:
         for piece in (tensor, *[chunk for _, chunk in tensor.chunks]):
             if piece.storage is not None and piece.storage.extent is not None:

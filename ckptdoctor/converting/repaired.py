@@ -11,11 +11,11 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import ROOT, NoteKind, Tensor
 from ckptdoctor.checkpoint.reshaping import source_of
 from ckptdoctor.converting.conversion import convert, converted
-from ckptdoctor.converting.inputs import Inputs
+from ckptdoctor.converting.inputs import Inputs, absent, file_in, require_whole
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.edits.applied.wanted import on_storages
-from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.examine.file import check
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.sharding import whole_dtensors
@@ -35,32 +35,38 @@ def carry_out(plan: Plan) -> Outcome:
 def _converted(plan: Plan) -> Outcome:
     """The repaired contents in the container that the output's name asks for, straight from the original's bytes."""
     request = ConvertRequest((plan.request.path,), plan.output, force=plan.request.force)
-    if plan.recipe is None:
+    if not plan.edits:
         return _examined(Outcome(plan, conversion=convert(request)))
     require_folder(plan.output)
     if not plan.output.endswith("/"):
-        resolve(plan.output, os.stat(plan.recipe.source), force=plan.request.force)
+        resolve(plan.output, os.stat(plan.file), force=plan.request.force)
     require_repaired(plan.expected, plan)
-    with _said_of(plan.recipe.source, plan.request.path):
-        conversion = converted(request, _given(plan, plan.recipe.source), ROOT)
+    with _said_of(plan.file, plan.request.path):
+        conversion = converted(request, _given(plan), ROOT)
     return _examined(Outcome(plan, proof=counted(plan), conversion=conversion))
 
 
-def _given(plan: Plan, file: str) -> Inputs:
-    """The contents that are wanted, as if a file held them."""
-    _require_own_values(plan)
+def _given(plan: Plan) -> Inputs:
+    """The contents that are wanted, as if a file held them. Raises what reading such a file raises."""
+    original, path = plan.original, plan.request.path
+    if plan.recipe is not None:  # whoever can write the container has looked at it
+        _require_own_values(plan)
+    else:
+        require_whole(original, path, ROOT)
+        if original.big_endian and plan.remade:
+            raise RefusedError("The values are big-endian, and are not computed with; convert the file first.")
     tree, wrappers = on_storages(plan.wanted), whole_dtensors(plan.expected)
     return Inputs(
-        paths=(plan.request.path,),
+        paths=(path,),
         format=plan.expected.format,
         tree=tree if wrappers is None else unwrapped(tree, wrappers.classes),
         metadata=dict(plan.expected.metadata or {}),
-        swapped=plan.original.big_endian,
-        file=file,
-        identity=plan.original.identity,
+        swapped=original.big_endian,
+        file=file_in(original, plan.file),
+        identity=None if os.path.isdir(plan.file) else original.identity,
         checkpoints=(plan.expected,),
         sources=(),
-        absent=(),
+        absent=() if plan.recipe is not None else absent((path,), (original,)),
     )
 
 

@@ -104,31 +104,33 @@ def _require_stored(stored: Stored, swapped: bool, place: Extent | None, copied:
 
 
 def _as_it_lies(tensor: Tensor, swapped: bool, stack: ExitStack) -> Direct | None:
-    """The elements as views of files; None where they are packed or turned there."""
+    """The elements as views of files; None where they are turned there, or only packed."""
     found, places = elements(tensor)
     extents: dict[str, Extent] = {}
     for name, each in places.items():
         turned = swapped and turn_of(each.storage) > 1
-        extent = None if turned else _extent(each.storage, stack)
+        extent = None if turned else _extent(each.storage, stack, isinstance(tensor.storage, NewStorage))
         if extent is None:
             return None
         extents[name] = extent
     return Direct(found, extents)
 
 
-def _extent(storage: Storage, stack: ExitStack) -> Extent | None:
-    """Where the storage lies as it is: a new one, of which tensors are cut out, in a temporary file, proven there."""
-    if not isinstance(storage, NewStorage):
+def _extent(storage: Storage, stack: ExitStack, unpacked: bool) -> Extent | None:
+    """Where the storage lies as it is; one that does so nowhere comes into a temporary file, and is proven there.
+
+    That is a new one, of which tensors are cut out, and one that is deflated if it is to be ``unpacked``.
+    """
+    if not isinstance(storage, NewStorage) and not (storage.compressed and unpacked):
         return None if storage.compressed else storage.extent
-    named = {each.source for each in views(storage.holds) if each.held is None}
-    places = {name: extent for name in named if (extent := _extent(storage.of[name], stack)) is not None}
-    if len(places) < len(named):
-        return None
     path = os.path.join(stack.enter_context(TemporaryDirectory()), "storage")
     with open(path, "wb") as file:
         file.writelines(produced(storage))
     extent = Extent(path, 0, storage.nbytes)
-    require_elements(storage.holds, places, extent)
+    if isinstance(storage, NewStorage):
+        named = {each.source for each in views(storage.holds) if each.held is None}
+        places = {name: _extent(storage.of[name], stack, unpacked) for name in named}
+        require_elements(storage.holds, {name: each for name, each in places.items() if each is not None}, extent)
     return extent
 
 

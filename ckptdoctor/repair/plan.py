@@ -75,14 +75,16 @@ _ONLY_NAMES = (Drop, Rename, RenameModules, Renumber, Reorder, SetSuffix, TakeRo
 class Plan:
     """A repair before anything is written.
 
-    ``expected`` is what the output must hold. ``recipe`` is None where there is nothing to repair. ``pieces`` are the
-    byte ranges of the original's storages that storages (by key) shrink to. ``remade`` is what new storages (by key in
+    ``expected`` is what the output must hold. ``recipe`` says how to write it in the container of the original; it is
+    None where there is nothing to repair, and where that container is read but not written. ``pieces`` are the byte
+    ranges of the original's storages that storages (by key) shrink to. ``remade`` is what new storages (by key in
     ``expected``) hold: views of the original's storages, and values that stood in the pickle. ``left`` are the
     findings of the rules that were to be fixed for which no fix is in the plan: there is none, or it is unsafe.
     ``index`` is the name of the index that is written anew, where the checkpoint is a folder: the output is that index.
     Planning took so many ``seconds``: a cast is measured first.
     ``next`` is what to do with the original where there is nothing to repair. ``converts`` is the container that the
-    output's name asks for, where the original's is another: what was repaired is converted then.
+    output's name asks for, where the original's is another: what is wanted is written in that one. ``file`` is where
+    the original's bytes lie: itself, what it was unpacked into, or a folder.
     """
 
     request: FixRequest
@@ -98,6 +100,7 @@ class Plan:
     seconds: float = 0.0
     next: NextStep | None = None
     converts: str | None = None
+    file: str = ""
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -146,9 +149,12 @@ def plan(request: FixRequest) -> Plan:
         if not all(isinstance(edit, _ONLY_NAMES) for edit in edits):
             require_own_values(original)
         require_accounted(original, draft.checkpoint, edits, draft.origins.remade, draft.origins.pieces)
-        recipe = formats.rewrite(source, draft.wanted) if edits else None
+        converts = None if draft.index is not None else asked_for(request.output, draft.checkpoint.format)
+        recipe = None
+        if edits and (converts is None or formats.is_written(original.format)):
+            recipe = formats.rewrite(source, draft.wanted)
         after = None
-        if recipe is None:
+        if not edits:
             wrong = _wrong(original, container, request)
             left += [each for each in wrong if (each.code, each.keys) not in {(one.code, one.keys) for one in left}]
             after = next_step(request.path, original, wrong, weights_only_refusal(source, container))
@@ -169,7 +175,8 @@ def plan(request: FixRequest) -> Plan:
         index=draft.index,
         seconds=perf_counter() - started,
         next=after,
-        converts=None if draft.index is not None else asked_for(request.output, draft.checkpoint.format),
+        converts=converts,
+        file=source.file,
     )
 
 

@@ -65,7 +65,7 @@ def plan_salvage(path: str, output: str, *, force: bool = False) -> Salvage:
     steps = (Step("salvage", "", "leave out what is lost", Safety.UNSAFE, edits, ()),) if edits else ()
     from ckptdoctor.repair.plan import Plan
 
-    plan = Plan(FixRequest(path, output, force=force), output, original, expected, steps, recipe)
+    plan = Plan(FixRequest(path, output, force=force), output, original, expected, steps, recipe, file=source.file)
     return Salvage(plan, _report(plan, lost, state))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -151,3 +153,63 @@ def test_the_file_beside_names_the_original(tmp_path: Path):
     save_file({"module.w": torch.ones(2)}, tmp_path / "x.safetensors", {"note": "mine"})
     carry_out(plan(FixRequest(str(tmp_path / "x.safetensors"), str(tmp_path / "y.pt"), strip_module=True)))
     assert '"source": "x.safetensors"' in (tmp_path / "y.extra.json").read_text()
+
+
+def sharded(folder: Path, suffix: str) -> Path:
+    """A folder of two shards with their index, whose storages have the same keys in both where they are torch's."""
+    made = {f"module.{key}": value.contiguous().clone() for key, value in weights().items()}
+    names = [f"model-0000{number}-of-00002{suffix}" for number in (1, 2)]
+    path = folder / "shards"
+    path.mkdir()
+    for name, keys in zip(names, (list(made)[:2], list(made)[2:]), strict=True):
+        save = save_file if suffix == ".safetensors" else torch.save
+        save({key: made[key] for key in keys}, path / name)
+    where = {key: names[number // 2] for number, key in enumerate(made)}
+    index = "model.safetensors.index.json" if suffix == ".safetensors" else "pytorch_model.bin.index.json"
+    (path / index).write_text(json.dumps({"metadata": {}, "weight_map": where}))
+    return path
+
+
+@pytest.mark.parametrize("output", ["out/", "out.safetensors", "out.pt"])
+@pytest.mark.parametrize("suffix", [".safetensors", ".bin"])
+def test_a_folder_of_shards_is_repaired(suffix: str, output: str, tmp_path: Path):
+    """Into another folder, or into one file: from all of its files at once."""
+    path = sharded(tmp_path, suffix)
+    request = FixRequest(
+        str(path), str(tmp_path / output) + ("/" if output.endswith("/") else ""), dtype="bfloat16", unsafe=True
+    )
+    before = {each.name: each.read_bytes() for each in path.iterdir()}
+    made = replace(request, strip_module=True)
+    outcome = carry_out(plan(made))
+    place = tmp_path / "out" / "model.safetensors" if output == "out/" else tmp_path / output
+    got = torch.load(place) if output.endswith(".pt") else load_file(place)
+    assert got.keys() == weights().keys()
+    assert all(torch.equal(value, weights()[key].bfloat16()) for key, value in got.items())
+    assert outcome.conversion is not None and outcome.conversion.computed == 4
+    assert outcome.report.steps and outcome.proof is not None and not outcome.proof.findings
+    assert {each.name: each.read_bytes() for each in path.iterdir()} == before
+
+
+def test_a_folder_that_lacks_a_shard_is_not_repaired(tmp_path: Path):
+    """Nothing that is not whole passes for a repaired whole."""
+    path = sharded(tmp_path, ".safetensors")
+    (path / "model-00002-of-00002.safetensors").unlink()
+    made = plan(FixRequest(str(path), str(tmp_path / "out.safetensors"), strip_module=True))
+    with pytest.raises(DamagedError, match=r"model-00002-of-00002\.safetensors"):
+        carry_out(made)
+    assert os.listdir(tmp_path) == ["shards"]
+
+
+def test_what_is_only_read_is_repaired_on_the_way(tmp_path: Path):
+    """Deflated arrays of NumPy, one of them turned, under other names and in another dtype."""
+    arrays = {
+        "module.a": np.arange(12.0, dtype="f4").reshape(3, 4),
+        "module.b": np.arange(6.0, dtype="f4").reshape(2, 3).T,
+    }
+    np.savez_compressed(tmp_path / "x.npz", **arrays)
+    request = FixRequest(str(tmp_path / "x.npz"), str(tmp_path / "y.safetensors"), strip_module=True, dtype="bfloat16")
+    carry_out(plan(replace(request, unsafe=True)))
+    got = load_file(tmp_path / "y.safetensors")
+    assert {key: value.float().tolist() for key, value in got.items()} == {
+        key.removeprefix("module."): value.tolist() for key, value in arrays.items()
+    }

@@ -38,6 +38,7 @@ def planned_steps(path: Path, steps: Sequence[Sequence[Edit]], output: Path | No
         recipe=recipe,
         pieces=draft.origins.pieces,
         remade=draft.origins.remade,
+        file=str(path),
     )
 
 

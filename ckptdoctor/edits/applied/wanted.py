@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
-from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor
 from ckptdoctor.checkpoint.reshaping import mapped
 from ckptdoctor.edits import Compact, Edit
 from ckptdoctor.edits.applied.apply_edits import ACTS, apply
@@ -46,8 +46,12 @@ def on_storages(wanted: Wanted) -> Node:
 
     Each tensor views a storage as the original's file has it, or a new one, which says what it holds. Where a storage
     shrank its tensors view the whole again: that matters to the copy alone.
+    Raises RefusedError where the original calls two storages alike: edits could mean either.
     """
-    old = {each.key: each for each in wanted.original.storages}
+    old: dict[str, Storage] = {}
+    for each in wanted.original.storages:
+        if old.setdefault(each.key, each).extent != each.extent and (wanted.remade or wanted.pieces):
+            raise RefusedError(f"Two storages are called {each.key}; convert the file first.")
     new = {
         each.key: NewStorage(each.key, nbytes(holds), each.dtype, each.device, None, holds=holds, of=old)
         for each in wanted.contents.storages

@@ -30,8 +30,8 @@ from ckptdoctor.checkpoint.unread import UNREAD, concerns, unheld
 from ckptdoctor.converting.proof import same_values
 from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError
+from ckptdoctor.facts.dtensors import whole_dtensors
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values, to_salvage
-from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.formats.compose.strided import refusal
 from ckptdoctor.formats.directories.names import shard_sets
 from ckptdoctor.noun import noun

@@ -16,13 +16,13 @@ from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.diagnose.findings import findings_of, possible, worst_first
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
-from ckptdoctor.facts.sharding import against_index
 from ckptdoctor.findings import Finding, Proof, RepairReport
 from ckptdoctor.formats.directories.overlay import Overlay
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.plan import Plan
 from ckptdoctor.repair.verify import verify
 from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.rules.sharding.index_repair import against_index
 from ckptdoctor.writing import Copy, Part, Recipe, Written, publish_together
 
 

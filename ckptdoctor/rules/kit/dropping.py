@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from ckptdoctor.edits import Drop, Fix, Safety
-from ckptdoctor.facts.key_groups import drop_patterns
+from ckptdoctor.facts.key_patterns import drop_patterns
 from ckptdoctor.findings import Location
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.framework import Problem

@@ -22,10 +22,9 @@ Repair
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
-from ckptdoctor.facts import key_groups
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import explained
@@ -130,6 +129,30 @@ def _kin(comparison: Comparison, missing: list[str]) -> str:
     cured, wanted = comparison.cured, comparison.reference.tensors
     known = explained(comparison).unexpected
     candidates = {key: cured.here[key].shape for key in cured.unexpected if key not in known}
-    pairs = [(key, key_groups.nearest_key(key, wanted[key].shape, candidates)) for key in missing[:_NEAREST]]
+    pairs = [(key, nearest_key(key, wanted[key].shape, candidates)) for key in missing[:_NEAREST]]
     found = [f"{near} {wording.shape(wanted[key].shape)} for {key}" for key, near in pairs if near is not None]
     return f"The nearest keys here of the same shape: {', '.join(found)}." if found else ""
+
+
+def nearest_key(key: str, shape: tuple[int, ...], candidates: Mapping[str, tuple[int, ...]]) -> str | None:
+    """The candidate of the same shape that shares most tokens with ``key``, counted from the end and the beginning.
+
+    One that does not even share the last token (``weight``) is no kin.
+    """
+    tokens = key.split(".")
+    best, most = None, 0
+    for other, other_shape in candidates.items():
+        if other_shape == shape:
+            parts = other.split(".")
+            tail = _common(tokens[::-1], parts[::-1])
+            score = 2 * tail + _common(tokens, parts) if tail else 0
+            if score > most:
+                best, most = other, score
+    return best
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    for at, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return at
+    return min(len(one), len(other))

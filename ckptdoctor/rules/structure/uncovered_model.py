@@ -27,7 +27,6 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.adapters import foreign
-from ckptdoctor.facts.weight_sets import empty_places, purpose, without_elements
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison, subject_of
 from ckptdoctor.match.shapes.sorting import sweeping
@@ -35,6 +34,7 @@ from ckptdoctor.match.shapes.tensor_parallel import slice_of
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.structure.without_weights import empty_places, purpose, without_elements
 
 _WANTED = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
 SICK = (

@@ -51,7 +51,7 @@ def next_link(checkpoint: Checkpoint, reference: Reference) -> Link | None:
 
 
 def _cure(comparison: Comparison) -> Link | None:
-    for cure in comparison.cures[:1]:
+    for cure in comparison.name_fixes[:1]:
         dropped = () if cure.drops is None else (cure.drops.path,)
         return _link(comparison, cure.code, cure.title, cure.change, dropped)
     return None

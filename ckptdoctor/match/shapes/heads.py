@@ -72,7 +72,7 @@ def _head(comparison: Comparison, module: str, pairs: list[Pair]) -> Head | None
     if not any(len(pair.here) >= 2 for pair in pairs):  # a norm or a bias alone is no layer
         return None
     bias = f"{module}.bias" if module else "bias"
-    if bias in comparison.cured.here and bias in comparison.reference.tensors and bias not in {p.key for p in pairs}:
+    if bias in comparison.renamed.here and bias in comparison.reference.tensors and bias not in {p.key for p in pairs}:
         return None
     ours, theirs = rows.pop()
     return Head(module, _matrices_first(pairs), ours, theirs) if ours and theirs else None

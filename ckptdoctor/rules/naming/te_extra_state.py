@@ -90,8 +90,8 @@ def te_extra_state(comparison: Comparison) -> Iterator[Problem]:
     """Extra state of modules, on one side only."""
     if comparison.uncovered:
         return
-    found, cured = leftovers(comparison), comparison.cured
-    unexpected, missing = (*found.extra, *cured.extra_unexpected), (*found.extra_missing, *cured.extra_missing)
+    found, renamed = leftovers(comparison), comparison.renamed
+    unexpected, missing = (*found.extra, *renamed.extra_unexpected), (*found.extra_missing, *renamed.extra_missing)
     if unexpected:
         yield _unexpected(comparison, unexpected)
     if missing:
@@ -100,11 +100,11 @@ def te_extra_state(comparison: Comparison) -> Iterator[Problem]:
 
 def _unexpected(comparison: Comparison, keys: tuple[str, ...]) -> Problem:
     assert comparison.state_dict is not None
-    state_dict, here = comparison.state_dict, comparison.cured.here
+    state_dict, here = comparison.state_dict, comparison.renamed.here
     old = {comparison.final_name(key): key for key in state_dict.others}
     going = [here[key].key if key in here else old[key] for key in keys]
     fix, advice = _drop(comparison, going)
-    total = wording.count(len(state_dict.tensors) + len(comparison.cured.others), "key")
+    total = wording.count(len(state_dict.tensors) + len(comparison.renamed.others), "key")
     verb = "is" if len(keys) == 1 else "are"
     return Problem(
         message=f"{len(keys):,} of {total}{wording.of_place(comparison.path)} {verb} extra state of modules, which "

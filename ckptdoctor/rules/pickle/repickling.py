@@ -1,4 +1,4 @@
-"""What the rules about the way of pickling share: the pickle written anew as a cure."""
+"""What the rules about the way of pickling share: the pickle written anew as a fix."""
 
 from __future__ import annotations
 

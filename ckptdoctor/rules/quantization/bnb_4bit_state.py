@@ -36,7 +36,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, Message, Way, unknown_key
-from ckptdoctor.rules.quantization.dequantizing import cure
+from ckptdoctor.rules.quantization.dequantizing import fix
 from ckptdoctor.rules.quantization.plain_side import Words, told
 from ckptdoctor.rules.signs import Repair, Sign
 from ckptdoctor.rules.when import quantized_keys
@@ -127,5 +127,5 @@ _WORDS = Words(
     "as well.",
     one=_one,
     config=_config,
-    cure=cure,
+    fix=fix,
 )

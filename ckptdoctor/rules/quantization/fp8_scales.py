@@ -36,7 +36,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import CHECK, NO_PLACE, NOT_QUANTISED, unknown_key
-from ckptdoctor.rules.quantization.dequantizing import cure
+from ckptdoctor.rules.quantization.dequantizing import fix
 from ckptdoctor.rules.quantization.plain_side import Words, told
 from ckptdoctor.rules.signs import Repair, Sign, leaf
 from ckptdoctor.rules.when import quantized_keys
@@ -126,5 +126,5 @@ _WORDS = Words(
     opens="Open it with vLLM or SGLang, or with transformers' from_pretrained (compressed-tensors installed, where its "
     "config says so).",
     one=_one,
-    cure=cure,
+    fix=fix,
 )

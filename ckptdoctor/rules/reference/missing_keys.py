@@ -1,7 +1,7 @@
 """Keys that the target expects are not in the checkpoint, and no other rule explains it.
 
 What it means
-    After every cure that the other rules propose, these keys of the reference have no counterpart: the target has
+    After every fix that the other rules propose, these keys of the reference have no counterpart: the target has
     layers that the saved model did not have, or calls them differently.
 
 Why it matters
@@ -104,10 +104,10 @@ _NEAREST = 3  # missing keys for which a namesake is looked for
 @rule("R001", "missing-keys", Severity.ERROR)
 def missing_keys(comparison: Comparison) -> Iterator[Problem]:
     """Keys of the reference without a counterpart."""
-    if comparison.uncovered or not comparison.cured.missing:
+    if comparison.uncovered or not comparison.renamed.missing:
         return
     known = explained(comparison).missing
-    missing = [key for key in comparison.cured.missing if key not in known]
+    missing = [key for key in comparison.renamed.missing if key not in known]
     if not missing:
         return
     wanted = comparison.reference.tensors
@@ -126,9 +126,9 @@ def missing_keys(comparison: Comparison) -> Iterator[Problem]:
 
 
 def _kin(comparison: Comparison, missing: list[str]) -> str:
-    cured, wanted = comparison.cured, comparison.reference.tensors
+    renamed, wanted = comparison.renamed, comparison.reference.tensors
     known = explained(comparison).unexpected
-    candidates = {key: cured.here[key].shape for key in cured.unexpected if key not in known}
+    candidates = {key: renamed.here[key].shape for key in renamed.unexpected if key not in known}
     pairs = [(key, nearest_key(key, wanted[key].shape, candidates)) for key in missing[:_NEAREST]]
     found = [f"{near} {wording.shape(wanted[key].shape)} for {key}" for key, near in pairs if near is not None]
     return f"The nearest keys here of the same shape: {', '.join(found)}." if found else ""

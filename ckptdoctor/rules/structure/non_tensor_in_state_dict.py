@@ -131,7 +131,7 @@ def _fix(comparison: Comparison, found: list[Leaf]) -> Fix | None:
     gone = {each.key for each in found}
     state_dict = comparison.state_dict
     others = [key for key in state_dict.others if key not in gone] if state_dict is not None else []
-    staying = [*(tensor.key for tensor in comparison.cured.here.values()), *others]
+    staying = [*(tensor.key for tensor in comparison.renamed.here.values()), *others]
     patterns = key_patterns.key_patterns([each.key for each in found], staying)
     if len(patterns) > _PATTERNS:
         return None

@@ -47,7 +47,7 @@ from ckptdoctor.edits.renaming import renamed_modules
 from ckptdoctor.facts import devices
 from ckptdoctor.facts.devices import FROM_CPU, UTILS
 from ckptdoctor.facts.notes import metadata_notes
-from ckptdoctor.facts.python2_strings import BYTES, array_values, of_python_2
+from ckptdoctor.facts.protocols import BYTES, array_values, of_python_2
 
 _METADATA = "_metadata"
 _AS_SAVED = frozenset(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ckptdoctor.checkpoint.checkpoint import Role, StateDict
+from ckptdoctor.checkpoint.checkpoint import Checkpoint, Role, StateDict
 from ckptdoctor.checkpoint.keypath import KeyPath
 
 # what weights are saved as: those that were trained, and averages of them
@@ -25,3 +25,8 @@ def weights_among(state_dicts: Iterable[StateDict]) -> list[StateDict]:
             around = each.path[:depth]
             largest[around] = max(largest.get(around, 0), len(each.tensors))
     return [each for each in found if len(each.tensors) > largest.get(each.path, 0)]
+
+
+def top_weights(checkpoint: Checkpoint) -> StateDict | None:
+    """The weights of a model at the top of the file, where there are some."""
+    return next((each for each in checkpoint.state_dicts if not each.path and each.role is Role.MODEL), None)

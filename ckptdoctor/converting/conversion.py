@@ -18,8 +18,8 @@ from ckptdoctor.converting.writing import report_of, weights_of, write
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.conversion import ConvertReport, Twins
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.facts.dtensors import whole_dtensors
 from ckptdoctor.facts.same_bytes import digest, is_readable, is_telling, probe
-from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.formats.suffixes import SHARDED, TORCH_ZIP
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.reopened import read_back, require_same

@@ -29,8 +29,8 @@ from ckptdoctor.checkpoint.reshaping import move_tensor
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError
+from ckptdoctor.facts.dtensors import whole_dtensors
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values, to_salvage
-from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.formats.compose.checksums import Bytes
 from ckptdoctor.formats.compose.strided import refusal, segments
 from ckptdoctor.formats.folders.shards import shard_sets

@@ -17,8 +17,8 @@ from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.edits.applied.wanted import on_storages
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.examine.file import check
+from ckptdoctor.facts.dtensors import whole_dtensors
 from ckptdoctor.facts.incomplete import require_own_values
-from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.findings import Loader, NextStep, Proof
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.plan import Plan

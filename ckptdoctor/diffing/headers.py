@@ -245,7 +245,7 @@ def _renamed(checkpoint: Checkpoint, left: StateDict, there: StateDict) -> Renam
     alone = replace(left, others=(), metadata=None, role=Role.MODEL)
     reference = Reference("B", wanted, there.path)
     found = compare(replace(checkpoint, state_dicts=(alone,)), reference, left.path)
-    if found.uncovered or not found.cured.fits:
+    if found.uncovered or not found.renamed.fits:
         return Renaming()
     pairs, unsure, twice = {}, set(), set()
     taken: dict[str, str] = {}

@@ -6,12 +6,12 @@ Source of the functions: ``torch.Tensor._reduce_ex_internal``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Special, Storage, Tensor
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Special, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
-from ckptdoctor.facts.outline import RNG_STATE_LENGTHS
+from ckptdoctor.facts.telltale_words import RNG_STATE_LENGTHS
 from ckptdoctor.regex import regex
 
 # ---- the functions that rebuild tensors
@@ -52,27 +52,8 @@ def on_cpu(tensor: Tensor) -> str:
 
 
 CPU = "cpu"
-META = "meta"
 _CPU_STATE = 5056
 _RNG_NAME = regex(r"(^|[^a-z])rng|rng([^a-z]|$)|random_?state|generator_?state", re.IGNORECASE)
-
-
-def backend(tag: str) -> str:
-    """The part of a tag before the index: ``cuda`` of ``cuda:1``."""
-    return tag.partition(":")[0]
-
-
-def index(tag: str) -> int | None:
-    """The device index of a tag; ``cuda`` alone means the first. None where there is no number after the colon."""
-    number = tag.partition(":")[2]
-    if not number:
-        return 0
-    return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None
-
-
-def is_cuda(tag: str) -> bool:
-    """Whether torch takes the tag for a CUDA device (``cuda``, ``cuda:N``)."""
-    return backend(tag) == "cuda" and index(tag) is not None
 
 
 @cached_by_identity
@@ -149,28 +130,3 @@ def names_of_arrays(checkpoint: Checkpoint) -> frozenset[str]:
 def has_values(tensor: Tensor) -> bool:
     """Whether the file shows plainly what the elements of a moved tensor are."""
     return tensor.storage is not None or bool(tensor.parts) or tensor.values is not None
-
-
-def tagged(checkpoint: Checkpoint, *, rng: bool = False) -> dict[str, list[Storage]]:
-    """The storages under each device tag, in file order; those of random number generators only when asked for."""
-    return _every_tagged(checkpoint) if rng else _tagged(checkpoint)
-
-
-@cached_by_identity
-def _every_tagged(checkpoint: Checkpoint) -> dict[str, list[Storage]]:
-    return _by_tag(checkpoint.storages)
-
-
-@cached_by_identity
-def _tagged(checkpoint: Checkpoint) -> dict[str, list[Storage]]:
-    states = {each.storage.key for each in rng_tensors(checkpoint) if each.storage is not None}
-    if not states:
-        return _every_tagged(checkpoint)
-    return _by_tag([storage for storage in checkpoint.storages if storage.key not in states])
-
-
-def _by_tag(storages: Iterable[Storage]) -> dict[str, list[Storage]]:
-    found: dict[str, list[Storage]] = {}
-    for storage in storages:
-        found.setdefault(storage.device, []).append(storage)
-    return found

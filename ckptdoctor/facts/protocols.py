@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ckptdoctor.checkpoint import Container
+from ckptdoctor.checkpoint import (
+    Checkpoint,
+    Container,
+    Node,
+    Opaque,
+    Sequence,
+)
 
 _LOCAL = b"PK\x03\x04"
 _LOCAL_SIZE = 30  # of a zip record's header, before its name (APPNOTE.TXT 4.3.7)
@@ -37,11 +43,6 @@ def with_default_protocol(container: Container) -> Container:
     return replace(container, head=head[: at + 1] + bytes((_OLDEST,)) + head[at + 2 :])
 
 
-def can_be_named(module: str, name: str) -> bool:
-    """Whether a class or function has a plain name in protocol 2 (``formats.torch.patch.repickle`` writes it)."""
-    return "." not in name and f"{module}{name}".isascii() and f"{module}{name}".isprintable()
-
-
 def first_value(container: Container) -> int | None:
     """Where the first record of an archive, or the first value behind a safetensors header, begins in the file."""
     head = container.head
@@ -63,3 +64,34 @@ def _stated(data: bytes) -> int | None:
     if data[0] != _PROTO:
         return 1
     return data[1] if _OLDEST <= data[1] <= _NEWEST else None
+
+
+# ---- strings of Python 2, of which protocol 2 and those before it know nothing but bytes
+
+
+_NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray")
+
+
+BYTES = ("b'", 'b"')  # how a key of bytes is spelt (formats.torch_objects.keys)
+
+
+def of_python_2(checkpoint: Checkpoint) -> bool:
+    """Whether bytes in the tree are strings of Python 2."""
+    protocol = pickle_protocol(checkpoint.container)
+    return protocol in (0, 1, 2) and all(each.full != "_codecs.encode" for each in checkpoint.globals)
+
+
+def array_values(node: Opaque) -> bytes | None:
+    """The values of a NumPy array or number that Python 2 wrote as a string; None for anything else."""
+    module, _, name = node.class_name.rpartition(".")
+    if module not in _NUMPY:
+        return None
+    held: tuple[Node, ...] = ()
+    if name == "scalar":
+        held = node.arguments if len(node.arguments) == 2 else ()
+    elif name == "_reconstruct" and isinstance(node.state, Sequence) and len(node.state.items) == 5:
+        held = node.state.items
+    value = held[-1] if held else None
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return value if isinstance(value, bytes) else None

@@ -6,6 +6,8 @@ from collections.abc import Collection
 
 # what peft saves an adapter as (peft.utils.WEIGHTS_NAME, SAFETENSORS_WEIGHTS_NAME)
 ADAPTER_FILES = frozenset({"adapter_model.safetensors", "adapter_model.bin"})
+# and its config (peft.utils.CONFIG_NAME)
+ADAPTER_CONFIG = "adapter_config.json"
 # one of these stands in every parameter of peft's tuners: as few as will do, because every file is searched for them
 ADAPTERS = (
     *("lora_", "hada_", "lokr_", "vera_", "oft_", "hira_", "road_", "adamss_", "deft_", "frod_lambda", "lily_"),
@@ -27,8 +29,10 @@ QUANTIZED = (
 )
 # and one of these in every key of an observer (``facts.quantization``)
 OBSERVERS = ("activation_post_process", "fake_quant", "_observer_", "observer_enabled")
-# one of these stands in the keys of a list of alike layers (``facts.sharding``)
+# one of these stands in the keys of a list of alike layers (``rules.sharding.layer_lists``)
 LAYER_LISTS = ("layer.", "layers.", "block.", "blocks.", "h.")
+# bytes of torch.get_rng_state(), of a CUDA generator's state, of one before torch 1.11, and of an MPS generator's
+RNG_STATE_LENGTHS = frozenset({5056, 16, 816, 44})
 # what torch.nn calls the parameters and buffers that nearly every model has
 _LEAVES = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 _TELLING = 3  # letters from which an end of such a name is no name of its own

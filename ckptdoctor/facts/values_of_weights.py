@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
+from ckptdoctor.checkpoint import Role, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
-from ckptdoctor.facts import names
 from ckptdoctor.facts.values import TensorValues, Values
-from ckptdoctor.facts.weight_sets import may_train, networks, weight_sets
+from ckptdoctor.facts.weight_sets import may_train, weight_sets
 from ckptdoctor.noun import noun
 
 # attention masks hold minus infinity; observers, metrics and ranges begin with infinite bounds, or have none
@@ -37,13 +36,6 @@ _MAY_BE_INFINITE = frozenset(
 )
 _WORD = re.compile(r"[a-z]+")
 _MATRIX = 2  # dimensions of the weights of linear layers and embeddings; convolutions have more
-# parts of names of layers that begin with zeros, and of tensors that do: LoRA's B, ControlNet's zero convolutions,
-# adaptive norms of diffusion transformers, ReZero and LayerScale, the last layer of a residual branch
-ZERO_AT_FIRST = (
-    *("lora_b", "lora_up", "zero_conv", "zero_module", "controlnet_", "input_hint_block", "cond_embedding.conv_out"),
-    *("adaln", "modulation", "adapter", "gate", "gamma", "beta", "scale", "alpha", "rezero", "final_layer", "proj_out"),
-    *("zero_init", "relative_position", "rel_pos", "pos_embed", "token", "mask", "out_layers.3", "hada_w2", "lokr_w2"),
-)
 
 
 @noun
@@ -97,45 +89,14 @@ def not_finite(values: Values, role: Role | None = None) -> list[tuple[Tensor, T
             if read is None or id(tensor) in seen:
                 continue
             seen.add(id(tensor))
-            if read.nan or (read.infinite and not _may_be_infinite(tensor)):
+            if read.nan or (read.infinite and not may_be_infinite(tensor)):
                 found.append((tensor, read))
     return found
 
 
-def _may_be_infinite(tensor: Tensor) -> bool:
+def may_be_infinite(tensor: Tensor) -> bool:
+    """Whether its name or dtype is that of a tensor that holds infinities by its nature."""
     leaf = tensor.key.rpartition(".")[2].lower()
     words = _WORD.findall(leaf)
     named = "mask" in leaf or not _MAY_BE_INFINITE.isdisjoint(words)
     return (named and words[-1] not in ("weight", "bias")) or tensor.dtype.name == "bool"
-
-
-def finite_copies(values: Values) -> list[tuple[StateDict, StateDict]]:
-    """Sets of weights that are not finite, each with another set of the same network that is, in file order."""
-    return [
-        (sick, whole)
-        for network in networks(values.checkpoint)
-        for sick in network.sets
-        if not _is_finite(values, sick)
-        for whole in [next((each for each in network.sets if _is_finite(values, each)), None)]
-        if whole is not None
-    ]
-
-
-def copies(checkpoint: Checkpoint) -> bool:
-    """Whether some network is there more than once: as it was trained, and averaged."""
-    return any(len(each.sets) > 1 for each in networks(checkpoint))
-
-
-def _is_finite(values: Values, state_dict: StateDict) -> bool:
-    """Whether all its tensors were read, and none holds NaN or an infinity that does not belong there."""
-    for tensor in state_dict.tensors:
-        read = values.of(tensor)
-        if tensor.numel and (read is None or read.nan or (read.infinite and not _may_be_infinite(tensor))):
-            return False
-    return True
-
-
-def zero_at_first(tensor: Tensor) -> bool:
-    """Whether its name is that of a layer that begins with zeros."""
-    key = names.bare(tensor.key).lower()
-    return any(word in key for word in ZERO_AT_FIRST)

@@ -91,7 +91,7 @@ def fit_to(checkpoint: Checkpoint, reference: Reference, root: str | None = None
     found = compare(checkpoint, reference, path)
     if found.state_dict is None:  # a module that was pickled whole
         found = compare(with_modules(checkpoint), reference, path)
-    coverage, cured = found.coverage, found.cured
+    coverage, cured = found.coverage, found.renamed
     if checkpoint.container is not None:
         coverage = attainable(coverage, checkpoint.path, checkpoint.container)
     return Fit(
@@ -139,7 +139,7 @@ def _steps(found: Comparison) -> Iterator[FitStep]:
 
 
 def _changes(found: Comparison) -> Iterator[tuple[Callable[[str], str], str | None]]:
-    for cure in found.cures:
+    for cure in found.name_fixes:
         yield cure.change, cure.drops.key if cure.drops is not None else None
     if found.conversion is not None:
         yield found.conversion.change, None

@@ -1,4 +1,4 @@
-"""A checkpoint held against what a target expects: what fits as it is, and what would fit after the cures."""
+"""Compares a checkpoint with what a target expects, after each of the renames that bring its keys there."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ckptdoctor.match.moves import Move
 from ckptdoctor.match.nested_parts import Parts, parts_for
 from ckptdoctor.match.prefixes import best_prefix, cut_of, prefix_code
 from ckptdoctor.match.published.families import family_of, layout
-from ckptdoctor.match.wrappers import NameCure, carries, name_cures
+from ckptdoctor.match.wrappers import NameFix, carries, name_fixes
 
 if TYPE_CHECKING:
     from ckptdoctor.match.published.matching import LayoutConversion
 
 
 def compare(checkpoint: Checkpoint, reference: Reference, root: KeyPath | None = None) -> Comparison:
-    """Hold the weights of a checkpoint against a reference: of several state dicts the one that fits best.
+    """Compare the weights of a checkpoint with a reference: of several state dicts the one that fits best.
 
     ``root`` says that the state dict was chosen by hand, and where; a Checkpoint with only the chosen ones will do.
     """
@@ -35,10 +35,12 @@ def compare(checkpoint: Checkpoint, reference: Reference, root: KeyPath | None =
     for role in WEIGHTS:
         compared = [_compared(checkpoint, reference, each, root) for each in candidates if each.role is role]
         if compared:
-            best = max(compared, key=lambda each: len(each.cured.fits))  # the first of equals
-            equals = [each for each in compared if each is not best and len(each.cured.fits) == len(best.cured.fits)]
+            best = max(compared, key=lambda each: len(each.renamed.fits))  # the first of equals
+            equals = [
+                each for each in compared if each is not best and len(each.renamed.fits) == len(best.renamed.fits)
+            ]
             rivals = [each.state_dict for each in equals if each.state_dict is not None]
-            return replace(best, rivals=tuple(rivals)) if best.cured.fits else best
+            return replace(best, rivals=tuple(rivals)) if best.renamed.fits else best
     return _compared(checkpoint, reference, None, root)
 
 
@@ -59,16 +61,16 @@ def _compared(
         by_path = {tensor.path: tensor for tensor in checkpoint.tensors}
         now = sort_keys({key: by_path[parts.path + place] for key, place in parts.tensors}, reference)
         steps.append(_step("put the parts together", "W312", now))
-    done: list[NameCure] = []
+    done: list[NameFix] = []
     if nested and state_dict is not None:
         steps.append(_step(f"take {show_path(state_dict.path)}", "W301", plain))
-    for cure in _wanted_cures(state_dict, reference):
-        renamed = _renamed(now, reference, cure.change, cure.drops)
-        if not cure.sure and len(renamed.fits) <= len(now.fits):
+    for fix in _wanted_fixes(state_dict, reference):
+        after = _renamed(now, reference, fix.change, fix.drops)
+        if not fix.sure and len(after.fits) <= len(now.fits):
             continue
-        now = renamed
-        done.append(cure)
-        steps.append(_step(cure.title, cure.code, now))
+        now = after
+        done.append(fix)
+        steps.append(_step(fix.title, fix.code, now))
     before_prefix, target = now, reference
     open_ = now.covered < len(wanted)
     other = _published(now, checkpoint, reference) if open_ else None
@@ -103,8 +105,8 @@ def _compared(
         plain=plain,
         before_prefix=before_prefix,
         after_prefix=after_prefix,
-        cured=now,
-        cures=tuple(done),
+        renamed=now,
+        name_fixes=tuple(done),
         prefix=prefix,
         moves=moves,
         steps=tuple(steps),
@@ -147,14 +149,14 @@ def _renames_help(now: Alignment, wanted: Mapping[str, Expected]) -> bool:
     return now.covered < len(wanted) and family_of(layout(now.here), layout(wanted)) is None
 
 
-def _wanted_cures(state_dict: StateDict | None, reference: Reference) -> list[NameCure]:
+def _wanted_fixes(state_dict: StateDict | None, reference: Reference) -> list[NameFix]:
     if state_dict is None:
         return []
     found = []
-    for cure in name_cures(state_dict):
-        keys = [tensor.key for tensor in state_dict.tensors if tensor is not cure.drops]
-        if not carries(reference, cure.code) and names.renaming(keys, cure.change).collision is None:
-            found.append(cure)
+    for fix in name_fixes(state_dict):
+        keys = [tensor.key for tensor in state_dict.tensors if tensor is not fix.drops]
+        if not carries(reference, fix.code) and names.renaming(keys, fix.change).collision is None:
+            found.append(fix)
     return found
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ckptdoctor.match.nested_parts import Parts
     from ckptdoctor.match.prefixes import Cut, Prefix
     from ckptdoctor.match.published.matching import LayoutConversion
-    from ckptdoctor.match.wrappers import NameCure
+    from ckptdoctor.match.wrappers import NameFix
 
 
 @noun(eq=False)
@@ -60,12 +60,12 @@ class Comparison:
 
     ``state_dict`` is None where the checkpoint holds no weights. ``nested``: it lies deeper than the reference's keys
     do in their own file, and nobody asked for it by name. ``rivals`` are other state dicts that fit just as well.
-    ``plain`` compares the keys as they are, ``before_prefix`` after ``cures``, ``after_prefix`` after ``prefix`` as
-    well, and ``cured`` after ``moves``, the renames that come last. ``cut``: all keys lack their first letters, which
-    is then neither a prefix nor a rename. ``conversion`` is the way from the layout of another code base, where one is
-    published: it stands in the place of prefix and moves, and ``cured`` is what it comes to, unless it lacks something.
-    ``parts`` are those of the target, where they lie in dicts of their own: then there is no state dict yet, and
-    ``before_prefix`` is that of all parts together.
+    ``plain`` compares the keys as they are, ``before_prefix`` after ``name_fixes``, ``after_prefix`` after ``prefix``
+    as well, and ``renamed`` after ``moves``, the renames that come last. ``cut``: all keys lack their first letters,
+    which is then neither a prefix nor a rename. ``conversion`` is the way from the layout of another code base, where
+    one is published: it stands in the place of prefix and moves, and ``renamed`` is what it comes to, unless it lacks
+    something. ``parts`` are those of the target, where they lie in dicts of their own: then there is no state dict yet,
+    and ``before_prefix`` is that of all parts together.
     """
 
     checkpoint: Checkpoint
@@ -76,8 +76,8 @@ class Comparison:
     plain: Alignment
     before_prefix: Alignment
     after_prefix: Alignment
-    cured: Alignment
-    cures: tuple[NameCure, ...]
+    renamed: Alignment
+    name_fixes: tuple[NameFix, ...]
     prefix: Prefix | None
     moves: tuple[Move, ...]
     steps: tuple[CoverageStep, ...]
@@ -92,18 +92,18 @@ class Comparison:
 
     @property
     def uncovered(self) -> bool:
-        """Whether even after all cures less than half of the reference fits, and less than half of what is here."""
-        fits, cured = self.cured.covered, self.cured
+        """Whether even after all renames less than half of the reference fits, and less than half of what is here."""
+        fits, renamed = self.renamed.covered, self.renamed
         return (
             2 * fits < len(self.reference.tensors)
-            and 2 * cured.parameters < max(self.total_parameters, 1)
-            and 2 * fits <= len(cured.here)
+            and 2 * renamed.parameters < max(self.total_parameters, 1)
+            and 2 * fits <= len(renamed.here)
         )
 
     def name_after_prefix(self, key: str) -> str:
-        """What a key of the state dict is called after the cures and the prefix."""
-        for cure in self.cures:
-            key = cure.change(key)
+        """What a key of the state dict is called after the renames and the prefix."""
+        for fix in self.name_fixes:
+            key = fix.change(key)
         if self.conversion is not None:
             return self.conversion.change(key)
         return self.prefix.change(key) if self.prefix is not None else key
@@ -134,7 +134,7 @@ class Comparison:
             parameters=0 if self.nested else self.plain.parameters,
             steps=self.steps,
             option=self.reference.option if self._decided else "",
-            retied=sum([key in self.cured.tied for key in self.cured.spared]),
+            retied=sum([key in self.renamed.tied for key in self.renamed.spared]),
             told=self.reference.told,
         )
 
@@ -142,8 +142,8 @@ class Comparison:
     def _decided(self) -> bool:
         """Whether the steps do it all: nothing is left over, no name is a guess, and no other weights are meant."""
         alone = len(weights_among(self.checkpoint.state_dicts)) == 1
-        cured = self.cured
-        strange = cured.unexpected or cured.extra_unexpected or cured.extra_missing
+        renamed = self.renamed
+        strange = renamed.unexpected or renamed.extra_unexpected or renamed.extra_missing
         return alone and not strange and all(move.sure for move in self.moves)
 
 
@@ -216,7 +216,7 @@ def subject_of(comparison: Comparison) -> str:
 
 @noun
 class Explained:
-    """Missing, unexpected and mismatched keys, under their names after all cures, that some rule explains."""
+    """Missing, unexpected and mismatched keys, under their names after all renames, that some rule explains."""
 
     missing: frozenset[str] = frozenset()
     unexpected: frozenset[str] = frozenset()

@@ -31,7 +31,7 @@ _TEACHERS = frozenset({"teacher", "teacher_model", "teacher_net", "teacher_netwo
 
 @noun
 class Block:
-    """The keys below one name at the top, after the cures. ``copies``: some are the target's own under that name.
+    """The keys below one name at the top, after the renames. ``copies``: some are the target's own under that name.
 
     ``trained``: it may be a network of its own, a teacher or what a loss looks at, and not counts and class weights.
     """
@@ -50,7 +50,7 @@ def is_side(name: str) -> bool:
 
 def side_blocks(comparison: Comparison, unexpected: Iterable[str]) -> tuple[Block, ...]:
     """Such blocks among the unexpected keys; none of a name under which the target expects something itself."""
-    wanted, here = comparison.reference.tensors, comparison.cured.here
+    wanted, here = comparison.reference.tensors, comparison.renamed.here
     found: dict[str, list[str]] = {}
     for key in unexpected:
         name, dot, _ = key.partition(".")
@@ -79,7 +79,7 @@ def _may_be_trained(tensor: Tensor) -> bool:
 
 @noun(eq=False)
 class Leftovers:
-    """Each rule's share, under the names after all cures: a key belongs to one rule at most.
+    """Each rule's share, under the names after all renames: a key belongs to one rule at most.
 
     ``unasked`` are counters that the target has and torch does not ask for: they are nobody's trouble.
     """
@@ -131,8 +131,8 @@ def explained(comparison: Comparison) -> Explained:
 @cached_by_identity
 def leftovers(comparison: Comparison) -> Leftovers:
     """Each rule's share; nothing where the target is another model altogether, or what the rules of shapes explain."""
-    cured = comparison.cured
-    if comparison.uncovered or not (cured.missing or cured.unexpected):
+    renamed = comparison.renamed
+    if comparison.uncovered or not (renamed.missing or renamed.unexpected):
         return Leftovers()
     from ckptdoctor.match.shapes import sorting
 
@@ -140,24 +140,24 @@ def leftovers(comparison: Comparison) -> Leftovers:
     versions = norms.final_versions(comparison)
     uncounted, unasked = norms.missing_counters(comparison, versions)
     uncounted = tuple([key for key in uncounted if key not in known.missing])
-    missing = [key for key in cured.missing if key not in known.missing]
+    missing = [key for key in renamed.missing if key not in known.missing]
     derived_missing = tuple([key for key in missing if _derived_there(comparison, key)])
     extra_missing = tuple(filter(is_extra_state, missing))
     shared = _tied(comparison, {*derived_missing, *uncounted, *unasked, *known.missing})
-    covered = len(cured.missing) == sum(map(len, (uncounted, unasked, derived_missing, extra_missing, shared)))
-    left = _Left([key for key in cured.unexpected if key not in known.unexpected])
-    whole = any(move.code == "W308" for move in comparison.moves) or (covered and not cured.mismatched)
-    average = lit_ema(cured.here, left.keys, whole)
+    covered = len(renamed.missing) == sum(map(len, (uncounted, unasked, derived_missing, extra_missing, shared)))
+    left = _Left([key for key in renamed.unexpected if key not in known.unexpected])
+    whole = any(move.code == "W308" for move in comparison.moves) or (covered and not renamed.mismatched)
+    average = lit_ema(renamed.here, left.keys, whole)
     left.take(average.keys if average is not None else ())
     adapter = adapters.foreign(comparison.state_dict, comparison.reference.tensors)
     unmerged = left.those(adapters.is_adapter_part) if adapter is not None and adapter.wrapped else ()
-    blocks = side_blocks(comparison, left.keys) if covered and not cured.mismatched else ()
+    blocks = side_blocks(comparison, left.keys) if covered and not renamed.mismatched else ()
     left.take([key for block in blocks for key in block.keys])
-    found = aliases(cured.here, left.keys, cured.fits)
+    found = aliases(renamed.here, left.keys, renamed.fits)
     left.take([key for alias in found for key in alias.keys])
     flat = left.those(lambda key: "flat_param" in key and names.flat_parameter((key,)) is not None)
     counts = _profiled(comparison)
-    profiled = left.those(lambda key: id(cured.here[key]) in counts) if counts else ()
+    profiled = left.those(lambda key: id(renamed.here[key]) in counts) if counts else ()
     extra = left.those(is_extra_state)
     derived = left.those(lambda key: _derived_here(comparison, key))
     stats = norms.unwanted_stats(comparison, left.keys, versions)
@@ -183,10 +183,10 @@ def leftovers(comparison: Comparison) -> Leftovers:
 
 def _tied(comparison: Comparison, known: Collection[str]) -> tuple[tuple[str, str], ...]:
     """Missing keys that are other names of a tensor that fits under another one of its names."""
-    cured = comparison.cured
-    fits = set(cured.fits) if cured.tied else ()
+    renamed = comparison.renamed
+    fits = set(renamed.fits) if renamed.tied else ()
     return tuple(
-        [(key, cured.tied[key]) for key in cured.missing if cured.tied.get(key, "") in fits and key not in known]
+        [(key, renamed.tied[key]) for key in renamed.missing if renamed.tied.get(key, "") in fits and key not in known]
     )
 
 
@@ -207,7 +207,7 @@ class _Left:
 
 
 def _derived_here(comparison: Comparison, key: str) -> bool:
-    tensor = comparison.cured.here[key]
+    tensor = comparison.renamed.here[key]
     return is_derived(key, tensor.shape, tensor.dtype)
 
 

@@ -16,13 +16,13 @@ STATS = ("running_mean", "running_var")
 # torch.nn.modules.batchnorm._NormBase._version, and the version that has the counter
 VERSION = 2
 _BUFFERS = frozenset({*STATS, COUNTER})
-# what tells the name that a module got after the cures, where the module is here
+# what tells the name that a module got after the renames, where the module is here
 _TELLING = ("running_var", "running_mean", "weight", "bias")
 
 
 @noun
 class RunningStats:
-    """Running stats that a target does not keep for the layer ``module``; all names are those after the cures.
+    """Running stats that a target does not keep for the layer ``module``; all names are those after the renames.
 
     ``keys`` are the stats, and their counter where it is here. ``unversioned``: ``_metadata`` gives the layer no
     version. ``bare``: neither side has parameters for the layer. ``dims`` are those that the layer before it convolves
@@ -71,7 +71,7 @@ def versions(state_dict: StateDict) -> Iterator[tuple[str, int]]:
 
 @cached_by_identity
 def final_versions(comparison: Comparison) -> dict[str, tuple[str, int]]:
-    """The modules by their names after the cures, each with its name in the file and its version in ``_metadata``."""
+    """The modules by their names after the renames, each with its name in the file and its version in ``_metadata``."""
     state_dict = comparison.state_dict
     if state_dict is None or state_dict.metadata is None:
         return {}
@@ -118,8 +118,8 @@ def missing_counters(comparison: Comparison, of: Mapping[str, tuple[str, int]]) 
     Below version 2, and without a version, it sets them to 0 itself. Source:
     ``torch.nn.modules.batchnorm._NormBase._load_from_state_dict``.
     """
-    here, asked, unasked = comparison.cured.here, [], []
-    for key in comparison.cured.missing:
+    here, asked, unasked = comparison.renamed.here, [], []
+    for key in comparison.renamed.missing:
         if leaf(key) == COUNTER:
             if _version(of, key) < VERSION:
                 unasked.append(key)
@@ -135,7 +135,7 @@ def frozen_counters(comparison: Comparison, unexpected: Iterable[str]) -> tuple[
         [
             keys[0]
             for keys in by_module.values()
-            if len(keys) == 1 and leaf(keys[0]) == COUNTER and _is_counter(comparison.cured.here[keys[0]])
+            if len(keys) == 1 and leaf(keys[0]) == COUNTER and _is_counter(comparison.renamed.here[keys[0]])
         ]
     )
 
@@ -144,7 +144,7 @@ def unwanted_stats(
     comparison: Comparison, unexpected: Iterable[str], of: Mapping[str, tuple[str, int]]
 ) -> tuple[RunningStats, ...]:
     """Running stats of layers that the target has without them: its own, or behind a layer of as many channels."""
-    here = comparison.cured.here
+    here = comparison.renamed.here
     modules = {module: keys for module, keys in _by_module(unexpected).items() if _only_buffers(keys, here)}
     before = _before(here, modules) if modules else {}
     found = []
@@ -175,7 +175,7 @@ def _before(here: Mapping[str, Tensor], modules: Collection[str]) -> dict[str, t
 
 def _is_bare(module: str, comparison: Comparison) -> bool:
     """Whether neither side has anything else in the layer."""
-    here, wanted = comparison.cured.here, comparison.reference.tensors
+    here, wanted = comparison.renamed.here, comparison.reference.tensors
     own = [inside(module, name) for name in ("weight", "bias")]
     buffers = [inside(module, name) for name in _BUFFERS]
     return not any(key in wanted for key in (*own, *buffers)) and not any(key in here for key in own)
@@ -183,7 +183,7 @@ def _is_bare(module: str, comparison: Comparison) -> bool:
 
 def _has_parameters(module: str, comparison: Comparison) -> bool:
     """Whether the layer's parameters are on both sides, in the same shapes."""
-    here, wanted = comparison.cured.here, comparison.reference.tensors
+    here, wanted = comparison.renamed.here, comparison.reference.tensors
     own = [inside(module, name) for name in ("weight", "bias")]
     return any(key in wanted for key in own) and all(
         key in here and key in wanted and here[key].shape == wanted[key].shape

@@ -13,7 +13,7 @@ from ckptdoctor.noun import noun
 
 @noun
 class Computable:
-    """The wanted key ``key``, and the ``parts`` of its ``norm`` that are here; names are those after all cures."""
+    """The wanted key ``key``, and the ``parts`` of its ``norm`` that are here; names are those after all renames."""
 
     key: str
     norm: str
@@ -23,14 +23,14 @@ class Computable:
 @cached_by_identity
 def computable(comparison: Comparison) -> tuple[Computable, ...]:
     """Every missing weight whose norm is here, with as many elements in its direction as the target wants."""
-    loose = set(comparison.cured.unexpected)
-    return tuple([each for key in comparison.cured.missing if loose for each in _found_norm(comparison, key, loose)])
+    loose = set(comparison.renamed.unexpected)
+    return tuple([each for key in comparison.renamed.missing if loose for each in _found_norm(comparison, key, loose)])
 
 
 def _found_norm(comparison: Comparison, key: str, loose: set[str]) -> Iterator[Computable]:
     for norm, parts in parts_of(key):
         if loose.issuperset(parts):
-            whole = comparison.cured.here[parts[0]]
+            whole = comparison.renamed.here[parts[0]]
             if whole.shape == comparison.reference.tensors[key].shape:
                 yield Computable(key, norm, parts)
                 return
@@ -45,18 +45,18 @@ def parametrized(comparison: Comparison) -> tuple[tuple[str, str], ...]:
     """
     known = {each.key for each in computable(comparison)}
     found = []
-    for key in comparison.cured.missing:
+    for key in comparison.renamed.missing:
         module, dot, name = key.rpartition(".")
         original = f"{module}{dot}{PARAMETRIZATIONS}.{name}.original"
-        if key not in known and (original in comparison.cured.here or f"{original}0" in comparison.cured.here):
-            found.append((key, original if original in comparison.cured.here else f"{original}0"))
+        if key not in known and (original in comparison.renamed.here or f"{original}0" in comparison.renamed.here):
+            found.append((key, original if original in comparison.renamed.here else f"{original}0"))
     return tuple(found)
 
 
 def beside(comparison: Comparison, original: str) -> tuple[str, ...]:
     """All that is here of the parametrizations of one weight: its original, and what they keep."""
     place = original[: original.rindex("original")]
-    return tuple([key for key in comparison.cured.here if key.startswith(place)])
+    return tuple([key for key in comparison.renamed.here if key.startswith(place)])
 
 
 @cached_by_identity
@@ -66,7 +66,7 @@ def orthogonals(comparison: Comparison) -> tuple[tuple[str, tuple[str, ...]], ..
     The base is what ``use_trivialization`` keeps, the square matrix that the map's is multiplied by; without it there
     is the original alone, as a module of one's own may have it. Nothing else lies beside them.
     """
-    here, found = comparison.cured.here, []
+    here, found = comparison.renamed.here, []
     for key, original in parametrized(comparison):
         parts = tuple([part for part in (original, original.removesuffix("original") + "0.base") if part in here])
         shapes = [here[part].shape for part in parts]
@@ -104,7 +104,7 @@ class Pruned:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What the keys of the parts that are here end in: the names that they have after all cures."""
+        """What the keys of the parts that are here end in: the names that they have after all renames."""
         ends = ((self.original, ORIGINAL), (self.mask, MASK))
         return tuple([self.key + end for tensor, end in ends if tensor is not None])
 
@@ -121,14 +121,14 @@ def pruned_in(state_dict: StateDict) -> tuple[Pruned, ...]:
 
 @cached_by_identity
 def pruned_for(comparison: Comparison) -> tuple[Pruned, ...]:
-    """Every missing key of which a part is here that the target does not want, under the names after all cures."""
-    cured = comparison.cured
-    loose = set(cured.unexpected)
-    return tuple([each for key in cured.missing if loose for each in _wanted(comparison, key, loose)])
+    """Every missing key of which a part is here that the target does not want, under the names after all renames."""
+    renamed = comparison.renamed
+    loose = set(renamed.unexpected)
+    return tuple([each for key in renamed.missing if loose for each in _wanted(comparison, key, loose)])
 
 
 def _wanted(comparison: Comparison, key: str, loose: set[str]) -> Iterator[Pruned]:
-    for found in _found_pruned(key, comparison.cured.here, loose):
+    for found in _found_pruned(key, comparison.renamed.here, loose):
         whole = found.original
         same = whole is None or whole.shape == comparison.reference.tensors[key].shape
         yield Pruned(key, found.original, found.mask, found.fits and same)

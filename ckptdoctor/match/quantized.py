@@ -23,7 +23,8 @@ _PLAIN = ("", "float64", "float32", "float16", "bfloat16")
 class Unfit:
     """Layers that are quantised ``here`` and plain in the target, or ``there`` in the target and plain here.
 
-    Names are those after all cures. ``others`` are scales of activations and caches here, without a layer of their own.
+    Names are those after all renames. ``others`` are scales of activations and caches here, without a layer of their
+    own.
     """
 
     here: tuple[Layer, ...] = ()
@@ -47,11 +48,11 @@ class Unfit:
 @cached_by_identity
 def unfit(comparison: Comparison) -> Unfit:
     """The layers of which only one side is quantised."""
-    cured, wanted = comparison.cured, comparison.reference.tensors
-    loose, missing = set(cured.unexpected), set(cured.missing)
+    renamed, wanted = comparison.renamed, comparison.reference.tensors
+    loose, missing = set(renamed.unexpected), set(renamed.missing)
     if not loose and not missing:
         return Unfit()
-    ours, theirs = quantized(cured.here), quantized(wanted)
+    ours, theirs = quantized(renamed.here), quantized(wanted)
     here = tuple(
         [
             layer
@@ -66,9 +67,9 @@ def unfit(comparison: Comparison) -> Unfit:
         [
             layer
             for layer in theirs.layers
-            if layer.key in cured.here
-            and dtype_of(cured.here[layer.key]) in _PLAIN
-            and layer.shape in (None, cured.here[layer.key].shape)
+            if layer.key in renamed.here
+            and dtype_of(renamed.here[layer.key]) in _PLAIN
+            and layer.shape in (None, renamed.here[layer.key].shape)
             and not missing.isdisjoint(layer.keys)
         ]
     )
@@ -83,20 +84,20 @@ def _others(found: Quantized, here: tuple[Layer, ...], loose: set[str]) -> tuple
 
 def _explained_layers(comparison: Comparison) -> Explained:
     """The keys that rules about quantised layers explain, of those that are missing, unexpected or of another shape."""
-    found, cured = unfit(comparison), comparison.cured
+    found, renamed = unfit(comparison), comparison.renamed
     if not found.here and not found.there:
         return Explained()
     known = found.explained
     return Explained(
-        known.missing.intersection(cured.missing),
-        known.unexpected.intersection(cured.unexpected),
-        known.mismatched.intersection(cured.mismatched),
+        known.missing.intersection(renamed.missing),
+        known.unexpected.intersection(renamed.unexpected),
+        known.mismatched.intersection(renamed.mismatched),
     )
 
 
 @cached_by_identity
 def unfit_of(comparison: Comparison) -> TorchQuantized:
-    """The layers of the compared state dict that the target wants plain, by their names after all cures."""
+    """The layers of the compared state dict that the target wants plain, by their names after all renames."""
     if comparison.state_dict is None:
         return TorchQuantized()
     found = layers_of(comparison.checkpoint, comparison.state_dict, comparison.final_name)
@@ -110,7 +111,7 @@ def unfit_of(comparison: Comparison) -> TorchQuantized:
     ]
     if not plain:
         return TorchQuantized()
-    loose = set(comparison.cured.unexpected)
+    loose = set(comparison.renamed.unexpected)
     buffers = [path for path in found.buffers if comparison.final_name(str(path[-1])) in loose]
     return TorchQuantized(tuple(plain), tuple(buffers))
 
@@ -118,16 +119,16 @@ def unfit_of(comparison: Comparison) -> TorchQuantized:
 @cached_by_identity
 def explained_by_quantization(comparison: Comparison) -> Explained:
     """Missing, unexpected and mismatched keys that Q951 to Q956 explain."""
-    cured = comparison.cured
-    if not (cured.missing or cured.unexpected):
+    renamed = comparison.renamed
+    if not (renamed.missing or renamed.unexpected):
         return Explained()
     found = unfit_of(comparison)
     names = [name for layer in found.layers for name in (layer.key, layer.bias_key)]
     gone = [path for layer in found.layers for path in layer.gone]
     old = [comparison.final_name(str(path[-1])) for path in (*gone, *found.buffers)]
     whole = Explained(
-        missing=frozenset(names).intersection(cured.missing),
-        unexpected=frozenset([*filter(is_observer, cured.unexpected), *old]).intersection(cured.unexpected),
+        missing=frozenset(names).intersection(renamed.missing),
+        unexpected=frozenset([*filter(is_observer, renamed.unexpected), *old]).intersection(renamed.unexpected),
     )
     return whole | _explained_layers(comparison)
 

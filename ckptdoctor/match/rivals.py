@@ -13,7 +13,7 @@ from glob import escape
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.expectation import Expected
-from ckptdoctor.facts.key_groups import drop_patterns
+from ckptdoctor.facts.key_patterns import drop_patterns
 from ckptdoctor.facts.tied_embeddings import same_checksums
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.likeness import alike
@@ -62,17 +62,17 @@ def rivals(comparison: Comparison) -> Rivals | None:
 
 def parts_alike(comparison: Comparison, *, same: bool = True) -> Rivals | None:
     """As ``rivals``; with ``same`` also parts that hold the same values, as far as headers tell."""
-    cured = comparison.cured
+    renamed = comparison.renamed
     if comparison.state_dict is None or comparison.cut is not None or comparison.conversion is not None:
         return None
-    if not cured.unexpected and not cured.missing:
+    if not renamed.unexpected and not renamed.missing:
         return None
-    fits = set(cured.fits)
+    fits = set(renamed.fits)
     final = {key: comparison.final_name(key) for key in comparison.plain.here}
     pairs = [(key, new) for key, new in final.items() if key != new and new in fits]
     if not pairs:
         return None
-    loose = set(cured.unexpected)
+    loose = set(renamed.unexpected)
     left = {key: tensor for key, tensor in comparison.plain.here.items() if final[key] in loose}
     return _of_file(comparison, pairs, left, same=same) or _of_target(comparison, pairs)
 
@@ -104,7 +104,7 @@ def _of_file(
 def _of_target(comparison: Comparison, pairs: Sequence[tuple[str, str]]) -> Rivals | None:
     """Parts of the target: what it misses has the same keys behind another prefix than the one that is added."""
     wanted = comparison.reference.tensors
-    missing = {key: wanted[key] for key in comparison.cured.missing if key not in comparison.cured.tied}
+    missing = {key: wanted[key] for key in comparison.renamed.missing if key not in comparison.renamed.tied}
     if not missing:
         return None
     added = [(new, old) for old, new in pairs if new.endswith(f".{old}")]
@@ -186,7 +186,7 @@ def _same(here: Mapping[str, Tensor], one: str, other: str, rests: Mapping[str, 
 def _part(comparison: Comparison, prefix: str, parts: Sequence[str], rests: Mapping[str, Tensor]) -> RivalPart:
     here = comparison.plain.here
     keys = {rest: here[prefix + rest] for rest in rests}
-    if len(rests) == len(comparison.cured.fits):
+    if len(rests) == len(comparison.renamed.fits):
         return RivalPart(prefix, keys, keep=(f"{escape(prefix)}*",))
     others = {each + rest for each in parts if each != prefix for rest in rests}
     kept = [tensor for key, tensor in here.items() if key not in others]

@@ -43,7 +43,7 @@ def same_as_base(comparison: Comparison, source: Source, other: Checkpoint, base
 
     for tensor in comparison.state_dict.tensors:
         name = comparison.final_name(tensor.key)
-        if name not in comparison.cured.twins:
+        if name not in comparison.renamed.twins:
             before = done
             found[_compared(source, tensor, base, theirs.get(name), count)].append(tensor)
             count(before + tensor.nbytes - done)  # of those that differ not all was read

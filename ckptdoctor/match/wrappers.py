@@ -12,7 +12,7 @@ from ckptdoctor.noun import noun
 
 
 @noun
-class NameCure:
+class NameFix:
     """What the rule ``code`` does to the keys of one state dict. ``drops`` is a tensor that goes.
 
     ``sure`` is false where the file alone does not prove that a wrapper put the tokens there.
@@ -29,8 +29,8 @@ class NameCure:
 TOKENS = {"N404": names.COMPILE, "N405": names.FSDP, "N407": names.ACTIVATION_CHECKPOINT}
 
 
-def name_cures(state_dict: StateDict) -> list[NameCure]:
-    """The cures that this state dict calls for, in the order in which they are named to people.
+def name_fixes(state_dict: StateDict) -> list[NameFix]:
+    """The fixes that this state dict calls for, in the order in which they are named to people.
 
     They commute: each takes out tokens of its own, and none of them looks at the others'.
     """
@@ -39,16 +39,16 @@ def name_cures(state_dict: StateDict) -> list[NameCure]:
     counter = names.average_counter(state_dict)
     if counter is not None:
         title = f'drop {counter.key} and strip "module."'
-        found.append(NameCure("N411", title, names.without_module, counter))
+        found.append(NameFix("N411", title, names.without_module, counter))
     else:
         led = len(names.module_led(keys))
         if 2 * led > len(keys):
-            found.append(NameCure("N401", 'strip "module."', names.without_module, sure=led == len(keys)))
+            found.append(NameFix("N401", 'strip "module."', names.without_module, sure=led == len(keys)))
     for code, tokens in TOKENS.items():
         present = names.present(names.holding(state_dict, tokens), tokens)
         if present and not (code == "N405" and names.flat_parameter(keys)):
             title = "drop " + " and ".join([f'"{token}."' for token in present])
-            found.append(NameCure(code, title, partial(names.without_tokens, tokens=tokens)))
+            found.append(NameFix(code, title, partial(names.without_tokens, tokens=tokens)))
     return found
 
 

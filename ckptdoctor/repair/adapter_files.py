@@ -12,9 +12,10 @@ from ckptdoctor.checkpoint import Checkpoint, FileSource, StateDict, Tensor
 from ckptdoctor.edits.elements import View
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.facts import telltale_words
-from ckptdoctor.facts.adapters import CONFIG_FILE, Adapter, AdapterPart, adapter_in
+from ckptdoctor.facts.adapters import Adapter, AdapterPart, adapter_in
 from ckptdoctor.facts.model_config import Config, read_config
 from ckptdoctor.facts.siblings import folder_of
+from ckptdoctor.facts.telltale_words import ADAPTER_CONFIG
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.adapter_strength import IA3, Strength, strength_of
 from ckptdoctor.wording import and_so_on, plural
@@ -53,8 +54,8 @@ def read_wanted(text: str) -> Wanted:
             found = replace(found, by_root=True)
         else:
             raise UsageError(
-                f"{OPTION} wants an adapter's folder, its file, or its {CONFIG_FILE}, and behind it alpha=N, rslora or "
-                f"name=ADAPTER, such as “adapter,alpha=16”; “{word}” is none of them."
+                f"{OPTION} wants an adapter's folder, its file, or its {ADAPTER_CONFIG}, and behind it alpha=N, rslora "
+                f"or name=ADAPTER, such as “adapter,alpha=16”; “{word}” is none of them."
             )
     return found
 
@@ -120,7 +121,7 @@ def donor_in(checkpoint: Checkpoint, state_dict: StateDict, wanted: Wanted) -> D
     if wanted.path and not wanted.path.endswith(".json") and _file(wanted.path):
         raise RefusedError(
             f"{checkpoint.path} has an adapter in it, and {wanted.path} is another: merge one at a time. For the one "
-            f"in it name its config, the file {CONFIG_FILE}, or give the numerator: {OPTION} alpha=N."
+            f"in it name its config, the file {ADAPTER_CONFIG}, or give the numerator: {OPTION} alpha=N."
         )
     adapter = adapter_in(state_dict)
     assert adapter is not None
@@ -210,7 +211,7 @@ def _file(path: str) -> str:
 
 def _config(path: str) -> Config | None:
     folder = folder_of(path)
-    return read_config(folder, os.path.basename(path) if path.endswith(".json") else CONFIG_FILE)
+    return read_config(folder, os.path.basename(path) if path.endswith(".json") else ADAPTER_CONFIG)
 
 
 def _strength(config: Config | None, wanted: Wanted, adapter: Adapter, path: str) -> Strength:
@@ -228,8 +229,8 @@ def _strength(config: Config | None, wanted: Wanted, adapter: Adapter, path: str
         return Strength(OPTION, IA3)
     where = wanted.path or os.path.dirname(path) or "."
     raise RefusedError(
-        f"How strongly the adapter works (lora_alpha) is in no tensor, and there is no {CONFIG_FILE} in {where}: say it"
-        f", with {OPTION} {f'{wanted.path},' if wanted.path else ''}alpha=N."
+        f"How strongly the adapter works (lora_alpha) is in no tensor, and there is no {ADAPTER_CONFIG} in {where}: "
+        f"say it, with {OPTION} {f'{wanted.path},' if wanted.path else ''}alpha=N."
     )
 
 

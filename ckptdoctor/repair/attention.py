@@ -42,7 +42,7 @@ def _require_rows(comparison: Comparison, found: Fused) -> None:
     No shape of theirs tells; that of a layer in the same block does which is not square, and has a bias for each of its
     outputs. Where there is only a square one, it would have to be turned as well, or none of them.
     """
-    side: Mapping[str, Tensor | Expected] = comparison.reference.tensors if found.here else comparison.cured.here
+    side: Mapping[str, Tensor | Expected] = comparison.reference.tensors if found.here else comparison.renamed.here
     block = next((found.parts[0][: each.end()] for each in reversed(list(_INDEX.finditer(found.parts[0])))), "")
     if found.axis == 0 or not block or any(len(set(shape)) > 1 for shape in found.part_shapes):
         return

@@ -51,9 +51,9 @@ def next_link(checkpoint: Checkpoint, reference: Reference) -> Link | None:
 
 
 def _rename(comparison: Comparison) -> Link | None:
-    for cure in comparison.cures[:1]:
-        dropped = () if cure.drops is None else (cure.drops.path,)
-        return _link(comparison, cure.code, cure.title, cure.change, dropped)
+    for fix in comparison.name_fixes[:1]:
+        dropped = () if fix.drops is None else (fix.drops.path,)
+        return _link(comparison, fix.code, fix.title, fix.change, dropped)
     return None
 
 

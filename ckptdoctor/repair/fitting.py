@@ -44,7 +44,7 @@ def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest
     total = plural(len(reference.tensors), "key")
     whole = [each for each in weights_among(checkpoint.state_dicts) if each.path]
     if len(whole) > 1:
-        fits = {each.path: len(compare(checkpoint, reference, each.path).cured.fits) for each in whole}
+        fits = {each.path: len(compare(checkpoint, reference, each.path).renamed.fits) for each in whole}
         best = [path for path, keys in fits.items() if keys and keys == max(fits.values())]
         if len(best) > 1:
             sets = {show_path(path): path for path in best}

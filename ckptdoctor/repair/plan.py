@@ -378,7 +378,7 @@ def _compute_orthogonal(draft: _Draft, request: FixRequest, reference: Reference
     if request.orthogonal_map is None:
         return False
     comparison, form = compare(draft.checkpoint, reference), request.orthogonal_map
-    here, edits = comparison.cured.here, []
+    here, edits = comparison.renamed.here, []
     for key, parts in orthogonals(comparison):
         paths = tuple([here[part].path for part in parts])
         edits.append(Compute(paths, key, form, here[parts[0]].dtype.name, comparison.path))

@@ -16,12 +16,12 @@ from ckptdoctor.diagnose.findings import findings_of, possible, worst_first
 from ckptdoctor.diagnose.fixes import container_findings
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
-from ckptdoctor.facts.sharding import against_index
 from ckptdoctor.findings import Finding, Proof, RepairReport
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.plan import Plan
 from ckptdoctor.repair.verify import verify
 from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.rules.sharding.index_repair import against_index
 from ckptdoctor.writing import Copy, Part, Recipe, Written, publish_together
 
 

@@ -142,7 +142,7 @@ def _same(source: Source, one: Tensor, base: Source, other: Tensor) -> bool:
 
 def under(path: KeyPath, checkpoint: Checkpoint, reference: Reference) -> dict[str, Tensor]:
     """The weights at a place under the names that they get towards the target."""
-    return dict(compare(checkpoint, replace(reference, certain=True), path).cured.here)
+    return dict(compare(checkpoint, replace(reference, certain=True), path).renamed.here)
 
 
 def decided(source: Source, sets: Iterable[tuple[str, Found]], reference: Reference) -> str | None:

@@ -1,1 +1,1 @@
-"""One rule, its cure, its page and its examples per file, in family folders. ``rules.registry`` finds them."""
+"""One rule, its fix, its page and its examples per file, in family folders. ``rules.registry`` finds them."""

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
+from math import prod
 from typing import Union
 
-from ckptdoctor.checkpoint import Checkpoint, Container, Role, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, Container, Mapping, Role, Tensor, show_path
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.checkpoint.weights import WEIGHTS
-from ckptdoctor.facts import outline, telltale_words
+from ckptdoctor.facts import telltale_words
 from ckptdoctor.facts.names import mentions
 from ckptdoctor.facts.protocols import first_value, pickle_protocol
 from ckptdoctor.facts.siblings import folder_of
@@ -155,7 +157,7 @@ def possible_holes(checkpoint: Checkpoint) -> bool:
 @cache
 def keys_mention(*words: str) -> Condition:
     """One of these words stands in the keys of the weights."""
-    return _of_contents(cached_by_identity(lambda checkpoint: outline.mention(checkpoint, words)))
+    return _of_contents(cached_by_identity(lambda checkpoint: mention(checkpoint, words)))
 
 
 adapter_keys = keys_mention(*telltale_words.ADAPTERS)
@@ -173,13 +175,13 @@ def has(*roles: Role) -> Condition:
 @_of_contents
 def more_than_weights(checkpoint: Checkpoint) -> bool:
     """The file is not one flat state dict of a model."""
-    return not outline.is_flat(checkpoint)
+    return not is_flat(checkpoint)
 
 
 @_of_contents
 def more_than_tensors(checkpoint: Checkpoint) -> bool:
     """There is a value that is no tensor; the attributes of a dict count."""
-    return not outline.is_flat(checkpoint) or getattr(checkpoint.tree, "attributes", None) is not None
+    return not is_flat(checkpoint) or getattr(checkpoint.tree, "attributes", None) is not None
 
 
 @_of_contents
@@ -187,7 +189,7 @@ def texts(checkpoint: Checkpoint) -> bool:
     """There may be texts besides names of tensors."""
     if checkpoint.metadata not in _SAYS_NOTHING:
         return True
-    return not outline.is_flat(checkpoint) or not outline.has_only_versions(checkpoint)
+    return not is_flat(checkpoint) or not has_only_versions(checkpoint)
 
 
 @_of_contents
@@ -214,14 +216,14 @@ def module_versions(checkpoint: Checkpoint) -> bool:
 @_of_contents
 def running_statistics(checkpoint: Checkpoint) -> bool:
     """A dict with ``_metadata`` has the statistics of norm layers."""
-    return module_versions(checkpoint) and outline.mention(checkpoint, ("running_mean", "running_var"))
+    return module_versions(checkpoint) and mention(checkpoint, ("running_mean", "running_var"))
 
 
 @_of_contents
 def flat_parameters(checkpoint: Checkpoint) -> bool:
     """A key is that of a flat parameter of FSDP, whatever is under it."""
     others = [key for each in checkpoint.state_dicts for key in each.others]
-    return any("flat_param" in key for key in others) or outline.mention(checkpoint, ("flat_param",))
+    return any("flat_param" in key for key in others) or mention(checkpoint, ("flat_param",))
 
 
 @_of_contents
@@ -259,49 +261,49 @@ def part_of_tensors(checkpoint: Checkpoint) -> bool:
 
 def dtype_begins(*names: str) -> Condition:
     """There are dtypes whose names begin so."""
-    return _of_contents(lambda checkpoint: any(each.startswith(names) for each in outline.all_dtypes(checkpoint)))
+    return _of_contents(lambda checkpoint: any(each.startswith(names) for each in all_dtypes(checkpoint)))
 
 
 @_of_contents
 def several_float_dtypes(checkpoint: Checkpoint) -> bool:
     """Weights are in more than one of the usual floating dtypes."""
-    return len(outline.all_dtypes(checkpoint) & _FLOATS) > 1
+    return len(all_dtypes(checkpoint) & _FLOATS) > 1
 
 
 @_of_contents
 def rare_dtypes(checkpoint: Checkpoint) -> bool:
     """There is a dtype that few programs use."""
-    return not outline.all_dtypes(checkpoint) <= _COMMON
+    return not all_dtypes(checkpoint) <= _COMMON
 
 
 @_of_contents
 def placeholder_shapes(checkpoint: Checkpoint) -> bool:
     """A tensor has no element, or one where there may have been many."""
-    return any(0 in each or each == (1,) for each in outline.all_shapes(checkpoint))
+    return any(0 in each or each == (1,) for each in all_shapes(checkpoint))
 
 
 @_of_contents
 def tags_beyond_cpu(checkpoint: Checkpoint) -> bool:
     """A tensor is tagged with another device than the CPU, or has no storage."""
-    return not outline.on_the_cpu(checkpoint)
+    return not on_the_cpu(checkpoint)
 
 
 @_of_contents
 def views(checkpoint: Checkpoint) -> bool:
     """A tensor does not view all of a storage of its own, in order."""
-    return not outline.fill_their_storages(checkpoint)
+    return not fill_their_storages(checkpoint)
 
 
 @_of_contents
 def unusual_strides(checkpoint: Checkpoint) -> bool:
     """A tensor is no plain array in C order."""
-    return not outline.in_c_order(checkpoint)
+    return not in_c_order(checkpoint)
 
 
 @_of_contents
 def composed_tensors(checkpoint: Checkpoint) -> bool:
     """A tensor is made of others, of a class of its own, or without bytes."""
-    return outline.composed(checkpoint)
+    return composed(checkpoint)
 
 
 @_of_contents
@@ -314,12 +316,106 @@ def requires_grad(checkpoint: Checkpoint) -> bool:
 @cached_by_identity
 def generator_states(checkpoint: Checkpoint) -> bool:
     """A tensor may be the state of a random number generator, by its length and its dtype or name."""
-    if not any(len(each) == 1 and each[0] in outline.RNG_STATE_LENGTHS for each in outline.all_shapes(checkpoint)):
+    if not any(len(each) == 1 and each[0] in telltale_words.RNG_STATE_LENGTHS for each in all_shapes(checkpoint)):
         return False
-    sized = [each for each in checkpoint.tensors if len(each.shape) == 1 and each.shape[0] in outline.RNG_STATE_LENGTHS]
+    sized = [
+        each
+        for each in checkpoint.tensors
+        if len(each.shape) == 1 and each.shape[0] in telltale_words.RNG_STATE_LENGTHS
+    ]
     return any(each.dtype.name == "uint8" or _named_for_chance(each) for each in sized)
 
 
 def _named_for_chance(tensor: Tensor) -> bool:
     name = show_path(tensor.path).lower()
     return any(word in name for word in ("rng", "random", "generator"))
+
+
+# ---- what the tensors of a file are like, all together: told once, before any rule looks at one of them
+
+
+_NUMBERS = (int, bool, float, type(None))
+_CPU = frozenset({"cpu"})
+
+
+def is_flat(checkpoint: Checkpoint) -> bool:
+    """Whether the file is one dict of tensors under texts, as ``Module.state_dict()`` gives it, and nothing else.
+
+    The dict may have attributes: ``_metadata``.
+    """
+    if len(checkpoint.state_dicts) != 1 or not isinstance(checkpoint.tree, Mapping):
+        return False
+    (only,) = checkpoint.state_dicts
+    return not only.path and only.role in WEIGHTS and len(only.tensors) == len(checkpoint.tree.entries)
+
+
+def has_only_versions(checkpoint: Checkpoint) -> bool:
+    """Whether the attributes of the dict at the top hold nothing but numbers, as ``_metadata`` does; true for none."""
+    attributes = checkpoint.tree.attributes if isinstance(checkpoint.tree, Mapping) else None
+    stack = [attributes] if attributes is not None else []
+    while stack:
+        for _, child in stack.pop().entries:
+            if isinstance(child, Mapping) and child.attributes is None:
+                stack.append(child)
+            elif type(child) not in _NUMBERS:
+                return False
+    return True
+
+
+def mention(checkpoint: Checkpoint, words: Iterable[str]) -> bool:
+    """Whether one of the words stands anywhere in the keys of the weights."""
+    words = tuple(words)
+    return any(each.role in WEIGHTS and mentions(each, words) for each in checkpoint.state_dicts)
+
+
+@cached_by_identity
+def all_dtypes(checkpoint: Checkpoint) -> set[str]:
+    """The names of all dtypes."""
+    return {each.dtype.name for each in checkpoint.tensors}
+
+
+@cached_by_identity
+def all_shapes(checkpoint: Checkpoint) -> set[tuple[int, ...]]:
+    """All shapes."""
+    return {each.shape for each in checkpoint.tensors}
+
+
+@cached_by_identity
+def in_c_order(checkpoint: Checkpoint) -> bool:
+    """Whether every tensor is a plain array whose elements lie in C order without gaps."""
+    views = {(each.shape, each.stride) for each in checkpoint.tensors}
+    return {each.layout for each in checkpoint.tensors} <= {"strided"} and all(
+        stride == contiguous_stride(shape) for shape, stride in views
+    )
+
+
+@cached_by_identity
+def composed(checkpoint: Checkpoint) -> bool:
+    """Whether a tensor is made of others, of another class than torch's own, or has no bytes of its own."""
+    return any(each.storage is None or each.parts or each.subclass is not None for each in checkpoint.tensors)
+
+
+@cached_by_identity
+def on_the_cpu(checkpoint: Checkpoint) -> bool:
+    """Whether every tensor has a storage, and all of both are tagged ``cpu``."""
+    if composed(checkpoint):
+        return False
+    return {each.device for each in checkpoint.tensors} | {each.device for each in checkpoint.storages} <= _CPU
+
+
+@cached_by_identity
+def fill_their_storages(checkpoint: Checkpoint) -> bool:
+    """Whether every tensor has a storage to itself, and views all of it in order."""
+    tensors = checkpoint.tensors
+    if composed(checkpoint) or not in_c_order(checkpoint):
+        return False
+    keys = {each.storage.key for each in tensors if each.storage is not None}
+    return len(keys) == len(tensors) and _fill(tensors, {shape: prod(shape) for shape in all_shapes(checkpoint)})
+
+
+def _fill(tensors: Iterable[Tensor], elements: dict[tuple[int, ...], int]) -> bool:
+    return not [
+        each
+        for each in tensors
+        if each.storage is None or each.offset or elements[each.shape] * each.dtype.bits != 8 * each.storage.nbytes
+    ]

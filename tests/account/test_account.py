@@ -54,7 +54,7 @@ SHARED = {
     "ckptdoctor.facts": {"devices"},
     "ckptdoctor.facts.numpy_values": {"held_values"},
     "ckptdoctor.facts.notes": {"metadata_notes"},
-    "ckptdoctor.facts.python2_strings": {"BYTES", "array_values", "of_python_2"},
+    "ckptdoctor.facts.protocols": {"BYTES", "array_values", "of_python_2"},
     "ckptdoctor.facts.devices": {"FROM_CPU", "MOVERS", "OF_ARRAYS", "OF_EMPTY_ARRAYS", "UTILS"},
 }
 # classes and words of data, which do nothing

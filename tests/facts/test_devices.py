@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ckptdoctor.facts import devices
+from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import T
 from tests.rules import nouns
 
@@ -27,14 +28,14 @@ from tests.rules import nouns
 )
 def test_tags_are_taken_apart(tag: str, backend: str, index: int | None, cuda: bool) -> None:
     """Backend and index; an index that is no small number is none."""
-    assert (devices.backend(tag), devices.index(tag), devices.is_cuda(tag)) == (backend, index, cuda)
+    assert (tags.backend(tag), tags.index(tag), tags.is_cuda(tag)) == (backend, index, cuda)
 
 
 def test_storages_are_counted_without_generator_states() -> None:
     """The state of a generator is not among the tagged storages, unless asked for."""
     found = nouns.checkpoint({"a.weight": T((2,), device="mps"), "rng": T((5056,), "uint8", "cuda:0")})
-    assert {tag: len(storages) for tag, storages in devices.tagged(found).items()} == {"mps": 1}
-    assert set(devices.tagged(found, rng=True)) == {"mps", "cuda:0"}
+    assert {tag: len(storages) for tag, storages in tags.tagged(found).items()} == {"mps": 1}
+    assert set(tags.tagged(found, rng=True)) == {"mps", "cuda:0"}
 
 
 def test_what_loading_moves_is_told_from_what_is_tagged() -> None:
@@ -45,7 +46,7 @@ def test_what_loading_moves_is_told_from_what_is_tagged() -> None:
     assert {device: [each.key for each in tensors] for device, tensors in devices.moved(found).items()} == {
         "xla:0": ["a"]
     }
-    assert {tag: len(storages) for tag, storages in devices.tagged(found).items()} == {"cpu": 2, "cuda:0": 1}
+    assert {tag: len(storages) for tag, storages in tags.tagged(found).items()} == {"cpu": 2, "cuda:0": 1}
     assert devices.names_of_arrays(found) == frozenset()
 
 

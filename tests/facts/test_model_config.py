@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from ckptdoctor import formats
-from ckptdoctor.facts.model_config import config_beside, disagreements, dtype_drift
+from ckptdoctor.facts.model_config import config_beside
+from ckptdoctor.rules.metadata.config_against_tensors import disagreements, dtype_drift
 from tests.libraries import real, transformers
 
 pytestmark = real

@@ -57,7 +57,7 @@ def test_a_wrapper_token_goes_wherever_it_stands(key: str, wanted: str) -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.sampled_from(TOKENS), min_size=1, max_size=7).map(".".join))
-def test_the_cures_commute_and_end(key: str) -> None:
+def test_the_fixes_commute_and_end(key: str) -> None:
     """Taking out each wrapper's tokens gives one result in any order, and doing it again changes nothing."""
     changes = [
         names.without_module,

@@ -17,6 +17,7 @@ from ckptdoctor.facts.optimizers import SavedOptimizer, Slot
 from ckptdoctor.facts.weight_sets import Candidate
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.rules.examples import T
+from ckptdoctor.rules.optimizer import optimizer_order_mismatch
 from tests.rules import nouns
 
 Make = Callable[..., torch.optim.Optimizer]
@@ -119,7 +120,7 @@ def test_what_leaves_some_out_is_in_order(shapes: list[tuple[int, ...]], data: s
     kept = [shape for shape in shapes if data.draw(st.booleans())]
     slots = [Slot(None, True, shape if data.draw(st.booleans()) else None) for shape in kept]
     assert optimizers.in_order(slots, wanted)
-    assert optimizers.among(slots, wanted)
+    assert optimizer_order_mismatch.among(slots, wanted)
 
 
 def test_another_order_is_not_in_order() -> None:
@@ -127,14 +128,14 @@ def test_another_order_is_not_in_order() -> None:
     wanted = [Candidate("a", (2,)), Candidate("b", (3,))]
     slots = [Slot(None, True, (3,)), Slot(None, True, (2,))]
     assert not optimizers.in_order(slots, wanted)
-    assert optimizers.among(slots, wanted)
-    assert not optimizers.among([*slots, Slot(None, True, (2,))], wanted)
+    assert optimizer_order_mismatch.among(slots, wanted)
+    assert not optimizer_order_mismatch.among([*slots, Slot(None, True, (2,))], wanted)
     assert optimizers.clashes(slots, wanted) == [(0, (3,), (2,)), (1, (2,), (3,))]
 
 
 def test_shapes_name_parameters_only_where_they_are_unique() -> None:
     """One key per shape is an order; two of a shape, or an unknown one, are a guess."""
     wanted = [Candidate("a", (2,)), Candidate("b", (3,)), Candidate("c", (4,)), Candidate("d", (4,))]
-    assert optimizers.by_shape([Slot(None, True, (3,)), Slot(None, True, (2,))], wanted) == ["b", "a"]
-    assert optimizers.by_shape([Slot(None, True, (4,))], wanted) is None
-    assert optimizers.by_shape([Slot(None, True, None)], wanted) is None
+    assert optimizer_order_mismatch.by_shape([Slot(None, True, (3,)), Slot(None, True, (2,))], wanted) == ["b", "a"]
+    assert optimizer_order_mismatch.by_shape([Slot(None, True, (4,))], wanted) is None
+    assert optimizer_order_mismatch.by_shape([Slot(None, True, None)], wanted) is None

@@ -13,6 +13,8 @@ from ckptdoctor.facts import weight_sets
 from ckptdoctor.facts.weight_sets import Candidate, networks, one_copy
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.rules.examples import T
+from ckptdoctor.rules.optimizer import optimizer_group_mismatch
+from ckptdoctor.rules.structure import without_weights
 from tests.rules import nouns
 
 CLASSIFIER = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
@@ -27,7 +29,7 @@ def test_weights_are_found_through_dicts_and_lists() -> None:
 def test_a_purpose_needs_its_signs() -> None:
     """An optimizer's, a scheduler's and a generator's file are told apart from everything else."""
     purposes = [
-        weight_sets.purpose(nouns.checkpoint(each))
+        without_weights.purpose(nouns.checkpoint(each))
         for each in (
             {"state": {}, "param_groups": []},
             {"last_epoch": 1, "base_lrs": [0.1]},
@@ -48,10 +50,10 @@ def test_a_purpose_needs_its_signs() -> None:
 
 def test_empty_places_count_only_without_weights() -> None:
     """An empty dict beside weights may be anything."""
-    assert weight_sets.empty_places(nouns.checkpoint({})) == [()]
-    assert weight_sets.empty_places(nouns.checkpoint({"model": {}, "x": {}})) == [("model",)]
-    assert weight_sets.empty_places(nouns.checkpoint({"model": CLASSIFIER, "params": {}})) == []
-    assert weight_sets.empty_places(nouns.checkpoint([])) == []
+    assert without_weights.empty_places(nouns.checkpoint({})) == [()]
+    assert without_weights.empty_places(nouns.checkpoint({"model": {}, "x": {}})) == [("model",)]
+    assert without_weights.empty_places(nouns.checkpoint({"model": CLASSIFIER, "params": {}})) == []
+    assert without_weights.empty_places(nouns.checkpoint([])) == []
 
 
 def _candidates(contents: object) -> list[Candidate]:
@@ -86,7 +88,7 @@ def test_optimizers_and_generators_make_no_room() -> None:
     """Only tensors outside the states of optimizers, schedulers and generators can be parameters, wherever they lie."""
     optimizer = {"state": {0: {"exp_avg": T((2, 4))}}, "param_groups": [{"params": [0]}]}
     contents = {"model": {"fc.weight": T((2, 4))}, "loss": {"w": T((2,))}, "optimizer": optimizer, "list": [T((2,))]}
-    assert weight_sets.trainable(nouns.checkpoint({**contents, "rng": T((5056,), "uint8")})) == 3
+    assert optimizer_group_mismatch.trainable(nouns.checkpoint({**contents, "rng": T((5056,), "uint8")})) == 3
 
 
 def test_a_file_is_about_its_only_weights() -> None:

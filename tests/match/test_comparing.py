@@ -101,7 +101,7 @@ def test_a_file_without_weights_covers_nothing() -> None:
     found = nouns.comparison({"epoch": 1}, NET)
     assert found.state_dict is None
     assert found.uncovered
-    assert len(found.cured.missing) == 3
+    assert len(found.renamed.missing) == 3
 
 
 def test_a_prefix_needs_more_than_a_coincidence() -> None:
@@ -142,8 +142,8 @@ def test_any_prefix_is_found_in_both_directions(sizes: dict[str, int], prefix: s
     bare = {key: T((size,)) for key, size in {**sizes, "always.weight": 3}.items()}
     led = {prefix + key: value for key, value in bare.items()}
     found = nouns.comparison(bare, led) if outer else nouns.comparison(led, bare)
-    assert len(found.cured.fits) == len(bare)
-    assert [found.final_name(tensor.key) for tensor in found.state_dict.tensors] == list(found.cured.here)
+    assert len(found.renamed.fits) == len(bare)
+    assert [found.final_name(tensor.key) for tensor in found.state_dict.tensors] == list(found.renamed.here)
 
 
 def test_no_prefix_is_proposed_for_what_gains_nothing() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.patterns import dropped_paths
-from ckptdoctor.facts.key_groups import drop_patterns
+from ckptdoctor.facts.key_patterns import drop_patterns
 from ckptdoctor.match import norms
 from ckptdoctor.match.comparison import Comparison, Explained
 from ckptdoctor.match.leftovers import Leftovers, explained, leftovers
@@ -60,7 +60,7 @@ def test_each_key_goes_to_the_rule_that_can_say_why() -> None:
     assert found.flat == ("_flat_param",)
     assert [(block.name, len(block.keys)) for block in found.blocks] == [("criterion", 2)]
     assert [each.keys for each in found.stats] == [("in.running_mean",)]
-    assert explained(comparison).unexpected == set(comparison.cured.unexpected)
+    assert explained(comparison).unexpected == set(comparison.renamed.unexpected)
     assert list(unexpected_keys.run(comparison)) == []
 
 
@@ -132,9 +132,9 @@ def test_no_key_has_two_rules(here: set[str], there: set[str]) -> None:
     )
     shares = _shares(leftovers(comparison))
     assert len(set(shares)) == len(shares)
-    assert set(shares) <= {*comparison.cured.missing, *comparison.cured.unexpected}
-    assert explained(comparison).unexpected <= set(comparison.cured.unexpected)
-    assert explained(comparison).missing <= set(comparison.cured.missing)
+    assert set(shares) <= {*comparison.renamed.missing, *comparison.renamed.unexpected}
+    assert explained(comparison).unexpected <= set(comparison.renamed.unexpected)
+    assert explained(comparison).missing <= set(comparison.renamed.missing)
 
 
 TOKEN = st.sampled_from(["a", "b", "attn", "bias", "weight", "x*", "[0]", "0"])
@@ -199,7 +199,7 @@ def _compared(layers: int) -> Comparison:
 def test_the_work_grows_with_the_number_of_keys() -> None:
     """No rule looks at every pair of keys, and neither do the patterns."""
     given = {layers: _compared(layers) for layers in (500, 5_000)}
-    assert len(given[5_000].cured.here) == 50_000
+    assert len(given[5_000].renamed.here) == 50_000
 
     def sorted_out(layers: int) -> None:
         assert len(leftovers(given[layers]).counters) == layers

@@ -68,11 +68,11 @@ def _speaking(found: Shapes) -> set[str]:
 
 def _left(comparison: Comparison) -> list[str]:
     """The keys that do not fit, and of which no rule about shapes speaks."""
-    known_keys, cured = explained_by_shapes(comparison), comparison.cured
+    known_keys, renamed = explained_by_shapes(comparison), comparison.renamed
     return [
-        *sorted(set(cured.missing) - known_keys.missing),
-        *sorted(set(cured.unexpected) - known_keys.unexpected),
-        *sorted(set(cured.mismatched) - known_keys.mismatched),
+        *sorted(set(renamed.missing) - known_keys.missing),
+        *sorted(set(renamed.unexpected) - known_keys.unexpected),
+        *sorted(set(renamed.mismatched) - known_keys.mismatched),
     ]
 
 
@@ -97,7 +97,7 @@ def test_the_order_of_keys_is_not_needed(name: str) -> None:
 
 @each_case
 def test_wrappers_are_looked_through(name: str) -> None:
-    """The same is found under the names that are left after the cures."""
+    """The same is found under the names that are left after the renames."""
     here, there, wanted = CASES[name]
     wrapped = {"epoch": 3, "state_dict": {f"module.{key}": value for key, value in here.items()}}
     comparison = nouns.comparison(wrapped, there)
@@ -191,10 +191,10 @@ def test_no_key_has_two_causes(here: Contents, there: Contents) -> None:
     groups += [list(found.size.mismatched)] if found.size is not None else []
     keys = list(chain.from_iterable(groups))
     assert len(keys) == len(set(keys))
-    cured, known_keys = comparison.cured, explained_by_shapes(comparison)
-    assert known_keys.mismatched == set(keys) <= set(cured.mismatched)
-    assert known_keys.missing <= set(cured.missing)
-    assert known_keys.unexpected <= set(cured.unexpected)
+    renamed, known_keys = comparison.renamed, explained_by_shapes(comparison)
+    assert known_keys.mismatched == set(keys) <= set(renamed.mismatched)
+    assert known_keys.missing <= set(renamed.missing)
+    assert known_keys.unexpected <= set(renamed.unexpected)
 
 
 @pytest.mark.slow

@@ -71,13 +71,13 @@ class Case:
         return "+".join(sorted({fix.safety.value for fix in self.fixes})) or NONE
 
     @cached_property
-    def cured(self) -> Path:
+    def fixed(self) -> Path:
         """The file after the commands of the rule's findings, one after another until there is none."""
         path, fixes = self.path, self.fixes
         for number in range(8):
             if not fixes:
                 break
-            output = Path(repair(plan(request_for(path, self._new(f"cured{number}"), fixes[0]))).plan.output)
+            output = Path(repair(plan(request_for(path, self._new(f"fixed{number}"), fixes[0]))).plan.output)
             path = _with_index(path, output) if path.is_dir() and output.suffix == ".json" else output
             fixes = self.fixes_of(path)
         return path

@@ -144,27 +144,27 @@ def test_a_fix_can_be_asked_for(case: Case, tmp_path: Path) -> None:
 
 
 @each_with_a_repair
-def test_the_cure_heals_and_is_idempotent(case: Case) -> None:
-    """After the commands that the findings name, nothing is left to cure, and nothing is cured again."""
-    assert case.cured != case.path
-    assert case.fixes_of(case.cured) == []
-    again = plan(FixRequest(str(case.cured), selection=Selection(select=(case.rule.code,)), unsafe=True))
+def test_the_fix_works_and_is_idempotent(case: Case) -> None:
+    """After the commands that the findings name, nothing is left to fix, and nothing is fixed again."""
+    assert case.fixed != case.path
+    assert case.fixes_of(case.fixed) == []
+    again = plan(FixRequest(str(case.fixed), selection=Selection(select=(case.rule.code,)), unsafe=True))
     assert again.recipe is None
 
 
 @each_with_a_safe_repair
-def test_a_safe_cure_changes_no_value(case: Case) -> None:
-    """What a safe cure leaves in the file is bit for bit what was in it, and in the same order."""
+def test_a_safe_fix_changes_no_value(case: Case) -> None:
+    """What a safe fix leaves in the file is bit for bit what was in it, and in the same order."""
     edits = [edit for fix in case.fixes for edit in fix.edits]
     if any(isinstance(edit, Cast) for edit in edits):
-        pairs = zip(_tensors(load(case.path)), _tensors(load(case.cured)), strict=True)
+        pairs = zip(_tensors(load(case.path)), _tensors(load(case.fixed)), strict=True)
         assert all(torch.equal(one, other.to(one.dtype)) for one, other in pairs), "casting back gives what was there"
         return
     kinds = {type(edit).__name__ for edit in edits}
     # an array that becomes a tensor is the tensor that torch makes of it
     contents = torch.load(case.path, weights_only=False) if "MakeTensors" in kinds else _sick(case.path)
     before = [_bytes(tensor) for tensor in _tensors(contents)]
-    after = [_bytes(tensor) for tensor in _tensors(load(case.cured))]
+    after = [_bytes(tensor) for tensor in _tensors(load(case.fixed))]
     if "Drop" in kinds:
         rest = iter(before)
         assert all(value in rest for value in after), "what is left must be a part of what was there, in its order"

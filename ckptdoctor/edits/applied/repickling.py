@@ -25,8 +25,7 @@ from ckptdoctor.edits import Repickle
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.protocols import pickle_protocol, with_default_protocol
-from ckptdoctor.facts.python2_strings import BYTES, array_values, of_python_2
+from ckptdoctor.facts.protocols import BYTES, array_values, of_python_2, pickle_protocol, with_default_protocol
 
 _OLD, _TODAY = "torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2"
 _PROTOCOL = 2  # what torch.save pickles with

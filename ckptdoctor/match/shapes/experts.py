@@ -34,9 +34,9 @@ class _Layer:
 
 def experts(comparison: Comparison) -> tuple[Experts, ...]:
     """The layers whose experts hold as many elements on both sides, in one tensor on one side alone."""
-    cured, there = comparison.cured, comparison.reference.tensors
-    ours = _gathered({key: cured.here[key].shape for key in cured.unexpected})
-    theirs = _gathered({key: there[key].shape for key in cured.missing})
+    renamed, there = comparison.renamed, comparison.reference.tensors
+    ours = _gathered({key: renamed.here[key].shape for key in renamed.unexpected})
+    theirs = _gathered({key: there[key].shape for key in renamed.missing})
     found = []
     for place, layer in ours.items():
         other = theirs.get(place)
@@ -108,7 +108,7 @@ def stacks(comparison: Comparison, layer: Experts, turned: bool | None = None) -
 
     Where slices are transposed, a square one does not show whether it is: ``turned`` says it of all.
     """
-    there, here = comparison.reference.tensors, comparison.cured.here
+    there, here = comparison.reference.tensors, comparison.renamed.here
     ours, theirs = (layer.stacked, layer.apart) if layer.here else (layer.apart, layer.stacked)
     shapes = {key: here[key].shape for key in ours} | {key: there[key].shape for key in theirs}
     apart: dict[str, dict[int, str]] = {}

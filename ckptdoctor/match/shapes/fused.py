@@ -33,8 +33,8 @@ class _Name:
 
 def fused(comparison: Comparison, kind: Projections) -> tuple[Fused, ...]:
     """Every tensor of this kind whose parts lie at the same place on the other side, with shapes that add up."""
-    here = {key: comparison.cured.here[key].shape for key in comparison.cured.unexpected}
-    there = {key: comparison.reference.tensors[key].shape for key in comparison.cured.missing}
+    here = {key: comparison.renamed.here[key].shape for key in comparison.renamed.unexpected}
+    there = {key: comparison.reference.tensors[key].shape for key in comparison.renamed.missing}
     return (*_matched(kind, here, there, here=True), *_matched(kind, there, here, here=False))
 
 

@@ -75,7 +75,7 @@ def _head(comparison: Comparison | None, module: str, pairs: list[Pair]) -> Head
     if not any(len(pair.here) >= 2 for pair in pairs) and not alone:
         return None
     bias = f"{module}.bias" if module else "bias"
-    both = comparison is not None and bias in comparison.cured.here and bias in comparison.reference.tensors
+    both = comparison is not None and bias in comparison.renamed.here and bias in comparison.reference.tensors
     if both and bias not in {p.key for p in pairs}:
         return None
     ours, theirs = rows.pop()

@@ -13,7 +13,7 @@ _DIGITS = 6  # a token of more digits is no index of a block
 
 @noun
 class Pair:
-    """One key (under its name after all cures) with its shape in the checkpoint and in the reference."""
+    """One key (under its name after all renames) with its shape in the checkpoint and in the reference."""
 
     key: str
     here: Shape
@@ -45,8 +45,8 @@ class Pair:
 
 def pairs_of(comparison: Comparison) -> list[Pair]:
     """The keys of different shapes, in the reference's order."""
-    here, there = comparison.cured.here, comparison.reference.tensors
-    return [Pair(key, here[key].shape, there[key].shape) for key in comparison.cured.mismatched]
+    here, there = comparison.renamed.here, comparison.reference.tensors
+    return [Pair(key, here[key].shape, there[key].shape) for key in comparison.renamed.mismatched]
 
 
 def is_index(token: str) -> bool:
@@ -74,7 +74,7 @@ def words(key: str) -> list[str]:
 def model_order(comparison: Comparison) -> list[str]:
     """The keys in the order of the model's layers, as the file has them, or else the reference; none where neither
     does: safetensors sorts them by name."""
-    for keys in (list(comparison.cured.here), list(comparison.reference.tensors)):
+    for keys in (list(comparison.renamed.here), list(comparison.reference.tensors)):
         if any(one > other for one, other in itertools.pairwise(keys)):
             return keys
     return []

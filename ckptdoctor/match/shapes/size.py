@@ -44,10 +44,10 @@ class WrongSize:
 
 def wrong_size(comparison: Comparison, pairs: list[Pair]) -> WrongSize | None:
     """What shows that the two models are of one kind and of different sizes; None where nothing does."""
-    cured = comparison.cured
-    if not (pairs or cured.missing or cured.unexpected) or not (cured.fits or pairs):
+    renamed = comparison.renamed
+    if not (pairs or renamed.missing or renamed.unexpected) or not (renamed.fits or pairs):
         return None
-    here = {key: tensor.shape for key, tensor in cured.here.items()}
+    here = {key: tensor.shape for key, tensor in renamed.here.items()}
     there = {key: expected.shape for key, expected in comparison.reference.tensors.items()}
     ours, theirs = _stacks(here), _stacks(there)
     shared = [stem for stem in theirs if stem in ours and _alike(ours[stem], theirs[stem])]
@@ -64,8 +64,8 @@ def wrong_size(comparison: Comparison, pairs: list[Pair]) -> WrongSize | None:
             other,
             ratio,
             tuple([pair.key for pair in pairs]),
-            _inside(cured.missing, shared, one, other),
-            _inside(cured.unexpected, shared, one, other),
+            _inside(renamed.missing, shared, one, other),
+            _inside(renamed.unexpected, shared, one, other),
         )
     return None
 
@@ -123,11 +123,11 @@ def _ratio(bulk: list[Pair]) -> Fraction | None:
 
 def _resized(comparison: Comparison, bulk: list[Pair], ratio: Fraction | None, blocks_differ: bool) -> bool:
     """Whether a large part of the layers differs, in one proportion, or in one direction as the blocks do."""
-    cured = comparison.cured
-    shared = len(cured.fits) + len(cured.mismatched)
+    renamed = comparison.renamed
+    shared = len(renamed.fits) + len(renamed.mismatched)
     if len(bulk) <= _SHARE * shared or len({pair.module for pair in bulk}) < _MODULES:
         return False
-    if not _same_names(cured.here, comparison.reference.tensors):
+    if not _same_names(renamed.here, comparison.reference.tensors):
         return False
     found = _proportions(bulk)
     total = sum(found.values())
@@ -150,9 +150,9 @@ def _anywhere(key: str) -> str:
 
 def _deeper(comparison: Comparison, shared: list[tuple[_Stack, _Stack]]) -> bool:
     """Whether one side has nothing more than the other but further blocks of the same form, and of no other side."""
-    cured = comparison.cured
-    apart = [key for key in (*cured.missing, *cured.unexpected) if not key.endswith(_COUNTER)]
-    if cured.mismatched or not apart or (cured.missing and cured.unexpected):
+    renamed = comparison.renamed
+    apart = [key for key in (*renamed.missing, *renamed.unexpected) if not key.endswith(_COUNTER)]
+    if renamed.mismatched or not apart or (renamed.missing and renamed.unexpected):
         return False
     if not any(min(ours.depth, theirs.depth) >= 2 for ours, theirs in shared):
         return False

@@ -85,16 +85,16 @@ def explained_by_shapes(comparison: Comparison) -> Explained:
 
 def sweeping(comparison: Comparison) -> bool:
     """Whether the shapes say why so little fits: one cause for all of the model, or nothing left unexplained."""
-    found, cured = shapes(comparison), comparison.cured
+    found, renamed = shapes(comparison), comparison.renamed
     if found.size is not None or found.shards is not None or found.placeholders or comparison.conversion is not None:
         return True
     known = explained_by_shapes(comparison)
     return all(
         known_keys.issuperset(keys)
         for known_keys, keys in (
-            (known.missing, cured.missing),
-            (known.unexpected, cured.unexpected),
-            (known.mismatched, cured.mismatched),
+            (known.missing, renamed.missing),
+            (known.unexpected, renamed.unexpected),
+            (known.mismatched, renamed.mismatched),
         )
     )
 
@@ -138,7 +138,7 @@ def _placeholders(comparison: Comparison, pairs: list[Pair]) -> tuple[Pair, ...]
     if found is None:
         return ()
     gone = set(map(id, found.empty))
-    return tuple([pair for pair in pairs if id(comparison.cured.here[pair.key]) in gone])
+    return tuple([pair for pair in pairs if id(comparison.renamed.here[pair.key]) in gone])
 
 
 def _without(pairs: list[Pair], taken: set[str]) -> list[Pair]:

@@ -32,13 +32,13 @@ def slice_of(comparison: Comparison) -> Slice | None:
     """The part of the reference that the compared state dict is, where the shapes say so: every name is there, most
     matrices are shorter along one side, all by the same number, and nothing else is of another shape.
     """
-    cured = comparison.cured
+    renamed = comparison.renamed
     wanted = comparison.reference.tensors
-    if cured.missing or cured.unexpected or not cured.mismatched:
+    if renamed.missing or renamed.unexpected or not renamed.mismatched:
         return None
     found: list[tuple[str, int, int]] = []  # key, axis, how many times as long
-    for key in cured.mismatched:
-        here, there = cured.here[key].shape, wanted[key].shape
+    for key in renamed.mismatched:
+        here, there = renamed.here[key].shape, wanted[key].shape
         if len(here) != len(there):
             return None
         longer = [
@@ -50,7 +50,7 @@ def slice_of(comparison: Comparison) -> Slice | None:
         found.append((key, axis, whole // size))
     counts = {times for _, _, times in found}
     matrices = [key for key, expected in wanted.items() if len(expected.shape) > 1]
-    if len(counts) != 1 or len(found) < _FEWEST or 2 * len(set(matrices) & set(cured.mismatched)) <= len(matrices):
+    if len(counts) != 1 or len(found) < _FEWEST or 2 * len(set(matrices) & set(renamed.mismatched)) <= len(matrices):
         return None
     # along one side alone it may be a narrower model, or another vocabulary
     if len({axis for _, axis, _ in found}) < 2:
@@ -80,12 +80,12 @@ def sharded(comparison: Comparison, pairs: list[Pair]) -> Sharded | None:
     split = {pair.key: dim for pair in pairs if (dim := _split(pair, ranks)) is not None}
     if len(split) != len(pairs):
         return None
-    cured, there = comparison.cured, comparison.reference.tensors
+    renamed, there = comparison.renamed, comparison.reference.tensors
     named = _RANK.search(comparison.checkpoint.path.replace("\\", "/").rpartition("/")[2]) is not None
     matrices = [pair.key for pair in pairs if len(pair.here) == 2]
-    whole = [key for key in cured.fits if len(there[key].shape) == 2]
+    whole = [key for key in renamed.fits if len(there[key].shape) == 2]
     wide = {size for pair in pairs if len(pair.here) == 2 for size in pair.there}
-    norms = any(len(there[key].shape) == 1 and there[key].shape[0] in wide for key in cured.fits)
+    norms = any(len(there[key].shape) == 1 and there[key].shape[0] in wide for key in renamed.fits)
     enough = len(matrices) >= (1 if named else 4) * len(whole) and len(matrices) >= _MATRICES
     both = {split[key] for key in matrices} == {0, 1}
     in_blocks = any(block(key) is not None for key in matrices)

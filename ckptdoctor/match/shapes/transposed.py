@@ -38,7 +38,7 @@ def transposed(comparison: Comparison, pairs: list[Pair]) -> tuple[TransposedFam
     there = comparison.reference.tensors
     squares: dict[str, list[str]] = {name: [] for name in turned}
     others: dict[str, list[str]] = {name: [] for name in turned}
-    for key in comparison.cured.fits:
+    for key in comparison.renamed.fits:
         shape = there[key].shape
         if len(shape) == 2 and _is_linear(key) and (name := _family(key)) in turned:
             (squares if shape[0] == shape[1] else others)[name].append(key)
@@ -78,7 +78,7 @@ def _believable(comparison: Comparison, turned: list[Pair], mixed: bool) -> bool
 def _bias(comparison: Comparison, pair: Pair) -> bool | None:
     """Whether the layer's bias shows the same outputs on both sides (True), or others (False); None without one."""
     key = f"{pair.module}.bias" if pair.module else "bias"
-    here, there = comparison.cured.here.get(key), comparison.reference.tensors.get(key)
+    here, there = comparison.renamed.here.get(key), comparison.reference.tensors.get(key)
     if here is None or there is None:
         return None
     return here.shape == there.shape and here.shape in (pair.there[:1], pair.there[1:])

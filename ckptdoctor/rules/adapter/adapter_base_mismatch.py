@@ -26,9 +26,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import StateDict
-from ckptdoctor.facts.adapters import adapter_config_beside, text_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.rules.adapter.config import adapter_config_beside, text_of
 from ckptdoctor.rules.adapter.layouts import PEFT, is_of_adapter, lora_layout, only_rank_differs
 from ckptdoctor.rules.adapter.on_base_model import OnBase, on_base
 from ckptdoctor.rules.examples import Example, T

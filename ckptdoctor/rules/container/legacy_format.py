@@ -52,7 +52,7 @@ HEALTHY = (Example("the format since torch 1.6", {"w": T((3,))}),)
 # what keeps the contents from being copied whole
 INCOMPLETE = (NoteKind.TRUNCATED, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE, NoteKind.PICKLE_DAMAGED)
 _MODULES = ("torch", "torch.storage")
-CURE = Fix("write it as a torch zip archive", (Convert("torch zip"),), Safety.SAFE, "--select C105")
+FIX = Fix("write it as a torch zip archive", (Convert("torch zip"),), Safety.SAFE, "--select C105")
 
 
 @rule("C105", "legacy-format", Severity.INFO, when=format_is("torch legacy"))
@@ -61,7 +61,7 @@ def legacy_format(checkpoint: Checkpoint) -> Iterator[Problem]:
     if checkpoint.format == "torch legacy":
         whole = not any(note.kind in INCOMPLETE for note in checkpoint.notes)
         refused = any(each.name == "UntypedStorage" and each.module in _MODULES for each in checkpoint.globals)
-        yield _refused(CURE if whole else None) if refused else _outdated(CURE if whole else None)
+        yield _refused(FIX if whole else None) if refused else _outdated(FIX if whole else None)
 
 
 def _refused(fix: Fix | None) -> Problem:

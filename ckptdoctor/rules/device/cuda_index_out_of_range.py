@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts import devices
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, T
@@ -71,12 +70,12 @@ HEALTHY = (
 @rule("D602", "cuda-index-out-of-range", Severity.ERROR, when=tags_beyond_cpu)
 def cuda_index_out_of_range(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Storages on a CUDA device other than the first."""
-    tagged = devices.tagged(checkpoint)
-    cuda = [tag for tag in tagged if devices.is_cuda(tag)]
-    further = [tag for tag in cuda if devices.index(tag)]
+    tagged = tags.tagged(checkpoint)
+    cuda = [tag for tag in tagged if tags.is_cuda(tag)]
+    further = [tag for tag in cuda if tags.index(tag)]
     if not further:
         return
-    highest = max([devices.index(tag) or 0 for tag in further])
+    highest = max([tags.index(tag) or 0 for tag in further])
     yield Problem(
         message=f"{tags.are_tagged(tagged, further)}: loading needs {highest + 1:,} GPUs",
         cause=(

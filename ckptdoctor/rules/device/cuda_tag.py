@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts import devices
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, T
@@ -75,9 +74,9 @@ _SAYS = (
 @rule("D601", "cuda-tag", Severity.WARNING, when=tags_beyond_cpu)
 def cuda_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Storages on the first CUDA device, where none is on another."""
-    tagged = devices.tagged(checkpoint)
-    cuda = [tag for tag in tagged if devices.is_cuda(tag)]
-    if not cuda or any(devices.index(tag) for tag in cuda):
+    tagged = tags.tagged(checkpoint)
+    cuda = [tag for tag in tagged if tags.is_cuda(tag)]
+    if not cuda or any(tags.index(tag) for tag in cuda):
         return
     yield Problem(
         message=tags.are_tagged(tagged, cuda),

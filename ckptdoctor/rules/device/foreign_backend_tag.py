@@ -91,8 +91,8 @@ _QUOTED = 3  # backends whose message is quoted
 @rule("D604", "foreign-backend-tag", Severity.ERROR, when=tags_beyond_cpu)
 def foreign_backend_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Storages on devices that only a special build of torch knows."""
-    tagged = devices.tagged(checkpoint)
-    foreign = [tag for tag in tagged if tag not in (devices.CPU, devices.META) and not devices.is_cuda(tag)]
+    tagged = tags.tagged(checkpoint)
+    foreign = [tag for tag in tagged if tag not in (devices.CPU, tags.META) and not tags.is_cuda(tag)]
     if foreign:
         yield Problem(
             message=tags.are_tagged(tagged, foreign),
@@ -105,7 +105,7 @@ def foreign_backend_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 def _says(tag: str) -> str:
     """What torch 2.13 says to a tag whose backend is not there (``torch.serialization``)."""
-    backend = devices.backend(tag)
+    backend = tags.backend(tag)
     if tag.startswith("mps"):
         return f"torch.UntypedStorage(): Storage device not recognized: {backend}"
     if backend in _PLUGGED_IN:

@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
-from ckptdoctor.facts import devices
 from ckptdoctor.findings import Severity
+from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
@@ -61,7 +61,7 @@ HEALTHY = (Example("values", {"w": T((4, 3)), "b": T((4,))}),)
 @rule("D606", "meta-tag", Severity.ERROR, when=tags_beyond_cpu)
 def meta_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors without values."""
-    found = [each for each in checkpoint.tensors if each.device == devices.META]
+    found = [each for each in checkpoint.tensors if each.device == tags.META]
     if found:
         yield _problem(checkpoint, found)
 

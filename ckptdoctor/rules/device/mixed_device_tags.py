@@ -67,9 +67,9 @@ HEALTHY = (
 @rule("D603", "mixed-device-tags", Severity.WARNING, when=tags_beyond_cpu)
 def mixed_device_tags(checkpoint: Checkpoint) -> Iterator[Problem]:
     """More than one accelerator in the file, or CPU and accelerator in one model."""
-    counts = Counter({tag: len(storages) for tag, storages in devices.tagged(checkpoint).items()})
+    counts = Counter({tag: len(storages) for tag, storages in tags.tagged(checkpoint).items()})
     counts.update({device: len(tensors) for device, tensors in devices.moved(checkpoint).items()})
-    accelerators = {tag: number for tag, number in counts.items() if tag not in (devices.CPU, devices.META)}
+    accelerators = {tag: number for tag, number in counts.items() if tag not in (devices.CPU, tags.META)}
     if len({_normal(tag) for tag in accelerators}) > 1:
         yield _several(checkpoint, accelerators)
         return
@@ -100,7 +100,7 @@ def _partly_moved(checkpoint: Checkpoint, state_dict: StateDict) -> Iterator[Pro
     """A model on the CPU and on one accelerator. Tensors without dimensions may meet those of any device."""
     placed = [each for each in state_dict.tensors if (each.storage is not None or each.moved) and each.shape]
     counts = Counter([each.device for each in placed])
-    counts.pop(devices.META, None)
+    counts.pop(tags.META, None)
     if devices.CPU not in counts or len(counts) < 2:
         return
     rare = min(counts, key=lambda tag: counts[tag])

@@ -66,7 +66,7 @@ HEALTHY = (
 def rng_on_cuda(checkpoint: Checkpoint) -> Iterator[Problem]:
     """States of random number generators that torch will not take back."""
     states = devices.rng_tensors(checkpoint)
-    moved = [each for each in states if each.dtype.name == "uint8" and _device(each) not in (devices.CPU, devices.META)]
+    moved = [each for each in states if each.dtype.name == "uint8" and _device(each) not in (devices.CPU, tags.META)]
     if moved:
         yield _moved(moved)
     cast = [each for each in states if each.dtype.name != "uint8"]

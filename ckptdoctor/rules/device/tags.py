@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Storage
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.edits import Edit, Fix, MoveToCpu, Retag, Safety
 from ckptdoctor.facts import devices
+from ckptdoctor.facts.devices import rng_tensors
 from ckptdoctor.rules.kit import wording
 
 _NAMED = 4  # tags that a sentence names before it only counts them
@@ -41,8 +43,8 @@ def all_to_cpu(checkpoint: Checkpoint, found: Sequence[str]) -> Fix | None:
     there = [device for device in found if device in moved]
     if not all(devices.has_values(tensor) for device in there for tensor in moved[device]):
         return None
-    tagged = devices.tagged(checkpoint)
-    tags = tuple([device for device in found if device in tagged])
+    there_are = tagged(checkpoint)
+    tags = tuple([device for device in found if device in there_are])
     edits: list[Edit] = [MoveToCpu(tuple(there))] if there else []
     return Fix(
         f"{named(found)} → cpu", (*edits, Retag(devices.CPU, tags)) if tags else tuple(edits), Safety.SAFE, "--to-cpu"
@@ -71,3 +73,52 @@ def histogram(counts: Mapping[str, int], noun: str) -> str:
     if len(ranked) > _NAMED:
         words.append(wording.count(len(ranked) - _NAMED, "other"))
     return wording.listed(words)
+
+
+# ---- the tags of storages
+
+
+META = "meta"
+
+
+def backend(tag: str) -> str:
+    """The part of a tag before the index: ``cuda`` of ``cuda:1``."""
+    return tag.partition(":")[0]
+
+
+def index(tag: str) -> int | None:
+    """The device index of a tag; ``cuda`` alone means the first. None where there is no number after the colon."""
+    number = tag.partition(":")[2]
+    if not number:
+        return 0
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None
+
+
+def is_cuda(tag: str) -> bool:
+    """Whether torch takes the tag for a CUDA device (``cuda``, ``cuda:N``)."""
+    return backend(tag) == "cuda" and index(tag) is not None
+
+
+def tagged(checkpoint: Checkpoint, *, rng: bool = False) -> dict[str, list[Storage]]:
+    """The storages under each device tag, in file order; those of random number generators only when asked for."""
+    return _every_tagged(checkpoint) if rng else _tagged(checkpoint)
+
+
+@cached_by_identity
+def _every_tagged(checkpoint: Checkpoint) -> dict[str, list[Storage]]:
+    return _by_tag(checkpoint.storages)
+
+
+@cached_by_identity
+def _tagged(checkpoint: Checkpoint) -> dict[str, list[Storage]]:
+    states = {each.storage.key for each in rng_tensors(checkpoint) if each.storage is not None}
+    if not states:
+        return _every_tagged(checkpoint)
+    return _by_tag([storage for storage in checkpoint.storages if storage.key not in states])
+
+
+def _by_tag(storages: Iterable[Storage]) -> dict[str, list[Storage]]:
+    found: dict[str, list[Storage]] = {}
+    for storage in storages:
+        found.setdefault(storage.device, []).append(storage)
+    return found

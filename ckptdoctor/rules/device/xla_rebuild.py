@@ -152,7 +152,7 @@ def _needs(checkpoint: Checkpoint, names: Sequence[Blocked]) -> str:
 
 def _says(device: str) -> str:
     """How torch 2.13 begins what it says where the device's backend is missing."""
-    backend = devices.backend(device)
+    backend = tags.backend(device)
     if backend in _FIRST:
         name = _CAPITALS.get(backend, backend.upper())
         return f"Could not run '{_FIRST[backend]}' with arguments from the '{name}' backend."

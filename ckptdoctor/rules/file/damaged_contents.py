@@ -23,11 +23,11 @@ Repair
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ckptdoctor.checkpoint import Checkpoint, NoteKind
-from ckptdoctor.facts.globals import before_the_break, dangerous
+from ckptdoctor.checkpoint import Aside, Checkpoint, Lying, NoteKind
+from ckptdoctor.facts.globals import dangerous, is_allowed, modern
 from ckptdoctor.facts.incomplete import salvage_advice, torn_by_file
 from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.facts.notes import Noted, format_of, notes_of
@@ -103,3 +103,10 @@ def _cut_off(checkpoint: Checkpoint) -> Iterator[Problem]:
         cause="An interrupted download or copy, or a full disk.",
         advice=lambda note: f"{_AGAIN} {salvage_advice(checkpoint, note.member or '')}",
     )
+
+
+def before_the_break(asides: Iterable[Aside]) -> list[str]:
+    """The names that torch refuses, of pickles that break off: an unpickler comes to them first."""
+    broken = [name for aside in asides if aside.lying is Lying.BROKEN for name in aside.names]
+    found = [modern(each.module, each.name) for each in broken]
+    return list(dict.fromkeys([f"{module}.{name}" for module, name in found if not is_allowed(module, name)]))

@@ -28,7 +28,7 @@ def arranged(comparison: Comparison, found: Iterable[tuple[Fused, dict[str, Rang
 
 def _edits(comparison: Comparison, found: Fused, ranges: dict[str, Ranges]) -> Iterator[Edit]:
     names = dict(zip("qkv", found.parts, strict=True))
-    here = comparison.cured.here
+    here = comparison.renamed.here
     if found.here:
         yield Split(here[found.key].path, split_parts(ranges, names), found.axis)
         if found.axis == 1:  # inputs × outputs, the way of Conv1D

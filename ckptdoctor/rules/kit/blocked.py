@@ -1,4 +1,4 @@
-"""What the rules about refused classes share: how they name classes and places, and plain data as a cure."""
+"""What the rules about refused classes share: how they name classes and places, and plain data as a fix."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def first_use(blocked: Sequence[Blocked]) -> Location:
 
 
 def plain_fix(checkpoint: Checkpoint, objects: Objects, values: Sequence[object], title: str, code: str) -> Fix:
-    """The cure: each of the objects becomes the plain data that it is."""
+    """The fix: each of the objects becomes the plain data that it is."""
     wanted = dict(zip([place.path for place in objects.places], values, strict=True))
     edits = tuple([Replace(path, value) for path, value in gathered(checkpoint.tree, wanted).items()])
     return Fix(title, edits, Safety.SAFE, f"--select {code}")

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from ckptdoctor.edits import Drop, Fix, Safety
-from ckptdoctor.facts.key_groups import drop_patterns
+from ckptdoctor.facts.key_patterns import drop_patterns
 from ckptdoctor.findings import Location
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.framework import Problem
@@ -19,11 +19,11 @@ _LEADS = 4  # modules that one line of Python names
 
 
 def drop_fix(comparison: Comparison, keys: Iterable[str], safety: Safety) -> tuple[Fix | None, str]:
-    """The fix that drops these keys (as they are called after all cures), or advice where it takes too many options.
+    """The fix that drops these keys (as they are called after all renames), or advice where it takes too many options.
 
     Of an unsafe one that drops the only copy of a weight no command is printed (``examine.printable``).
     """
-    going = [comparison.cured.here[key] for key in keys]
+    going = [comparison.renamed.here[key] for key in keys]
     patterns = drop_patterns(comparison.checkpoint, going)
     option = " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns[:_PATTERNS]])
     if len(patterns) > _PATTERNS and safety is not Safety.UNSAFE:
@@ -34,12 +34,12 @@ def drop_fix(comparison: Comparison, keys: Iterable[str], safety: Safety) -> tup
 
 
 def leaving_out(comparison: Comparison, keys: Sequence[str]) -> str:
-    """The line of Python that loads all but these keys of another shape (as they are called after all cures).
+    """The line of Python that loads all but these keys of another shape (as they are called after all renames).
 
     "" where it takes more than a line, or another key has another shape, too. The file keeps them.
     """
     own = {tensor.key for tensor in comparison.plain.here.values()}
-    if comparison.nested or comparison.steps or set(comparison.cured.mismatched) != set(keys):
+    if comparison.nested or comparison.steps or set(comparison.renamed.mismatched) != set(keys):
         return ""
     leads = tuple(dict.fromkeys([f"{key.rpartition('.')[0]}." for key in keys]))
     gone = set(keys)
@@ -56,14 +56,14 @@ def unexpected_problem(
     comparison: Comparison, keys: tuple[str, ...], what: str, cause: str, safety: Safety = Safety.CONFIRMED
 ) -> Problem:
     """Keys that are here, are ``what`` the message says, and are not wanted."""
-    choice = choice_of(comparison, {comparison.cured.here[key].key for key in keys})
+    choice = choice_of(comparison, {comparison.renamed.here[key].key for key in keys})
     fix, advice = drop_fix(comparison, keys, safety) if choice is None else (None, choice.advice)
     return Problem(
         message=f"{counted(comparison, keys)} {what}",
         cause=cause,
         torch_says=(wording.unexpected_keys(keys),),
         advice=advice,
-        keys=tuple([comparison.cured.here[key].path for key in keys]),
+        keys=tuple([comparison.renamed.here[key].path for key in keys]),
         location=Location(path=comparison.path),
         fix=fix,
         commands=() if choice is None else choice.commands,
@@ -85,5 +85,5 @@ def missing_problem(comparison: Comparison, keys: tuple[str, ...], what: str, ca
 
 def counted(comparison: Comparison, keys: tuple[str, ...]) -> str:
     """How many of the keys here: ``24 of 320 keys of state_dict``."""
-    total = wording.count(len(comparison.cured.here), "key")
+    total = wording.count(len(comparison.renamed.here), "key")
     return f"{len(keys):,} of {total}{wording.of_place(comparison.path)}"

@@ -42,7 +42,7 @@ def layout_edits(comparison: Comparison) -> tuple[Edit, ...]:
     if found is None or found.lacks:
         return ()
     gone = [comparison.before_prefix.here[key].path for key in found.dropped]
-    gone += [cure.drops.path for cure in comparison.cures if cure.drops is not None]
+    gone += [each.drops.path for each in comparison.name_fixes if each.drops is not None]
     edits = tuple(_edits(found, comparison.before_prefix.here))
     return (Drop(tuple(gone)), *edits) if gone else edits
 

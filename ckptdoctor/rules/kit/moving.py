@@ -50,7 +50,7 @@ def _name_before(comparison: Comparison, key: str, index: int) -> str:
 
 def _message(comparison: Comparison, move: Move, renamed: int) -> str:
     total = len(comparison.reference.tensors)
-    fit = f"{len(comparison.cured.fits):,} of {wording.count(total, 'key')} of {comparison.reference.source} fit"
+    fit = f"{len(comparison.renamed.fits):,} of {wording.count(total, 'key')} of {comparison.reference.source} fit"
     before = f"{len(comparison.after_prefix.fits):,} without"
     verb = "has" if renamed == 1 else "have"
     verb = verb if move.sure else "may have"
@@ -63,7 +63,7 @@ def _fix(comparison: Comparison, move: Move) -> tuple[Fix | None, str]:
     assert state_dict is not None
     if not all(each.sure for each in comparison.moves[: comparison.moves.index(move) + 1]):
         return None, ""
-    dropped = tuple([cure.drops.path for cure in comparison.cures if cure.drops is not None])
+    dropped = tuple([each.drops.path for each in comparison.name_fixes if each.drops is not None])
     edits, collision = rename_edits(state_dict, lambda key: comparison.final_name(key, move), dropped)
     if collision is not None:
         one, other, name = collision

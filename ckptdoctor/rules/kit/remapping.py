@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Part, StateDict, at, show_path
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.edits import Drop, Edit, Fix, Renumber, Reorder, Replace, Safety
-from ckptdoctor.facts.optimizers import NoRemapError, SavedOptimizer
+from ckptdoctor.facts.optimizers import SavedOptimizer
 from ckptdoctor.facts.plain_data import NotPlainError, as_plain
 from ckptdoctor.facts.weight_sets import only_model
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.match.optimizer_order import Remap, own_target, remap, target_of
+from ckptdoctor.match.optimizer_order import NoRemapError, Remap, own_target, remap, target_of
 
 _SINGLE = 16  # groups that are changed one by one; more are written anew, all at once
 

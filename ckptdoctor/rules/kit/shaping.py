@@ -33,8 +33,8 @@ def torch_lines(pairs: Iterable[Pair]) -> tuple[str, ...]:
 
 
 def places(comparison: Comparison, keys: Iterable[str]) -> tuple[KeyPath, ...]:
-    """Where the keys (under their names after all cures) lie: in the file, or where they would."""
-    here = comparison.cured.here
+    """Where the keys (under their names after all renames) lie: in the file, or where they would."""
+    here = comparison.renamed.here
     return tuple([here[key].path if key in here else (*comparison.path, key) for key in keys])
 
 

@@ -7,13 +7,14 @@ from itertools import islice
 
 from ckptdoctor import wording
 from ckptdoctor.checkpoint import KeyPath, show_path
-from ckptdoctor.facts import key_groups
+from ckptdoctor.noun import noun
 from ckptdoctor.wording import and_more as and_more
 from ckptdoctor.wording import and_so_on
 from ckptdoctor.wording import beyond as beyond
 from ckptdoctor.wording import listed as listed
 
 SHOWN = 3  # keys quoted in a line of torch's before it is abridged
+_DEPTH = 32  # modules deeper than this are not told apart: keys of a million dots must not cost a million steps each
 GROUPS = 4  # modules that a sentence names before it only counts them
 
 
@@ -78,13 +79,36 @@ def size_mismatch(key: str, here: Sequence[int], there: Sequence[int]) -> str:
     )
 
 
+@noun
+class KeyGroup:
+    """The keys below one module (``""``: the top), and their elements."""
+
+    module: str
+    keys: tuple[str, ...]
+    parameters: int
+
+
+def grouped_keys(sizes: Mapping[str, int], at_most: int) -> list[KeyGroup]:
+    """Keys (with their elements) by the deepest modules of which there are at most so many; largest first."""
+    depth = min(max([key.count(".") for key in sizes], default=0), _DEPTH)
+    while True:
+        found: dict[str, list[str]] = {}
+        for key in sizes:
+            found.setdefault(".".join(key.split(".")[:-1][:depth]), []).append(key)
+        if len(found) <= at_most or depth <= 1:
+            break
+        depth -= 1
+    groups = [KeyGroup(module, tuple(keys), sum([sizes[key] for key in keys])) for module, keys in found.items()]
+    return sorted(groups, key=lambda group: (-group.parameters, -len(group.keys)))
+
+
 def groups(sizes: Mapping[str, int]) -> str:
     """The modules that keys (with their elements) belong to, for people: ``fc (2 keys, 20,490 parameters)``."""
-    found = key_groups.grouped_keys(sizes, GROUPS)
+    found = grouped_keys(sizes, GROUPS)
     return listed(found, GROUPS, "module", say=_group)
 
 
-def _group(group: key_groups.KeyGroup) -> str:
+def _group(group: KeyGroup) -> str:
     keys, parameters = count(len(group.keys), "key"), count(group.parameters, "parameter")
     return f"{group.module or group.keys[0]} ({keys}, {parameters})"
 

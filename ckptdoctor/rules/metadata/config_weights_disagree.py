@@ -28,12 +28,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.model_config import Config, Disagreement, config_beside, disagreements
+from ckptdoctor.facts.model_config import Config, config_beside
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CONFIG_BESIDE, Message, Weight
+from ckptdoctor.rules.metadata.config_against_tensors import Disagreement, disagreements
 from ckptdoctor.rules.when import file_beside
 
 _NAME = "model.safetensors"

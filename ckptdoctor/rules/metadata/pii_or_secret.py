@@ -27,14 +27,13 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Sequence, children, show_path
 from ckptdoctor.edits import Edit, Fix, Replace, Safety, SetMetadata
-from ckptdoctor.facts.outline import has_only_versions, is_flat
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.when import texts
+from ckptdoctor.rules.when import has_only_versions, is_flat, texts
 
 _REMOVED = "(removed)"
 _MODEL = {"w": T((3,))}

@@ -27,13 +27,14 @@ import json
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
-from ckptdoctor.facts.model_config import embedding_tables, top_weights
+from ckptdoctor.checkpoint.weights import top_weights
 from ckptdoctor.facts.siblings import Folder, folder_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.metadata.config_against_tensors import embedding_tables
 from ckptdoctor.rules.when import file_beside
 
 _NAME = "model.safetensors"

@@ -23,10 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.model_config import config_beside, dtype_drift
+from ckptdoctor.facts.model_config import config_beside
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.metadata.config_against_tensors import dtype_drift
 from ckptdoctor.rules.metadata.config_weights_disagree import change
 from ckptdoctor.rules.when import file_beside
 

@@ -47,7 +47,7 @@ def computed(comparison: Comparison, norm: str) -> Iterator[Problem]:
 
 def _edit(comparison: Comparison, found: Computable) -> FuseNorm | None:
     """The edit that computes the weight; None where dtypes or shapes are not those of such a norm."""
-    tensors = [comparison.cured.here[part] for part in found.parts]
+    tensors = [comparison.renamed.here[part] for part in found.parts]
     dims = _dims(found.norm, tensors)
     names = {tensor.dtype.name for tensor in tensors}
     if not dims or len(names) != 1 or not names.issubset(DTYPES):
@@ -66,7 +66,7 @@ def _advice(comparison: Comparison, odd: list[Computable]) -> str:
     """What is said of weights that cannot be computed."""
     if not odd:
         return ""
-    shapes = [wording.shape(comparison.cured.here[part].shape) for part in odd[0].parts]
+    shapes = [wording.shape(comparison.renamed.here[part].shape) for part in odd[0].parts]
     number = wording.count(len(odd), "weight")
     return (
         f"{number} cannot be computed ({', '.join(odd[0].parts)} of {', '.join(shapes)}): shapes and dtypes are not "

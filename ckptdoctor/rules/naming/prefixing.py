@@ -16,7 +16,7 @@ from ckptdoctor.rules.kit.renames import rename_edits
 
 
 def prefix_problem(comparison: Comparison, state_dict: StateDict, prefix: Prefix, cause: str) -> Problem:
-    """What the prefix does for the fit, and the fix, which does the cures before it as well."""
+    """What the prefix does for the fit, and the fix, which does the fixes before it as well."""
     before = comparison.before_prefix
     renamed = [key for key in before.here if prefix.change(key) != key]
     choice = choice_of(comparison, {before.here[key].key for key in renamed})
@@ -48,14 +48,14 @@ def _message(comparison: Comparison, prefix: Prefix, renamed: int) -> str:
 
 
 def _fix(comparison: Comparison, state_dict: StateDict, prefix: Prefix, renamed: list[str]) -> Fix | None:
-    dropped = tuple([cure.drops.path for cure in comparison.cures if cure.drops is not None])
+    dropped = tuple([each.drops.path for each in comparison.name_fixes if each.drops is not None])
     edits, collision = rename_edits(state_dict, comparison.name_after_prefix, dropped)
     if collision is not None:  # only keys without tensors can still be in the way
         return None
     verb = "add" if prefix.added else "strip"
     # whatever wrappers put before keys goes by one option, and before the prefix (repair.request)
     options = [f"--drop {shlex.quote(show_part(path[-1]))}" for path in dropped]
-    options += ["--strip-module"] if comparison.cures else []
+    options += ["--strip-module"] if comparison.name_fixes else []
     return Fix(
         f'{verb} "{prefix.text}"',
         edits,

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint.expectation import EXTRA_STATE, is_extra_state
 from ckptdoctor.edits import Drop, Fix, Safety
-from ckptdoctor.facts import key_groups
+from ckptdoctor.facts import key_patterns
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
@@ -91,8 +91,8 @@ def te_extra_state(comparison: Comparison) -> Iterator[Problem]:
     """Extra state of modules, on one side only."""
     if comparison.uncovered:
         return
-    found, cured = leftovers(comparison), comparison.cured
-    unexpected, missing = (*found.extra, *cured.extra_unexpected), (*found.extra_missing, *cured.extra_missing)
+    found, renamed = leftovers(comparison), comparison.renamed
+    unexpected, missing = (*found.extra, *renamed.extra_unexpected), (*found.extra_missing, *renamed.extra_missing)
     if unexpected:
         yield _unexpected(comparison, unexpected)
     if missing:
@@ -101,11 +101,11 @@ def te_extra_state(comparison: Comparison) -> Iterator[Problem]:
 
 def _unexpected(comparison: Comparison, keys: tuple[str, ...]) -> Problem:
     assert comparison.state_dict is not None
-    state_dict, here = comparison.state_dict, comparison.cured.here
+    state_dict, here = comparison.state_dict, comparison.renamed.here
     old = {comparison.final_name(key): key for key in state_dict.others}
     going = [here[key].key if key in here else old[key] for key in keys]
     fix, advice = _drop(comparison, going)
-    total = wording.count(len(state_dict.tensors) + len(comparison.cured.others), "key")
+    total = wording.count(len(state_dict.tensors) + len(comparison.renamed.others), "key")
     verb = "is" if len(keys) == 1 else "are"
     return Problem(
         message=f"{len(keys):,} of {total}{wording.of_place(comparison.path)} {verb} extra state of modules, which "
@@ -126,7 +126,7 @@ def _drop(comparison: Comparison, going: list[str]) -> tuple[Fix | None, str]:
     state_dict, gone = comparison.state_dict, set(going)
     staying = [key for key in (*state_dict.keys, *state_dict.others) if key not in gone]
     everywhere = f"*.{EXTRA_STATE}"
-    patterns = [everywhere] if _all_of_them(going, staying) else key_groups.key_patterns(going, staying)
+    patterns = [everywhere] if _all_of_them(going, staying) else key_patterns.key_patterns(going, staying)
     shown = [f"--drop {shlex.quote(pattern)}" for pattern in patterns[:_PATTERNS]]
     if len(patterns) > _PATTERNS:
         return None, f"They lie scattered: {len(patterns):,} options such as {shown[0]} would leave them out."

@@ -88,7 +88,7 @@ def unexpected_running_stats(comparison: Comparison) -> Iterator[Problem]:
         cause=_cause(found),
         torch_says=_torch_says(comparison, found),
         advice=" ".join(filter(None, (advice, build))),
-        keys=tuple([comparison.cured.here[key].path for key in keys]),
+        keys=tuple([comparison.renamed.here[key].path for key in keys]),
         location=Location(path=comparison.path),
         fix=fix,
     )

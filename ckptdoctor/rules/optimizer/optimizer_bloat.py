@@ -25,7 +25,6 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Role
 from ckptdoctor.checkpoint.weights import WEIGHTS
-from ckptdoctor.facts.training_state import bytes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -65,3 +64,15 @@ def optimizer_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
             advice="To publish it: ckptdoctor fix FILE --slim keeps the weights, averaged ones among them.",
             keys=paths,
         )
+
+
+def bytes_of(checkpoint: Checkpoint, *roles: Role) -> int:
+    """The bytes of the storages that the state dicts of these roles use, each storage once."""
+    found: dict[str, int] = {}
+    for state_dict in checkpoint.state_dicts:
+        if state_dict.role in roles:
+            for tensor in state_dict.tensors:
+                for each in (tensor, *tensor.parts):
+                    if each.storage is not None:
+                        found[each.storage.key] = each.storage.nbytes
+    return sum(found.values())

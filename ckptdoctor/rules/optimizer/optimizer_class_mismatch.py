@@ -25,12 +25,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Role, show_path
-from ckptdoctor.facts.training_state import ParamGroup, optimizer_states
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.optimizer.forgetting import forget_states
+from ckptdoctor.rules.optimizer.saved_states import ParamGroup, optimizer_states
 from ckptdoctor.rules.when import has
 
 _ADAM_KEEPS: dict[str, object] = {"step": T(()), "exp_avg": T((2, 4)), "exp_avg_sq": T((2, 4))}

@@ -26,9 +26,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, Role
+from ckptdoctor.checkpoint import Checkpoint, Mapping, Role
+from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.checkpoint import unread_files
-from ckptdoctor.facts.training_state import LIGHTNING, kept_elsewhere, scalers, top, without_state
+from ckptdoctor.facts.training_state import LIGHTNING, scalers, top
 from ckptdoctor.facts.weight_sets import weight_sets
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
@@ -125,3 +126,29 @@ def _evidence(checkpoint: Checkpoint) -> str | None:
     if next(scalers(checkpoint), None) is not None:
         return "the state of a gradient scaler is here, and none of an optimizer"
     return None
+
+
+# what DeepSpeed and Megatron call things in files whose optimizer lies in others
+_ELSEWHERE = frozenset({"ds_config", "ds_version", "dp_world_size", "checkpoint_version", "tp_world_size"})
+
+
+_OPTIMIZERS = frozenset(
+    {"optimizer", "optimizers", "optim", "opt", "optimizer_state", "optimizer_states", "optimizer_state_dict"}
+)
+
+
+def kept_elsewhere(checkpoint: Checkpoint) -> bool:
+    """Whether the program that wrote the file keeps its optimizers in other files."""
+    return not _ELSEWHERE.isdisjoint(top(checkpoint))
+
+
+def without_state(checkpoint: Checkpoint) -> Iterator[str]:
+    """Keys at the top of the file that are called after an optimizer, and have nothing."""
+    for name, node in top(checkpoint).items():
+        empty = node is None or (isinstance(node, (Mapping, Items)) and not _length(node))
+        if empty and name.lower() in _OPTIMIZERS:
+            yield name
+
+
+def _length(node: Mapping | Items) -> int:
+    return len(node.entries) if isinstance(node, Mapping) else len(node.items)

@@ -28,13 +28,14 @@ Repair
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, show_path
 from ckptdoctor.facts import names
-from ckptdoctor.facts.optimizers import SavedOptimizer, Slot, among, by_shape, clashes, in_order, saved_optimizers
+from ckptdoctor.facts.optimizers import SavedOptimizer, Slot, clashes, in_order, saved_optimizers
 from ckptdoctor.facts.weight_sets import Candidate, candidates, expected_candidates, only_model, ordered
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
@@ -255,3 +256,20 @@ def refusal(output: _Shape, other: _Shape) -> str | None:
         return None
     shapes = f"{wording.shape(output)} doesn't match the broadcast shape {wording.shape(broadcast)}"
     return f"output with shape {shapes}"
+
+
+# Whether the parameters of an optimizer can be those of a model, told by their shapes
+
+
+def among(slots: Iterable[Slot], wanted: Iterable[Candidate]) -> bool:
+    """Whether in some order they would fit: every shape of the optimizer's is there, and as often."""
+    return Counter([slot.shape for slot in slots if slot.shape is not None]) <= Counter([each.shape for each in wanted])
+
+
+def by_shape(slots: Iterable[Slot], wanted: Iterable[Candidate]) -> list[str] | None:
+    """The keys that the optimizer's parameters must have, in its order, where shapes leave one possibility only."""
+    keys: dict[tuple[int, ...], list[str]] = {}
+    for each in wanted:
+        keys.setdefault(each.shape, []).append(each.key)
+    found = [keys.get(slot.shape, []) if slot.shape is not None else [] for slot in slots]
+    return [key for owners in found for key in owners] if all(len(owners) == 1 for owners in found) else None

@@ -27,12 +27,12 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Role, Tensor, show_path
 from ckptdoctor.edits import Cast, Fix, Safety
 from ckptdoctor.edits.casts import can_be_cast
-from ckptdoctor.facts.training_state import steps
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.optimizer.saved_states import steps
 from ckptdoctor.rules.when import has
 
 _COUNTS_TO = {"bfloat16": 256, "float16": 2048, "float8_e4m3fn": 16, "float8_e5m2": 8}

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, Node
-from ckptdoctor.facts.training_state import LIGHTNING, at_path, is_count, top
+from ckptdoctor.checkpoint import Checkpoint, Mapping, Node
+from ckptdoctor.facts.training_state import LIGHTNING, is_count, top
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -81,3 +81,12 @@ def progress_inconsistent(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 def _number(node: Node) -> int:
     return node if isinstance(node, int) else 0
+
+
+def at_path(node: Node, *parts: str) -> Node:
+    """What lies below a node; None where there is nothing."""
+    for part in parts:
+        if not isinstance(node, Mapping):
+            return None
+        node = next((child for each, child in node.entries if each == part), None)
+    return node

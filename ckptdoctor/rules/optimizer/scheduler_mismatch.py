@@ -27,13 +27,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Part, Role, show_path
-from ckptdoctor.facts.training_state import Optimizer, number, numbers, optimizer_states, schedulers
+from ckptdoctor.facts.training_state import number
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.optimizer.forgetting import forget
+from ckptdoctor.rules.optimizer.saved_states import Optimizer, numbers, optimizer_states, schedulers
 from ckptdoctor.rules.when import has
 
 _NEAR = 1e-9  # the part of a rate by which two may differ

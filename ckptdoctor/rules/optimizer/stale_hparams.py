@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Named, Node, Opaque
 from ckptdoctor.edits import Fix, Replace, Safety
-from ckptdoctor.facts.training_state import HPARAMS, LIGHTNING, top
+from ckptdoctor.facts.training_state import LIGHTNING, top
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -102,3 +102,6 @@ def _is_object(node: Node) -> bool:
 
 def _class(node: Node) -> str:
     return node.class_name if isinstance(node, Opaque) else node.name if isinstance(node, Named) else ""
+
+
+HPARAMS = ("hyper_parameters", "datamodule_hyper_parameters")

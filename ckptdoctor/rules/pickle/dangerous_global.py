@@ -32,12 +32,12 @@ Repair
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ckptdoctor.checkpoint import Aside, Checkpoint, Container, Lying
+from ckptdoctor.checkpoint import Aside, Checkpoint, Container, GlobalName, Lying
 from ckptdoctor.facts.blocked_globals import Cause, blocked_by, of_numpy, outermost
-from ckptdoctor.facts.globals import dangerous, is_dangerous, unknown, worth_a_word
+from ckptdoctor.facts.globals import dangerous, is_dangerous, is_harmless, modern
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -171,3 +171,22 @@ def _sentence(aside: Aside, names: list[str]) -> str:
 _RUNS = "No checkpoint needs this. Whatever unpickles it runs what its author put there."
 _UNKNOWN = "It is not known to be harmless: unpickling imports it and calls it, whatever it does."
 _TRUSTED = "Get the weights from a source you trust, in safetensors."
+
+
+# what is loaded without the protection of weights_only: a name that nobody knows is worth a word
+_UNPROTECTED = (Lying.INSIDE, Lying.INDEX)
+
+
+def unknown(names: Iterable[GlobalName]) -> list[str]:
+    """Those that are neither dangerous nor known to be harmless, the same way."""
+    found = [modern(each.module, each.name) for each in names]
+    strange = [each for each in found if not is_dangerous(*each) and not is_harmless(*each)]
+    return list(dict.fromkeys([f"{module}.{name}" for module, name in strange]))
+
+
+def worth_a_word(aside: Aside) -> tuple[list[str], bool]:
+    """What of its names has to be told, and whether that can run code: where none does, those that nobody knows."""
+    found = dangerous(aside.names)
+    if found:
+        return found, True
+    return (unknown(aside.names) if aside.lying in _UNPROTECTED else []), False

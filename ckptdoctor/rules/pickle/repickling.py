@@ -1,10 +1,13 @@
-"""What the rules about the way of pickling share: the pickle written anew as a cure."""
+"""What the rules about the way of pickling share: the pickle written anew as a fix."""
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint import Checkpoint, Sequence, walk
+from ckptdoctor.checkpoint import (
+    Checkpoint,
+    Sequence,
+    walk,
+)
 from ckptdoctor.edits import Convert, Edit, Fix, Repickle, Safety
-from ckptdoctor.facts.protocols import can_be_named
 
 _ARCHIVE, _LEGACY = "torch zip", "torch legacy"
 
@@ -23,3 +26,8 @@ def repickle_fix(checkpoint: Checkpoint, title: str, code: str, *, encoding: str
     edits: list[Edit] = [] if checkpoint.format == _ARCHIVE else [Convert(_ARCHIVE)]
     safety = Safety.SAFE if encoding is None else Safety.UNSAFE
     return Fix(title, (*edits, Repickle(encoding)), safety, f"--select {code}")
+
+
+def can_be_named(module: str, name: str) -> bool:
+    """Whether a class or function has a plain name in protocol 2 (``formats.torch_objects.names`` writes it)."""
+    return "." not in name and f"{module}{name}".isascii() and f"{module}{name}".isprintable()

@@ -39,7 +39,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, SEE, Message, Way, unknown_key
 from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
-from ckptdoctor.rules.quantization.dequantizing import cure
+from ckptdoctor.rules.quantization.dequantizing import fix
 from ckptdoctor.rules.quantization.plain_side import Words, told
 from ckptdoctor.rules.signs import Sign
 from ckptdoctor.rules.when import quantized_keys
@@ -130,7 +130,7 @@ _WORDS = Words(
     "as well.",
     one=_one,
     config=_config,
-    cure=cure,
+    fix=fix,
 )
 
 

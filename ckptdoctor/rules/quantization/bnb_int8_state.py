@@ -34,7 +34,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import CHECK, unknown_key
 from ckptdoctor.rules.misfit import Repair
-from ckptdoctor.rules.quantization.dequantizing import cure
+from ckptdoctor.rules.quantization.dequantizing import fix
 from ckptdoctor.rules.quantization.plain_side import Words, told
 from ckptdoctor.rules.signs import Sign, leaf
 from ckptdoctor.rules.when import quantized_keys
@@ -96,5 +96,5 @@ _WORDS = Words(
     opens="Open it with transformers' from_pretrained, with bitsandbytes installed.",
     one=_one,
     config=_config,
-    cure=cure,
+    fix=fix,
 )

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.model_config import Config, config_beside, top_weights
+from ckptdoctor.checkpoint.weights import top_weights
+from ckptdoctor.facts.model_config import Config, config_beside
 from ckptdoctor.facts.quantization import (
     AWQ,
     BNB4,

@@ -1,4 +1,4 @@
-"""The cure that the rules about quantised weights share: plain weights, computed."""
+"""The fix that the rules about quantised weights share: plain weights, computed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TAKEN = {
 _OTHERWISE = ("weight_zero_point", "zero_point", "scale_2", "global_scale", "g_idx")
 
 
-def cure(comparison: Comparison, layers: Sequence[Layer], others: Sequence[str] = ()) -> tuple[Fix | None, str]:
+def fix(comparison: Comparison, layers: Sequence[Layer], others: Sequence[str] = ()) -> tuple[Fix | None, str]:
     """The fix that computes the plain weights of these layers, and what is said of those that cannot be computed.
 
     ``others`` are keys that mean nothing without them, and go with the last of them.
@@ -42,7 +42,7 @@ def cure(comparison: Comparison, layers: Sequence[Layer], others: Sequence[str] 
         return None, advice
     taken = {path for edit in ready for path in edit.paths}
     done = [layer for layer, edit in zip(layers, edits, strict=True) if edit is not None]
-    here = comparison.cured.here
+    here = comparison.renamed.here
     left = [here[key].path for layer in done for key in layer.keys if here[key].path not in taken]
     left += [here[key].path for key in others if not odd]
     drop = (Drop(tuple(left)),) if left else ()
@@ -58,7 +58,7 @@ def _edit(comparison: Comparison, layer: Layer) -> Dequantize | None:
     if not all(role in layer.parts for role in needed) or (scheme == SCALED and not layer.block):
         return None
     there = [layer.parts[role] for role in (*needed, *further) if role in layer.parts]
-    tensors = [comparison.cured.here[key] for key in there]
+    tensors = [comparison.renamed.here[key] for key in there]
     wanted = comparison.reference.tensors[layer.key]
     edit = Dequantize(
         paths=tuple([tensor.path for tensor in tensors]),

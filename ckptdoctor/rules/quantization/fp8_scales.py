@@ -37,7 +37,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import CHECK, NO_PLACE, NOT_QUANTISED, unknown_key
 from ckptdoctor.rules.misfit import Repair
-from ckptdoctor.rules.quantization.dequantizing import cure
+from ckptdoctor.rules.quantization.dequantizing import fix
 from ckptdoctor.rules.quantization.plain_side import Words, told
 from ckptdoctor.rules.signs import Sign, leaf
 from ckptdoctor.rules.when import quantized_keys
@@ -127,5 +127,5 @@ _WORDS = Words(
     opens="Open it with vLLM or SGLang, or with transformers' from_pretrained (compressed-tensors installed, where its "
     "config says so).",
     one=_one,
-    cure=cure,
+    fix=fix,
 )

@@ -30,7 +30,7 @@ class Words:
     opens: str
     one: Callable[[Layer], str]
     config: Callable[[Sequence[Layer]], str] = lambda layers: ""
-    cure: Callable[[Comparison, Sequence[Layer], Sequence[str]], tuple[Fix | None, str]] = lambda *given: (None, "")
+    fix: Callable[[Comparison, Sequence[Layer], Sequence[str]], tuple[Fix | None, str]] = lambda *given: (None, "")
 
 
 def told(subject: Checkpoint | Comparison, words: Words) -> Iterator[Problem]:
@@ -83,14 +83,16 @@ def _schemes(code: str) -> tuple[str, ...]:
 
 
 def _quantized_here(comparison: Comparison, layers: list[Layer], others: tuple[str, ...], words: Words) -> Problem:
-    cured, source = comparison.cured, comparison.reference.source
-    loose, missing = set(cured.unexpected), set(cured.missing)
+    renamed, source = comparison.renamed, comparison.reference.source
+    loose, missing = set(renamed.unexpected), set(renamed.missing)
     unexpected = [*[key for layer in layers for key in layer.keys if key in loose], *others]
     absent = [layer.key for layer in layers if layer.key in missing]
-    apart = set(cured.mismatched)
+    apart = set(renamed.mismatched)
     odd = [layer.key for layer in layers if layer.key in apart]
-    sizes = [wording.size_mismatch(key, cured.here[key].shape, comparison.reference.tensors[key].shape) for key in odd]
-    fix, advice = words.cure(comparison, layers, others)
+    sizes = [
+        wording.size_mismatch(key, renamed.here[key].shape, comparison.reference.tensors[key].shape) for key in odd
+    ]
+    fix, advice = words.fix(comparison, layers, others)
     return Problem(
         message=f"{_counted(layers, words)}{wording.in_place(comparison.path)}, and plain in {source}",
         cause=f"{words.cause} With strict=False the packed numbers load without a word where their shapes allow it, "
@@ -109,7 +111,7 @@ def _quantized_here(comparison: Comparison, layers: list[Layer], others: tuple[s
 
 
 def _quantized_there(comparison: Comparison, layers: list[Layer], words: Words) -> Problem:
-    missing, loose = set(comparison.cured.missing), set(comparison.cured.unexpected)
+    missing, loose = set(comparison.renamed.missing), set(comparison.renamed.unexpected)
     absent = [key for layer in layers for key in layer.keys if key in missing]
     unexpected = [layer.key for layer in layers if layer.key in loose]
     return Problem(

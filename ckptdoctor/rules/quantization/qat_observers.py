@@ -87,7 +87,7 @@ HEALTHY = (
 def qat_observers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """What observers keep, among the weights."""
     if isinstance(subject, Comparison):
-        keys = tuple(filter(is_observer, subject.cured.unexpected))
+        keys = tuple(filter(is_observer, subject.renamed.unexpected))
         if keys and not subject.uncovered:
             yield unexpected_problem(
                 subject,

@@ -212,13 +212,13 @@ def _scheme(tensor: Tensor) -> str:
 
 
 def _compared(comparison: Comparison, found: TorchQuantized) -> Problem:
-    missing = set(comparison.cured.missing)
+    missing = set(comparison.renamed.missing)
     names = [name for layer in found.layers for name in (layer.key, layer.bias_key)]
     absent = [name for name in names if name in missing]
-    direct = any(layer.key in comparison.cured.here for layer in found.layers)
+    direct = any(layer.key in comparison.renamed.here for layer in found.layers)
     tensors = [layer.weight for layer in found.layers]
     gone = [str(path[-1]) for layer in found.layers for path in layer.gone]
-    fix, advice = _cure(comparison, found)
+    fix, advice = _fix(comparison, found)
     return Problem(
         message=f"{_counted(tensors)}; plain in {comparison.reference.source}",
         cause=_CAUSE,
@@ -234,7 +234,7 @@ def _compared(comparison: Comparison, found: TorchQuantized) -> Problem:
     )
 
 
-def _cure(comparison: Comparison, found: TorchQuantized) -> tuple[Fix | None, str]:
+def _fix(comparison: Comparison, found: TorchQuantized) -> tuple[Fix | None, str]:
     edits: list[Edit] = []
     done: list[TorchLayer] = []
     for layer in found.layers:

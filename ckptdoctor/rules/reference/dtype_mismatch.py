@@ -44,10 +44,10 @@ HEALTHY = (Example("the same dtypes", _FLOAT, like=_FLOAT),)
 @rule("R004", "dtype-mismatch", Severity.INFO)
 def dtype_mismatch(comparison: Comparison) -> Iterator[Problem]:
     """Equal keys of equal shapes and different dtypes: one finding for each pair of dtypes."""
-    here, there = comparison.cured.here, comparison.reference.tensors
+    here, there = comparison.renamed.here, comparison.reference.tensors
     pairs: dict[str, tuple[DType, DType, list[str]]] = {}
-    known = packed(comparison) if comparison.cured.recast else frozenset()
-    for key in comparison.cured.recast:
+    known = packed(comparison) if comparison.renamed.recast else frozenset()
+    for key in comparison.renamed.recast:
         source, target = here[key].dtype, there[key].dtype
         if target is not None and key not in known:
             pairs.setdefault(f"{source.name} {target.name}", (source, target, []))[2].append(key)

@@ -1,7 +1,7 @@
 """Keys that the target expects are not in the checkpoint, and no other rule explains it.
 
 What it means
-    After every cure that the other rules propose, these keys of the reference have no counterpart: the target has
+    After every fix that the other rules propose, these keys of the reference have no counterpart: the target has
     layers that the saved model did not have, or calls them differently.
 
 Why it matters
@@ -22,10 +22,9 @@ Repair
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
-from ckptdoctor.facts import key_groups
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import explained
@@ -106,10 +105,10 @@ _NEAREST = 3  # missing keys for which a namesake is looked for
 @rule("R001", "missing-keys", Severity.ERROR)
 def missing_keys(comparison: Comparison) -> Iterator[Problem]:
     """Keys of the reference without a counterpart."""
-    if comparison.uncovered or not comparison.cured.missing:
+    if comparison.uncovered or not comparison.renamed.missing:
         return
     known = explained(comparison).missing
-    missing = [key for key in comparison.cured.missing if key not in known]
+    missing = [key for key in comparison.renamed.missing if key not in known]
     if not missing:
         return
     wanted = comparison.reference.tensors
@@ -128,10 +127,10 @@ def missing_keys(comparison: Comparison) -> Iterator[Problem]:
 
 
 def _kin(comparison: Comparison, missing: list[str]) -> str:
-    cured, wanted = comparison.cured, comparison.reference.tensors
+    renamed, wanted = comparison.renamed, comparison.reference.tensors
     known = explained(comparison).unexpected
-    candidates = {key: cured.here[key].shape for key in cured.unexpected if key not in known}
-    pairs = [(key, key_groups.nearest_key(key, wanted[key].shape, candidates)) for key in missing[:_NEAREST]]
+    candidates = {key: renamed.here[key].shape for key in renamed.unexpected if key not in known}
+    pairs = [(key, nearest_key(key, wanted[key].shape, candidates)) for key in missing[:_NEAREST]]
     found = [f"{near} {wording.shape(wanted[key].shape)} for {key}" for key, near in pairs if near is not None]
     return f"The nearest keys here of the same shape: {', '.join(found)}." if found else ""
 
@@ -147,3 +146,27 @@ def of_an_error(misfit: Misfit) -> Iterator[Cause]:
         )
         meaning = f"the checkpoint lacks {some_keys(misfit.missing)} that the model expects{why}"
         yield Cause(meaning, Repair.NONE, missing=misfit.missing)
+
+
+def nearest_key(key: str, shape: tuple[int, ...], candidates: Mapping[str, tuple[int, ...]]) -> str | None:
+    """The candidate of the same shape that shares most tokens with ``key``, counted from the end and the beginning.
+
+    One that does not even share the last token (``weight``) is no kin.
+    """
+    tokens = key.split(".")
+    best, most = None, 0
+    for other, other_shape in candidates.items():
+        if other_shape == shape:
+            parts = other.split(".")
+            tail = _common(tokens[::-1], parts[::-1])
+            score = 2 * tail + _common(tokens, parts) if tail else 0
+            if score > most:
+                best, most = other, score
+    return best
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    for at, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return at
+    return min(len(one), len(other))

@@ -104,13 +104,13 @@ _SHOWN = 3  # keys whose shapes the message gives
 @rule("R003", "shape-mismatch", Severity.ERROR)
 def shape_mismatch(comparison: Comparison) -> Iterator[Problem]:
     """Equal keys of different shapes."""
-    if not comparison.cured.mismatched or comparison.uncovered:
+    if not comparison.renamed.mismatched or comparison.uncovered:
         return
     known = explained(comparison).mismatched
-    mismatched = tuple([key for key in comparison.cured.mismatched if key not in known])
+    mismatched = tuple([key for key in comparison.renamed.mismatched if key not in known])
     if not mismatched:
         return
-    here, there = comparison.cured.here, comparison.reference.tensors
+    here, there = comparison.renamed.here, comparison.reference.tensors
     first = [_shapes(key, here[key], there[key]) for key in mismatched[:_SHOWN]]
     more = f" and {wording.count(len(mismatched) - _SHOWN, 'key')} more" if len(mismatched) > _SHOWN else ""
     verb = "has" if len(mismatched) == 1 else "have"
@@ -139,7 +139,7 @@ def _advice(comparison: Comparison, keys: tuple[str, ...]) -> str:
 
 def _explanation(comparison: Comparison, keys: tuple[str, ...]) -> str:
     """The one pair of sizes that would explain every shape, where there is one."""
-    here, there = comparison.cured.here, comparison.reference.tensors
+    here, there = comparison.renamed.here, comparison.reference.tensors
     changes = {_change(here[key].shape, there[key].shape) for key in keys}
     if len(changes) != 1 or None in changes:
         return ""

@@ -64,7 +64,7 @@ _SHOWN = 3  # pairs of names that a sentence gives
 @rule("R005", "tied-keys", Severity.ERROR)
 def tied_keys(comparison: Comparison) -> Iterator[Problem]:
     """Missing names of tensors that are here under another one, and names that only the checkpoint has."""
-    if comparison.cured.twins:
+    if comparison.renamed.twins:
         yield _more_names(comparison)
     tied = leftovers(comparison).tied
     if not tied:
@@ -91,10 +91,10 @@ def tied_keys(comparison: Comparison) -> Iterator[Problem]:
 
 
 def _more_names(comparison: Comparison) -> Problem:
-    cured, source = comparison.cured, comparison.reference.source
-    twins = tuple(cured.twins.items())
+    renamed, source = comparison.renamed, comparison.reference.source
+    twins = tuple(renamed.twins.items())
     one = len(twins) == 1
-    same = all(is_one(cured.here[key], cured.here[partner]) for key, partner in twins)
+    same = all(is_one(renamed.here[key], renamed.here[partner]) for key, partner in twins)
     what = "another name of" if one else "other names of"
     what = what if same else "a copy of" if one else "copies of"
     keys = wording.listed([key for key, _ in twins[:_SHOWN]]) if len(twins) <= _SHOWN else f"{len(twins):,} keys"
@@ -106,7 +106,7 @@ def _more_names(comparison: Comparison) -> Problem:
         advice="Nothing is to be repaired: the model that was saved there has this name as well."
         if one
         else "Nothing is to be repaired: the model that was saved there has these names as well.",
-        keys=tuple([cured.here[key].path for key, _ in twins]),
+        keys=tuple([renamed.here[key].path for key, _ in twins]),
         location=Location(path=comparison.path),
         severity=Severity.INFO,
     )
@@ -114,12 +114,12 @@ def _more_names(comparison: Comparison) -> Problem:
 
 def _fix(comparison: Comparison, tied: tuple[tuple[str, str], ...]) -> Fix | None:
     """The final names for all keys, and then the missing ones; only of plain tensors there can be a second view."""
-    state_dict, here = comparison.state_dict, comparison.cured.here
+    state_dict, here = comparison.state_dict, comparison.renamed.here
     if state_dict is None or not all(plain(here[partner]) for _, partner in tied):
         return None
     if not all(move.sure for move in comparison.moves):
         return None
-    dropped = [cure.drops.path for cure in comparison.cures if cure.drops is not None]
+    dropped = [each.drops.path for each in comparison.name_fixes if each.drops is not None]
     edits, collision = rename_edits(state_dict, comparison.final_name, dropped)
     if collision is not None:
         return None

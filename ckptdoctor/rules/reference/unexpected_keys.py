@@ -1,7 +1,7 @@
 """The checkpoint has keys that the target does not know, and no other rule explains it.
 
 What it means
-    After every cure that the other rules propose, these keys have no counterpart in the reference: the saved model had
+    After every fix that the other rules propose, these keys have no counterpart in the reference: the saved model had
     layers or buffers that the target does not have, or calls differently.
 
 Why it matters
@@ -90,14 +90,14 @@ HEALTHY = (
 @rule("R002", "unexpected-keys", Severity.ERROR)
 def unexpected_keys(comparison: Comparison) -> Iterator[Problem]:
     """Keys of the checkpoint without a counterpart."""
-    cured = comparison.cured
-    if not cured.unexpected or comparison.uncovered:
+    renamed = comparison.renamed
+    if not renamed.unexpected or comparison.uncovered:
         return
     known = explained(comparison).unexpected
-    keys = tuple([key for key in cured.unexpected if key not in known])
+    keys = tuple([key for key in renamed.unexpected if key not in known])
     if not keys:
         return
-    sizes = {key: cured.here[key].numel for key in keys}
+    sizes = {key: renamed.here[key].numel for key in keys}
     fix, advice, commands = _repair(comparison, keys)
     yield Problem(
         message=f"{counted(comparison, keys)} {'is' if len(keys) == 1 else 'are'} unknown to "
@@ -105,7 +105,7 @@ def unexpected_keys(comparison: Comparison) -> Iterator[Problem]:
         cause=f"The saved model had what the target does not have, or calls differently: {wording.groups(sizes)}.",
         torch_says=(wording.unexpected_keys(keys),),
         advice=advice,
-        keys=tuple([cured.here[key].path for key in keys]),
+        keys=tuple([renamed.here[key].path for key in keys]),
         location=Location(path=comparison.path),
         fix=fix,
         commands=commands,
@@ -118,10 +118,10 @@ def _repair(comparison: Comparison, keys: tuple[str, ...]) -> tuple[Fix | None, 
     None while the target lacks something: these may be its weights under another name. Nor where other parts of the
     file fit as well.
     """
-    cured, choice = comparison.cured, choice_of(comparison, {comparison.cured.here[key].key for key in keys})
+    renamed, choice = comparison.renamed, choice_of(comparison, {comparison.renamed.here[key].key for key in keys})
     if choice is not None:
         return None, choice.advice, choice.commands
-    lacking = {*cured.missing, *cured.mismatched} - explained(comparison).missing
+    lacking = {*renamed.missing, *renamed.mismatched} - explained(comparison).missing
     if lacking:
         advice = (
             f"They may be what {comparison.reference.source} calls otherwise: {wording.count(len(lacking), 'key')} of "

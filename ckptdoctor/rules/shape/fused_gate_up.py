@@ -107,7 +107,7 @@ def _fix(comparison: Comparison, found: Sequence[Fused]) -> Fix:
 
 
 def _edit(comparison: Comparison, found: Fused) -> Edit:
-    here = comparison.cured.here
+    here = comparison.renamed.here
     if not found.here:
         return Fuse(tuple([here[part].path for part in found.parts]), found.key)
     (first, second), rows = found.parts, found.part_shapes[0][0]

@@ -178,7 +178,7 @@ def _owners(comparison: Comparison, found: Sequence[Fused]) -> dict[str, str]:
 
 def _owner(comparison: Comparison, found: Fused) -> str:
     """Whose module the fused tensor belongs to; "" where nothing says so."""
-    keys: Collection[str] = comparison.cured.here if found.here else comparison.reference.tensors
+    keys: Collection[str] = comparison.renamed.here if found.here else comparison.reference.tensors
     if found.axis or len(set(found.part_shapes)) != 1:
         return ""
     if any(_module(part).rpartition(".")[2] in _PERMUTED for part in found.parts):

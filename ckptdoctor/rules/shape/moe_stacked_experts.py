@@ -120,7 +120,7 @@ def _problem(comparison: Comparison, layers: Sequence[Experts], fix: Fix | None,
 def _at(comparison: Comparison, layer: Experts) -> str:
     """The stacked tensor that the sentence can show."""
     key = layer.stacked[0]
-    shape = comparison.cured.here[key].shape if layer.here else comparison.reference.tensors[key].shape
+    shape = comparison.renamed.here[key].shape if layer.here else comparison.reference.tensors[key].shape
     return f" ({key} {wording.shape(shape)})"
 
 
@@ -152,7 +152,7 @@ def _fix(comparison: Comparison, found: Sequence[Stack], here: bool) -> Fix:
 
 def _unbound(comparison: Comparison, found: Sequence[Stack]) -> tuple[Edit, ...]:
     """The slices one below the other, cut apart, and turned where they are transposed."""
-    here = comparison.cured.here
+    here = comparison.renamed.here
     flat, cut, turned = [], [], []
     for each in found:
         path, rows = here[each.key].path, each.shape[-1] if each.turned else each.shape[0]
@@ -164,7 +164,7 @@ def _unbound(comparison: Comparison, found: Sequence[Stack]) -> tuple[Edit, ...]
 
 def _stacked(comparison: Comparison, found: Sequence[Stack]) -> tuple[Edit, ...]:
     """The same backwards."""
-    here = comparison.cured.here
+    here = comparison.renamed.here
     turned, joined, deep = [], [], []
     for each in found:
         paths = tuple([here[key].path for key in each.apart])

@@ -72,7 +72,7 @@ def tp_shard_shape(comparison: Comparison) -> Iterator[Problem]:
     found = shapes(comparison).shards
     if found is None:
         return
-    here, there = comparison.cured.here, comparison.reference.tensors
+    here, there = comparison.renamed.here, comparison.reference.tensors
     pairs = [Pair(key, here[key].shape, there[key].shape) for key in (*found.rows, *found.columns)]
     yield mismatch(
         comparison,

@@ -90,7 +90,7 @@ _CAUSE = (
 @rule("S505", "transposed-linear", Severity.ERROR)
 def transposed_linear(comparison: Comparison) -> Iterator[Problem]:
     """Families of matrices that are stored the other way round."""
-    here, there = comparison.cured.here, comparison.reference.tensors
+    here, there = comparison.renamed.here, comparison.reference.tensors
     for family in shapes(comparison).transposed:
         pairs = [Pair(key, here[key].shape, there[key].shape) for key in family.reversed]
         fix, advice = _fix(comparison, family)
@@ -118,7 +118,7 @@ def _fix(comparison: Comparison, family: TransposedFamily) -> tuple[Fix | None, 
         )
     keys = (*family.reversed, *family.squares)
     title = f"transpose {wording.count(len(keys), 'matrix', 'matrices')}{f' of {family.name}' if family.name else ''}"
-    edits = tuple([Transpose(comparison.cured.here[key].path) for key in keys])
+    edits = tuple([Transpose(comparison.renamed.here[key].path) for key in keys])
     known = all(_CONV1D.intersection(key.split(".")[-2:-1]) for key in keys)
     sure = known or (family.proven and not family.squares)
     return Fix(title, edits, Safety.CONFIRMED if sure else Safety.UNSAFE, auto_option(comparison)), ""

@@ -88,7 +88,7 @@ def wrong_model_size(comparison: Comparison) -> Iterator[Problem]:
     found = shapes(comparison).size
     if found is None:
         return
-    here, there = comparison.cured.here, comparison.reference.tensors
+    here, there = comparison.renamed.here, comparison.reference.tensors
     pairs = [Pair(key, here[key].shape, there[key].shape) for key in found.mismatched]
     lines = torch_lines(pairs)
     if not lines:
@@ -159,7 +159,7 @@ def _cause(comparison: Comparison, found: WrongSize) -> str:
         side = "the checkpoint" if found.unexpected else "the model"
         verb = "is" if number == 1 else "are"
         return f"All else fits: {wording.count(number, 'key')} of further blocks {verb} only in {side}."
-    both = len(comparison.cured.fits) + len(found.mismatched)
+    both = len(comparison.renamed.fits) + len(found.mismatched)
     text = f"{len(found.mismatched):,} of {wording.count(both, 'key')} that both have differ in shape"
     known = found.here.known
     if known is not None and found.there.known is None:

@@ -24,11 +24,12 @@ Repair
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.sharding import DeepSpeed, deepspeed
+from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Opaque, Sequence
 from ckptdoctor.findings import Severity
+from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
@@ -141,3 +142,80 @@ def _advice(found: DeepSpeed, missing: tuple[int, ...]) -> str:
 
 def _commands(path: str, found: DeepSpeed, missing: tuple[int, ...]) -> tuple[str, ...]:
     return () if missing or found.stage == 3 else (convert_command(path, options="--root module"),)
+
+
+# ---- what DeepSpeed's files say of the whole
+
+
+_OPTIM = re.compile(r"(\w*)zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states")
+
+
+_MODEL = re.compile(r"mp_rank_(\d+)_model_states")
+
+
+_ZERO = re.compile(r"zero_pp_rank_\d+_mp_rank_\d+_model_states")
+
+
+@noun
+class DeepSpeed:
+    """What a DeepSpeed checkpoint is. ``stage`` and ``ranks`` (who saved partitions) are None where it does not say.
+
+    ``partitions`` are the data-parallel ranks whose partition is there, ``parallel`` how many model-parallel ranks.
+    """
+
+    stage: int | None
+    ranks: int | None
+    partitions: tuple[int, ...]
+    parallel: int
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The ranks whose partition is not there."""
+        return tuple(sorted(set(range(min(self.ranks or 0, 1 << 16))) - set(self.partitions)))
+
+
+def deepspeed(tree: Node) -> DeepSpeed | None:
+    """What the branches of a DeepSpeed folder, or the contents of one of its files, say of the whole."""
+    top = _entries(tree)
+    states = {name: _entries(node) for name, node in top.items() if isinstance(node, Mapping)}  # few, tensors are not
+    optimizers = {name: each for name, each in states.items() if _OPTIM.fullmatch(name)}
+    models = [each for name, each in states.items() if _MODEL.fullmatch(name) or _ZERO.fullmatch(name)]
+    if "module" in top and ("ds_config" in top or "ds_version" in top or "dp_world_size" in top):
+        models.append(top)
+    if not optimizers and not models:
+        return None
+    stages = [_entries(each.get("optimizer_state_dict")) for each in optimizers.values()]
+    stage = next((found for each in stages if (found := _number(each.get("zero_stage"))) is not None), None)
+    if stage is None:
+        stage = next((found for each in models if (found := _configured(each)) is not None), None)
+    ranks = max((found for each in stages if (found := _count(each.get("partition_count")))), default=None)
+    if ranks is None:
+        ranks = next((found for each in models if (found := _number(each.get("dp_world_size"))) is not None), None)
+    places = {match for name in optimizers if (match := _OPTIM.fullmatch(name)) is not None}
+    partitions = tuple(sorted({int(match[2]) for match in places}))
+    parallel = len({match[1] for name in states if (match := _MODEL.fullmatch(name)) is not None}) or 1
+    return DeepSpeed(3 if any(map(_ZERO.fullmatch, states)) else stage, ranks, partitions, parallel)
+
+
+def _entries(node: Node) -> dict[str, Node]:
+    return {part: child for part, child in node.entries if isinstance(part, str)} if isinstance(node, Mapping) else {}
+
+
+def _number(node: Node) -> int | None:
+    """A whole number, or that of a member of an enum."""
+    if isinstance(node, Opaque) and len(node.arguments) == 1:
+        node = node.arguments[0]
+    return node if type(node) is int else None
+
+
+def _count(node: Node) -> int:
+    """How many partitions: one number, or one for each group of parameters."""
+    if isinstance(node, Sequence):
+        return max([number for item in node.items if (number := _number(item)) is not None], default=0)
+    return _number(node) or 0
+
+
+def _configured(states: dict[str, Node]) -> int | None:
+    """The stage in the configuration that the model's states carry."""
+    config = _entries(states.get("ds_config"))
+    return _number(_entries(config.get("zero_optimization")).get("stage", 0 if config else None))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ckptdoctor.checkpoint import Checkpoint, NoteKind
+from ckptdoctor.checkpoint.checkpoint import UNREAD
 from ckptdoctor.edits import Fix, Safety, WriteIndex
 from ckptdoctor.facts.notes import Noted
-from ckptdoctor.facts.sharding import index_to_write
 
 
 def new_index(subject: Noted, code: str) -> Fix | None:
@@ -14,3 +15,23 @@ def new_index(subject: Noted, code: str) -> Fix | None:
         return None
     title = "write the index anew from the headers of the shards"
     return Fix(title, (WriteIndex(name),), Safety.SAFE, f"--select {code}")
+
+
+_OF_INDEX = frozenset({NoteKind.INDEX_STALE, NoteKind.INDEX_WRONG, NoteKind.INDEX_OMITS, NoteKind.INDEX_SIZE})
+
+
+_IN_THE_WAY = UNREAD | {NoteKind.INDEX_LACKS, NoteKind.KEY_IN_TWO_FILES}
+
+
+def index_to_write(subject: Noted) -> str | None:
+    """The name of an index that is wrong, where the headers of the shards say all that a right one does."""
+    if not isinstance(subject, Checkpoint) or not subject.tensors:
+        return None
+    if any(note.kind in _IN_THE_WAY for note in subject.notes):
+        return None
+    return next((note.member for note in subject.notes if note.kind in _OF_INDEX and note.member), None)
+
+
+def against_index(checkpoint: Checkpoint) -> str | None:
+    """What speaks against the index of a folder, if anything does: none that was written anew may leave it."""
+    return next((note.message for note in checkpoint.notes if note.kind in _OF_INDEX | _IN_THE_WAY), None)

@@ -24,12 +24,12 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict
 from ckptdoctor.facts.notes import notes_of
-from ckptdoctor.facts.sharding import Layers, layer_lists
 from ckptdoctor.facts.siblings import is_shard
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.sharding.layer_lists import Layers, layer_lists
 from ckptdoctor.rules.when import numbered_layers
 
 _INNER = ("attn.q.weight", "attn.k.weight", "mlp.up.weight", "mlp.down.weight")

@@ -27,8 +27,9 @@ from collections.abc import Iterator
 from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.sharding import shards_of
+from ckptdoctor.facts.siblings import SHARD, folder_of
 from ckptdoctor.findings import Severity
+from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
@@ -61,3 +62,26 @@ def lone_shard(checkpoint: Checkpoint) -> Iterator[Problem]:
         advice=f"Fetch the others, as with “hf download REPOSITORY --include {first}”, and check the folder: "
         f"ckptdoctor check {folder}",
     )
+
+
+@noun
+class ShardFile:
+    """A file that is number ``number`` (from 1) of ``count``, and the names of those that do not lie beside it."""
+
+    number: int
+    count: int
+    missing: tuple[str, ...]
+
+
+def shards_of(path: str) -> ShardFile | None:
+    """The shards that a local file is one of, by its name; None where it is called otherwise, or is not a file here."""
+    folder = folder_of(path)
+    match = SHARD.search(folder.name)
+    if match is None or folder.name not in folder.names:
+        return None
+    number, count = int(match[1]), int(match[2])
+    if not 1 <= number <= count or count == 1:
+        return None
+    before, after = folder.name[: match.start()], folder.name[match.end() - 1 :]
+    names = [f"{before}-{each:05}-of-{match[2]}{after}" for each in range(1, count + 1)]
+    return ShardFile(number, count, tuple([name for name in names if name not in folder.names]))

@@ -24,10 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.sharding import layer_lists
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.sharding.layer_lists import layer_lists
 from ckptdoctor.rules.sharding.rank_files import ranks
 from ckptdoctor.rules.when import rank_in_path
 

@@ -22,8 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.sharding import sharded_tensors
+from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -62,3 +61,11 @@ def shardedtensor_in_file(checkpoint: Checkpoint) -> Iterator[Problem]:
             advice="Load it with as many processes as wrote it, and save it with torch.distributed.checkpoint.",
             keys=tuple([tensor.path for tensor in found]),
         )
+
+
+_SHARDED_TENSORS = "torch.distributed._shard.sharded_tensor"
+
+
+def sharded_tensors(checkpoint: Checkpoint) -> tuple[Tensor, ...]:
+    """The ShardedTensors of a file."""
+    return tuple([each for each in checkpoint.tensors if (each.subclass or "").startswith(_SHARDED_TENSORS)])

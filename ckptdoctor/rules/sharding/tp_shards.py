@@ -80,7 +80,7 @@ def tp_shards(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     shown = slice_of(subject) if isinstance(subject, Comparison) else None
     if shown is None or not isinstance(subject, Comparison):
         return
-    here, whole = subject.cured.here[shown.key].shape, subject.reference.tensors[shown.key].shape
+    here, whole = subject.renamed.here[shown.key].shape, subject.reference.tensors[shown.key].shape
     yield Problem(
         message=f"{wording.count(shown.split, 'tensor')} of {subject.reference.source} are {shown.count} times as long "
         f"along one side as here: this is one of {shown.count} slices of it",
@@ -88,5 +88,5 @@ def tp_shards(subject: Checkpoint | Comparison) -> Iterator[Problem]:
         "columns of others.",
         torch_says=(wording.size_mismatch(shown.key, here, whole),),
         advice=_JOIN,
-        keys=tuple([subject.cured.here[key].path for key in subject.cured.mismatched]),
+        keys=tuple([subject.renamed.here[key].path for key in subject.renamed.mismatched]),
     )

@@ -63,7 +63,7 @@ def multiple_weight_sets(subject: Checkpoint | Comparison) -> Iterator[Problem]:
 
 
 def _named_by_w301(comparison: Comparison) -> set[int]:
-    if not (comparison.nested and comparison.rivals and comparison.cured.fits):
+    if not (comparison.nested and comparison.rivals and comparison.renamed.fits):
         return set()
     return {id(each) for each in (comparison.state_dict, *comparison.rivals)}
 

@@ -83,7 +83,7 @@ _NAMED = 5  # sets of weights that are named before they are only counted
 def nested_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Weights below the top of the file."""
     if isinstance(subject, Comparison):
-        if subject.nested and subject.state_dict is not None and subject.cured.fits:
+        if subject.nested and subject.state_dict is not None and subject.renamed.fits:
             found = [subject.state_dict, *subject.rivals]
             yield _problem(subject.checkpoint, found, Severity.WARNING, subject.reference)
         return

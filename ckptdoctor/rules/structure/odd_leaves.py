@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Part, StateDict, Tensor
 from ckptdoctor.checkpoint.tree import mapping_at
 from ckptdoctor.facts.globals import modern
-from ckptdoctor.facts.weight_sets import MODEL_KEYS, is_network, weight_sets
+from ckptdoctor.facts.weight_sets import is_network, weight_sets
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.structure.without_weights import MODEL_KEYS
 
 _LOOKED_AT = 32  # sets of weights of one file
 _EXTRA_STATE = "_extra_state"  # torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX

@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, show_part
-from ckptdoctor.facts.weight_sets import purpose
 from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
@@ -34,6 +33,7 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK
 from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.structure.without_weights import purpose
 from ckptdoctor.rules.when import any_of, generator_states, more_than_weights
 
 _OPTIMIZER = {

@@ -1,7 +1,7 @@
 """Most of the target model finds no weights here, whatever prefix is stripped or added.
 
 What it means
-    After every cure that the other rules propose, less than half of the keys and of the parameters that the reference
+    After every fix that the other rules propose, less than half of the keys and of the parameters that the reference
     expects have a counterpart of the same shape: these are the weights of another model, or of a small part of it.
 
 Why it matters
@@ -27,7 +27,6 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.adapters import foreign
-from ckptdoctor.facts.weight_sets import empty_places, purpose, without_elements
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison, subject_of
 from ckptdoctor.match.shapes.sorting import sweeping
@@ -35,6 +34,7 @@ from ckptdoctor.match.shapes.tensor_parallel import slice_of
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.structure.without_weights import empty_places, purpose, without_elements
 
 _WANTED = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
 SICK = (
@@ -59,24 +59,24 @@ def uncovered_model(comparison: Comparison) -> Iterator[Problem]:
     if not comparison.uncovered or _explained(comparison.checkpoint) or sweeping(comparison) or slice_of(comparison):
         return
     adapter = foreign(comparison.state_dict, comparison.reference.tensors)
-    cured = comparison.cured
+    renamed = comparison.renamed
     total = len(comparison.reference.tensors)
-    fits = f"{len(cured.fits):,}" if cured.fits else "none"
-    there = wording.percent(cured.parameters, comparison.total_parameters)
-    here = f"; {subject_of(comparison)} has {wording.count(len(cured.here), 'key')}" if comparison.state_dict else ""
+    fits = f"{len(renamed.fits):,}" if renamed.fits else "none"
+    there = wording.percent(renamed.parameters, comparison.total_parameters)
+    here = f"; {subject_of(comparison)} has {wording.count(len(renamed.here), 'key')}" if comparison.state_dict else ""
     yield Problem(
         message=f"{fits} of {wording.count(total, 'key')} of {comparison.reference.source} "
-        f"({there} of its parameters) {'fits' if len(cured.fits) == 1 else 'fit'}{here}",
+        f"({there} of its parameters) {'fits' if len(renamed.fits) == 1 else 'fit'}{here}",
         cause=(_OTHER if adapter is None or adapter.wrapped else _ADAPTER)
         + " With strict=False they load without a word, and the model keeps its random weights.",
         torch_says=(
-            wording.missing_keys([*cured.missing, *cured.mismatched]),
-            *((wording.unexpected_keys(cured.unexpected),) if cured.unexpected else ()),
+            wording.missing_keys([*renamed.missing, *renamed.mismatched]),
+            *((wording.unexpected_keys(renamed.unexpected),) if renamed.unexpected else ()),
         ),
         advice="Build the model that this file belongs to, or find the file that belongs to the model."
         if adapter is None or adapter.wrapped
         else "Load the model's own weights first, and put the adapter on with PeftModel.from_pretrained.",
-        keys=tuple([tensor.path for tensor in cured.here.values()]),
+        keys=tuple([tensor.path for tensor in renamed.here.values()]),
         location=Location(path=comparison.path),
     )
 

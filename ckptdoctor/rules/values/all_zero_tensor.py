@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import show_path
+from ckptdoctor.checkpoint import Tensor, show_path
+from ckptdoctor.facts import names
 from ckptdoctor.facts.values import Values
-from ckptdoctor.facts.values_of_weights import weights_read, zero_at_first
+from ckptdoctor.facts.values_of_weights import weights_read
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -63,3 +64,18 @@ def all_zero_tensor(values: Values) -> Iterator[Problem]:
         keys=tuple([each.tensor.path for each in zero]),
         location=Location(path=first.path),
     )
+
+
+# parts of names of layers that begin with zeros, and of tensors that do: LoRA's B, ControlNet's zero convolutions,
+# adaptive norms of diffusion transformers, ReZero and LayerScale, the last layer of a residual branch
+ZERO_AT_FIRST = (
+    *("lora_b", "lora_up", "zero_conv", "zero_module", "controlnet_", "input_hint_block", "cond_embedding.conv_out"),
+    *("adaln", "modulation", "adapter", "gate", "gamma", "beta", "scale", "alpha", "rezero", "final_layer", "proj_out"),
+    *("zero_init", "relative_position", "rel_pos", "pos_embed", "token", "mask", "out_layers.3", "hada_w2", "lokr_w2"),
+)
+
+
+def zero_at_first(tensor: Tensor) -> bool:
+    """Whether its name is that of a layer that begins with zeros."""
+    key = names.bare(tensor.key).lower()
+    return any(word in key for word in ZERO_AT_FIRST)

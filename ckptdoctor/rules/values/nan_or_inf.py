@@ -29,9 +29,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ckptdoctor.checkpoint import Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor, show_path
 from ckptdoctor.facts.values import TensorValues, Values
-from ckptdoctor.facts.values_of_weights import copies, finite_copies, not_finite
+from ckptdoctor.facts.values_of_weights import may_be_infinite, not_finite
+from ckptdoctor.facts.weight_sets import networks
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -101,3 +102,29 @@ def _splice(sick: str, whole: str) -> str:
         return ""
     command = f"ckptdoctor graft FILE --from FILE --root {sick} --from-root {whole} --unsafe-fixes"
     return f", or take single tensors of it with {command}, which makes a mixture of both"
+
+
+def finite_copies(values: Values) -> list[tuple[StateDict, StateDict]]:
+    """Sets of weights that are not finite, each with another set of the same network that is, in file order."""
+    return [
+        (sick, whole)
+        for network in networks(values.checkpoint)
+        for sick in network.sets
+        if not _is_finite(values, sick)
+        for whole in [next((each for each in network.sets if _is_finite(values, each)), None)]
+        if whole is not None
+    ]
+
+
+def copies(checkpoint: Checkpoint) -> bool:
+    """Whether some network is there more than once: as it was trained, and averaged."""
+    return any(len(each.sets) > 1 for each in networks(checkpoint))
+
+
+def _is_finite(values: Values, state_dict: StateDict) -> bool:
+    """Whether all its tensors were read, and none holds NaN or an infinity that does not belong there."""
+    for tensor in state_dict.tensors:
+        read = values.of(tensor)
+        if tensor.numel and (read is None or read.nan or (read.infinite and not may_be_infinite(tensor))):
+            return False
+    return True

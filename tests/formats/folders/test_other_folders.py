@@ -13,7 +13,7 @@ import ckptdoctor
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import NoteKind, Role
 from ckptdoctor.errors import DamagedError, NotACheckpointError
-from ckptdoctor.facts.sharding import DeepSpeed, deepspeed
+from ckptdoctor.rules.sharding.deepspeed_dir import DeepSpeed, deepspeed
 from tests.formats.folders.same import assert_same
 from tests.libraries import real, transformers
 

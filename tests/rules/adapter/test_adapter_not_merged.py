@@ -54,7 +54,7 @@ def parts_of(path: Path) -> list[AdapterPart]:
 
 @pytest.mark.parametrize("title", CONFIGS)
 def test_the_base_model_comes_out(title: str, tmp_path: Path) -> None:
-    """The cure gives the state dict of the model that was wrapped, bit for bit, and it loads strictly."""
+    """The fix gives the state dict of the model that was wrapped, bit for bit, and it loads strictly."""
     path, base = _whole(CONFIGS[title](), tmp_path)
     (finding,) = found(path, CODE)
     assert finding.fix is None, "what leaves out the adapter can be asked for, and is never advice"
@@ -84,7 +84,7 @@ def test_a_target_gets_the_base_model(title: str, tmp_path: Path) -> None:
 
 
 def test_a_merged_but_wrapped_model_is_found_too(tmp_path: Path) -> None:
-    """merge_adapter() changes the base layers and no name: the cure gives what was merged."""
+    """merge_adapter() changes the base layers and no name: the fix gives what was merged."""
     model = adapted()
     model.merge_adapter()
     torch.save(model.state_dict(), tmp_path / "merged.pt")

@@ -47,7 +47,7 @@ def test_its_own_model_is_no_trouble(title: str, tmp_path: Path) -> None:
 
 
 def test_peft_reads_it_once_it_has_the_names_of_the_frame(tmp_path: Path) -> None:
-    """Trained on the decoder, read into the model around it: nothing is found before, and all of it after the cure."""
+    """Trained on the decoder, read into the model around it: nothing is found before, and all of it after the fix."""
     model = adapted()
     path = saved(model, tmp_path)
     again, warned = loaded(tmp_path, Framed())
@@ -58,22 +58,22 @@ def test_peft_reads_it_once_it_has_the_names_of_the_frame(tmp_path: Path) -> Non
     assert shlex.split(finding.fix.option) == [
         "--strip-prefix", "base_model.model.", "--add-prefix", "base_model.model.model.",
     ]  # fmt: skip
-    cured = tmp_path / "cured"
-    cured.mkdir()
-    (cured / "adapter_config.json").write_bytes((tmp_path / "adapter_config.json").read_bytes())
+    fixed = tmp_path / "fixed"
+    fixed.mkdir()
+    (fixed / "adapter_config.json").write_bytes((tmp_path / "adapter_config.json").read_bytes())
     request = FixRequest(
         str(path),
-        str(cured / path.name),
+        str(fixed / path.name),
         strip_prefixes=("base_model.model.",),
         add_prefix="base_model.model.model.",
     )
     repair(plan(request))
-    again, warned = loaded(cured, Framed())
+    again, warned = loaded(fixed, Framed())
     assert not [each for each in warned if "missing adapter keys" in each]
     key = "layers.0.q_proj.lora_B.default.weight"
     wanted = model.state_dict()[f"base_model.model.{key}"]
     assert torch.equal(again.state_dict()[f"base_model.model.model.{key}"], wanted)
-    assert not _found(cured / path.name, Framed(), L902)
+    assert not _found(fixed / path.name, Framed(), L902)
 
 
 def test_the_frame_goes_as_well_as_it_comes(tmp_path: Path) -> None:

@@ -32,18 +32,18 @@ def _named(folder: Path, name: str = "adapter_model.bin", **options: object) -> 
 
 
 def test_peft_does_not_find_the_keys_under_another_name(tmp_path: Path) -> None:
-    """The adapter stays as it was initialised; after the cure it is the one that was trained."""
+    """The adapter stays as it was initialised; after the fix it is the one that was trained."""
     path, model = _named(tmp_path, use_dora=True, modules_to_save=["lm_head"])
     (finding,) = found(path, CODE)
     assert finding.severity is Severity.WARNING
     assert finding.fix is not None
     assert finding.fix.safety is Safety.SAFE
-    cured = tmp_path / "cured"
-    cured.mkdir()
-    repair(plan(FixRequest(str(path), str(cured / path.name))))
-    (cured / "adapter_config.json").write_bytes((tmp_path / "adapter_config.json").read_bytes())
-    assert not found(cured / path.name, CODE)
-    again, warned = loaded(cured, name="another")
+    fixed = tmp_path / "fixed"
+    fixed.mkdir()
+    repair(plan(FixRequest(str(path), str(fixed / path.name))))
+    (fixed / "adapter_config.json").write_bytes((tmp_path / "adapter_config.json").read_bytes())
+    assert not found(fixed / path.name, CODE)
+    again, warned = loaded(fixed, name="another")
     assert not [each for each in warned if "missing adapter keys" in each]
     given, wanted = again.state_dict(), model.state_dict()
     for key, value in wanted.items():
@@ -52,7 +52,7 @@ def test_peft_does_not_find_the_keys_under_another_name(tmp_path: Path) -> None:
 
 
 def test_the_warning_is_peft_s_own(tmp_path: Path) -> None:
-    """Without the cure peft warns, or finds nothing, under another name."""
+    """Without the fix peft warns, or finds nothing, under another name."""
     path, model = _named(tmp_path)
     again, warned = loaded(tmp_path, name="another")
     assert any("missing adapter keys" in each for each in warned)

@@ -189,7 +189,7 @@ def rounded() -> object:
 
 
 @pytest.mark.parametrize("saved_as", ["copy", "array"])
-def test_whole_models_are_healed_in_one_run(tmp_path: Path, saved_as: str) -> None:
+def test_whole_models_are_fixed_in_one_run(tmp_path: Path, saved_as: str) -> None:
     """A pickled model of a TPU becomes its state dict on the CPU."""
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     wanted = {key: value.clone() for key, value in model.state_dict().items()}

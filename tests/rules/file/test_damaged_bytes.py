@@ -23,7 +23,7 @@ from tests.rules.examined import find_one, found, loads, safetensors_error, torc
 
 
 def test_trailing_bytes_of_safetensors(tmp_path):
-    """The words are those of safetensors, and the cure cuts where the last tensor ends."""
+    """The words are those of safetensors, and the fix cuts where the last tensor ends."""
     example = trailing_bytes.SICK[0]
     finding = find_one(example, tmp_path, "F008")
     path = build(example, tmp_path)
@@ -120,7 +120,7 @@ def test_of_two_values_torch_keeps_the_last(tmp_path):
 
 
 def test_trailing_bytes_of_a_shard(tmp_path):
-    """In a folder they are an error as well; the cure is that of the file by itself."""
+    """In a folder they are an error as well; the fix is that of the file by itself."""
     for number, name in ((1, "a"), (2, "b")):
         save_file({name: torch.ones(2)}, tmp_path / f"model-0000{number}-of-00002.safetensors", {"format": "pt"})
     with open(tmp_path / "model-00002-of-00002.safetensors", "ab") as file:

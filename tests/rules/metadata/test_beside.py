@@ -76,7 +76,7 @@ def change(folder, **fields):
 
 @real
 def test_a_config_of_another_vocabulary(saved):
-    """transformers refuses the sizes; the finding names the line to change, and changing it heals."""
+    """transformers refuses the sizes; the finding names the line to change, and changing it fixes the problem."""
     weights = saved / "model.safetensors"
     assert found(weights, "M974") == found(weights, "M975") == []
     change(saved, vocab_size=51)
@@ -139,7 +139,7 @@ def test_a_secret_is_removed(tmp_path):
     assert list(load_file(out)) == ["w"]
 
 
-def test_a_secret_in_an_object_is_told_without_a_cure(tmp_path):
+def test_a_secret_in_an_object_is_told_without_a_fix(tmp_path):
     """Objects are not changed inside; the finding is the same."""
     import argparse
 

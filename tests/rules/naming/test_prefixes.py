@@ -88,5 +88,5 @@ def test_the_repaired_file_fits() -> None:
     ):
         found = _one(rule, here, there)
         assert found.fix is not None
-        cured = apply(nouns.checkpoint(here), found.fix.edits)
-        assert {tensor.key for tensor in cured.tensors} == set(there)
+        fixed = apply(nouns.checkpoint(here), found.fix.edits)
+        assert {tensor.key for tensor in fixed.tensors} == set(there)

@@ -97,7 +97,7 @@ def test_flat_parameters_offer_no_repair() -> None:
 def test_doubly_wrapped_keys_come_out_clean_in_any_order(order: tuple[Rule, ...], prefix: str) -> None:
     """Safe repairs one after another, in any order, with the rules run again each time, end at the bare keys."""
     checkpoint = nouns.checkpoint({"model": {f"{prefix}conv.weight": W, f"{prefix}fc.bias": W}, "epoch": 1})
-    assert _cured(checkpoint, order).state_dicts[0].keys == ("conv.weight", "fc.bias")
+    assert _fixed(checkpoint, order).state_dicts[0].keys == ("conv.weight", "fc.bias")
 
 
 def test_random_wrappings_come_out_clean() -> None:
@@ -112,12 +112,12 @@ def test_random_wrappings_come_out_clean() -> None:
             contents = {"n_averaged": T((), "int64"), **contents}
         outer = dice.choice(["", "module.", "_orig_mod."])
         contents = {outer + key: value for key, value in contents.items()}
-        cured = _cured(nouns.checkpoint(contents), dice.sample(RULES, len(RULES)))
-        assert cured.state_dicts[0].keys == ("conv.weight", "fc.bias"), list(contents)
-        assert not any(list(rule.run(cured)) for rule in RULES)
+        fixed = _fixed(nouns.checkpoint(contents), dice.sample(RULES, len(RULES)))
+        assert fixed.state_dicts[0].keys == ("conv.weight", "fc.bias"), list(contents)
+        assert not any(list(rule.run(fixed)) for rule in RULES)
 
 
-def _cured(checkpoint: Checkpoint, order: tuple[Rule, ...] | list[Rule]) -> Checkpoint:
+def _fixed(checkpoint: Checkpoint, order: tuple[Rule, ...] | list[Rule]) -> Checkpoint:
     """Apply the first rule's first safe repair, run all rules again, and so on until there is none."""
     for _ in range(20):
         fixes = [found.fix for rule in order for found in rule.run(checkpoint) if found.fix is not None]

@@ -38,7 +38,7 @@ def test_strings_of_python_2(tmp_path, example):
     meant = torch.load(path, weights_only=False, encoding="latin1")
     assert "café" in str(meant)
     assert finding.fix.safety is Safety.UNSAFE
-    assert str(loads(cured(path, tmp_path, "P208"))) == str(meant)
+    assert str(loads(fixed(path, tmp_path, "P208"))) == str(meant)
 
 
 def test_ascii_and_utf8_load(tmp_path):
@@ -71,7 +71,7 @@ def test_the_function_of_torch_0_3_loads(tmp_path):
     assert torch.equal(loads(path)["w"], load(path)["w"])
     assert check(str(path)).checkpoint.tensors[0].rebuild == "torch._utils._rebuild_tensor"
     assert finding.fix.safety is Safety.SAFE
-    out = cured(path, tmp_path, "P209")
+    out = fixed(path, tmp_path, "P209")
     assert check(str(out)).checkpoint.tensors[0].rebuild == "torch._utils._rebuild_tensor_v2"
     assert torch.equal(loads(out)["w"], loads(path)["w"])
 
@@ -84,7 +84,7 @@ def test_what_protocol_2_has_no_plain_word_for_is_left(tmp_path, odd):
     assert found(path, "P211")[0].fix is None
 
 
-def test_a_protocol_does_not_matter_to_the_other_cures(tmp_path):
+def test_a_protocol_does_not_matter_to_the_other_fixes(tmp_path):
     """All safe repairs of a file at once, and torch loads it."""
     path = tmp_path / "model.pt"
     contents = {"w": torch.zeros(3), "args": argparse.Namespace(lr=0.1), "seen": {1, 2}, "raw": b""}
@@ -95,7 +95,7 @@ def test_a_protocol_does_not_matter_to_the_other_cures(tmp_path):
 
 
 def test_objects_of_frameworks(tmp_path):
-    """What to install is named; P205 does not say it again, and dropping is the cure."""
+    """What to install is named; P205 does not say it again, and dropping is the fix."""
     finding = find_one(needs_package.SICK[1], tmp_path, "P210")
     assert "pip install mmengine fairseq" in finding.advice
     path = build(needs_package.SICK[1], tmp_path)
@@ -109,7 +109,7 @@ def test_objects_of_frameworks_are_dropped(tmp_path):
     """Where plain data cannot say them, and they stand under keys of their own."""
     path = build(Example("", {"w": T(), "log": Obj("mmengine.logging.HistoryBuffer", {"n": 3})}), tmp_path)
     assert found(path, "P210")[0].fix.safety is Safety.UNSAFE
-    assert set(loads(cured(path, tmp_path, "P210"))) == {"w"}
+    assert set(loads(fixed(path, tmp_path, "P210"))) == {"w"}
 
 
 def test_configurations_become_plain(tmp_path):
@@ -117,10 +117,10 @@ def test_configurations_become_plain(tmp_path):
     path = build(needs_package.SICK[0], tmp_path)
     assert found(path, "P205") == []
     assert found(path, "P210")[0].fix.safety is Safety.SAFE
-    assert loads(cured(path, tmp_path, "P210"))["cfg"] == {"lr": 0.1}
+    assert loads(fixed(path, tmp_path, "P210"))["cfg"] == {"lr": 0.1}
 
 
-def cured(path, folder, code):
+def fixed(path, folder, code):
     """The file after the rule's repairs, unsafe ones as well."""
     out = folder / "out.pt"
     repair(plan(FixRequest(str(path), output=str(out), selection=Selection(select=(code,)), unsafe=True)))
@@ -143,7 +143,7 @@ def test_other_protocols(tmp_path, zipped, protocol, recwarn):
     assert any(finding.torch_says[-1] in str(each.message) for each in recwarn.list)
     recwarn.clear()
     assert finding.fix.safety is Safety.SAFE
-    out = cured(path, tmp_path, "P211")
+    out = fixed(path, tmp_path, "P211")
     assert torch.equal(loads(out)["w"], torch.zeros(3))
     assert found(out, "P211") == []
     assert not recwarn.list

@@ -89,7 +89,7 @@ def dequantized(model: nn.Module) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("make", [eager, traced, dynamic])
 def test_plain_weights_out_of_quantised_ones(tmp_path: Path, make) -> None:
-    """One finding, an unsafe cure, and a file that the float model loads, with the values of ``dequantize()``."""
+    """One finding, an unsafe fix, and a file that the float model loads, with the values of ``dequantize()``."""
     model = make()
     path = tmp_path / "q.pt"
     torch.save(model.state_dict(), path)

@@ -18,9 +18,9 @@ from tests.rules.examined import find_one, found, loads
 CODES = ("A706", "A708", "A709", "A710", "A711")
 
 
-def cured(path, code):
+def fixed(path, code):
     """The file after the repair of one rule."""
-    output = path.with_suffix(".cured.pt")
+    output = path.with_suffix(".fixed.pt")
     request = FixRequest(str(path), output=str(output), selection=Selection(select=(code,)), unsafe=True)
     return repair(plan(request)).plan.output
 
@@ -36,7 +36,7 @@ def test_overlapping_views_get_bytes_of_their_own(tmp_path, example):
         save_file(before, tmp_path / "x.safetensors")
     if all(value.is_contiguous() for value in before.values()):  # over others save_file stumbles before it says so
         assert finding.torch_says[0] in str(caught.value)
-    after = loads(cured(path, "A706"))
+    after = loads(fixed(path, "A706"))
     assert all(torch.equal(after[key], value) for key, value in before.items())
     save_file(after, tmp_path / "x.safetensors")
 
@@ -49,7 +49,7 @@ def test_an_expanded_tensor_is_written_out(tmp_path):
     with pytest.raises(RuntimeError) as caught:
         loads(tmp_path / "a.pt")["w"].add_(1)
     assert finding.torch_says[0] in str(caught.value)
-    after = loads(cured(tmp_path / "a.pt", "A708"))
+    after = loads(fixed(tmp_path / "a.pt", "A708"))
     assert after["w"].is_contiguous()
     assert torch.equal(after["w"], torch.arange(3.0).expand(5, 3))
     assert found(tmp_path / "a.pt", "A707") == []

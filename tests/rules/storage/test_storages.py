@@ -43,7 +43,7 @@ def test_tied_weights_of_a_real_model(tmp_path):
 
 
 def test_a_slice_is_bloat(tmp_path):
-    """The cure compacts just the storages with bytes that nobody views."""
+    """The fix compacts just the storages with bytes that nobody views."""
     torch.save({"w": torch.zeros(100_000)[:10], "b": torch.zeros(10)}, tmp_path / "a.pt")
     (finding,) = found(tmp_path / "a.pt", "A705")
     assert finding.fix is not None
@@ -85,7 +85,7 @@ def test_safetensors_refuses_other_orders(tmp_path, example):
 
 
 def test_channels_last_is_named(tmp_path):
-    """A model in that format: every 4-d weight, one finding, one cure."""
+    """A model in that format: every 4-d weight, one finding, one fix."""
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 2, 3)).to(
         memory_format=torch.channels_last
     )
@@ -96,13 +96,13 @@ def test_channels_last_is_named(tmp_path):
     assert finding.fix.edits == (MakeContiguous((("0.weight",), ("1.weight",))),)
 
 
-def test_shared_tensors_have_no_cure(tmp_path):
+def test_shared_tensors_have_no_fix(tmp_path):
     """Putting them in order would part them from others; expanded ones, which would grow, are A708."""
     base = torch.zeros(4, 3)
     contents = {"a": base, "b": base.t(), "c": torch.zeros(1, 3).expand(5, 3), "d": torch.zeros(2, 3).t()}
     torch.save(contents, tmp_path / "a.pt")
-    cured, left = sorted(found(tmp_path / "a.pt", "A707"), key=lambda finding: finding.fix is None)
-    assert (cured.keys, left.keys) == ((("d",),), (("b",),))
+    fixed, left = sorted(found(tmp_path / "a.pt", "A707"), key=lambda finding: finding.fix is None)
+    assert (fixed.keys, left.keys) == ((("d",),), (("b",),))
 
 
 def test_a_healthy_training_checkpoint_has_no_warning(tmp_path):

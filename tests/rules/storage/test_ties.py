@@ -30,7 +30,7 @@ def llama():
     return lambda tied: transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, tie_word_embeddings=tied))
 
 
-def cured(path, output, code, *, unsafe=False):
+def fixed(path, output, code, *, unsafe=False):
     """The file after the repair of one rule."""
     request = FixRequest(str(path), output=str(output), selection=Selection(select=(code,)), unsafe=unsafe)
     return repair(plan(request)).plan.output
@@ -43,7 +43,7 @@ def test_what_save_model_keeps_of_a_tied_model(tmp_path, llama):
     (finding,) = found(tmp_path / "model.safetensors", "A702")
     assert finding.severity is Severity.WARNING
     assert "metadata" in finding.cause
-    output = cured(tmp_path / "model.safetensors", tmp_path / "cured.safetensors", "A702")
+    output = fixed(tmp_path / "model.safetensors", tmp_path / "fixed.safetensors", "A702")
     tensors = load_file(output)
     assert torch.equal(tensors[EMBEDDING], model.lm_head.weight)
     assert model.load_state_dict(tensors).missing_keys == []
@@ -57,7 +57,7 @@ def test_the_name_is_a_view_in_a_file_of_torch(tmp_path, llama):
     (tmp_path / "model.safetensors").unlink()
     state = {key: value for key, value in model.state_dict().items() if key != EMBEDDING}
     torch.save(state, tmp_path / "pytorch_model.bin")
-    output = cured(tmp_path / "pytorch_model.bin", tmp_path / "cured.bin", "A702")
+    output = fixed(tmp_path / "pytorch_model.bin", tmp_path / "fixed.bin", "A702")
     tensors = loads(output)
     assert tensors[EMBEDDING].data_ptr() == tensors[HEAD].data_ptr()
 
@@ -88,7 +88,7 @@ def test_one_matrix_twice_becomes_one(tmp_path, llama):
     torch.save(state, tmp_path / "a.pt")
     (finding,) = found(tmp_path / "a.pt", "A703")
     assert finding.severity is Severity.INFO
-    output = cured(tmp_path / "a.pt", tmp_path / "b.pt", "A703", unsafe=True)
+    output = fixed(tmp_path / "a.pt", tmp_path / "b.pt", "A703", unsafe=True)
     tensors = loads(output)
     assert tensors[EMBEDDING].data_ptr() == tensors[HEAD].data_ptr()
     assert set(tensors) == set(state)
@@ -150,4 +150,4 @@ def test_a_head_that_only_has_the_checksum_is_not_tied(tmp_path, llama):
     data[data.index(bytes(state[HEAD].numpy().tobytes()), at + 1)] ^= 1
     path.write_bytes(bytes(data))
     with pytest.raises(RefusedError, match="other bytes"):
-        cured(path, tmp_path / "cured.pt", "A703", unsafe=True)
+        fixed(path, tmp_path / "fixed.pt", "A703", unsafe=True)

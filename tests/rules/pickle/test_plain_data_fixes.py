@@ -1,4 +1,4 @@
-"""The cures of P201, P202 and P203 on real checkpoints: afterwards torch loads them without being told anything."""
+"""The fixes of P201, P202 and P203 on real checkpoints: afterwards torch loads them without being told anything."""
 
 from __future__ import annotations
 

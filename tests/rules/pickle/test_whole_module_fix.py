@@ -1,4 +1,4 @@
-"""The cure of P204 on models that torch pickled whole: afterwards they are what ``model.state_dict()`` gives."""
+"""The fix of P204 on models that torch pickled whole: afterwards they are what ``model.state_dict()`` gives."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_models_inside_a_checkpoint_are_replaced_in_their_places(tmp_path: Path,
 
 
 def test_wrappers_are_undone_in_the_same_run(tmp_path: Path):
-    """DataParallel's ``module.`` and torch.compile's ``_orig_mod.`` go with the cures of the keys."""
+    """DataParallel's ``module.`` and torch.compile's ``_orig_mod.`` go with the fixes of the keys."""
     model = Net()
     path = saved(nn.DataParallel(model), tmp_path / "a.pt")
     assert_equal(loaded(fixed(path, "P204", output=str(tmp_path / "w.pt"))), nn.DataParallel(model).state_dict())

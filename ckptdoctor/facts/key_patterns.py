@@ -1,55 +1,14 @@
-"""Many keys as few modules: grouped with counts, matched to their nearest kin, and written as the fewest patterns."""
+"""The fewest patterns that match some keys and no others: by the modules above them, or by their last tokens."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
-from ckptdoctor.noun import noun
 
 # modules deeper than this are not told apart: keys of a million dots must not cost a million steps each
 _DEPTH = 32
-
-
-@noun
-class KeyGroup:
-    """The keys below one module (``""``: the top), and their elements."""
-
-    module: str
-    keys: tuple[str, ...]
-    parameters: int
-
-
-def grouped_keys(sizes: Mapping[str, int], at_most: int) -> list[KeyGroup]:
-    """Keys (with their elements) by the deepest modules of which there are at most so many; largest first."""
-    depth = min(max([key.count(".") for key in sizes], default=0), _DEPTH)
-    while True:
-        found: dict[str, list[str]] = {}
-        for key in sizes:
-            found.setdefault(".".join(key.split(".")[:-1][:depth]), []).append(key)
-        if len(found) <= at_most or depth <= 1:
-            break
-        depth -= 1
-    groups = [KeyGroup(module, tuple(keys), sum([sizes[key] for key in keys])) for module, keys in found.items()]
-    return sorted(groups, key=lambda group: (-group.parameters, -len(group.keys)))
-
-
-def nearest_key(key: str, shape: tuple[int, ...], candidates: Mapping[str, tuple[int, ...]]) -> str | None:
-    """The candidate of the same shape that shares most tokens with ``key``, counted from the end and the beginning.
-
-    One that does not even share the last token (``weight``) is no kin.
-    """
-    tokens = key.split(".")
-    best, most = None, 0
-    for other, other_shape in candidates.items():
-        if other_shape == shape:
-            parts = other.split(".")
-            tail = _common(tokens[::-1], parts[::-1])
-            score = 2 * tail + _common(tokens, parts) if tail else 0
-            if score > most:
-                best, most = other, score
-    return best
 
 
 def key_patterns(keys: Sequence[str], others: Iterable[str]) -> list[str]:
@@ -75,13 +34,6 @@ def _module_ends(key: str) -> list[int]:
         found.append(end)
         end = key.find(".", end) + 1
     return found
-
-
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    for at, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return at
-    return min(len(one), len(other))
 
 
 # ---- patterns that drop some tensors and no others

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping
-from ckptdoctor.facts import outline
+from ckptdoctor.rules import when
 from ckptdoctor.rules.examples import Odict, T
 from tests.rules import nouns
 
@@ -37,26 +37,26 @@ def _with(contents: dict[str, object], **changed: object) -> Checkpoint:
 )
 def test_flat_is_a_dict_of_tensors_under_texts(contents: object, flat: bool) -> None:
     """Anything else in the file, or a tensor under another key, and it is not flat."""
-    assert outline.is_flat(nouns.checkpoint(contents)) is flat
+    assert when.is_flat(nouns.checkpoint(contents)) is flat
 
 
 def test_metadata_of_versions_holds_only_numbers() -> None:
     """What ``_metadata`` usually has; a text in it is more."""
     versions = nouns.checkpoint(Odict(dict(PLAIN), {"": {"version": 1}, "fc": {"version": 1}}))
-    assert outline.has_only_versions(versions)
-    assert outline.has_only_versions(nouns.checkpoint(PLAIN))
+    assert when.has_only_versions(versions)
+    assert when.has_only_versions(nouns.checkpoint(PLAIN))
     attributes = Mapping("dict", (("_metadata", Mapping("dict", (("", "mine"),))),))
     assert isinstance(versions.tree, Mapping)
-    assert not outline.has_only_versions(replace(versions, tree=replace(versions.tree, attributes=attributes)))
+    assert not when.has_only_versions(replace(versions, tree=replace(versions.tree, attributes=attributes)))
 
 
 def test_plain_tensors_fill_storages_of_their_own() -> None:
     """Each views all of its storage, in order, on the CPU."""
     plain = nouns.checkpoint(PLAIN)
-    assert outline.fill_their_storages(plain)
-    assert outline.in_c_order(plain)
-    assert outline.on_the_cpu(plain)
-    assert not outline.composed(plain)
+    assert when.fill_their_storages(plain)
+    assert when.in_c_order(plain)
+    assert when.on_the_cpu(plain)
+    assert not when.composed(plain)
 
 
 @pytest.mark.parametrize(
@@ -66,16 +66,16 @@ def test_plain_tensors_fill_storages_of_their_own() -> None:
 )
 def test_one_strange_tensor_is_enough(changed: dict[str, object]) -> None:
     """Another place in the storage, a part of it, another order, another class: then it has to be looked at."""
-    assert not outline.fill_their_storages(_with(PLAIN, **changed))
+    assert not when.fill_their_storages(_with(PLAIN, **changed))
 
 
 def test_a_shared_storage_is_seen() -> None:
     """Two tensors that view all of one storage do not have it to themselves."""
     first = nouns.checkpoint({"a": T((2,)), "b": T((2,))}).tensors[0]
-    assert not outline.fill_their_storages(_with({"a": T((2,)), "b": T((2,))}, storage=first.storage))
+    assert not when.fill_their_storages(_with({"a": T((2,)), "b": T((2,))}, storage=first.storage))
 
 
 def test_a_device_is_seen() -> None:
     """Of a tensor, and of its storage."""
-    assert not outline.on_the_cpu(nouns.checkpoint({"a": T((2,), device="cuda:0")}))
-    assert not outline.on_the_cpu(_with(PLAIN, device="xla:0"))
+    assert not when.on_the_cpu(nouns.checkpoint({"a": T((2,), device="cuda:0")}))
+    assert not when.on_the_cpu(_with(PLAIN, device="xla:0"))

@@ -35,7 +35,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.adapter.layouts import PEFT, LoraLayout, lora_layout
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.messages import BASE_MODEL, CHECK, Message
+from ckptdoctor.rules.messages import BASE_MODEL, CHECK, Message, Way
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import adapter_file
 
 _K = "lora_unet_mid_block_attentions_0_proj_in"
@@ -136,3 +137,13 @@ def _problem(state_dict: StateDict, ours: LoraLayout, theirs: str) -> Problem:
         keys=tuple([(*state_dict.path, key) for key in names.keys_of(state_dict)]),
         location=Location(path=state_dict.path),
     )
+
+
+@judges(Turn.FILE, general=3)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """What is unexpected is an adapter as one program writes it, and what is missing as another does."""
+    ours, theirs = lora_layout(misfit.unexpected), lora_layout(misfit.missing)
+    if ours is not None and theirs is not None and ours is not theirs:
+        meaning = f"the adapter has the keys of {ours.name}, and the model wants it as {_by(theirs)}"
+        ways = (Way("convert it with", ours.converter), CHECK)
+        yield Cause(meaning, Repair.BY_HAND, ways, missing=misfit.missing, unexpected=misfit.unexpected)

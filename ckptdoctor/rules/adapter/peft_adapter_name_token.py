@@ -41,6 +41,7 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.renames import rename_fix, share
 from ckptdoctor.rules.messages import CHECK, Message
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import adapter_keys
 
 _Q = "base_model.model.layers.0.q_proj"
@@ -152,3 +153,17 @@ def _safety(
         return Safety.SAFE
     proved = isinstance(subject, Comparison) and all(key in subject.reference.tensors for key in plain)
     return Safety.CONFIRMED if proved else Safety.UNSAFE
+
+
+@judges(Turn.NAME)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """Keys are missing that are unexpected ones with the name of an adapter."""
+    missing = set(misfit.missing)
+    parts = {key: part for key in misfit.unexpected if (part := part_of(key)) is not None and part.adapter}
+    found = {part.plain: key for key, part in parts.items() if part.plain in missing}
+    if found and len({parts[key].adapter for key in found.values()}) == 1:
+        name = parts[next(iter(found.values()))].adapter
+        meaning = (
+            f"the file's keys name the adapter (“{name}”), as model.state_dict() gives them, and the model's do not"
+        )
+        yield Cause(meaning, Repair.SAFE, missing=found, unexpected=found.values())

@@ -1,12 +1,13 @@
 """How missing and unexpected keys of an error belong together: the renames that rules propose, told by names alone.
 
-The shape of none of these keys is known: all get the same, so that shapes decide nothing, and a rename counts only
-where the names allow no other.
+The shape of none of these keys is known: all get the same, so that shapes decide nothing. A rename that the names alone
+do not make sure counts where it gives whole parts their names and leaves next to nothing, and is told as what may be.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from shlex import quote
 
@@ -49,7 +50,12 @@ class Renamed:
 
         Not where numbers differ: the layers that fit are not named, and each of them may have another name as well.
         """
-        return all(_DIGITS.findall(new) == _DIGITS.findall(old) for new, old in self.names.items())
+        return self.sure and all(_DIGITS.findall(new) == _DIGITS.findall(old) for new, old in self.names.items())
+
+    @property
+    def sure(self) -> bool:
+        """Whether the names allow no other reading."""
+        return self.move is None or self.move.sure
 
     @property
     def told(self) -> str:
@@ -174,7 +180,7 @@ def _first_token(key: str) -> str:
 
 
 def renamed(misfit: Misfit, *codes: str) -> Iterator[Renamed]:
-    """The renames of these rules that the names make sure, as check proposes them for the file."""
+    """The renames of these rules, as check proposes them for the file."""
     for each in _renamed(misfit):
         if each.move is not None and each.move.code in codes:
             yield each
@@ -187,7 +193,20 @@ def _renamed(misfit: Misfit) -> tuple[Renamed, ...]:
     from ckptdoctor.match.search import moves_by_name
 
     gap = gap_of(misfit)
-    moves = certain(tuple(moves_by_name(gap.here, gap.wanted)), gap.here)
+    moves = tuple(moves_by_name(gap.here, gap.wanted))
+    if any(not move.sure for move in moves) and all(move.sure or move.code == "N423" for move in moves):
+        doubtful = _steps(moves, gap, misfit)
+        if all(map(_of_parts, doubtful)) and _most(doubtful, misfit):
+            return doubtful
+    found = _steps(certain(moves, gap.here), gap, misfit)
+    if _most(found, misfit):
+        return found
+    return tuple([each for each in found if each.move is not None and each.move.code != "N423"])
+
+
+def _steps(moves: Iterable[Move], gap: Gap, misfit: Misfit) -> tuple[Renamed, ...]:
+    """What each of the moves, one after another, does to keys that are missing in the end."""
+    moves = tuple(moves)
     final = {key: key for key in gap.here}
     touched: list[list[str]] = []
     for move in moves:
@@ -198,9 +217,13 @@ def _renamed(misfit: Misfit) -> tuple[Renamed, ...]:
         pairs = {final[key]: key for key in keys if final[key] in gap.wanted}
         if len(pairs) >= (_ENOUGH if move.code in _INFERRED else 1):
             found.append(_with_counters(pairs, misfit, move))
-    if _most(found, misfit):
-        return tuple(found)
-    return tuple([each for each in found if each.move is not None and each.move.code != "N423"])
+    return tuple(found)
+
+
+def _of_parts(found: Renamed) -> bool:
+    """Whether whole parts have other names: of each several keys, which end as they did."""
+    parts = Counter([(module_of(new), module_of(old)) for new, old in found.names.items()])
+    return min(parts.values()) >= _ENOUGH and all(leaf(new) == leaf(old) for new, old in found.names.items())
 
 
 def _most(found: Iterable[Renamed], misfit: Misfit) -> bool:
@@ -241,5 +264,6 @@ def same_tensors(misfit: Misfit) -> dict[str, str]:
     if found is not None:
         return dict(found[1])  # of several that fell together each has the shape of what is left: one does, but which?
     held = [each[1] for model in (False, True) if (each := wrapped(misfit, _TOKENS, model=model)) is not None]
-    sure = [each for each in (*dotless(misfit).values(), *held, *_renamed(misfit)) if each.certain]
+    moved = [each for each in _renamed(misfit) if each.move is not None and each.move.code != "N410"]
+    sure = [each for each in (*dotless(misfit).values(), *held, *moved) if each.certain]
     return {key: partner for each in sure for key, partner in each.names.items()}

@@ -105,7 +105,7 @@ def _form(parts: Collection[str]) -> Form:
         (Form.PARAMETRIZED, {"original"}),
         (Form.PRUNED, {"mask"}),
         (Form.OLD_WEIGHT_NORM, {"g"}),
-        (Form.OLD_SPECTRAL_NORM, {"u", "orig"}),
+        (Form.OLD_SPECTRAL_NORM, {"u"}),
         (Form.OLD_WEIGHT_NORM, {"v"}),
     ):
         if names & telling:

@@ -48,7 +48,8 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.layout_edits import lacking, layout_edits, title, with_heads
-from ckptdoctor.rules.messages import unknown_key
+from ckptdoctor.rules.messages import AUTO, COMPARE, Way, unknown_key
+from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 
 _META = {
     "tok_embeddings.weight": T((9, 4)),
@@ -153,3 +154,15 @@ def _fix(comparison: Comparison) -> Fix | None:
     if comparison.conversion is None or not edits:
         return None
     return Fix(title(comparison.conversion), edits, Safety.CONFIRMED, auto_option(comparison))
+
+
+@judges(Turn.PREFIX, general=2)
+def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+    """What is missing has the names of one code base, and what is unexpected those of another."""
+    ours, theirs = layout(misfit.unexpected), layout(misfit.missing)
+    family = family_of(ours, theirs)
+    if family is None or ours is None or theirs is None:
+        return
+    meaning = f"the file has the layout of {ours.name}, the model that of {theirs.name}: {family.why}"
+    ways = (COMPARE, AUTO, Way("or convert it with", family.converter))
+    yield Cause(meaning, Repair.BY_HAND, ways, missing=misfit.missing, unexpected=misfit.unexpected)

@@ -94,13 +94,14 @@ def parametrized_weight(comparison: Comparison) -> Iterator[Problem]:
 
 
 _PLAIN_THERE = (
-    "the file keeps weights as parametrisations (torch.nn.utils.parametrize), the model plain ones; no command of"
-    " ckptdoctor computes them, for only the model's code knows how: load them into a model with the same"
+    "the file keeps weights as parametrisations (torch.nn.utils.parametrize), the model plain ones. How they are"
+    " computed the model's code knows, and no command without being told: load them into a model with the same"
     " parametrisations, and make its weights plain"
 )
 _REMOVE = Way(
     "in the model that loads the file", 'torch.nn.utils.parametrize.remove_parametrizations(module, "weight")'
 )
+_TOLD = Way("or, if they are orthogonal, see what to tell", "ckptdoctor check FILE TARGET")
 # the weights that other rules know of
 _NORMS = (
     {Form.OLD_WEIGHT_NORM, Form.NEW_WEIGHT_NORM, Form.PLAIN},
@@ -117,7 +118,7 @@ def of_parts(misfit: Misfit) -> Iterator[Cause]:
         if Form.LORA in (here, there) or any({here, there} <= norm for norm in _NORMS):
             continue
         if there is Form.PLAIN:
-            yield change.cause(_PLAIN_THERE, Repair.BY_HAND, (_REMOVE,), code="")
+            yield change.cause(_PLAIN_THERE, Repair.BY_HAND, (_REMOVE, _TOLD))
         elif here is Form.PLAIN:
             meaning = "the model keeps weights as parametrisations (torch.nn.utils.parametrize), the file plain ones"
             ways = (load_before("the model gets its parametrisations"),)

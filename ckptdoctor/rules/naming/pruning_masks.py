@@ -40,7 +40,6 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.weight_forms import Form, changes
-from ckptdoctor.rules.messages import Way
 from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.naming.plain_weights import load_before
 from ckptdoctor.rules.when import keys_mention
@@ -126,22 +125,16 @@ def _advice(found: Iterable[Pruned]) -> str:
     return f"The parts of {odd.key} are {kinds}: torch keeps none like that, and nothing is computed of them."
 
 
-_UNPRUNED = (
-    'model.load_state_dict({key.removesuffix("_orig"): value * weights[key[:-5] + "_mask"] if key.endswith("_orig")'
-    ' else value for key, value in weights.items() if not key.endswith("_mask")})'
-)
-
-
 @judges(Turn.FORM)
 def of_parts(misfit: Misfit) -> Iterator[Cause]:
     """Originals and masks are on one side, and plain weights on the other."""
     for change in changes(misfit.missing, misfit.unexpected):
         if change.here is Form.PRUNED and change.there is Form.PLAIN:
             meaning = (
-                "the file was saved from a model while it was pruned (weight_orig and weight_mask), and the model is"
-                " not; no command of ckptdoctor multiplies the two, but torch does"
+                "the file was saved from a model while it was pruned (weight_orig and weight_mask, whose product is the"
+                " weight), and the model is not"
             )
-            yield change.cause(meaning, Repair.BY_HAND, (Way("load it with", _UNPRUNED),), code="")
+            yield change.cause(meaning, Repair.SAFE)
         elif change.there is Form.PRUNED and change.here is Form.PLAIN:
             meaning = "the model is pruned (weight_orig and weight_mask), the file was saved from one that is not"
             yield change.cause(meaning, Repair.BY_HAND, (load_before("the model is pruned"),), code="")

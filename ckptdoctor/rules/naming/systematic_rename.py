@@ -72,6 +72,12 @@ def systematic_rename(comparison: Comparison) -> Iterator[Problem]:
 
 @judges(Turn.NAME, general=1)
 def of_names(misfit: Misfit) -> Iterator[Cause]:
-    """The names allow this rename, and no other."""
+    """Parts have other names, each in every key that has it."""
     for each in renamed(misfit, "N423"):
-        yield each.cause(f"a part has another name in the model: {each.told} gives the model's names")
+        if each.sure:
+            yield each.cause(f"a part has another name in the model: {each.told} gives the model's names")
+        else:
+            yield each.cause(
+                f"a part may have another name in the model: {each.told} would give the model's names, and they alone"
+                " do not prove it"
+            )

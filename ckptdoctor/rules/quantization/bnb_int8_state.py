@@ -61,6 +61,14 @@ SIGNS = (
         unexpected=leaf("SCB|weight_format"),
         general=2,
     ),
+    Sign(
+        "the model was built for 8-bit integers of bitsandbytes (SCB), and the file does not hold them; no command"
+        " makes them",
+        Repair.NONE,
+        (CHECK,),
+        missing=leaf("SCB|weight_format"),
+        general=2,
+    ),
 )
 SICK = (
     Example("a file of int8 weights", _INT8, "safetensors", suffix=".safetensors"),

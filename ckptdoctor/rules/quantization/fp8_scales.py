@@ -86,6 +86,14 @@ SIGNS = (
         unexpected=leaf("weight_scale|weight_scale_inv|input_scale"),
         general=3,
     ),
+    Sign(
+        "the model was built for float8 weights with scales of their own, and the file does not hold these scales; no"
+        " command makes them",
+        Repair.NONE,
+        (CHECK,),
+        missing=leaf("weight_scale|weight_scale_inv"),
+        general=3,
+    ),
 )
 SICK = (
     Example("float8 in blocks", _DEEPSEEK, "safetensors", suffix=".safetensors"),

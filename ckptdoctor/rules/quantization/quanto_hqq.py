@@ -34,7 +34,10 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import CHECK
+from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.quantization.plain_side import Words, told
+from ckptdoctor.rules.signs import Sign, leaf
 from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((8, 16)), "fc.bias": T((8,)), "norm.weight": T((16,))}
@@ -65,6 +68,37 @@ _HQQ: dict[str, object] = {
     "fc.packing": T((7,), "uint8"),
     **_BESIDE,
 }
+_HQQ_PARTS = leaf("W_q|scale|zero|nbits|group_size|shape|axis|packing")
+SIGNS = (
+    Sign(
+        "the weights are quantised by quanto, which keeps the numbers and their scales apart; a plain model cannot hold"
+        " them",
+        Repair.NONE,
+        (CHECK,),
+        unexpected=leaf(r"weight\._(?:data|scale|shift)(?:\._data)?"),
+    ),
+    Sign(
+        "quanto keeps the scales of activations beside the weights that it has quantised",
+        Repair.NONE,
+        (CHECK,),
+        unexpected=leaf("input_scale|output_scale"),
+        beside=("weight._data", "weight._data._data"),
+    ),
+    Sign(
+        "the weights are quantised by HQQ; a plain model cannot hold them",
+        Repair.NONE,
+        (CHECK,),
+        unexpected=_HQQ_PARTS,
+        beside=("W_q",),
+    ),
+    Sign(
+        "the model was built for weights quantised by HQQ, and the file does not hold them; no command makes them",
+        Repair.NONE,
+        (CHECK,),
+        missing=_HQQ_PARTS,
+        beside=("W_q",),
+    ),
+)
 SICK = (
     Example("a file of quanto", _QUANTO, "safetensors", suffix=".safetensors"),
     Example("a file of HQQ", _HQQ, "safetensors", suffix=".safetensors"),

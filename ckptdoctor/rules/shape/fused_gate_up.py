@@ -58,6 +58,14 @@ SIGNS = (
         unexpected=leaf(r"(?:gate_up_proj|w13)\.\w+"),
         both=True,
     ),
+    Sign(
+        "the file keeps the gate and up projections in two tensors, the model in one",
+        Repair.BY_HAND,
+        (Way("join them", "ckptdoctor fix FILE --auto --model MODULE:CLASS --unsafe-fixes"),),
+        missing=leaf(r"(?:gate_up_proj|w13)\.\w+"),
+        unexpected=leaf(r"(?:gate_proj|up_proj)\.\w+"),
+        both=True,
+    ),
 )
 SICK = (
     Example("fused here, apart there", {**_BODY, **_FUSED}, like={**_BODY, **_APART}),

@@ -39,6 +39,9 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.shaping import places
+from ckptdoctor.rules.messages import AUTO, COMPARE
+from ckptdoctor.rules.misfit import Repair
+from ckptdoctor.rules.signs import Sign
 
 _BODY = {"layers.0.gate.weight": T((3, 4)), "layers.0.norm.weight": T((4,)), "layers.0.attn.weight": T((4, 4))}
 _STACKED = {"layers.0.experts.w1": T((3, 6, 4)), "layers.0.experts.w2": T((3, 4, 6))}
@@ -54,6 +57,26 @@ _GATED: dict[str, object] = {
 _MORE = {**_BODY, "head.weight": T((9, 4)), "head.bias": T((9,)), "embed.weight": T((9, 4)), "out.weight": T((4, 4))}
 _SQUARE = {"layers.0.experts.w1": T((3, 4, 4))}
 _SQUARES: dict[str, object] = {f"layers.0.experts.{index}.w1.weight": T((4, 4)) for index in range(3)}
+_ONE_BY_ONE = r".*\.(?:local_)?experts\.\d+\..+"
+_IN_ONE = r".*\.(?:local_)?experts\.(?!\d)[^.]+(?:\.\w+)?"
+SIGNS = (
+    Sign(
+        "the experts of each layer are stacked in one tensor in the file, and one by one in the model",
+        Repair.BY_HAND,
+        (COMPARE, AUTO),
+        missing=_ONE_BY_ONE,
+        unexpected=_IN_ONE,
+        both=True,
+    ),
+    Sign(
+        "the experts of each layer are one by one in the file, and stacked in one tensor in the model",
+        Repair.BY_HAND,
+        (COMPARE, AUTO),
+        missing=_IN_ONE,
+        unexpected=_ONE_BY_ONE,
+        both=True,
+    ),
+)
 SICK = (
     Example("stacked here, apart there", {**_MORE, **_STACKED}, like={**_MORE, **_APART}),
     Example("apart here, stacked there", {**_MORE, **_APART}, like={**_MORE, **_STACKED}),

@@ -36,10 +36,10 @@ from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
 from ckptdoctor.rules.kit.shaping import places, torch_lines
 from ckptdoctor.rules.messages import Way
 from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
-from ckptdoctor.rules.shape.shapes_in_errors import pairs_of
 
 
 def _encoder(depth: int, width: int) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What the rules about shapes share when they judge an error: which of them speaks of which pair of shapes.
+"""What the shapes in an error say about their cause: which rule speaks of which pair.
 
 Of a file it is decided with the shapes that fit (``match.shapes.sorting``). An error does not name them: how large a
 part of the model differs, what lies behind a layer and which bias fits cannot be asked. What a pair of shapes says by
@@ -54,8 +54,8 @@ def _sorted(misfit: Misfit) -> dict[str, tuple[Pair, ...]]:
             found[code] = (*found.get(code, ()), *pairs)
 
     wide = any(map(_is_width, left))
-    biases = {pair.module for pair in left if pair.leaf == "bias"}
-    take("S505", [pair for pair in left if pair.reversed and pair.module not in biases])  # its bias would say otherwise
+    biases = {pair.module for pair in left if pair.leaf == "bias"}  # which would say that it is not so
+    take("S505", [pair for pair in left if pair.reversed and not _is_table(pair) and pair.module not in biases])
     take("S506", [pair for pair in left if same_but_for_ones(pair)])
     take("S502", _tables(left))
     take("S503", [pair for each in positions(left) for pair in each.pairs])
@@ -88,8 +88,12 @@ def _is_width(pair: Pair) -> bool:
     """Whether a table of embeddings has other columns, or a transformer in a UNet is of another Stable Diffusion."""
     if _PROJECTION.fullmatch(pair.key):
         return True
-    table = is_vocabulary(pair.key) or is_position(pair.key)
-    return table and len(pair.here) == len(pair.there) >= 2 and pair.here[-1] != pair.there[-1]
+    return _is_table(pair) and len(pair.here) == len(pair.there) >= 2 and pair.here[-1] != pair.there[-1]
+
+
+def _is_table(pair: Pair) -> bool:
+    """Whether it is called like an embedding."""
+    return is_vocabulary(pair.key) or is_position(pair.key)
 
 
 def _many(pairs: list[Pair]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.expectation import Reference, is_extra_state
 from ckptdoctor.facts.alignment import compare
-from ckptdoctor.repair.fitting import UnfitError
+from ckptdoctor.repair.fits_target import UnfitError
 from ckptdoctor.wording import and_more
 
 _SHOWN = 5  # keys that a refusal names

@@ -48,9 +48,16 @@ from ckptdoctor.repair.attention import attention_edits
 from ckptdoctor.repair.casts import dtype_edits, loss_change, lost, values_fixes
 from ckptdoctor.repair.chain import next_link
 from ckptdoctor.repair.finishing import Attempt
-from ckptdoctor.repair.fits_target import UnfitError, answered, one_choice, rearranged, require_fit, spare_parts
+from ckptdoctor.repair.fits_target import (
+    UnfitError,
+    answered,
+    one_choice,
+    rearranged,
+    require_fit,
+    require_no_others,
+    spare_parts,
+)
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
-from ckptdoctor.repair.others import require_no_others
 from ckptdoctor.repair.remapping import in_its_place, remap_edits
 from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest, index_path, output_path, require_local
 from ckptdoctor.repair.sharing import require_twins

@@ -60,7 +60,7 @@ def now_and_then(listener: Listener) -> Listener:
 class Work:
     """One kind of long work: ``done`` of ``total`` bytes of ``what``. Threads may share it.
 
-    ``stopped`` once it was told that nobody wants the rest.
+    ``stopped`` once it is known that nobody wants the rest.
     """
 
     def __init__(self, what: str = "", total: int = 0, listener: Listener | None = None) -> None:
@@ -94,6 +94,10 @@ class Work:
         """Nothing more is done yet. Raises StoppedError where nobody wants the rest."""
         with self._lock:
             self._tell()
+
+    def stop(self) -> None:
+        """Nobody wants the rest: it ends with its next word."""
+        self.stopped = True
 
     def _tell(self) -> None:
         if self.stopped:

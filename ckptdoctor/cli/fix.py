@@ -169,7 +169,7 @@ def read_map(path: str | None, reverse: bool) -> NameMap | None:
 def _carried_out(request: FixRequest, diff: bool) -> RepairReport:
     from ckptdoctor.converting.repaired import carry_out
     from ckptdoctor.repair import map_file, name_map
-    from ckptdoctor.repair.fitting import UnfitError
+    from ckptdoctor.repair.fits_target import UnfitError
     from ckptdoctor.repair.plan import plan
     from ckptdoctor.repair.repair import preview
 

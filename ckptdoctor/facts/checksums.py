@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Source
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.facts.siblings import Folder, blob_of, folder_of, read_small
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
@@ -106,16 +107,14 @@ def _parsed(line: str) -> tuple[str, str]:
     return (plain[1], (plain[2] or "").strip()) if plain else ("", "")
 
 
-def digest_of(source: Source, algorithm: str, count: Callable[[int], None] = lambda done: None) -> str:
-    """The checksum of all bytes. Raises TruncatedError when the file shrinks meanwhile.
-
-    ``count`` gets the number of bytes of each chunk; what it raises ends the work.
-    """
+def digest_of(source: Source, algorithm: str, work: Work | None = None) -> str:
+    """The checksum of all bytes, which ``work`` counts. Raises TruncatedError when the file shrinks meanwhile."""
     import hashlib
 
+    work = work or Work()
     digest = hashlib.new(algorithm, usedforsecurity=False)
     for offset in range(0, source.size, CHUNK):
         chunk = source.read(offset, min(CHUNK, source.size - offset))
         digest.update(chunk)
-        count(len(chunk))
+        work.advance(len(chunk))
     return digest.hexdigest()

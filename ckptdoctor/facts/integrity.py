@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ class Integrity:
 
 
 def examine_integrity(checkpoint: Checkpoint, source: Source, work: Work | None = None) -> Integrity:
-    """Read every storage once. ``work`` says how far that is after each chunk, and may end it there.
+    """Read every storage once. ``work`` counts the bytes after each chunk, and may end it there.
 
     Two threads work on different storages, a chunk each in memory, whatever the file's size. Storages that have no
     checksum and hold no floating-point values are not read: nothing could be seen. Raises TruncatedError when the
@@ -77,24 +78,25 @@ def examine_integrity(checkpoint: Checkpoint, source: Source, work: Work | None 
     from concurrent.futures import ThreadPoolExecutor
 
     storages = readable(checkpoint, source)
-    reader = _Reader(source, work or Work())
+    work = work or Work()
+    reader = _Reader(source, work)
     with ThreadPoolExecutor(_THREADS) as pool:
         try:
             found = [each for batch in pool.map(reader.examine, _batches(storages)) for each in batch]
         except BaseException:  # Ctrl-C: the threads end after their chunk
-            reader.stopped = True
+            work.stop()
             raise
     unchecked = sum(storage.crc32 is None for storage, _ in storages)
     promise = promise_of(source)
     digest = ""
     twins: list[TiedPair] = []
     try:
-        digest = digest_of(source, promise.algorithm, reader.count) if promise is not None else ""
-        twins += _twins(checkpoint, source, reader.count)
+        digest = digest_of(source, promise.algorithm, work) if promise is not None else ""
+        twins += _twins(checkpoint, source, work)
     except StoppedError:
         promise = promise if digest else None
     damage, notes = tuple(found), tuple([note_of(each) for each in found])
-    return Integrity(checkpoint, damage, reader.done, unchecked, notes, promise, digest, tuple(twins))
+    return Integrity(checkpoint, damage, work.done, unchecked, notes, promise, digest, tuple(twins))
 
 
 def integrity_bytes(checkpoint: Checkpoint, source: Source) -> int:
@@ -103,12 +105,12 @@ def integrity_bytes(checkpoint: Checkpoint, source: Source) -> int:
     return stored + (source.size if promise_of(source) is not None else 0)
 
 
-def _twins(checkpoint: Checkpoint, source: Source, count: Callable[[int], None]) -> Iterator[TiedPair]:
+def _twins(checkpoint: Checkpoint, source: Source, work: Work) -> Iterator[TiedPair]:
     from ckptdoctor.facts.same_bytes import compared
     from ckptdoctor.facts.tied_embeddings import TiedPair, tied_pairs  # which needs what speaks of this module
 
     for pair in tied_pairs(checkpoint):
-        same = compared(pair.head, pair.embedding, source, count=count) if pair.same is None else None
+        same = compared(pair.head, pair.embedding, source, work=work) if pair.same is None else None
         if same is not None:
             yield TiedPair(pair.head, pair.embedding, same)
 
@@ -121,8 +123,6 @@ class _Reader:
 
         self.source = source
         self.work = work
-        self.done = 0
-        self.stopped = False
         self.lock = Lock()
 
     def examine(self, batch: Iterable[_Place]) -> list[Damage]:
@@ -140,20 +140,12 @@ class _Reader:
     def read(self, file: str, offset: int, length: int) -> bytes:
         """The next chunk. Raises StoppedError where nobody wants it."""
         with self.lock:
-            if self.stopped:
+            if self.work.stopped:
                 raise StoppedError
             chunk = self.source.part(file).read(offset, length)
-            self.done += length
-            try:
-                self.work.reach(self.done)
-            except StoppedError:  # what has been read counts
-                self.stopped = True
+            with suppress(StoppedError):  # what has been read counts; the next chunk is not read
+                self.work.advance(length)
         return chunk
-
-    def count(self, length: int) -> None:
-        """So many bytes more. Raises StoppedError where nobody wants the rest."""
-        self.done += length
-        self.work.reach(self.done)
 
 
 def scanned(storage: Storage, extent: Extent, read: Callable[[int, int], bytes]) -> Iterator[Damage]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Source, Tensor
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import is_contiguous
 
 _PROBE = 4096  # bytes at the beginning, in the middle and at the end that are looked at first
@@ -43,20 +44,19 @@ def same(
     other: Tensor,
     source: Source,
     base: Source | None = None,
-    count: Callable[[int], None] = lambda done: None,
+    work: Work | None = None,
 ) -> bool:
     """Whether two tensors that can be read have the same bytes; of those that differ little is read.
 
-    ``base`` are the bytes of the other one, where it lies in another checkpoint. ``count`` gets the number of bytes of
-    each chunk; what it raises ends the work.
+    ``base`` are the bytes of the other one, where it lies in another checkpoint. ``work`` counts those of one of them.
     """
-    base = source if base is None else base
+    base, work = source if base is None else base, work or Work()
     if one.nbytes != other.nbytes or probe(source, one) != probe(base, other):
         return False
     for mine, its in zip(chunks(source, one), chunks(base, other), strict=True):
         if mine != its:
             return False
-        count(len(mine))
+        work.advance(len(mine))
     return True
 
 
@@ -65,10 +65,10 @@ def compared(
     other: Tensor,
     source: Source,
     base: Source | None = None,
-    count: Callable[[int], None] = lambda done: None,
+    work: Work | None = None,
 ) -> bool | None:
     """``same`` of any two tensors; None where those of one of them cannot be read as they lie."""
-    return same(one, other, source, base, count) if is_readable(one) and is_readable(other) else None
+    return same(one, other, source, base, work) if is_readable(one) and is_readable(other) else None
 
 
 def digest(source: Source, tensor: Tensor) -> bytes:

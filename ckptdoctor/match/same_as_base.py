@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ckptdoctor.checkpoint import Checkpoint, Source, StateDict, Tensor
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.facts.same_bytes import is_readable, same
@@ -34,19 +32,12 @@ def same_as_base(comparison: Comparison, source: Source, other: Checkpoint, base
     assert comparison.state_dict is not None
     theirs = _tensors(other, comparison)
     found: dict[bool | None, list[Tensor]] = {True: [], False: [], None: []}
-    done = 0
-
-    def count(length: int) -> None:
-        nonlocal done
-        done += length
-        work.reach(done)
-
     for tensor in comparison.state_dict.tensors:
         name = comparison.final_name(tensor.key)
         if name not in comparison.renamed.twins:
-            before = done
-            found[_compared(source, tensor, base, theirs.get(name), count)].append(tensor)
-            count(before + tensor.nbytes - done)  # of those that differ not all was read
+            before = work.done
+            found[_compared(source, tensor, base, theirs.get(name), work)].append(tensor)
+            work.advance(before + tensor.nbytes - work.done)  # of those that differ not all was read
     return SameAsBase(comparison, tuple(found[True]), tuple(found[False]), tuple(found[None]))
 
 
@@ -56,9 +47,7 @@ def _tensors(other: Checkpoint, comparison: Comparison) -> dict[str, Tensor]:
     return {each.key: each for each in wanted.tensors} if wanted is not None else {}
 
 
-def _compared(
-    source: Source, tensor: Tensor, base: Source, twin: Tensor | None, count: Callable[[int], None]
-) -> bool | None:
+def _compared(source: Source, tensor: Tensor, base: Source, twin: Tensor | None, work: Work) -> bool | None:
     if twin is None or (twin.shape, twin.dtype.name) != (tensor.shape, tensor.dtype.name):
         return None
     if not is_readable(tensor) or not is_readable(twin):
@@ -66,7 +55,7 @@ def _compared(
     sums = [_checksum(tensor), _checksum(twin)]
     if None not in sums and sums[0] != sums[1]:
         return False
-    return same(tensor, twin, source, base, count)
+    return same(tensor, twin, source, base, work)
 
 
 def _checksum(tensor: Tensor) -> int | None:

@@ -48,14 +48,21 @@ from ckptdoctor.repair.attention import attention_edits
 from ckptdoctor.repair.casts import dtype_edits, loss_change, lost, values_fixes
 from ckptdoctor.repair.chain import next_link
 from ckptdoctor.repair.finishing import Attempt
-from ckptdoctor.repair.fitting import UnfitError, answered, one_choice, rearranged, require_fit, spare_parts
+from ckptdoctor.repair.fits_target import (
+    UnfitError,
+    answered,
+    one_choice,
+    rearranged,
+    require_fit,
+    require_no_others,
+    spare_parts,
+)
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
-from ckptdoctor.repair.options import wishes
-from ckptdoctor.repair.others import require_no_others
 from ckptdoctor.repair.remapping import in_its_place, remap_edits
 from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest, index_path, output_path, require_local
 from ckptdoctor.repair.sharing import require_twins
-from ckptdoctor.repair.told import require_confirmed, with_target
+from ckptdoctor.repair.steps_from_options import option_steps
+from ckptdoctor.repair.target_from_error import require_confirmed, with_target
 from ckptdoctor.repair.witness import with_ties, witnessed
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.kit.renames import rename_edits
@@ -131,7 +138,7 @@ def plan(request: FixRequest) -> Plan:
         draft = _Draft(original, request.unsafe)
         for finding, fix in values_fixes(original, source, rules) if request.selection.select is not None else ():
             draft.add(finding.code, finding.name, fix.title, fix.safety, fix.edits)
-        _wish(draft, request)
+        _add_options(draft, request)
         if request.remap_optimizer and request.reference is not None:
             request = replace(request, reference=in_its_place(request.reference, draft.checkpoint))
         if request.auto:
@@ -198,7 +205,7 @@ def is_carried_out(request: FixRequest) -> bool:
     with formats.opened(request.path) as (source, container):
         original = formats.read(source, container)
         draft = _Draft(original, request.unsafe)
-        _wish(draft, request)
+        _add_options(draft, request)
         fit_to_reference(draft, source, request, all_rules())
         edits = tuple([edit for step in draft.steps for edit in step.edits])
         if not all(isinstance(edit, _ONLY_NAMES) for edit in edits):
@@ -206,12 +213,12 @@ def is_carried_out(request: FixRequest) -> bool:
         return bool(edits) and not draft.lost and formats.rewrite(source, draft.wanted) is not None
 
 
-def _wish(draft: _Draft, request: FixRequest) -> None:
+def _add_options(draft: _Draft, request: FixRequest) -> None:
     """Add the steps of the options."""
-    for wish in wishes(request):
-        edits = tuple(wish.edits(draft.checkpoint))
+    for step in option_steps(request):
+        edits = tuple(step.edits(draft.checkpoint))
         safety = Safety.UNSAFE if _loses(draft.checkpoint, edits) else Safety.SAFE
-        draft.add(wish.label, "", wish.title, safety, edits)
+        draft.add(step.label, "", step.title, safety, edits)
 
 
 def _fit_or_say(draft: _Draft, source: Source, request: FixRequest, rules: tuple[Rule, ...]) -> None:
@@ -221,7 +228,7 @@ def _fit_or_say(draft: _Draft, source: Source, request: FixRequest, rules: tuple
     def attempt(wanted: FixRequest) -> Attempt:
         tried = _Draft(original, wanted.unsafe)
         try:
-            _wish(tried, wanted)
+            _add_options(tried, wanted)
             fit_to_reference(tried, source, wanted, rules)
         except (RefusedError, UsageError) as error:
             return Attempt(tried.checkpoint, tuple(tried.steps), False, error.message)

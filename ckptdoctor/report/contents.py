@@ -84,9 +84,7 @@ def table(checkpoint: Checkpoint) -> Iterator[str]:
     if rows:
         yield from columns([(row[0].ljust(width), *row[1:]) for row in rows], right=frozenset({2, 3}))
     if others:
-        rest = len(others) - _OTHERS
-        more = [f"{rest} more"] if rest > 0 else []
-        yield f"{'other'.ljust(width)}   {', '.join(others[:_OTHERS] + more)}"
+        yield f"{'other'.ljust(width)}   {and_more(others, _OTHERS, before=', ', spelt=str)}"
 
 
 def state_dict_row(tree: Node, state_dict: StateDict) -> tuple[str, ...]:

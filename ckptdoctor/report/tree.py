@@ -24,6 +24,7 @@ from ckptdoctor.report.numbers import amount, plural, shape, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.summary import elements, stored_bytes
 from ckptdoctor.report.wrapping import abridged, columns
+from ckptdoctor.wording import beyond
 
 _NAME = 60  # characters of a name that are shown
 _PLAIN_ROWS = 24  # plain values of one level that are shown before the rest is counted
@@ -127,7 +128,7 @@ def _abridged_leaves(leaves: list[tuple[str, Node]], hidden: int) -> list[tuple[
     plain = [leaf for leaf in leaves if not isinstance(leaf[1], Tensor)]
     kept = {id(leaf) for leaf in plain[: len(plain) - hidden]}
     shown = [leaf for leaf in leaves if isinstance(leaf[1], Tensor) or id(leaf) in kept]
-    return [*shown, (f"… {hidden} more", None)]
+    return [*shown, (beyond(hidden, before="… ", spelt=str), None)]
 
 
 def _level(indent: str, name: str, branch: Branch) -> tuple[str, ...]:

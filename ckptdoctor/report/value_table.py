@@ -17,6 +17,7 @@ from ckptdoctor.report.numbers import amount, count, plural, shape, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.value_numbers import number, share, sparkline, totals
 from ckptdoctor.report.wrapping import abridged, joined, wrapped
+from ckptdoctor.wording import beyond
 
 _KEY = 60  # characters of a key that are shown where there is room
 _SHORT_KEY = 22  # and where there is not, once every other column is gone
@@ -241,7 +242,7 @@ def outliers(read: Sequence[Read]) -> Iterator[Outlier]:
 def _first(lines: Sequence[Outlier], what: str) -> Iterator[Outlier]:
     yield from lines[:_MOST]
     if len(lines) > _MOST:
-        yield Outlier(f"{count(len(lines) - _MOST)} more", what, lines[0].grave)
+        yield Outlier(beyond(len(lines) - _MOST, before=""), what, lines[0].grave)
 
 
 def _not_finite(read: Sequence[Read]) -> list[Outlier]:

@@ -74,7 +74,7 @@ def test_what_is_read_again_counts_for_nothing():
     again = work.again()
     again.advance(5)
     assert work.done == 0 and told == [Progress("values", 0, 10)]
-    work.stopped = True
+    work.stop()
     with pytest.raises(StoppedError):
         again.advance(1)
     assert again.stopped

@@ -12,10 +12,10 @@ from ckptdoctor.edits import Clone, Drop, Safety
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats import open_checkpoint
-from ckptdoctor.repair.options import wishes
 from ckptdoctor.repair.plan import _Draft, plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
+from ckptdoctor.repair.steps_from_options import option_steps
 from tests.libraries import real, transformers
 from tests.rules.examined import found, loads
 
@@ -184,7 +184,7 @@ def test_the_options_say_what_they_do(tmp_path):
     """Both apply after the names have changed, in this order."""
     torch.save({"a.w": torch.ones(2)}, tmp_path / "model.pt")
     request = FixRequest(str(tmp_path / "model.pt"), to_cpu=True, clone_shared=True, tie=True)
-    assert [each.label for each in wishes(request)] == ["--to-cpu", "--clone-shared", "--tie"]
+    assert [each.label for each in option_steps(request)] == ["--to-cpu", "--clone-shared", "--tie"]
     assert request.named
 
 

@@ -54,7 +54,7 @@ def in_the_library(library, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def no_glances(monkeypatch):
+def no_previews(monkeypatch):
     """What reads values 80 ms after the last key would make every screen a race: the tests of it turn it on again."""
     monkeypatch.setattr(detail, "REST", 1e6)
 

@@ -15,7 +15,7 @@ from ckptdoctor.noun import noun
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.markup import coordinate, element, lines, name, section, text
 from ckptdoctor.report.numbers import amount, plural
-from ckptdoctor.wording import percent
+from ckptdoctor.wording import beyond, percent
 
 _FEWEST = 3  # blocks that make a stack
 _STACKS = 4  # that are drawn
@@ -122,8 +122,8 @@ def _figure(title: str, template: str, drawing: str, drawn: Sequence[ChartLine],
     ]
     if zero:
         key.append(f'<span class="soft">zero throughout: {name(", ".join(zero), 160)}</span>')
-    if more > 0:
-        key.append(f'<span class="soft">{more} more in the table</span>')
+    rest = beyond(more, before="", after=" in the table", spelt=str)
+    key += [f'<span class="soft">{rest}</span>'] if rest else []
     head = f'<figcaption><h3>{text(title.capitalize())}</h3><span class="soft">{name(template, 60)}</span></figcaption>'
     return f'<figure class="lines">{head}{drawing}<p class="legend">{"".join(key)}</p></figure>'
 

@@ -12,6 +12,7 @@ from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.markup import coordinate, element, lines, name, section, text
 from ckptdoctor.report.numbers import amount, count, plural, shape, size
 from ckptdoctor.report.summary import summarise
+from ckptdoctor.wording import beyond
 
 _NAMED = 200  # tensors that only one has
 
@@ -98,8 +99,7 @@ def _singles(title: str, singles: Sequence[Single]) -> str:
         return ""
     told = [(each.name, f"{each.tensor.dtype.name} {shape(each.tensor.shape)}") for each in islice(singles, _NAMED)]
     items = [f'<li>{name(key)} <span class="soft">{text(about)}</span></li>' for key, about in told]
-    rest = len(singles) - _NAMED
-    if rest > 0:
-        items.append(f'<li class="soft">{count(rest)} more</li>')
+    rest = beyond(len(singles) - _NAMED, before="")
+    items += [f'<li class="soft">{rest}</li>'] if rest else []
     head = f"<summary>{text(title)}: {plural(len(singles), 'tensor')}</summary>"
     return f'<details>{head}<ul class="keys">{"".join(items)}</ul></details>'

@@ -26,7 +26,7 @@ from ckptdoctor.report.html.treemap import treemap
 from ckptdoctor.report.numbers import amount, count, plural, size
 from ckptdoctor.report.shell import fix_command, with_path
 from ckptdoctor.report.summary import summarise
-from ckptdoctor.wording import first_few, percent
+from ckptdoctor.wording import beyond, first_few, percent
 
 KIND = b"<!doctype html>"  # what every page begins with
 
@@ -215,9 +215,8 @@ def contents(examined: Examined) -> str:
     if checkpoint is None:
         return ""
     rows = [_row(*state_dict_row(checkpoint.tree, each)) for each in checkpoint.state_dicts[:_ROWS]]
-    rest = len(checkpoint.state_dicts) - _ROWS
-    if rest > 0:
-        rows.append(f'<tr><td colspan="5">{plural(rest, "more state dict")}</td></tr>')
+    rest = beyond(len(checkpoint.state_dicts) - _ROWS, "state dict", before="")
+    rows += [f'<tr><td colspan="5">{rest}</td></tr>'] if rest else []
     others = list(other_contents(checkpoint))
     shown = first_few(others, _OTHERS)
     head = (
@@ -256,9 +255,8 @@ def _dtypes(examined: Examined) -> str:
         bars.append(element("rect", f"<title>{text(told)}</title>", **place, height=14, rx=3, class_=f"f{number % 8}"))
         key.append(f'<span><i class="f{number % 8}"></i>{text(told)}</span>')
         at += wide
-    rest = len(totals) - _NAMED
-    if rest > 0:
-        key.append(f"<span>{rest} more</span>")
+    rest = beyond(len(totals) - _NAMED, before="")
+    key += [f"<span>{rest}</span>"] if rest else []
     drawing = element("svg", "".join(bars), viewBox=f"0 0 {_WIDTH:.0f} 14", class_="stack", preserveAspectRatio="none")
     return f'<h3>Bytes by element type</h3>{drawing}<p class="legend">{"".join(key)}</p>'
 
@@ -282,11 +280,8 @@ def findings(examined: Examined) -> str:
     """The section: worst first, and one command for all that is safe."""
     report = examined.report
     shown = [_card(finding, report.path) for finding in report.findings[:_MOST]]
-    rest = len(report.findings) - _MOST
-    if rest > 0:
-        shown.append(
-            f'<p class="soft">{plural(rest, "more finding")}: <code>ckptdoctor check</code> names them all.</p>'
-        )
+    rest = beyond(len(report.findings) - _MOST, "finding", before="")
+    shown += [f'<p class="soft">{rest}: <code>ckptdoctor check</code> names them all.</p>'] if rest else []
     if not shown:
         shown = ['<p class="well">Nothing was found in what was examined.</p>']
     if report.coverage is not None:
@@ -339,9 +334,9 @@ def _keys(finding: Finding) -> str:
     keys = finding.keys
     if not keys:
         return ""
-    rest = len(keys) - _KEYS
+    rest = beyond(len(keys) - _KEYS, before="", after="; the table below marks them")
     items = "".join([f"<li>{name(show_path(key))}</li>" for key in keys[:_KEYS]])
-    more = f'<li class="soft">{count(rest)} more; the table below marks them</li>' if rest > 0 else ""
+    more = f'<li class="soft">{rest}</li>' if rest else ""
     if len(keys) <= _OPEN:
         return f'<ul class="keys few">{items}</ul>'
     return f'<details><summary>{plural(len(keys), "key")}</summary><ul class="keys">{items}{more}</ul></details>'

@@ -9,6 +9,7 @@ from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.markup import coordinate, element, section, text
 from ckptdoctor.report.html.table import Modules, bounded, children, sizes
 from ckptdoctor.report.numbers import size
+from ckptdoctor.wording import beyond
 
 _WIDTH, _HEIGHT = 1120.0, 460.0
 _MOST = 60  # areas in one
@@ -79,7 +80,7 @@ class _Drawing:
         found += [_Cell(self.made.pieces[self.made.leaves[each]], self.nbytes[each], None) for each in tensors]
         found = sorted([cell for cell in found if cell.nbytes], key=lambda cell: -cell.nbytes)
         rest = found[_MOST:]
-        more = _Cell(f"{len(rest)} more", sum([cell.nbytes for cell in rest]), None)
+        more = _Cell(beyond(len(rest), before="", spelt=str), sum([cell.nbytes for cell in rest]), None)
         return [*found[:_MOST], more] if rest else found
 
     def _folded(self, level: int) -> _Cell:

@@ -50,7 +50,7 @@ class Detail(VerticalScroll):
     def compose(self) -> Iterator[Widget]:
         """The text; more parts, such as histograms, are mounted below it."""
         yield Static(id="facts", markup=False)
-        yield Glance(id="glance")
+        yield ValuesPreview(id="values-preview")
 
     def clear(self) -> None:
         """Say nothing."""
@@ -69,15 +69,15 @@ class Detail(VerticalScroll):
             text.append(f"{lead}● {finding.code} {finding.name}", self._style(finding.severity.value))
             text.append(f"  {escape(finding.message)}\n")
         self._say(text)
-        self._glance(opened, item)
+        self._preview(opened, item)
 
-    def _glance(self, opened: OpenedCheckpoint, item: TreeItem) -> None:
+    def _preview(self, opened: OpenedCheckpoint, item: TreeItem) -> None:
         """The values of a tensor as well, once somebody has moved: opening a file reads no values."""
         if self._opened_on is None:
             self._opened_on = item
         self._has_moved |= item != self._opened_on
         if isinstance(item, int) and self._has_moved:
-            self.query_one(Glance).look_at(opened, item)
+            self.query_one(ValuesPreview).look_at(opened, item)
 
     def show_finding(self, finding: Finding) -> None:
         """Say all that a finding says."""
@@ -113,7 +113,7 @@ class Detail(VerticalScroll):
         return self.get_component_rich_style(f"detail--{name}")
 
     def _say(self, text: Text) -> None:
-        self.query_one(Glance).forget()
+        self.query_one(ValuesPreview).forget()
         text.rstrip()
         facts = self.query_one("#facts", Static)
         facts.update(text, layout=False)
@@ -130,7 +130,7 @@ _BARS = 4  # lines of the histogram
 _STYLES = ("label", "bar", "warning", "error")
 
 
-class Glance(Background):
+class ValuesPreview(Background):
     """Nothing, until the cursor has rested on a tensor for a moment."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"values--{name}" for name in _STYLES}

@@ -37,6 +37,6 @@ def in_the_folder(tensors, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def glances(no_glances, monkeypatch):
+def previews(no_previews, monkeypatch):
     """Values are read as they are for people; ``"text:"`` waits for them."""
     monkeypatch.setattr(detail, "REST", 0.08)

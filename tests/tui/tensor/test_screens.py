@@ -10,9 +10,9 @@ MATRIX = ("enter",)
 
 
 @pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
-def test_glance(size):
+def test_preview(size):
     """Below what the headers say: statistics and a small histogram."""
-    screen("values_glance", "values.pt", "down", "up", "text:", "tab", "end", size=size)
+    screen("values_preview", "values.pt", "down", "up", "text:", "tab", "end", size=size)
 
 
 ON_A_SMALL_SCREEN = {

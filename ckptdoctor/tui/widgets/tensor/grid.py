@@ -66,7 +66,7 @@ class ValueGrid(Background, can_focus=True):
 
     def __init__(self, opened: OpenedCheckpoint, row: int, slice_: Slice, dtype: DType, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._book, self._tensor = opened, opened.table.tensors[row]
+        self._opened, self._tensor = opened, opened.table.tensors[row]
         self._slice, self._dtype = slice_, dtype
         self._texts: _Texts | None = None
         self._refused = ""
@@ -160,7 +160,7 @@ class ValueGrid(Background, can_focus=True):
         self.compute(work, self._take, "values")
 
     def _texts_of(self, slice_: Slice, rows: range, columns: range, work: Work) -> _Texts | Refused:
-        seen = self._book.inspector.window(self._tensor, slice_.box(rows, columns), work)
+        seen = self._opened.inspector.window(self._tensor, slice_.box(rows, columns), work)
         if isinstance(seen, Refused):
             return seen
         if slice_.rows is None:

@@ -43,7 +43,7 @@ class Heatmap(Background, can_focus=True):
 
     def __init__(self, opened: OpenedCheckpoint | None, row: int, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._book, self._row = opened, row
+        self._opened, self._row = opened, row
         self._slice: Slice | None = None
         self._how = _WAYS[0]
         self._picture: Picture | Refused | None = None
@@ -86,9 +86,9 @@ class Heatmap(Background, can_focus=True):
 
     def picture(self, slice_: Slice, room: tuple[int, int], how: str, work: Work) -> Picture | Refused:
         """Read what is drawn; for a thread. Subclasses draw something else than the values of one tensor."""
-        assert self._book is not None
-        tensor = self._book.table.tensors[self._row]
-        return self._book.inspector.picture(tensor, slice_.whole(), slice_.rows, room, how, work)
+        assert self._opened is not None
+        tensor = self._opened.table.tensors[self._row]
+        return self._opened.inspector.picture(tensor, slice_.whole(), slice_.rows, room, how, work)
 
     def _show(self, picture: Picture | Refused) -> None:
         self._picture = picture

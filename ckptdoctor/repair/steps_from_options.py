@@ -27,7 +27,7 @@ _SHOWN = 6  # prefixes offered in a message
 
 
 @noun
-class Wish:
+class OptionStep:
     """One option: how it was written, what it does in a few words, and the edits it means for some contents."""
 
     label: str
@@ -35,44 +35,46 @@ class Wish:
     edits: Callable[[Checkpoint], list[Edit]]
 
 
-def wishes(request: FixRequest) -> Iterator[Wish]:
+def option_steps(request: FixRequest) -> Iterator[OptionStep]:
     """The options of a request, in the order in which they apply."""
     if request.root is not None:
         root = request.root
-        yield Wish(f"--root {root}", f"take {root} out of the rest", lambda checkpoint: _root(checkpoint, root))
+        yield OptionStep(f"--root {root}", f"take {root} out of the rest", lambda checkpoint: _root(checkpoint, root))
     if request.name_map is not None:
         wanted = request.name_map
-        yield Wish("--map", "take the state dict out of the rest", lambda checkpoint: root_edits(checkpoint, wanted))
-        yield Wish("--map", "transpose as the map says", lambda checkpoint: turn_edits(checkpoint, wanted))
-        yield Wish("--map", "rename as the map says", lambda checkpoint: name_edits(checkpoint, wanted))
+        yield OptionStep(
+            "--map", "take the state dict out of the rest", lambda checkpoint: root_edits(checkpoint, wanted)
+        )
+        yield OptionStep("--map", "transpose as the map says", lambda checkpoint: turn_edits(checkpoint, wanted))
+        yield OptionStep("--map", "rename as the map says", lambda checkpoint: name_edits(checkpoint, wanted))
     if request.drop:
-        yield _pattern_wish("--drop", request.drop, dropped_paths)
+        yield _pattern_step("--drop", request.drop, dropped_paths)
     if request.keep:
-        yield _pattern_wish("--keep", request.keep, kept_paths)
+        yield _pattern_step("--keep", request.keep, kept_paths)
     if request.slim:
-        yield Wish("--slim", "leave out what only resuming a training needs", slim_edits)
+        yield OptionStep("--slim", "leave out what only resuming a training needs", slim_edits)
     if request.strip_module:
-        yield Wish("--strip-module", "strip what training wrappers put before keys", _strip_module)
+        yield OptionStep("--strip-module", "strip what training wrappers put before keys", _strip_module)
     for prefix in request.strip_prefixes:
-        yield _strip_wish(prefix)
+        yield _strip_step(prefix)
     for each in request.renames:
-        yield _rename_wish(each)
+        yield _rename_step(each)
     if request.add_prefix is not None:
-        yield _add_wish(request.add_prefix)
+        yield _add_step(request.add_prefix)
     if request.merge_adapter is not None:
-        yield _merge_wish(request.merge_adapter)
+        yield _merge_step(request.merge_adapter)
     if request.to_cpu:
-        yield Wish("--to-cpu", "bring every tensor to the CPU", _to_cpu)
+        yield OptionStep("--to-cpu", "bring every tensor to the CPU", _to_cpu)
     if request.weights_only_safe:
-        yield Wish(
+        yield OptionStep(
             "--weights-only-safe",
             "turn what torch.load refuses into plain data",
             lambda checkpoint: weights_only_edits(checkpoint, _command(request)),
         )
     if request.clone_shared:
-        yield Wish("--clone-shared", "give tensors that share memory bytes of their own", clone_edits)
+        yield OptionStep("--clone-shared", "give tensors that share memory bytes of their own", clone_edits)
     if request.tie:
-        yield Wish("--tie", "make one of weights that have the same bytes", tie_edits)
+        yield OptionStep("--tie", "make one of weights that have the same bytes", tie_edits)
 
 
 def _command(request: FixRequest) -> str:
@@ -85,24 +87,24 @@ def _command(request: FixRequest) -> str:
     return join(["ckptdoctor", "fix", request.path, "--weights-only-safe", *output, *force])
 
 
-def _pattern_wish(option: str, patterns: tuple[str, ...], find: Callable[..., tuple[object, ...]]) -> Wish:
+def _pattern_step(option: str, patterns: tuple[str, ...], find: Callable[..., tuple[object, ...]]) -> OptionStep:
     label = " ".join(f"{option} {pattern}" for pattern in patterns)
 
     def edits(checkpoint: Checkpoint) -> list[Edit]:
         paths = find(checkpoint, patterns)
         return [Drop(paths)] if paths else []  # type: ignore[arg-type]  # both functions give key paths
 
-    return Wish(label, "drop what matches" if option == "--drop" else "keep only what matches", edits)
+    return OptionStep(label, "drop what matches" if option == "--drop" else "keep only what matches", edits)
 
 
-def _merge_wish(text: str) -> Wish:
+def _merge_step(text: str) -> OptionStep:
     def edits(checkpoint: Checkpoint) -> list[Edit]:
         from ckptdoctor.repair.merging import merge_edits
 
         return merge_edits(checkpoint, text)
 
     title = "add the adapter to the weights, rounded once: it cannot be taken out again"
-    return Wish(f"--merge-adapter {text}", title, edits)
+    return OptionStep(f"--merge-adapter {text}", title, edits)
 
 
 def _root(checkpoint: Checkpoint, text: str) -> list[Edit]:
@@ -119,7 +121,7 @@ def _strip_module(checkpoint: Checkpoint) -> list[Edit]:
     return _renames(checkpoint, names.bare, "--strip-module")
 
 
-def _strip_wish(prefix: str) -> Wish:
+def _strip_step(prefix: str) -> OptionStep:
     prefix = prefix if prefix.endswith(".") else f"{prefix}."
     label = f"--strip-prefix {prefix}"
 
@@ -129,18 +131,18 @@ def _strip_wish(prefix: str) -> Wish:
             raise RefusedError(f"No key begins with “{prefix}”{_nearest(prefix, checkpoint)}.")
         return found
 
-    return Wish(label, f"strip “{prefix}” from keys", edits)
+    return OptionStep(label, f"strip “{prefix}” from keys", edits)
 
 
-def _add_wish(prefix: str) -> Wish:
+def _add_step(prefix: str) -> OptionStep:
     prefix = prefix if prefix.endswith(".") else f"{prefix}."
     label = f"--add-prefix {prefix}"
-    return Wish(
+    return OptionStep(
         label, f"put “{prefix}” before keys", lambda each: _some(_renames(each, lambda key: prefix + key, label))
     )
 
 
-def _rename_wish(wanted: Substitution) -> Wish:
+def _rename_step(wanted: Substitution) -> OptionStep:
     label = f"--rename '{wanted.text}'"
 
     def edits(checkpoint: Checkpoint) -> list[Edit]:
@@ -149,7 +151,7 @@ def _rename_wish(wanted: Substitution) -> Wish:
             raise RefusedError(f"{label} matches no key{_nearest(wanted.pattern.pattern, checkpoint)}.")
         return found
 
-    return Wish(label, "rename keys", edits)
+    return OptionStep(label, "rename keys", edits)
 
 
 def _some(edits: list[Edit]) -> list[Edit]:

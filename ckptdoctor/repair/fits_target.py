@@ -8,7 +8,7 @@ from math import prod
 from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, show_path
-from ckptdoctor.checkpoint.expectation import Expected, Reference
+from ckptdoctor.checkpoint.expectation import Expected, Reference, is_extra_state
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.adapters import foreign
@@ -105,6 +105,23 @@ def require_fit(checkpoint: Checkpoint, reference: Reference) -> None:
     if not fits(comparison):
         lacking = (*comparison.plain.missing, *comparison.plain.mismatched)
         raise UnfitError(_why(comparison), lacking)
+
+
+def require_no_others(checkpoint: Checkpoint, reference: Reference) -> None:
+    """Raise UnfitError for values among the weights that ``load_state_dict(strict=True)`` would not take.
+
+    ``require_fit`` judges the tensors. Source: ``torch.nn.Module.load_state_dict``.
+    """
+    comparison = compare(checkpoint, reference)
+    found = comparison.plain
+    others = comparison.state_dict.others if comparison.state_dict is not None else ()
+    strange = [key for key in others if key not in reference.extra and not is_extra_state(key)]
+    if reference.retied:  # from_pretrained only warns of them
+        strange = []
+    lines = _lines("missing", found.extra_missing) + _lines("left over", (*found.extra_unexpected, *strange))
+    if lines:
+        first = f"all tensors fit {reference.source}, but not what is no tensor beside them."
+        raise UnfitError("\n".join([first, *lines]))
 
 
 def answered(error: UnfitError, original: Checkpoint, request: FixRequest, attempt: Try) -> UnfitError:

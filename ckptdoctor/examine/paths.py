@@ -12,7 +12,6 @@ from ckptdoctor.checkpoint import FileSource, process
 from ckptdoctor.checkpoint.addresses import is_address
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.findings import Leftover
-from ckptdoctor.formats.wrapped import split_member
 from ckptdoctor.wording import system_says
 
 STANDARD_INPUT = "-"
@@ -79,6 +78,8 @@ def require_openable(path: str) -> None:
     try:
         FileSource(path).close()
     except UnreadableError:
+        from ckptdoctor.formats.wrapped import split_member  # brings much that a file as it is does without
+
         if split_member(path) is None:
             raise
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
 
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath
@@ -12,7 +11,7 @@ from ckptdoctor.checkpoint.progress import Reading as Reading
 from ckptdoctor.edits import Fix
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.edits.steps import Step
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 
 
 class Severity(str, Enum):

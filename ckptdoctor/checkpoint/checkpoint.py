@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
 
 from ckptdoctor.checkpoint.keypath import KeyPath
@@ -10,7 +9,7 @@ from ckptdoctor.checkpoint.notes import Note, NoteKind
 from ckptdoctor.checkpoint.storage import Storage
 from ckptdoctor.checkpoint.tensor import Tensor
 from ckptdoctor.checkpoint.tree import Mapping, Node
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 
 
 class Role(str, Enum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TypeVar
 
 from ckptdoctor.checkpoint import (
@@ -18,7 +17,7 @@ from ckptdoctor.checkpoint import (
     Tensor,
 )
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 
 _CONTAINERS = (Mapping, Sequence, Opaque)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from math import prod
 
 from ckptdoctor.checkpoint.dtypes import DType
 from ckptdoctor.checkpoint.keypath import KeyPath
 from ckptdoctor.checkpoint.storage import Storage
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 
 # the key of a storage, and the form in which it is seen
 ViewId = tuple[str, int, tuple[int, ...], tuple[int, ...], str]

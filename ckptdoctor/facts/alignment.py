@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from ckptdoctor.facts.moves import Move
 from ckptdoctor.facts.nested_parts import Parts, parts_for
 from ckptdoctor.facts.prefixes import Prefix, best_prefix
 from ckptdoctor.facts.twins import twins_of
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun, replace
 
 if TYPE_CHECKING:
     from ckptdoctor.facts.published.matching import Conversion

@@ -6,12 +6,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.siblings import Folder, folder_of
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.regex import regex
 
 NAME = "config.json"

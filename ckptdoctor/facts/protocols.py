@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ckptdoctor.checkpoint import Container
+from ckptdoctor.noun import replace
 
 _LOCAL = b"PK\x03\x04"
 _LOCAL_SIZE = 30  # of a zip record's header, before its name (APPNOTE.TXT 4.3.7)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.errors import HostileError
 from ckptdoctor.formats.plain_pickle.held import Data, Held, as_bytes, data_of
 from ckptdoctor.formats.plain_pickle.wrapped import Wrapped, is_wrapper, wrapped
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.decode import Followed, decode, follow
 from ckptdoctor.pickles.graph import Made, Pickle

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import DType, KeyPath, Special, Tensor
@@ -22,6 +21,7 @@ from ckptdoctor.formats.torch_objects.states import NOTHING, PLAIN_CLASSES, STAT
 from ckptdoctor.formats.torch_objects.values import bare, dtype, full_name, integer, items
 from ckptdoctor.formats.torch_objects.views import OddTensor, shape_of, view_of
 from ckptdoctor.formats.torch_objects.views_in_graph import PARAMETER_MAKERS
+from ckptdoctor.noun import replace
 from ckptdoctor.pickles.graph import Made, Value
 from ckptdoctor.wording import plural
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
 
 from ckptdoctor.formats.torch_objects.steps import Filling, filling
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Tuple, Value
 

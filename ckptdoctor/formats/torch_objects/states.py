@@ -12,7 +12,6 @@ Sources: ``torch._utils._set_obj_state`` (attributes), ``torch.Tensor.__setstate
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import DType, KeyPath, Special, Tensor
@@ -22,6 +21,7 @@ from ckptdoctor.formats.torch_objects.steps import ITEM_STEPS, PAIR_STEPS
 from ckptdoctor.formats.torch_objects.values import bare, call, full_name, items, text
 from ckptdoctor.formats.torch_objects.views import OddTensor
 from ckptdoctor.formats.torch_objects.views_in_graph import PARAMETER_MAKERS
+from ckptdoctor.noun import replace
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Step, Text, Tuple, Value
 

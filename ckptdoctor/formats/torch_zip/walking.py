@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.record import Record
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 
 # a record whose length only its descriptor tells is searched for it in at most this many bytes
 _SEARCH = 256 << 20

@@ -23,7 +23,6 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Container, FileSource, Note, NoteKind, Source
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
@@ -38,7 +37,7 @@ from ckptdoctor.formats.wrapped.sieves import sieve_of
 from ckptdoctor.formats.wrapped.streams import STREAMS
 from ckptdoctor.formats.wrapped.thin import Thin
 from ckptdoctor.formats.wrapped.unpacking import HEAD, may_be_checkpoint, unpacked, within_bounds
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.wording import plural
 
 __all__ = ["opened_inside", "passed_by", "split_member"]

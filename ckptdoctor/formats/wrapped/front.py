@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Container, FileIdentity, NoteKind, Source
 from ckptdoctor.checkpoint.tensor import is_contiguous
@@ -17,6 +16,7 @@ from ckptdoctor.formats.torch_legacy.stream import is_legacy, read_stream
 from ckptdoctor.formats.wrapped.passage import Passage
 from ckptdoctor.formats.wrapped.streams import decompressed
 from ckptdoctor.formats.wrapped.unpacking import within_bounds
+from ckptdoctor.noun import replace
 from ckptdoctor.wording import plural
 
 # what says that it is no longer is unpacked as a whole, which tells whether it is: that takes a moment

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind
 from ckptdoctor.facts.asides import before_the_break, dangerous
@@ -32,6 +31,7 @@ from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.facts.torn import salvage_advice, torn_by_file
 from ckptdoctor.findings import Severity
+from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.file import truncated_legacy, truncated_safetensors, truncated_zip
 from ckptdoctor.rules.framework import Problem, rule

@@ -33,13 +33,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, Lying
 from ckptdoctor.facts.asides import dangerous, unknown, worth_a_word
 from ckptdoctor.facts.blocked_globals import Cause, blocked_by, of_numpy, outermost
 from ckptdoctor.facts.globals import is_dangerous
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import blocked as refused

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
 
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath
@@ -12,7 +11,7 @@ from ckptdoctor.checkpoint.progress import Progress
 from ckptdoctor.edits import Fix
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.edits.fix import Step
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.writing.filling import Reading as Reading
 
 

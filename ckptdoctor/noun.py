@@ -5,19 +5,21 @@ for each of 80 classes of a check, of which 30 are ever made. Here what is alike
 ``__init__``, the only method that is compiled, waits for the first instance. It fills an object of a twin that is not
 frozen, which then becomes what it stands for: a quarter of the time of a frozen dataclass, which sets each field by a
 call. To everyone else these are dataclasses: ``fields``, ``replace``, ``match`` and type checkers see no difference,
-and ``repr`` says at most a screen.
+and ``repr`` says at most a screen. The module ``dataclasses``, which brings ``inspect`` and half of a compiler, is only
+imported for who asks as such; ``field`` and ``replace`` are those of here.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
-from dataclasses import _FIELD, MISSING, Field, FrozenInstanceError, field  # type: ignore[attr-defined]
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["complete_all", "noun"]
+__all__ = ["complete_all", "field", "noun", "replace"]
 
 if TYPE_CHECKING:
+    from dataclasses import field, replace
     from typing import TypeVar, overload
 
     from typing_extensions import dataclass_transform
@@ -41,6 +43,74 @@ else:
             return lambda cls: _made(cls, frozen, eq, slots)
         return _made(cls, frozen, eq, slots)
 
+    def field(**options: Any) -> Any:
+        """A field that needs more than a default, as ``dataclasses.field`` has it."""
+        return _Field(**options)
+
+    def replace(one: Any, /, **changes: Any) -> Any:
+        """The same with other values in these fields."""
+        known = getattr(type(one), "__noun_fields__", None)
+        if known is None:
+            from dataclasses import replace
+
+            return replace(one, **changes)
+        for name, each in known.items():
+            if each.init and name not in changes:
+                changes[name] = getattr(one, name)
+        return type(one)(**changes)
+
+
+class _Missing:
+    """Stands for a default that a field has not."""
+
+
+_MISSING = _Missing()
+
+
+class _Field:
+    """What a noun knows of one of its fields."""
+
+    __slots__ = ("compare", "default", "default_factory", "init", "repr", "type")
+
+    def __init__(
+        self,
+        *,
+        default: Any = _MISSING,
+        default_factory: Any = _MISSING,
+        init: bool = True,
+        repr: bool = True,
+        compare: bool = True,
+    ) -> None:
+        self.default = default
+        self.default_factory = default_factory
+        self.init = init
+        self.repr = repr
+        self.compare = compare
+        self.type = ""
+
+
+class _AsDataclass:
+    """``__dataclass_fields__`` of a noun, made when it is first asked for."""
+
+    def __init__(self, cls: type, known: dict[str, _Field]) -> None:
+        self._of = cls, known
+
+    def __get__(self, one: object, owner: type) -> dict[str, Any]:
+        from dataclasses import _FIELD, field  # type: ignore[attr-defined]
+
+        cls, known = self._of
+        fields: dict[str, Any] = {}
+        for name, each in known.items():
+            options: dict[str, Any] = {"init": each.init, "repr": each.repr, "compare": each.compare}
+            if each.default is not _MISSING:
+                options["default"] = each.default
+            if each.default_factory is not _MISSING:
+                options["default_factory"] = each.default_factory
+            made = fields[name] = field(**options)
+            made.name, made.type, made.kw_only, made._field_type = name, each.type, False, _FIELD
+        cls.__dataclass_fields__ = fields  # type: ignore[attr-defined]
+        return fields
+
 
 # classes of which none has been made yet, each with what compiles its __init__
 _WAITING: dict[type, Callable[[], None]] = {}
@@ -53,9 +123,9 @@ def complete_all() -> None:
 
 
 def _made(cls: type, frozen: bool, eq: bool, slots: bool) -> type:
-    known: dict[str, Field[Any]] = {}
+    known: dict[str, _Field] = {}
     for base in reversed(cls.__mro__[1:]):
-        known |= getattr(base, "__dataclass_fields__", {})
+        known |= getattr(base, "__noun_fields__", {})
     own = {name: _field(cls, name, kind) for name, kind in vars(cls).get("__annotations__", {}).items()}
     cls = _again(cls, own, tuple([name for name in own if name not in known]) if slots else None)
     known |= own
@@ -63,24 +133,34 @@ def _made(cls: type, frozen: bool, eq: bool, slots: bool) -> type:
     for name, method in methods.items():
         if name not in vars(cls) or (name == "__hash__" and vars(cls)[name] is None):
             setattr(cls, name, method)
-    cls.__dataclass_fields__ = known  # type: ignore[attr-defined]
+    cls.__noun_fields__ = known  # type: ignore[attr-defined]
+    cls.__dataclass_fields__ = _AsDataclass(cls, known)  # type: ignore[attr-defined]
     named = tuple([name for name, each in known.items() if each.init])
     setattr(cls, "__match_args__", named)  # noqa: B010  mypy refuses a plain assignment to this name
     return cls
 
 
-def _field(cls: type, name: str, kind: str) -> Field[Any]:
-    default = vars(cls).get(name, MISSING)
-    made: Any = default if isinstance(default, Field) else field(default=default)
-    made.name, made.type, made.kw_only, made._field_type = name, kind, False, _FIELD  # as dataclasses marks its own
-    return made  # type: ignore[no-any-return]
+def _field(cls: type, name: str, kind: str) -> _Field:
+    default = vars(cls).get(name, _MISSING)
+    made = default if isinstance(default, _Field) else _of_dataclasses(default)
+    made.type = kind
+    return made
 
 
-def _again(cls: type, own: dict[str, Field[Any]], slots: tuple[str, ...] | None) -> type:
+def _of_dataclasses(default: Any) -> _Field:
+    """A field with this default, which may be one of ``dataclasses.field``."""
+    theirs: Any = sys.modules.get("dataclasses")
+    if theirs is None or not isinstance(default, theirs.Field):
+        return _Field(default=default)
+    options = {name: getattr(default, name) for name in ("default", "default_factory", "init", "repr", "compare")}
+    return _Field(**{name: value for name, value in options.items() if value is not theirs.MISSING})
+
+
+def _again(cls: type, own: dict[str, _Field], slots: tuple[str, ...] | None) -> type:
     """The class with these slots, which are laid out when a class is made, and without defaults in their place."""
     if slots is None:
         for name, each in own.items():
-            if each.default is not MISSING:
+            if each.default is not _MISSING:
                 setattr(cls, name, each.default)
             elif name in vars(cls):
                 delattr(cls, name)
@@ -91,7 +171,7 @@ def _again(cls: type, own: dict[str, Field[Any]], slots: tuple[str, ...] | None)
     return made
 
 
-def _methods(cls: type, known: dict[str, Field[Any]], frozen: bool, eq: bool, slots: bool) -> dict[str, Any]:
+def _methods(cls: type, known: dict[str, _Field], frozen: bool, eq: bool, slots: bool) -> dict[str, Any]:
     """The methods that a dataclass has, by their names."""
     methods: dict[str, Any] = {"__init__": _waiting(cls, known, frozen and slots, frozen), "__repr__": _brief}
     if eq:
@@ -138,14 +218,18 @@ def _brief(self: object) -> str:
 
 
 def _refuse_to_set(self: object, name: str, value: object) -> None:
+    from dataclasses import FrozenInstanceError
+
     raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
 
 def _refuse_to_delete(self: object, name: str) -> None:
+    from dataclasses import FrozenInstanceError
+
     raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _waiting(cls: type, known: dict[str, Field[Any]], twin: bool, frozen: bool) -> Callable[..., None]:
+def _waiting(cls: type, known: dict[str, _Field], twin: bool, frozen: bool) -> Callable[..., None]:
     """An ``__init__`` that puts the compiled one in its place."""
 
     def complete() -> None:
@@ -162,17 +246,17 @@ def _waiting(cls: type, known: dict[str, Field[Any]], twin: bool, frozen: bool) 
     return __init__
 
 
-def _compiled(cls: type, known: dict[str, Field[Any]], twin: bool, frozen: bool) -> Callable[..., None]:
+def _compiled(cls: type, known: dict[str, _Field], twin: bool, frozen: bool) -> Callable[..., None]:
     names = [name for name, each in known.items() if each.init]
-    around: dict[str, Any] = {"_MISSING": MISSING, "_cls": cls, "_fill": _fill, "_names": tuple(known)}
+    around: dict[str, Any] = {"_MISSING": _MISSING, "_cls": cls, "_fill": _fill, "_names": tuple(known)}
     around["_set"] = object.__setattr__
     heads, lines, values = [], [], []
     for name, each in known.items():
         given = name
-        if each.default is not MISSING:
+        if each.default is not _MISSING:
             around[f"_of_{name}"] = each.default
             heads.append(f"{name}=_of_{name}")
-        elif each.default_factory is not MISSING:
+        elif each.default_factory is not _MISSING:
             around[f"_of_{name}"] = each.default_factory
             heads.append(f"{name}=_MISSING")
             lines.append(f" if {name} is _MISSING: {name} = _of_{name}()")
@@ -180,7 +264,7 @@ def _compiled(cls: type, known: dict[str, Field[Any]], twin: bool, frozen: bool)
             heads.append(name)
         if name not in names:
             heads.pop()
-            given = f"_of_{name}" if each.default is not MISSING else f"_of_{name}()"
+            given = f"_of_{name}" if each.default is not _MISSING else f"_of_{name}()"
             lines = [line for line in lines if not line.startswith(f" if {name} is")]
         values.append(given)
     sets = [f"  self.{name} = {value}" for name, value in zip(known, values, strict=True)]

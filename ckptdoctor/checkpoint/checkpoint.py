@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from enum import Enum
 
 from ckptdoctor.checkpoint.keypath import ROOT, KeyPath
 from ckptdoctor.checkpoint.notes import Note, NoteKind
 from ckptdoctor.checkpoint.tensor import Storage, Tensor
 from ckptdoctor.checkpoint.tree import Mapping, Node
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.wording import beyond
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import TypeVar
 
 from ckptdoctor.checkpoint import (
@@ -24,7 +23,7 @@ from ckptdoctor.checkpoint import (
     at,
 )
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 
 _CONTAINERS = (Mapping, Sequence, Opaque)
 

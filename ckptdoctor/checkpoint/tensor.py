@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from math import prod
 
 from ckptdoctor.checkpoint.dtypes import DType
 from ckptdoctor.checkpoint.keypath import KeyPath
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 
 
 @noun

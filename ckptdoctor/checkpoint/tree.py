@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
 from typing import Union
 
 from ckptdoctor.checkpoint.keypath import ROOT, KeyPath, Part, Special
 from ckptdoctor.checkpoint.tensor import Tensor
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 
 
 @noun

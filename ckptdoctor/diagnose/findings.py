@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ckptdoctor import formats
@@ -12,6 +11,7 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.diagnose.fixes import of_index, outside
 from ckptdoctor.findings import Coverage, Finding
+from ckptdoctor.noun import replace
 from ckptdoctor.rules.framework import Rule, subject_for
 from ckptdoctor.rules.registry import all_rules, concerned
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.findings import Severity
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 
 # the fields of Settings that say where a reference comes from, as people see them on the command line
 SOURCES = ("like", "model", "config", "error")

@@ -6,14 +6,13 @@ The writers make bytes of it, and the proof of a repair holds the output against
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from math import prod
 from typing import Protocol, Union
 
 from ckptdoctor.checkpoint import Storage
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun, replace
 
 Shape = tuple[int, ...]
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Union
 
-from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import DType, KeyPath, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.edits.computing import calculated
@@ -208,6 +207,8 @@ def storage_name(elements: Elements, dtype: DType, sizes: Sequence[int]) -> str:
     ``sizes`` are the bytes of the storages that they are views of, one each: a storage that shrinks is another one.
     """
     from hashlib import blake2b  # slow to import, and only edits need it
+
+    from ckptdoctor.brief import in_full
 
     told = in_full((dtype.name, elements, sizes, [view.source for view in views(elements)]))
     return f"made {blake2b(told.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError
 from ckptdoctor.examine.printable import keeping, printable, towards
 from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import Coverage, FileReport, Finding, Severity, Skipped
+from ckptdoctor.noun import replace
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.target import Reference

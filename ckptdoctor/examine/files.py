@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import addresses
 from ckptdoctor.checkpoint.progress import follow
@@ -16,6 +15,7 @@ from ckptdoctor.examine.file import chosen_rules, diagnose
 from ckptdoctor.examine.paths import STANDARD_INPUT, expand, spooled
 from ckptdoctor.examine.targets import Targets
 from ckptdoctor.findings import FileReport, Skipped
+from ckptdoctor.noun import replace
 
 
 def examine_all(

@@ -58,11 +58,14 @@ def _expanded(pattern: str) -> Iterator[str]:
 
 def left_in(patterns: Iterable[str]) -> list[Leftover]:
     """What killed writes left in the folders among the patterns, and in those below that are searched."""
+    searched = [pattern for pattern in patterns if os.path.isdir(pattern)]
+    if not searched:  # files alone: what tells leftovers is not even imported
+        return []
     from ckptdoctor.writing.unfinished import leftovers, size_of
 
     found: dict[str, Leftover] = {}
-    for pattern in patterns:
-        for folder, folders, _ in os.walk(pattern) if os.path.isdir(pattern) else ():
+    for pattern in searched:
+        for folder, folders, _ in os.walk(pattern):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             found |= {path: Leftover(path, size_of(path)) for path in leftovers(folder)}
     return list(found.values())
@@ -78,7 +81,9 @@ def require_openable(path: str) -> None:
     try:
         FileSource(path).close()
     except UnreadableError:
-        if formats.split_member(path) is None:
+        from ckptdoctor.formats import split_member
+
+        if split_member(path) is None:
             raise
 
 

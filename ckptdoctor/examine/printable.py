@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, addresses, show_path
@@ -19,6 +18,7 @@ from ckptdoctor.edits import Safety
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.paths import STANDARD_INPUT
 from ckptdoctor.findings import Coverage, Finding, Severity
+from ckptdoctor.noun import replace
 
 if TYPE_CHECKING:
     from ckptdoctor.match.comparison import Comparison

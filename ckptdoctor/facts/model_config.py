@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.facts.siblings import Folder, folder_of
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.regex import regex
 
 NAME = "config.json"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ckptdoctor.checkpoint import (
     Checkpoint,
     Container,
@@ -11,6 +9,7 @@ from ckptdoctor.checkpoint import (
     Opaque,
     Sequence,
 )
+from ckptdoctor.noun import replace
 
 _LOCAL = b"PK\x03\x04"
 _LOCAL_SIZE = 30  # of a zip record's header, before its name (APPNOTE.TXT 4.3.7)

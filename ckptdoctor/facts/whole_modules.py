@@ -8,7 +8,6 @@ What a class does in methods of its own (``state_dict``, ``get_extra_state``) is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
 
 from ckptdoctor.checkpoint import (
     Checkpoint,
@@ -29,7 +28,7 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint.reshaping import derived
 from ckptdoctor.facts import devices
 from ckptdoctor.facts.devices import FROM_CPU, UTILS
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun, replace
 
 # what torch.compile gives is pickled as a call of this class with the module that was compiled (since torch 2.6)
 _COMPILED = "torch._dynamo.eval_frame.OptimizedModule"

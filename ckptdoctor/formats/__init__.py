@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, FileSource, FolderSource, NoteKind, Source
@@ -25,6 +24,7 @@ from ckptdoctor.errors import (
     UnreadableError,
 )
 from ckptdoctor.formats.registry import built_in, folder_formats, format_named, plugged_in
+from ckptdoctor.noun import replace
 from ckptdoctor.wording import listed, plural
 
 if TYPE_CHECKING:  # writing is not needed to read

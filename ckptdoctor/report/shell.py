@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from shlex import quote as posix_quote
 
@@ -39,8 +38,15 @@ def with_path(text: str, path: str) -> str:
     """``text`` with the real path in the commands that rules write as ``ckptdoctor fix FILE``, and in calls."""
     if path == STANDARD_INPUT:
         return text
-    text = _ARGUMENT.sub(lambda _: json.dumps(path, ensure_ascii=escape(path) != path), text)
+    text = _ARGUMENT.sub(lambda _: _as_argument(path), text)
     return _PATTERN.sub(lambda command: command[0].replace("FILE", quote(path)), text)
+
+
+def _as_argument(path: str) -> str:
+    """The path as a call in Python has it."""
+    import json
+
+    return json.dumps(path, ensure_ascii=escape(path) != path)
 
 
 def fix_command(path: str, *fixes: Fix) -> str:

@@ -7,9 +7,8 @@ as ``Module.state_dict()`` returns it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
 
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 
 
 @noun

@@ -10,14 +10,13 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
 from types import UnionType
 from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.edits import Fix
 from ckptdoctor.findings import Finding, Location, Severity
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.rules.examples import Example
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Container, FileSource, Note, NoteKind, Source
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
@@ -45,7 +44,7 @@ from ckptdoctor.formats.recognise.magic import shortened
 from ckptdoctor.formats.recognise.members import listed
 from ckptdoctor.formats.registry import built_in, format_named
 from ckptdoctor.formats.window import Part
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.wording import plural
 
 __all__ = ["opened_inside", "passed_by"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Container, FileIdentity, NoteKind, Source
 from ckptdoctor.checkpoint.tensor import is_contiguous
@@ -15,6 +14,7 @@ from ckptdoctor.formats.safetensors.header import read_header
 from ckptdoctor.formats.safetensors.reader import remember
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
 from ckptdoctor.formats.torch.legacy.read import COUNT_BYTES, LegacyStorages, believe, is_legacy, read, read_stream
+from ckptdoctor.noun import replace
 from ckptdoctor.wording import plural
 
 # what says that it is no longer is unpacked as a whole, which tells whether it is: that takes a moment

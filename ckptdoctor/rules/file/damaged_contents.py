@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Lying, NoteKind
 from ckptdoctor.facts.globals import dangerous, is_allowed, modern
@@ -32,6 +31,7 @@ from ckptdoctor.facts.incomplete import salvage_advice, torn_by_file
 from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
+from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.file import truncated_legacy, truncated_safetensors, truncated_zip
 from ckptdoctor.rules.framework import Problem, rule

@@ -27,12 +27,12 @@ Repair
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts import names
 from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.renames import wrapper_tokens

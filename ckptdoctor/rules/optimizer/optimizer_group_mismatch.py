@@ -29,7 +29,6 @@ Repair
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Role, show_path
 from ckptdoctor.facts import names
@@ -38,6 +37,7 @@ from ckptdoctor.facts.weight_sets import candidates, expected_candidates, only_m
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.optimizer_order import wanted_remap
+from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

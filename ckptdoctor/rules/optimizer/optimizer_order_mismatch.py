@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, show_path
@@ -40,6 +39,7 @@ from ckptdoctor.facts.weight_sets import Candidate, candidates, expected_candida
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.optimizer_order import wanted_remap
+from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -33,12 +33,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, GlobalName, Lying
 from ckptdoctor.facts.blocked_globals import Cause, blocked_by, of_numpy, outermost
 from ckptdoctor.facts.globals import dangerous, is_dangerous, is_harmless, modern
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import blocked as refused

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from mmap import ACCESS_READ, mmap
 from typing import Protocol, Union, cast, runtime_checkable
 
 from ckptdoctor.checkpoint import FileSource, Source
 from ckptdoctor.errors import HostileError, UnreadableError
 from ckptdoctor.formats.arrays.pickled.joblib import Wrapped, is_wrapper, wrapped
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.decode import Followed, decode, follow

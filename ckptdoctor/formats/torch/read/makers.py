@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import DType, KeyPath, Special, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME, BY_STORAGE_CLASS
@@ -39,7 +38,7 @@ from ckptdoctor.formats.torch.read.values import (
     plain_dict,
 )
 from ckptdoctor.formats.torch.read.views import PARAMETER_MAKERS, OddTensor, shape_of, view_of
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.pickles.graph import Made, Value
 from ckptdoctor.wording import plural
 

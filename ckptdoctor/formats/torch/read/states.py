@@ -12,7 +12,6 @@ Sources: ``torch._utils._set_obj_state`` (attributes), ``torch.Tensor.__setstate
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Protocol
 
 from ckptdoctor.checkpoint import DType, KeyPath, Special, Tensor
@@ -20,6 +19,7 @@ from ckptdoctor.formats.torch.read.arrays import Array
 from ckptdoctor.formats.torch.read.objects import Kind, object_shape
 from ckptdoctor.formats.torch.read.values import ITEM_STEPS, PAIR_STEPS, Details, bare, call, full_name, items, text
 from ckptdoctor.formats.torch.read.views import PARAMETER_MAKERS, OddTensor
+from ckptdoctor.noun import replace
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Step, Text, Tuple, Value
 

@@ -11,7 +11,7 @@ from functools import partial
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Role, Storage, Tensor, at, show_path, walk
 from ckptdoctor.checkpoint import Mapping as Entries
-from ckptdoctor.checkpoint.reshaping import mapped, moved, tensors_in
+from ckptdoctor.checkpoint.changed_trees import mapped, moved, tensors_in
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts

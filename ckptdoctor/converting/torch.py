@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Node, Role, Storage, Tensor, at
-from ckptdoctor.checkpoint.reshaping import mapped, moved, tensors_in
+from ckptdoctor.checkpoint.changed_trees import mapped, moved, tensors_in
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.weights import weights_among

@@ -21,7 +21,7 @@ from ckptdoctor.noun import noun
 
 _MOST = 1000
 _NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray")
-BYTES = ("b'", 'b"')  # how a key of bytes is spelt (formats.torch.read.keys)
+BYTES = ("b'", 'b"')  # how a key of bytes is spelt (formats.torch.read.objects)
 
 
 @noun
@@ -117,7 +117,7 @@ def _place_of_values(node: Opaque, path: KeyPath) -> KeyPath:
 
 
 def _spelt(text: str) -> bytes | None:
-    """The bytes that a key was (``formats.torch.read.keys`` spells it as Python does)."""
+    """The bytes that a key was (``formats.torch.read.objects`` spells it as Python does)."""
     from ast import literal_eval
 
     try:

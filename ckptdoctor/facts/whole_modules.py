@@ -26,7 +26,7 @@ from ckptdoctor.checkpoint import (
     Tensor,
     children,
 )
-from ckptdoctor.checkpoint.reshaping import derived
+from ckptdoctor.checkpoint.changed_trees import derived
 from ckptdoctor.facts import rebuilding
 from ckptdoctor.facts.rebuilding import FROM_CPU, UTILS
 from ckptdoctor.noun import noun

@@ -1,4 +1,4 @@
-"""What a repair wants: the contents that edits make of a checkpoint, and what their new storages hold."""
+"""Says what a repair wants: the contents that edits make of a checkpoint, and what their new storages hold."""
 
 from __future__ import annotations
 

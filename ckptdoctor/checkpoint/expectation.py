@@ -1,4 +1,4 @@
-"""What a target expects to load: key → shape and dtype, wherever that was learnt from."""
+"""Describes what a target expects to load, key → shape and dtype, and how much of that a checkpoint fits."""
 
 from __future__ import annotations
 

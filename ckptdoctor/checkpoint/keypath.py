@@ -1,4 +1,4 @@
-"""Where a value sits in a checkpoint: the keys and indices from the root down to it."""
+"""A key path says where a value is in a checkpoint: the keys and indices from the root down to it."""
 
 from __future__ import annotations
 

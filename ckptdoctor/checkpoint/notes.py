@@ -1,4 +1,4 @@
-"""What a reader noticed on the way: facts about the bytes, which rules turn into findings."""
+"""Notes are what a reader noticed on the way: facts about the bytes, which rules turn into findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values patterns mean: globs over key paths as they are shown, and over the keys of state dicts."""
+"""Finds the values that patterns mean: globs over key paths as they are shown, and over the keys of state dicts."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import ROOT, KeyPath, Node, at, children, show_part, show_path
-from ckptdoctor.checkpoint.reshaping import tensors_in
+from ckptdoctor.checkpoint.changed_trees import tensors_in
 from ckptdoctor.errors import UsageError
 from ckptdoctor.wording import and_so_on
 

@@ -55,7 +55,7 @@ class Tensor:
     tensors that share them hold one and the same object.
     ``chunks`` are the pieces of a tensor that was saved in several: where each begins in the whole (an index for each
     dimension), and the tensor that holds its elements. Together they cover the whole, or a note says that they do not.
-    ``origin`` is the tensor of the file that edits made this one of: see ``checkpoint.reshaping.derived``.
+    ``origin`` is the tensor of the file that edits made this one of: see ``checkpoint.changed_trees.derived``.
     """
 
     path: KeyPath

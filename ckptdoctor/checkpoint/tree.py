@@ -16,7 +16,7 @@ class Mapping:
     """A dict of any kind. ``kind`` is "dict" or the class's full name (``collections.OrderedDict``).
 
     ``attributes`` is what was set on the dict object itself, such as a state dict's ``_metadata``.
-    ``origin``, of every kind of node: see ``checkpoint.reshaping.derived``.
+    ``origin``, of every kind of node: see ``checkpoint.changed_trees.derived``.
     """
 
     kind: str

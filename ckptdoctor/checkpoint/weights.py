@@ -1,4 +1,4 @@
-"""Which state dicts are the weights of a model."""
+"""Tells which state dicts are the weights of a model."""
 
 from __future__ import annotations
 

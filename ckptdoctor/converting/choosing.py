@@ -21,7 +21,7 @@ from ckptdoctor.checkpoint import (
     walk,
 )
 from ckptdoctor.checkpoint import Sequence as Items
-from ckptdoctor.checkpoint.reshaping import tensors_in
+from ckptdoctor.checkpoint.changed_trees import tensors_in
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.checkpoint.sharing import shared
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts

@@ -24,8 +24,8 @@ from ckptdoctor.checkpoint import (
     progress,
     show_part,
 )
+from ckptdoctor.checkpoint.changed_trees import move_tensor
 from ckptdoctor.checkpoint.checkpoint import UNREAD, concerns, unheld
-from ckptdoctor.checkpoint.reshaping import move_tensor
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import ROOT, NoteKind, Tensor
-from ckptdoctor.checkpoint.reshaping import source_of
+from ckptdoctor.checkpoint.changed_trees import source_of
 from ckptdoctor.converting.conversion import convert, converted
 from ckptdoctor.converting.inputs import Inputs, absent, file_in, require_whole
 from ckptdoctor.converting.request import ConvertRequest

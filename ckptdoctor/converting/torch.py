@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import ROOT, KeyPath, Node, at
-from ckptdoctor.checkpoint.reshaping import moved
+from ckptdoctor.checkpoint.changed_trees import moved
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.converting.choosing import require_torch, restored
 from ckptdoctor.converting.inputs import Inputs

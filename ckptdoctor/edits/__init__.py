@@ -1,4 +1,4 @@
-"""What a repair does, as data: the same edits feed the preview, ``--diff``, JSON, the browser and the writer."""
+"""Edits say what a repair does, as data: the preview, ``--diff``, JSON, the browser and the writer all read them."""
 
 from ckptdoctor.edits.fix import Fix, Safety
 from ckptdoctor.edits.kinds import (

@@ -1,4 +1,4 @@
-"""Which dtypes tensors are cast to and from, and what they are called on a command line."""
+"""Lists the dtypes that tensors are cast to and from, and what they are called on a command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a conversion: what was written, what was proven of it, and what the target could not hold."""
+"""Reports a conversion: what was written, what was proven of it, and what the target could not hold."""
 
 from __future__ import annotations
 

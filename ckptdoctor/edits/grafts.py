@@ -1,4 +1,4 @@
-"""What is said of a graft: which tensors came from the other copy, and how far the two copies are alike."""
+"""Reports a graft: which tensors came from the other copy, and how far the two copies are alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What weight norm and spectral norm keep of a weight, and along which dimension: told by their shapes alone.
+"""Describes what weight norm and spectral norm keep of a weight, and along which dimension, by their shapes alone.
 
 torch computes the weight of them anew whenever it is asked for. Sources: ``torch.nn.utils.weight_norm``,
 ``torch.nn.utils.spectral_norm`` and ``torch.nn.utils.parametrizations``, and ``norm_except_dim`` of ATen.

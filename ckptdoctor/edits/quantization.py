@@ -1,4 +1,4 @@
-"""What quantised layers keep of a weight, by scheme, and the checks before anything is computed of it.
+"""Describes what quantised layers keep of a weight, by scheme, and checks it before anything is computed of it.
 
 ``SCALED``: (numbers of eight bits, scales), each number times the scale of its block. ``INT8``: the same as
 bitsandbytes has it, with the largest values instead of scales: divided by 127; a third tensor says how rows lie.

@@ -1,4 +1,4 @@
-"""How new key names carry over to the places that repeat them: ``_metadata`` prefixes, and the names in optimizers.
+"""Carries new key names over to the places that repeat them: ``_metadata`` prefixes, and names in optimizers.
 
 A module prefix of ``_metadata`` follows its keys: where every key below ``old.`` kept its ending and moved below one
 ``new.``, the prefix ``old`` becomes ``new`` (as ``torch.nn.modules.utils.consume_prefix_in_state_dict_if_present``

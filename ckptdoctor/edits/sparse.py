@@ -1,4 +1,4 @@
-"""What sparse tensors are made of, and the dense ones that they stand for: told by their shapes alone.
+"""Describes what sparse tensors are made of, and the dense ones that they stand for, by their shapes alone.
 
 Sources: ``torch.sparse`` and ``torch._utils._rebuild_sparse_tensor``.
 """

@@ -1,4 +1,4 @@
-"""What edits of tensors mean for the elements of these tensors: the same for all formats and for the proof."""
+"""Works out what edits of tensors mean for their elements: the same for all formats and for the proof."""
 
 from __future__ import annotations
 

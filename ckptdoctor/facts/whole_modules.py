@@ -25,7 +25,7 @@ from ckptdoctor.checkpoint import (
     Tensor,
     children,
 )
-from ckptdoctor.checkpoint.reshaping import derived
+from ckptdoctor.checkpoint.changed_trees import derived
 from ckptdoctor.facts import devices
 from ckptdoctor.facts.devices import FROM_CPU, UTILS
 from ckptdoctor.noun import field, noun, replace

@@ -214,7 +214,7 @@ def named_in(source: Source) -> tuple[Aside, ...]:
         from ckptdoctor.formats.folders.companions import beside
 
         return beside(source, ())[0]
-    from ckptdoctor.formats.asides import asides_of
+    from ckptdoctor.formats.other_pickles import asides_of
 
     return asides_of(source)
 

@@ -31,7 +31,7 @@ BUILT_IN = (
 # the same for checkpoints that are a folder of files; they are asked when a folder is named, with a ``FolderSource``
 FOLDERS: tuple[str, ...] = (
     "ckptdoctor.formats.folders.dcp",
-    "ckptdoctor.formats.folders.unpacked",
+    "ckptdoctor.formats.folders.unpacked_archive",
     "ckptdoctor.formats.folders.deepspeed",
     "ckptdoctor.formats.folders.megatron",
     "ckptdoctor.formats.folders.trainer",

@@ -1,4 +1,4 @@
-"""Suffixes: which fit which contents, what is said when a file's does not, and what one asks for in an output."""
+"""Says which suffixes fit which contents, what is wrong with others, and what one asks for in an output's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers that are read but not written, and folders: what is said to whoever wants one repaired."""
+"""Says to whoever wants to repair a container that is read and not written, or a folder, what can be done instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why ``torch.load(weights_only=True)`` refuses a file, as far as its pickles tell."""
+"""Says why ``torch.load(weights_only=True)`` refuses a file, as far as its pickles tell."""
 
 from __future__ import annotations
 

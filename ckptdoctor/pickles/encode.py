@@ -31,7 +31,7 @@ from ckptdoctor.pickles.graph import (
     Value,
     Verbatim,
 )
-from ckptdoctor.pickles.tensors import written
+from ckptdoctor.pickles.tensor_opcodes import written
 
 _ONE = tuple(bytes((code,)) for code in range(256))
 _MARK = _ONE[op.MARK]

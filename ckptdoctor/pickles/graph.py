@@ -1,4 +1,4 @@
-"""What a pickle says, as a graph of inert nodes that remembers how each value was written.
+"""A graph of inert nodes says what a pickle says, and remembers how each value was written.
 
 ``None``, booleans, integers and floats that were written the way Python's pickler writes them are held as plain
 values, because a node for each would cost many times the pickle's own size. Everything else is a node. A node that

@@ -1,4 +1,4 @@
-"""What ``torch.load(weights_only=True)`` accepts of a pickle, told without making anything that it holds.
+"""Judges what ``torch.load(weights_only=True)`` accepts of a pickle, without making anything that it holds.
 
 It does what ``torch._weights_only_unpickler.Unpickler`` of torch 2.13 does, on the kinds of values instead of the
 values. Where that one would call into torch or Python with arguments that it has not looked at, nothing is said of

@@ -20,7 +20,7 @@ from ckptdoctor.checkpoint import (
     show_part,
     show_path,
 )
-from ckptdoctor.checkpoint.reshaping import nodes_below
+from ckptdoctor.checkpoint.changed_trees import nodes_below
 from ckptdoctor.wording import plural
 
 # what must agree of two tensors, with the word for it; storages and parts are compared on their own

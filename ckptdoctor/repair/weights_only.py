@@ -11,8 +11,8 @@ import glob
 import shlex
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Special, at, show_path
+from ckptdoctor.checkpoint.changed_trees import tensors_in
 from ckptdoctor.checkpoint.patterns import dropped_paths
-from ckptdoctor.checkpoint.reshaping import tensors_in
 from ckptdoctor.edits import Convert, Edit, MoveToCpu, Repickle
 from ckptdoctor.edits.applied.moving import moved_tensors
 from ckptdoctor.errors import RefusedError

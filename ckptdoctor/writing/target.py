@@ -1,4 +1,4 @@
-"""Where the output goes: which path is really meant, and whether it may be written at all."""
+"""Decides where the output goes: which path is really meant, and whether it may be written at all."""
 
 from __future__ import annotations
 

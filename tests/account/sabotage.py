@@ -30,8 +30,8 @@ from ckptdoctor.checkpoint import (
     Storage,
     Tensor,
 )
+from ckptdoctor.checkpoint.changed_trees import mapped, nodes_below, with_nodes, with_tree
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.checkpoint.reshaping import mapped, nodes_below, with_nodes, with_tree
 from ckptdoctor.edits import Edit
 from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.edits.elements import Dequantized, Elements, Joined, Normed, View, views

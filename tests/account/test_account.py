@@ -16,7 +16,7 @@ import torch
 
 import ckptdoctor.repair.plan as planning
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.checkpoint.reshaping import with_tree
+from ckptdoctor.checkpoint.changed_trees import with_tree
 from ckptdoctor.cli.main import run
 from ckptdoctor.edits import Edit
 from ckptdoctor.edits.applied.apply_edits import apply

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 import ckptdoctor
-from ckptdoctor.checkpoint.reshaping import mapped
+from ckptdoctor.checkpoint.changed_trees import mapped
 from ckptdoctor.converting.conversion import convert
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.errors import RefusedError, UsageError, WriteError

@@ -1,4 +1,4 @@
-"""What a kind of edit is, all told but for its data: what it makes of contents, and what is said and held of that."""
+"""Defines an act: one kind of edit, with what it makes of contents, and what is said and held of that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the contents are after edits, worked out on the nouns alone, and what is said of it.
+"""Works out what the contents are after edits, on the nouns alone, and says what was changed.
 
 The formats write whatever comes of it (``edits.applied.wanted``); that nothing else comes of it is held by an account
 that shares no code with this (``account``).

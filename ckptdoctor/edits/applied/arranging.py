@@ -16,8 +16,8 @@ from ckptdoctor.checkpoint import (
     Tensor,
     show_path,
 )
+from ckptdoctor.checkpoint.changed_trees import changed_at, derived, mapped, missing, with_tree
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.checkpoint.reshaping import changed_at, derived, mapped, missing, with_tree
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.edits import Edit, Fill, Fuse, Reshape, Split, Transpose, elements
 from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie

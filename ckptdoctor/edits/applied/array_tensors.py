@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Sequence, show_path
-from ckptdoctor.checkpoint.reshaping import derived, missing, with_tree
+from ckptdoctor.checkpoint.changed_trees import derived, missing, with_tree
 from ckptdoctor.edits import MakeTensors
 from ckptdoctor.edits.applied.act import Act, Original
 from ckptdoctor.edits.elements import Elements, View

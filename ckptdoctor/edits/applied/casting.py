@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, KeyPath, Node, Storage, Tensor, show_part
+from ckptdoctor.checkpoint.changed_trees import derived, mapped, missing, with_tree
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.checkpoint.reshaping import derived, mapped, missing, with_tree
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Cast
 from ckptdoctor.edits.applied.act import Act

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Extent, Node, Storage, Tensor, show_path
-from ckptdoctor.checkpoint.reshaping import derived, mapped, with_tree
+from ckptdoctor.checkpoint.changed_trees import derived, mapped, with_tree
 from ckptdoctor.checkpoint.tensor import byte_span
 from ckptdoctor.edits import Clone, Compact, MakeContiguous
 from ckptdoctor.edits.applied.act import Act, Original

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor, show_path
-from ckptdoctor.checkpoint.reshaping import derived, mapped, with_tree
+from ckptdoctor.checkpoint.changed_trees import derived, mapped, with_tree
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.applied.arranging import view_of

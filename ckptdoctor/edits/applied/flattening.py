@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Tensor, at, show_part, show_path
-from ckptdoctor.checkpoint.reshaping import changed_at, missing, move_tensor, storages_of, tensors_in, with_tree
+from ckptdoctor.checkpoint.changed_trees import changed_at, missing, move_tensor, storages_of, tensors_in, with_tree
 from ckptdoctor.edits import Flatten
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, DType, Node, Storage, Tensor
-from ckptdoctor.checkpoint.reshaping import derived, mapped, names_in, with_tree
+from ckptdoctor.checkpoint.changed_trees import derived, mapped, names_in, with_tree
 from ckptdoctor.edits import MoveToCpu
 from ckptdoctor.edits.applied.act import Act, Original
 from ckptdoctor.edits.elements import Elements, View

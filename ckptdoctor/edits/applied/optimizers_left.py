@@ -1,4 +1,4 @@
-"""Which optimizers' states an edit of tensors leaves behind: they fit the weights before it, and not after it."""
+"""Finds the optimizers whose states fit the weights before an edit of tensors, and not after it."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Part, Sequence, show_part, show_path
-from ckptdoctor.checkpoint.reshaping import changed_at, derived, moved, with_tree
+from ckptdoctor.checkpoint.changed_trees import changed_at, derived, moved, with_tree
 from ckptdoctor.edits import Drop
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping as Table
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Sequence, at, show_path
-from ckptdoctor.checkpoint.reshaping import changed_at, derived, missing, moved, with_tree
+from ckptdoctor.checkpoint.changed_trees import changed_at, derived, missing, moved, with_tree
 from ckptdoctor.edits import Rename, RenameModules
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.applied.optimizers_left import follows, named_otherwise

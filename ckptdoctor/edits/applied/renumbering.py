@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, show_path
-from ckptdoctor.checkpoint.reshaping import changed_at, derived, missing, moved, with_tree
+from ckptdoctor.checkpoint.changed_trees import changed_at, derived, missing, moved, with_tree
 from ckptdoctor.edits import Renumber, Reorder
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change

@@ -1,4 +1,4 @@
-"""What the contents are once their pickle is written anew: the same, but for strings of Python 2 and old tensors."""
+"""Says what the contents are once their pickle is written anew: strings of Python 2 and old tensors change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ckptdoctor.checkpoint import (
     Tensor,
     show_part,
 )
-from ckptdoctor.checkpoint.reshaping import derived, with_tree
+from ckptdoctor.checkpoint.changed_trees import derived, with_tree
 from ckptdoctor.edits import Repickle
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change

@@ -17,7 +17,7 @@ from ckptdoctor.checkpoint import (
     show_path,
     walk,
 )
-from ckptdoctor.checkpoint.reshaping import changed_at, mapped, missing, moved, with_tree
+from ckptdoctor.checkpoint.changed_trees import changed_at, mapped, missing, moved, with_tree
 from ckptdoctor.checkpoint.tree import node_of
 from ckptdoctor.edits import Replace, TakeRoot
 from ckptdoctor.edits.applied.act import Act

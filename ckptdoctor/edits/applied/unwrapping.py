@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Tensor, show_path
-from ckptdoctor.checkpoint.reshaping import derived, mapped, with_tree
+from ckptdoctor.checkpoint.changed_trees import derived, mapped, with_tree
 from ckptdoctor.edits import Unwrap
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor
-from ckptdoctor.checkpoint.reshaping import mapped
+from ckptdoctor.checkpoint.changed_trees import mapped
 from ckptdoctor.edits import Compact, Edit
 from ckptdoctor.edits.applied.apply_edits import ACTS, apply
 from ckptdoctor.edits.applied.arranging import made_storages

@@ -17,7 +17,6 @@ from ckptdoctor.checkpoint import (
     Storage,
 )
 from ckptdoctor.errors import DamagedError
-from ckptdoctor.formats.archives import Archive
 from ckptdoctor.formats.arrays.npy_header import (
     BIG_ENDIAN,
     MAGIC,
@@ -33,6 +32,7 @@ from ckptdoctor.formats.arrays.npy_header import (
 )
 from ckptdoctor.formats.torch.zip.records import shown
 from ckptdoctor.formats.unrepairable import refused
+from ckptdoctor.formats.zip_archives import Archive
 from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def read(source: Source, container: Container) -> Checkpoint:
     storage, notes = _storage(source, header)
     names, asides = named_in(source, header) if header.objects else ((), ())
     if header.element is not None and source.size > header.size + header.nbytes:
-        from ckptdoctor.formats.asides import behind
+        from ckptdoctor.formats.other_pickles import behind
 
         asides = behind(source, header.size + header.nbytes)
     tree: Node = opaque(header) if storage is None else tensor((), header, storage, 0)
@@ -118,7 +118,7 @@ def named_in(source: Source, header: Header, member: str = "") -> Named:
     Raises DamagedError when it makes no sense.
     """
     from ckptdoctor.formats.arrays.pickled.stream import read_stream
-    from ckptdoctor.formats.asides import asides_of, behind, of_texts
+    from ckptdoctor.formats.other_pickles import asides_of, behind, of_texts
 
     try:
         stream = read_stream(source, header.size)

@@ -22,7 +22,6 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.errors import CkptDoctorError, DamagedError
-from ckptdoctor.formats.archives import Archive, archive_of, is_whole, required, stored
 from ckptdoctor.formats.arrays.npy import MOST_PICKLED, named_in_record
 from ckptdoctor.formats.arrays.npy_header import (
     BIG_ENDIAN,
@@ -39,6 +38,7 @@ from ckptdoctor.formats.arrays.npy_header import (
 from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.records import Record, shown
 from ckptdoctor.formats.unrepairable import refused
+from ckptdoctor.formats.zip_archives import Archive, archive_of, is_whole, required, stored
 from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class _Reader:
         """What the records that cannot be read name in front of the place where each breaks off."""
         if not self._lost:
             return ()
-        from ckptdoctor.formats.asides import asides_of
+        from ckptdoctor.formats.other_pickles import asides_of
 
         return asides_of(self._source, without=self._archive.found.keys() - self._lost)
 

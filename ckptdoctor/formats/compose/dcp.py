@@ -12,7 +12,7 @@ from functools import partial
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Storage, Tensor, walk
 from ckptdoctor.checkpoint import Sequence as Items
-from ckptdoctor.checkpoint.reshaping import mapped, tensors_in
+from ckptdoctor.checkpoint.changed_trees import mapped, tensors_in
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.formats.compose.checksums import checksums

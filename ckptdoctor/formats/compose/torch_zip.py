@@ -9,7 +9,7 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from ckptdoctor.checkpoint import Checkpoint, Node, Storage, Tensor
-from ckptdoctor.checkpoint.reshaping import mapped, tensors_in
+from ckptdoctor.checkpoint.changed_trees import mapped, tensors_in
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits.elements import NewStorage

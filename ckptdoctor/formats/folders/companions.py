@@ -1,4 +1,4 @@
-"""What the files name that lie in the folder of a checkpoint and are no part of it.
+"""Reads what is named by files that are in the folder of a checkpoint and are no part of it.
 
 ``training_args.bin``, ``optimizer.pt``, the states of another step: some program unpickles them, and somebody who was
 told that the folder is healthy lets it. They are looked at for what their pickles name, and for nothing else.
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 
 from ckptdoctor.checkpoint import Aside, FolderSource
 from ckptdoctor.errors import CkptDoctorError, UnreadableError
-from ckptdoctor.formats.asides import Search
+from ckptdoctor.formats.other_pickles import Search
 
 # bytes of pickles, and files, that are gone through of one folder
 _MOST_BYTES = 64 << 20

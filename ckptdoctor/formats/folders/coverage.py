@@ -1,4 +1,4 @@
-"""Whether the chunks of a tensor are the whole of it: none outside, none over another, nothing left out."""
+"""Checks that the chunks of a tensor are the whole of it: none outside, none over another, nothing left out."""
 
 from __future__ import annotations
 

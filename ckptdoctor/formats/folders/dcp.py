@@ -25,12 +25,12 @@ from ckptdoctor.checkpoint import (
     Source,
 )
 from ckptdoctor.errors import DamagedError, HostileError
-from ckptdoctor.formats.asides import behind, of_texts
 from ckptdoctor.formats.folders.dcp_metadata import Entry, Metadata, read_metadata
 from ckptdoctor.formats.folders.dcp_pieces import Pieces
 from ckptdoctor.formats.folders.gathering import Gathering, folder_of, known, size_of, unread
+from ckptdoctor.formats.other_pickles import behind, of_texts
 from ckptdoctor.formats.unrepairable import refusal
-from ckptdoctor.pickles.inner import texts_of
+from ckptdoctor.pickles.nested import texts_of
 
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.edits.applied.wanted import Wanted

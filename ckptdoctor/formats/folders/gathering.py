@@ -78,7 +78,7 @@ class Gathering:
 
     def named(self, source: Source, name: str) -> None:
         """Take in what the pickles of a file name that cannot be read for its contents."""
-        from ckptdoctor.formats.asides import asides_of
+        from ckptdoctor.formats.other_pickles import asides_of
 
         self.read.add(name)
         self.asides += asides_of(source, name)

@@ -1,4 +1,4 @@
-"""What files of a Hugging Face folder are called, which of them hold the weights, and what an index says of them."""
+"""Knows the names of a Hugging Face folder's files, which of them hold weights, and what an index says of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a file that passes by is kept, so that its headers can be read: of a tar archive and of safetensors.
+"""Keeps what is needed of a file that passes by to read its headers: of a tar archive, of safetensors, of torch.
 
 Whatever is kept too little is found missing, and then all is unpacked (``thin``): what is said never depends on it.
 """
@@ -93,7 +93,7 @@ def _legacy(passing: Passing) -> bool:
 
 def _pickle(passing: Passing) -> bool:
     """All but the values of arrays."""
-    from ckptdoctor.formats.packed.thinning import keep_opcodes
+    from ckptdoctor.formats.packed.pickle_sieve import keep_opcodes
 
     keep_opcodes(passing)
     return True

@@ -1,4 +1,4 @@
-"""What a compressed file unpacks to: in one passage forward, or as a file with holes where nobody is expected to read.
+"""Reads what a compressed file unpacks to: in one passage forward, or as a file with holes in it.
 
 Whoever reads in a hole gets what belongs there.
 """

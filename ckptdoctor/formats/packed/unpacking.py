@@ -70,8 +70,8 @@ def chosen(candidates: Sequence[Inside], name: str | None) -> Inside | None:
 
 
 def _zipped(source: Source, container: Container) -> Iterator[Inside]:
-    from ckptdoctor.formats.archives import archive_of
     from ckptdoctor.formats.torch.zip.structs import ENCRYPTED, STRONG_ENCRYPTION
+    from ckptdoctor.formats.zip_archives import archive_of
 
     archive = archive_of(source, container.head)
     for record in archive.found.values() if archive is not None else ():

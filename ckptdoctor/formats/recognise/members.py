@@ -1,4 +1,4 @@
-"""What to say of an archive by the names of its members."""
+"""Says what an archive holds by the names of its members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a header says of each tensor, held to what safetensors accepts, which is more than it ever writes.
+"""Reads what a header says of each tensor, held to what safetensors accepts, which is more than it ever writes.
 
 The Rust crate reads an entry into a struct: fields may come in any order, unknown ones are skipped, a list of the
 three values does as well, and a dtype may be ``{"F32": null}``. Everything else is refused, and named here.

@@ -1,4 +1,4 @@
-"""What a safetensors file looks like from its first bytes, whole or damaged."""
+"""Recognises a safetensors file, whole or damaged, by its first bytes."""
 
 from __future__ import annotations
 

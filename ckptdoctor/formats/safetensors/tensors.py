@@ -9,7 +9,7 @@ from dataclasses import replace
 from json import dumps, loads
 
 from ckptdoctor.checkpoint import DType, FileSource, Mapping, Node, Part, Tensor, show_part
-from ckptdoctor.checkpoint.reshaping import source_of
+from ckptdoctor.checkpoint.changed_trees import source_of
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.elements import Elements, Shape, nbytes
 from ckptdoctor.errors import RefusedError, UnprovenError

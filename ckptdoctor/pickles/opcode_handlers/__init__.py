@@ -1,4 +1,4 @@
-"""What each opcode does: a table of 256 handlers, each called with the machine and the position behind its opcode.
+"""A table of 256 handlers says what each opcode does; each is called with the machine and the place behind it.
 
 A handler returns the position of the next opcode. It may raise LookupError for a stack that holds too little,
 KeyError for a memo entry that does not exist, ``struct.error`` or IndexError for an argument that is cut off; the main

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Popped, Revisit, Step, Tuple, Value
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
-from ckptdoctor.pickles.tensors import take_tensor
+from ckptdoctor.pickles.tensor_opcodes import take_tensor
 
 
 def _mark(m: Machine, at: int) -> int:

@@ -80,7 +80,7 @@ def _asides(source: Source, stream: Stream) -> tuple[Aside, ...]:
     """What other pickles name: in texts of this one, and behind its end."""
     if not stream.texts and stream.pickle.end == source.size:
         return ()
-    from ckptdoctor.formats.asides import behind, of_texts
+    from ckptdoctor.formats.other_pickles import behind, of_texts
 
     return (*of_texts(stream.texts), *behind(source, stream.pickle.end))
 

@@ -13,8 +13,8 @@ from ckptdoctor.pickles import opcodes
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.decode import Followed, decode, follow
 from ckptdoctor.pickles.graph import NO_MEMO, Made, Pickle, Text
-from ckptdoctor.pickles.inner import Texts
 from ckptdoctor.pickles.machine import Handler, Machine
+from ckptdoctor.pickles.nested import Texts
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
 
 # bytes of text that one pickle may hold: protocol 2 writes bytes of Python 3 as text, which has to be read
@@ -190,7 +190,7 @@ Data = Union[bytes, mmap]
 class Hollow(mmap):
     """A mapped file that lacks long bytes of which only the place is wanted; ``need`` brings those that are asked for.
 
-    Bytes that are looked through for pickles are there (``pickles.inner.is_looked_at``).
+    Bytes that are looked through for pickles are there (``pickles.nested.is_looked_at``).
     """
 
     def need(self, start: int, stop: int) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Source
-from ckptdoctor.formats.archives import archive_of
-from ckptdoctor.formats.torch.exported.places import places_of
+from ckptdoctor.formats.torch.exported.layouts import places_of
 from ckptdoctor.formats.unrepairable import refused
+from ckptdoctor.formats.zip_archives import archive_of
 
 if TYPE_CHECKING:
     from ckptdoctor.edits.applied.wanted import Wanted

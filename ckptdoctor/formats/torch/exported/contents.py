@@ -31,15 +31,15 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.errors import CkptDoctorError, DamagedError
-from ckptdoctor.formats.archives import Archive, RecordStorages, is_whole, order_notes, required
-from ckptdoctor.formats.asides import of_records
+from ckptdoctor.formats.other_pickles import of_records
 from ckptdoctor.formats.torch import legacy as torch_legacy
 from ckptdoctor.formats.torch import zip as torch_zip
-from ckptdoctor.formats.torch.exported.places import Place, places_of
+from ckptdoctor.formats.torch.exported.layouts import Place, places_of
 from ckptdoctor.formats.torch.read.views import MAX_DIMENSIONS
 from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.records import shown
 from ckptdoctor.formats.window import Window
+from ckptdoctor.formats.zip_archives import Archive, RecordStorages, is_whole, order_notes, required
 from ckptdoctor.noun import noun
 
 _JSON = ".json"

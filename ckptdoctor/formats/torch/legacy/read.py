@@ -26,7 +26,7 @@ from ckptdoctor.formats.torch.read.values import bare
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import Made, Pickle, Tuple, decode
 from ckptdoctor.pickles.graph import storage_references
-from ckptdoctor.pickles.inner import texts_of
+from ckptdoctor.pickles.nested import texts_of
 from ckptdoctor.wording import plural
 
 NAME = "torch legacy"
@@ -97,7 +97,7 @@ def _asides(source: Source, stream: Stream, table: LegacyStorages) -> tuple[Asid
     after = any(note.kind is NoteKind.TRAILING_BYTES for note in table.notes)
     if not texts and not named and not after:
         return ()
-    from ckptdoctor.formats.asides import behind, of_texts
+    from ckptdoctor.formats.other_pickles import behind, of_texts
 
     uses = [GlobalName(use.module, use.name, "", use.offset) for pickle in named for use in pickle.globals]
     own = (Aside(Lying.BESIDE, tuple(uses), "", uses[0].offset),) if uses else ()

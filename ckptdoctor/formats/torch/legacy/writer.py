@@ -21,8 +21,8 @@ from ckptdoctor.formats.torch.legacy.read import (
     read_stream,
 )
 from ckptdoctor.formats.torch.patch.new_nodes import from_plain
-from ckptdoctor.formats.torch.patch.plans import Numbering, ReadStorage, StoragePlan
 from ckptdoctor.formats.torch.patch.reconcile import reconcile
+from ckptdoctor.formats.torch.patch.storage_plans import Numbering, ReadStorage, StoragePlan
 from ckptdoctor.formats.torch.read import storages_in
 from ckptdoctor.formats.torch.read.storages import claim_of
 from ckptdoctor.formats.torch.read.values import items, text

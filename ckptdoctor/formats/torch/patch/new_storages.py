@@ -14,10 +14,10 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.elements import chunks
 from ckptdoctor.formats.torch.patch.graph_edit import GraphEdit
 from ckptdoctor.formats.torch.patch.new_nodes import NewNodes, NewText, new_text, replace_texts
-from ckptdoctor.formats.torch.patch.plans import Numbering, Piece, StoragePlan, narrowed, whole
+from ckptdoctor.formats.torch.patch.storage_plans import Numbering, Piece, StoragePlan, narrowed, whole
 from ckptdoctor.formats.torch.read.slots import Slot
-from ckptdoctor.formats.torch.read.states import is_changed
 from ckptdoctor.formats.torch.read.storages import claim_of
+from ckptdoctor.formats.torch.read.tensor_state import is_changed
 from ckptdoctor.formats.torch.read.values import CALLS, bare, call, device_name, full_name, items
 from ckptdoctor.formats.torch.read.views import (
     PARAMETER_MAKERS,

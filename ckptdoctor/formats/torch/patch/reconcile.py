@@ -11,18 +11,17 @@ from functools import cached_property
 
 from ckptdoctor import checkpoint as nouns
 from ckptdoctor.checkpoint import KeyPath, Node, Part, Storage, Tensor, show_path
-from ckptdoctor.checkpoint.reshaping import source_of
+from ckptdoctor.checkpoint.changed_trees import source_of
 from ckptdoctor.edits import Convert, Repickle, SetMetadata, TextMetadata, Truncate, WriteIndex
 from ckptdoctor.edits.applied.repickling import repickle as repickled
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.torch.patch.covers import Detacher, move_to_cpu, sparse_in, unwrap
 from ckptdoctor.formats.torch.patch.graph_edit import GraphEdit
 from ckptdoctor.formats.torch.patch.new_nodes import NewNodes, NewText, from_plain, plain_data, plain_key, replace_texts
 from ckptdoctor.formats.torch.patch.new_storages import NewStorages
-from ckptdoctor.formats.torch.patch.plans import Edited, Numbering
 from ckptdoctor.formats.torch.patch.repickle import repickle
 from ckptdoctor.formats.torch.patch.set_entries import new_names, put_in_order, set_entries
+from ckptdoctor.formats.torch.patch.storage_plans import Edited, Numbering
 from ckptdoctor.formats.torch.patch.tree_changes import (
     Change,
     Entered,
@@ -33,6 +32,7 @@ from ckptdoctor.formats.torch.patch.tree_changes import (
     Retargeted,
     tree_changes,
 )
+from ckptdoctor.formats.torch.patch.wrappers import Detacher, move_to_cpu, sparse_in, unwrap
 from ckptdoctor.formats.torch.read.objects import ORDERED_DICT
 from ckptdoctor.formats.torch.read.slots import Children, Slot, children
 from ckptdoctor.formats.torch.read.values import bare, call, full_name

@@ -1,4 +1,4 @@
-"""What is different between the contents of a file and those of its copy, told by place in the file.
+"""Finds what differs between the contents of a file and those of its copy, told by place in the file.
 
 Both are walked side by side. A node that is the same object in both has not changed and is not looked into; one that
 edits made knows by its ``origin`` which node of the file it was, wherever it is now.
@@ -22,7 +22,7 @@ from ckptdoctor.checkpoint import (
     show_path,
     walk,
 )
-from ckptdoctor.checkpoint.reshaping import source_of
+from ckptdoctor.checkpoint.changed_trees import source_of
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.noun import noun
 

@@ -1,4 +1,4 @@
-"""What torch's pickles mean: from a pickle graph to the nouns of a checkpoint."""
+"""Reads what torch's pickles mean: from a pickle graph to the nouns of a checkpoint."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ckptdoctor.checkpoint import GlobalName, Node, Note, NoteKind, StateDict, Storage, Tensor
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
-from ckptdoctor.formats.torch.read.makers import REACHING
+from ckptdoctor.formats.torch.read.rebuild import REACHING
 from ckptdoctor.formats.torch.read.storages import Registry, StorageTable
 from ckptdoctor.formats.torch.read.tensors import INNER_READS, TensorReader
 from ckptdoctor.formats.torch.read.tree import TreeBuilder

@@ -1,4 +1,4 @@
-"""Which noun an object of the graph is: a mapping, a sequence, or an object of some class; and what it holds."""
+"""Tells which noun an object of the graph is, a mapping, a sequence or an object of some class, and what it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the children of a graph node stand, so that they can be replaced, renamed or taken out."""
+"""Finds where the children of a graph node stand, so that they can be replaced, renamed or taken out."""
 
 from __future__ import annotations
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Special, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.formats.torch.read.arrays import Array, elements
-from ckptdoctor.formats.torch.read.makers import CLASSES, MAX_WRAPPING, REACHING, REBUILD, require
+from ckptdoctor.formats.torch.read.numpy_arrays import Array, elements
 from ckptdoctor.formats.torch.read.objects import holds
-from ckptdoctor.formats.torch.read.states import NOTHING, ReplacedError, built, grad_of, is_changed
+from ckptdoctor.formats.torch.read.rebuild import CLASSES, MAX_WRAPPING, REACHING, REBUILD, require
 from ckptdoctor.formats.torch.read.storages import Known, Registry
+from ckptdoctor.formats.torch.read.tensor_state import NOTHING, ReplacedError, built, grad_of, is_changed
 from ckptdoctor.formats.torch.read.values import CALLS, NotOurs, bare, call, full_name, items, plain_dict
 from ckptdoctor.formats.torch.read.views import OddTensor, usual_reach, view_of
 from ckptdoctor.pickles import opcodes as op

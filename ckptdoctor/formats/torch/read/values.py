@@ -1,4 +1,4 @@
-"""Plain readings of values of a pickle graph: numbers, text, names, what a call calls, what a container holds."""
+"""Reads values of a pickle graph: numbers, text, names, what a call calls, and what a container holds."""
 
 from __future__ import annotations
 

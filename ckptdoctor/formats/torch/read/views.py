@@ -1,4 +1,4 @@
-"""Views of storages: shapes, strides and offsets as the file states them, and where the graph makes them."""
+"""Reads views of storages: shapes, strides and offsets as the file states them, and where the graph makes them."""
 
 from __future__ import annotations
 

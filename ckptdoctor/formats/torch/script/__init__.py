@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Source
-from ckptdoctor.formats.archives import archive_of
 from ckptdoctor.formats.unrepairable import refused
+from ckptdoctor.formats.zip_archives import archive_of
 
 if TYPE_CHECKING:
     from ckptdoctor.edits.applied.wanted import Wanted

@@ -27,14 +27,14 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.errors import DamagedError, HostileError
-from ckptdoctor.formats.archives import Archive, RecordStorages, order_notes, required
-from ckptdoctor.formats.asides import behind, of_records, of_texts
+from ckptdoctor.formats.other_pickles import behind, of_records, of_texts
 from ckptdoctor.formats.torch.read import Contents, interpret
 from ckptdoctor.formats.torch.zip.records import shown
 from ckptdoctor.formats.window import Memory
+from ckptdoctor.formats.zip_archives import Archive, RecordStorages, order_notes, required
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import decode
-from ckptdoctor.pickles.inner import texts_of
+from ckptdoctor.pickles.nested import texts_of
 from ckptdoctor.wording import and_more
 
 # what TorchScript's own pickler names: classes of the code, and functions that only mark types

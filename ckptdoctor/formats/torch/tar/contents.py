@@ -27,7 +27,7 @@ from ckptdoctor.formats.torch.tar.tables import STORAGES, TENSORS, Cursor, Descr
 from ckptdoctor.formats.window import Window
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Global, PersistentId, Text, Tuple, Value, storage_references
-from ckptdoctor.pickles.inner import texts_of
+from ckptdoctor.pickles.nested import texts_of
 
 _MEMBER = "pickle"
 _REBUILD = "torch._utils._rebuild_tensor"
@@ -71,7 +71,7 @@ def _asides(
     source: Source, members: dict[str, Member], cursor: Cursor, texts: list[tuple[int, bytes]]
 ) -> tuple[Aside, ...]:
     """What other pickles name: those in texts and behind the end of the main one, and those of all other members."""
-    from ckptdoctor.formats.asides import Search
+    from ckptdoctor.formats.other_pickles import Search
 
     search = Search()
     search.texts(texts, _MEMBER, cursor.base)

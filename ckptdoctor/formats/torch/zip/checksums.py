@@ -1,4 +1,4 @@
-"""Where an archive states the checksums of its records, for bytes that are replaced in their places."""
+"""Finds where an archive states the checksums of its records, for bytes that are replaced in their places."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from ckptdoctor.formats.torch.zip.local_headers import (
 from ckptdoctor.formats.torch.zip.records import Directory, Record, shown
 from ckptdoctor.formats.window import Memory
 from ckptdoctor.pickles import Pickle, decode
-from ckptdoctor.pickles.inner import texts_of
+from ckptdoctor.pickles.nested import texts_of
 from ckptdoctor.wording import plural
 
 NAME = "torch zip"
@@ -179,7 +179,7 @@ def _asides(source: Source, directory: Directory, record: Record, pickle: Pickle
     strange = _strange(directory, record)
     if not texts and not strange and pickle.end == len(data):
         return ()
-    from ckptdoctor.formats.asides import behind, of_records, of_texts
+    from ckptdoctor.formats.other_pickles import behind, of_records, of_texts
 
     found = of_texts(texts, member)
     found += behind(Memory(source.path, data), pickle.end, member)
@@ -231,6 +231,9 @@ def whole_number(word: bytes | None) -> int | None:
     """The number that a record holds in ASCII digits; None when it holds something else."""
     text = (word or b"").strip()
     return int(text) if text.isdigit() and len(text) <= 9 else None
+
+
+# ---- where the storages that the pickle names lie in the archive
 
 
 class ZipStorages:

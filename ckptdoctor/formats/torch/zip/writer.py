@@ -16,8 +16,8 @@ from ckptdoctor.edits import Cast
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm
 from ckptdoctor.errors import RefusedError, UnprovenError
-from ckptdoctor.formats.torch.patch.plans import ReadStorage, StoragePlan
 from ckptdoctor.formats.torch.patch.reconcile import reconcile
+from ckptdoctor.formats.torch.patch.storage_plans import ReadStorage, StoragePlan
 from ckptdoctor.formats.torch.read import storages_in
 from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out

@@ -8,7 +8,7 @@ import torch
 
 from ckptdoctor.checkpoint import FileSource, Storage
 from ckptdoctor.errors import DamagedError, RefusedError
-from ckptdoctor.formats.torch.patch.plans import StoragePlan
+from ckptdoctor.formats.torch.patch.storage_plans import StoragePlan
 from ckptdoctor.formats.torch.zip.directory import read_directory
 from ckptdoctor.formats.torch.zip.writer import copied, remade
 from ckptdoctor.writing.recipe import Copy, Generated

@@ -1,4 +1,4 @@
-"""One function for each function and class that makes tensors when torch loads a pickle.
+"""One function for each of torch's functions and classes that make a tensor when a pickle is loaded.
 
 They are called with the reader of the pickle, the name of the function, its arguments as torch passes them, the key
 path, and how many tensors the tensor lies in. They raise NotOurs for what is shown as it is, OddTensor for what torch
@@ -13,8 +13,8 @@ from contextlib import suppress
 from ckptdoctor.checkpoint import DType, KeyPath, Special, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME, BY_STORAGE_CLASS
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.formats.torch.read.arrays import array_of
-from ckptdoctor.formats.torch.read.states import (
+from ckptdoctor.formats.torch.read.numpy_arrays import array_of
+from ckptdoctor.formats.torch.read.tensor_state import (
     NOTHING,
     PLAIN_CLASSES,
     STATED,

@@ -1,4 +1,4 @@
-"""NumPy arrays as they are pickled: what they hold, told without NumPy.
+"""Reads NumPy arrays as they are pickled: what they hold, told without NumPy.
 
 Sources: ``__reduce__`` and ``__setstate__`` of ``numpy.ndarray`` and ``numpy.dtype``. Arrays stand for tensors of
 devices without storages in files of torch before 2.6 (``torch.Tensor._reduce_ex_internal``).

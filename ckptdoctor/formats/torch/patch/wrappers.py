@@ -10,10 +10,10 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch.patch.graph_edit import GraphEdit
 from ckptdoctor.formats.torch.patch.new_nodes import NewNodes
 from ckptdoctor.formats.torch.patch.new_storages import NewStorages
-from ckptdoctor.formats.torch.read.arrays import Array, array_of, elements
-from ckptdoctor.formats.torch.read.makers import FROM_CPU, GRAD, Mover, inside_type, mover
+from ckptdoctor.formats.torch.read.numpy_arrays import Array, array_of, elements
+from ckptdoctor.formats.torch.read.rebuild import FROM_CPU, GRAD, Mover, inside_type, mover
 from ckptdoctor.formats.torch.read.slots import Slot
-from ckptdoctor.formats.torch.read.states import is_changed
+from ckptdoctor.formats.torch.read.tensor_state import is_changed
 from ckptdoctor.formats.torch.read.values import CALLS, bare, call, dtype, full_name, items, plain_dict
 from ckptdoctor.formats.torch.read.views import (
     PARAMETER_MAKERS,

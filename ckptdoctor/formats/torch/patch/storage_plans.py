@@ -1,4 +1,4 @@
-"""Which bytes make up each storage of an edited file."""
+"""Plans which bytes make up each storage of an edited file."""
 
 from __future__ import annotations
 

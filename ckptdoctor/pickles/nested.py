@@ -1,4 +1,4 @@
-"""Pickles that stand in the texts and bytes of another pickle: whoever reads those out may unpickle them.
+"""Finds pickles in the texts and bytes of another pickle: whoever reads those out may unpickle them.
 
 ``weights_only=True`` lets texts and bytes pass, whatever is in them. A text in Base64 counts as what it stands for.
 """

@@ -17,16 +17,16 @@ from ckptdoctor.checkpoint import (
     Storage,
 )
 from ckptdoctor.errors import CkptDoctorError, DamagedError, HostileError, UnreadableError
-from ckptdoctor.formats.asides import behind, of_texts
 from ckptdoctor.formats.folders.companions import beside
 from ckptdoctor.formats.folders.gathering import folder_of, known, unread
+from ckptdoctor.formats.other_pickles import behind, of_texts
 from ckptdoctor.formats.torch.read import interpret
 from ckptdoctor.formats.torch.read.storages import ZIP_ID
 from ckptdoctor.formats.torch.zip.local_headers import BIG_ENDIAN, MAX_PICKLE_BYTES, MAX_WORD_BYTES
 from ckptdoctor.formats.unrepairable import refusal
 from ckptdoctor.formats.window import Memory
 from ckptdoctor.pickles import Pickle, decode
-from ckptdoctor.pickles.inner import texts_of
+from ckptdoctor.pickles.nested import texts_of
 from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:  # writing is not needed to read

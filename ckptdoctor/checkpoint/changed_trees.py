@@ -1,4 +1,4 @@
-"""Makes changed copies of trees of contents: everything that a change does not touch is shared with the old tree."""
+"""Makes changed copies of trees of contents, and checkpoints around them; what is not changed is shared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch does to a tensor after it was made: attributes that its state sets, and BUILD.
+"""Follows what torch does to a tensor after it was made: attributes that its state sets, and BUILD.
 
 Nearly all of it leaves the values alone: ``requires_grad``, hooks, attributes of people's own. Some of it replaces
 them. What old files of torch write (``set_`` of a storage, the five values of a Variable) is followed; anything else
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from ckptdoctor.checkpoint import DType, KeyPath, Special, Tensor
-from ckptdoctor.formats.torch.read.arrays import Array
+from ckptdoctor.formats.torch.read.numpy_arrays import Array
 from ckptdoctor.formats.torch.read.objects import Kind, object_shape
 from ckptdoctor.formats.torch.read.values import ITEM_STEPS, PAIR_STEPS, Details, bare, call, full_name, items, text
 from ckptdoctor.formats.torch.read.views import PARAMETER_MAKERS, OddTensor

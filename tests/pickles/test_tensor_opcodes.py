@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.pickles import Made, decode, prove
 from ckptdoctor.pickles.opcode_handlers import containers
-from ckptdoctor.pickles.tensors import take_tensor
+from ckptdoctor.pickles.tensor_opcodes import take_tensor
 from tests.builders import saving_tags, tagged
 from tests.pickles.payloads import TORCH, saved
 

@@ -1,4 +1,4 @@
-"""Where the weights of an exported program lie, by the layouts that torch.export has had.
+"""Knows where the weights of an exported program are, by the layouts that torch.export has had.
 
 Sources: ``torch.export.pt2_archive._package`` of torch 2.13 (a JSON list and one record for each weight, before that
 one file of torch.save for each model), and ``torch.export.save`` of torch 2.1 to 2.7 (``serialized_state_dict.pt``).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ckptdoctor.formats.archives import Archive
+from ckptdoctor.formats.zip_archives import Archive
 
 _WEIGHTS, _CONSTANTS = "data/weights/", "data/constants/"
 _WEIGHTS_CONFIG, _CONSTANTS_CONFIG = "_weights_config.json", "_constants_config.json"

@@ -18,7 +18,7 @@ import ckptdoctor
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
-from ckptdoctor.formats.torch.read import states
+from ckptdoctor.formats.torch.read import tensor_state
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest, substitution
@@ -415,7 +415,7 @@ def test_what_torch_refuses_is_an_error(given, tmp_path):
 def test_the_tables_name_what_torch_has():
     """Every attribute of torch's tensors that has a setter or refuses one is in one of the tables, or harmless."""
     harmless = {"_backward_hooks", "_post_accumulate_grad_hooks", "requires_grad", "volatile"}
-    known = states.WRITING | states.READ_ONLY | states.GRADIENTS | states.ONLY_NONE | harmless
+    known = tensor_state.WRITING | tensor_state.READ_ONLY | tensor_state.GRADIENTS | tensor_state.ONLY_NONE | harmless
     found = {
         name
         for kind in torch.nn.Parameter.__mro__
@@ -423,7 +423,7 @@ def test_the_tables_name_what_torch_has():
         if hasattr(type(each), "__set__")
     }
     assert found <= known
-    for name in states.READ_ONLY:
+    for name in tensor_state.READ_ONLY:
         for value in (None, 1, OTHERS):
             with pytest.raises((AttributeError, TypeError, RuntimeError)):
                 setattr(torch.ones(3), name, value)

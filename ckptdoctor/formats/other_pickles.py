@@ -1,4 +1,4 @@
-"""Every pickle in a file, wherever some loader unpickles one, and what each names as far as it can be followed.
+"""Finds every pickle in a file, wherever some loader unpickles one, and what each names as far as it can be followed.
 
 The readers of formats take in what a checkpoint is made of, and stop where that breaks off. Here the same bytes are
 gone through for nothing but the names in their pickles: of what cannot be read, of what lies beside the contents, and
@@ -210,7 +210,7 @@ class Search:
             self._add(lying, cursor.globals, _path(where, name), 0, cursor.base + cursor.at)
 
     def _zip(self, source: Source, head: bytes, where: str, without: Collection[str], depth: int) -> None:
-        from ckptdoctor.formats.archives import archive_of
+        from ckptdoctor.formats.zip_archives import archive_of
 
         archive = archive_of(source, head)
         records = _walked(source) if archive is None else archive.records

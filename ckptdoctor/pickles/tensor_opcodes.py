@@ -1,4 +1,4 @@
-"""The short way through the 30 opcodes that nearly every tensor of a ``torch.save`` pickle consists of.
+"""Reads the 30 opcodes that nearly every tensor of a ``torch.save`` pickle consists of in one step.
 
 One regular expression recognises the arguments and the call of ``torch._utils._rebuild_tensor_v2`` as Python's pickler
 writes them under protocol 2, and the same nodes are built that the single opcodes would have built. Whatever looks

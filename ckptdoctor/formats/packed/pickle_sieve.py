@@ -1,7 +1,7 @@
 """Follows the opcodes of a pickle that passes by, and keeps all of it but long bytes that nobody looks into.
 
 These are the values of arrays. Those that begin as a pickle does are looked into, up to 16 MiB each and 64 MiB together
-(``pickles.inner``): a tensor of torch among them. Texts are kept, for they are read, and so is everything of protocols
+(``pickles.nested``): a tensor of torch among them. Texts are kept, for they are read, and so is everything of protocols
 0 and 1, from an array of objects of joblib on, and behind the end of the first pickle.
 """
 
@@ -16,8 +16,8 @@ from ckptdoctor.formats.arrays.pickled.stream import mark
 from ckptdoctor.formats.packed.passing import Passing
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Text
-from ckptdoctor.pickles.inner import LONGEST_BYTES, MOST_KEPT, is_looked_at, may_be_kept
 from ckptdoctor.pickles.machine import Budgets, Handler, Machine, exceeded
+from ckptdoctor.pickles.nested import LONGEST_BYTES, MOST_KEPT, is_looked_at, may_be_kept
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
 
 _STEP = 1 << 20  # bytes that are looked at at a time, and right behind what was passed over

@@ -7,7 +7,7 @@ with ``@judges``, next to the one that judges files. Where the evidence is the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING
 
@@ -94,9 +94,9 @@ class Cause:
     meaning: str
     repair: Repair
     ways: tuple[Way, ...] = ()
-    missing: Iterable[str] = ()
-    unexpected: Iterable[str] = ()
-    mismatched: Iterable[str] = ()
+    missing: Collection[str] = ()
+    unexpected: Collection[str] = ()
+    mismatched: Collection[str] = ()
     code: str | None = None
 
     @property
@@ -144,8 +144,10 @@ class Turn(IntEnum):
 
 @noun
 class Judge:
-    """A way to ask a rule of a misfit. Of those at one turn the least ``general`` is asked first; equals see the same
-    misfit, and what explains most of it is told first."""
+    """A way to ask a rule of a misfit. Of those at one turn the least ``general`` is asked first.
+
+    Equals see the same misfit, and the cause that explains most of it is told first.
+    """
 
     turn: Turn
     ask: Callable[[Misfit], Iterator[Cause]]
@@ -161,9 +163,8 @@ def judges(turn: Turn, general: int = 0) -> Callable[[Callable[[Misfit], Iterato
     return mark
 
 
-def some_keys(keys: Iterable[str]) -> str:
+def some_keys(keys: Collection[str]) -> str:
     """How many keys, and the first of them."""
-    keys = list(keys)
     return f"{plural(len(keys), 'key')} ({and_so_on(keys, _SHOWN)})"
 
 

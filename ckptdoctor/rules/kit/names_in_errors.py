@@ -83,23 +83,24 @@ def cut(misfit: Misfit) -> tuple[Cut, Mapping[str, str]] | None:
     """
     if not misfit.unexpected or not misfit.missing:
         return None
-    here, wanted = gap_of(misfit).here, gap_of(misfit).wanted
-    counted = {inside(module_of(key), COUNTER): Expected(()) for key in wanted if leaf(key) == _MEAN}
-    wanted = {**wanted, **counted}
-    found = cut_of(here, wanted)
-    return (found, {key: key[found.letters :] for key in wanted if key[found.letters :] in here}) if found else None
+    gap = gap_of(misfit)
+    counted = {inside(module_of(key), COUNTER): Expected(()) for key in gap.wanted if leaf(key) == _MEAN}
+    wanted = {**gap.wanted, **counted}
+    found = cut_of(gap.here, wanted)
+    if found is None:
+        return None
+    return found, {key: key[found.letters :] for key in wanted if key[found.letters :] in gap.here}
 
 
 @noun
 class Lead:
     """What the keys of one side begin with and those of the other do not, and the rule that speaks of it.
 
-    ``keys`` are those that begin with it. ``fits``: what follows it in them is what the other side has.
+    ``missing`` and ``unexpected`` are the keys that it explains. ``fits``: what follows it is what the other side has.
     """
 
     code: str
     prefix: Prefix
-    keys: tuple[str, ...]
     missing: frozenset[str]
     unexpected: frozenset[str]
     fits: bool
@@ -115,19 +116,17 @@ def lead(misfit: Misfit) -> Lead | None:
     if found is None:
         return None
     longer, shorter = (misfit.missing, gap.here) if found.added else (misfit.unexpected, gap.wanted)
-    held = tuple([key for key in longer if key.startswith(found.text)])
-    inner = {key: key[len(found.text) :] for key in held}
+    inner = {key: key[len(found.text) :] for key in longer if key.startswith(found.text)}
     fitting = sum([key in shorter for key in inner.values()])
     if 2 * fitting < min(len(longer), len(shorter)):
         return None
     explained = {*inner, *inner.values()}
     return Lead(
-        _rule_of(found, held),
+        _rule_of(found, inner),
         found,
-        held,
         frozenset(explained.intersection(gap.wanted)),
         frozenset(explained.intersection(gap.here) | counters(misfit.unexpected, explained)),
-        all(inner[key] in shorter for key in held if leaf(key) != COUNTER),
+        all(rest in shorter for rest in inner.values() if leaf(rest) != COUNTER),
     )
 
 

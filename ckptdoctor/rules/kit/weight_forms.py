@@ -1,6 +1,8 @@
 """Weights that are kept in parts: weight norm, spectral norm, other parametrisations, pruning, LoRA.
 
-One side of an error has the parts of one way, the other side those of another way or the plain weight.
+One side of an error has the parts of one way, the other side those of another way or the plain weight. Of a file these
+are told by all parts and their shapes (``facts.weight_norms``); an error names no shapes, and a list that is cut short
+not all of the parts.
 """
 
 from __future__ import annotations

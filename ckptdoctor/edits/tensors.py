@@ -11,7 +11,19 @@ from ckptdoctor.checkpoint import DType, KeyPath, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.edits.computing import calculated
 from ckptdoctor.edits.elements import Elements, View, joined, narrowed, permuted, reshaped, views
-from ckptdoctor.edits.kinds import Compute, Dequantize, Edit, Fill, Fuse, FuseNorm, Reshape, Split, Tie, Transpose
+from ckptdoctor.edits.kinds import (
+    Compute,
+    Dequantize,
+    Edit,
+    Fill,
+    Fuse,
+    FuseNorm,
+    Replace,
+    Reshape,
+    Split,
+    Tie,
+    Transpose,
+)
 from ckptdoctor.edits.norms import normed
 from ckptdoctor.edits.quantization import dequantized
 from ckptdoctor.errors import RefusedError
@@ -31,16 +43,28 @@ _CODES = {  # of the struct module
 
 
 def runs(edits: Iterable[Edit]) -> Iterator[tuple[Edit, ...]]:
-    """The edits in groups that can be applied at once: edits of tensors of one kind that touch different ones."""
+    """The edits in groups that can be applied at once: edits of tensors of one kind that touch different ones.
+
+    So are replacements, where none is inside another.
+    """
     run: list[Edit] = []
     touched: set[KeyPath] = set()
+    around: set[KeyPath] = set()  # of replacements: what they are in
     for edit in edits:
-        mine = set(_paths(edit)) if isinstance(edit, TENSOR_EDITS) else set()
-        if run and (not mine or type(edit) is not type(run[0]) or not touched.isdisjoint(mine)):
+        mine: set[KeyPath] = set()
+        outside: set[KeyPath] = set()
+        if isinstance(edit, TENSOR_EDITS):
+            mine = set(_paths(edit))
+        elif isinstance(edit, Replace):
+            mine = {edit.path}
+            outside = {edit.path[:length] for length in range(len(edit.path))}
+        apart = touched.isdisjoint(mine) and touched.isdisjoint(outside) and around.isdisjoint(mine)
+        if run and (not mine or type(edit) is not type(run[0]) or not apart):
             yield tuple(run)
-            run, touched = [], set()
+            run, touched, around = [], set(), set()
         run.append(edit)
         touched |= mine
+        around |= outside
         if not mine:
             yield tuple(run)
             run = []

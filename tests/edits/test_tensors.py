@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.edits import Drop, Fill, Fuse, Split, Transpose
+from ckptdoctor.edits import Drop, Fill, Fuse, Replace, Split, Transpose
 from ckptdoctor.edits.tensors import runs, with_new
 
 KEYS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(".".join)
@@ -22,6 +22,13 @@ def test_edits_of_one_kind_that_touch_different_tensors_are_one_run():
     assert list(runs(edits)) == [
         *(tuple(turn), (turn[0],), (drop,), (drop,), (split,), (other,), tuple(fills[:2]), (fills[2],), (fuse,)),
     ]
+
+
+def test_replacements_are_one_run_where_none_is_inside_another():
+    """Of one value twice, or of a value in another one, the second begins another run."""
+    a, b, inside, around = (Replace(path, 1) for path in (("a", 0), ("b",), ("b", "c"), ("a",)))
+    assert list(runs([a, b, inside, around, a])) == [(a, b), (inside, around), (a,)]
+    assert list(runs([b, b, Replace((), 2), a])) == [(b,), (b,), (Replace((), 2),), (a,)]
 
 
 def test_new_keys_go_behind_their_siblings():

@@ -56,7 +56,7 @@ from ckptdoctor.edits.applied.removing import DROP
 from ckptdoctor.edits.applied.renaming import RENAME, RENAME_MODULES
 from ckptdoctor.edits.applied.renumbering import RENUMBER, REORDER
 from ckptdoctor.edits.applied.repickling import REPICKLE
-from ckptdoctor.edits.applied.replacing import REPLACE, TAKE_ROOT
+from ckptdoctor.edits.applied.replacing import REPLACE, TAKE_ROOT, replace_values
 from ckptdoctor.edits.applied.retagging import RETAG
 from ckptdoctor.edits.applied.unwrapping import UNWRAP
 from ckptdoctor.edits.fix import Change
@@ -98,8 +98,12 @@ def apply(checkpoint: Checkpoint, edits: Iterable[Edit]) -> Checkpoint:
     Raises RefusedError, with both names, where two keys would get one, and for edits of what is not there.
     """
     for run in runs(edits):
-        arranging = isinstance(run[0], TENSOR_EDITS)
-        checkpoint = arrange(checkpoint, run) if arranging else ACTS[type(run[0])].apply(checkpoint, run[0])
+        if isinstance(run[0], TENSOR_EDITS):
+            checkpoint = arrange(checkpoint, run)
+        elif isinstance(run[0], Replace):
+            checkpoint = replace_values(checkpoint, run)
+        else:
+            checkpoint = ACTS[type(run[0])].apply(checkpoint, run[0])
     return checkpoint
 
 
@@ -108,7 +112,8 @@ def told(checkpoint: Checkpoint, run: tuple[Edit, ...], after: Checkpoint) -> It
     if isinstance(run[0], TENSOR_EDITS):
         yield from arranging_told(checkpoint, run, after)
     else:
-        yield from ACTS[type(run[0])].told(checkpoint, run[0], after)
+        for edit in run:
+            yield from ACTS[type(edit)].told(checkpoint, edit, after)
 
 
 def without_returning(said: Iterable[Change], edits: Iterable[Edit]) -> Iterator[Change]:

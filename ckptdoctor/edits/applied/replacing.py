@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import (
     Checkpoint,
@@ -19,7 +19,7 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.checkpoint.changed_trees import changed_at, mapped, missing, moved, with_tree
 from ckptdoctor.checkpoint.tree import node_of
-from ckptdoctor.edits import Replace, TakeRoot
+from ckptdoctor.edits import Edit, Replace, TakeRoot
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
@@ -46,8 +46,18 @@ def _take_root(checkpoint: Checkpoint, edit: TakeRoot) -> Checkpoint:
     return with_tree(checkpoint, moved(tree, edit.path, ()))
 
 
+def replace_values(checkpoint: Checkpoint, edits: Iterable[Edit]) -> Checkpoint:
+    """Replacements at once: what follows from the tree is worked out once, however many there are."""
+    tree = checkpoint.tree
+    for edit in edits:
+        assert isinstance(edit, Replace)
+        node = node_of(edit.value)
+        tree = changed_at(tree, edit.path, lambda _, node=node: node)  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+    return with_tree(checkpoint, tree)
+
+
 def _replace(checkpoint: Checkpoint, edit: Replace) -> Checkpoint:
-    return with_tree(checkpoint, changed_at(checkpoint.tree, edit.path, lambda _: node_of(edit.value)))
+    return replace_values(checkpoint, (edit,))
 
 
 def _root_told(checkpoint: Checkpoint, edit: TakeRoot, after: Checkpoint) -> Iterator[Change]:

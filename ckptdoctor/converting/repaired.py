@@ -21,10 +21,11 @@ from ckptdoctor.examine.file import check
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.findings import Loader, NextStep, Proof
+from ckptdoctor.prove.origins import counted
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.plan import Plan
 from ckptdoctor.repair.repair import Outcome, repair
-from ckptdoctor.repair.verify import counted, require_repaired
+from ckptdoctor.repair.verify import elided, require_repaired
 from ckptdoctor.writing.target import require_folder, resolve
 
 
@@ -45,7 +46,8 @@ def _converted(plan: Plan, watch: Callable[[Progress], None] | None) -> Outcome:
     told = None if watch is None else lambda what, done, total: watch(Progress(what, done, total))
     with progress.heard(told), _said_of(plan.file, plan.request.path):
         conversion = converted(request, _given(plan), ROOT)
-    return _examined(Outcome(plan, proof=counted(plan), conversion=conversion))
+    proof = replace(counted(plan.wanted), elided=elided(plan.expected))
+    return _examined(Outcome(plan, proof=proof, conversion=conversion))
 
 
 def _given(plan: Plan) -> Inputs:

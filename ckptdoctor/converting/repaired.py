@@ -20,10 +20,11 @@ from ckptdoctor.examine.file import check
 from ckptdoctor.facts.dtensors import whole_dtensors
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.findings import Loader, NextStep, Proof
+from ckptdoctor.prove.origins import counted
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.plan import Plan
 from ckptdoctor.repair.repair import Outcome, repair
-from ckptdoctor.repair.verify import counted, require_repaired
+from ckptdoctor.repair.verify import elided, require_repaired
 from ckptdoctor.writing.target import require_folder, resolve
 
 
@@ -43,7 +44,8 @@ def _converted(plan: Plan) -> Outcome:
     require_repaired(plan.expected, plan)
     with _said_of(plan.file, plan.request.path):
         conversion = converted(request, _given(plan), ROOT)
-    return _examined(Outcome(plan, proof=counted(plan), conversion=conversion))
+    proof = replace(counted(plan.wanted), elided=elided(plan.expected))
+    return _examined(Outcome(plan, proof=proof, conversion=conversion))
 
 
 def _given(plan: Plan) -> Inputs:

@@ -29,7 +29,7 @@ from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.notes import unwrapped_path
 from ckptdoctor.grafting.choice import Choice, with_others
 from ckptdoctor.grafting.damage import Health, examined, storages_of
-from ckptdoctor.grafting.recipe import Healed, recipe_of
+from ckptdoctor.grafting.recipe import Healed, composed
 from ckptdoctor.grafting.request import GraftRequest, output_of
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.request import require_local
@@ -88,7 +88,7 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
         choice.choose()
         report = _report(request, (mine, its), here, choice, likeness)
         _require(request, report, choice)
-        recipe = recipe_of(mine.source, choice.made.values())
+        made = composed(mine.checkpoint, mine.source, choice.made.values())
         report = replace(report, new_bytes=_replaced(choice.made))
         if request.dry or report.output is None:
             yield report
@@ -98,8 +98,7 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
         from ckptdoctor.grafting.writing import write
 
         donors = [(tensor, partners[tensor.path].b) for tensor, _ in choice.healed()]
-        opened = (mine.checkpoint, mine.source), (its.checkpoint, its.source)
-        report = write(recipe, report, *opened, tuple(choice.made.values()), donors, request.force)
+        report = write(made, report, mine.source, (its.checkpoint, its.source), choice.made, donors, request.force)
         return replace(report, seconds=perf_counter() - started)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ckptdoctor.checkpoint import Source, Storage
+from ckptdoctor.checkpoint import Checkpoint, Source, Storage
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.integrity import Damage
 from ckptdoctor.formats.compose.checksums import Bytes
+from ckptdoctor.formats.compose.composed import Composed, Stored
 from ckptdoctor.grafting.storages import Patch
 from ckptdoctor.noun import noun
 from ckptdoctor.writing import Copy, Literal, Recipe, Segment
@@ -39,8 +40,27 @@ def heal(source: Source, storage: Storage, patches: Sequence[Patch], damage: Dam
     return Healed(storage, tuple(patches), crc, fits, damage is not None and not fits)
 
 
-def recipe_of(source: Source, healed: Iterable[Healed]) -> Recipe:
-    """How to write the file. Raises RefusedError where bytes that are replaced belong to two records."""
+def composed(checkpoint: Checkpoint, source: Source, healed: Iterable[Healed]) -> Composed:
+    """The same contents with other bytes in storages. Raises RefusedError where such bytes belong to two records."""
+    made = {each.storage.key: each for each in healed}
+    recipe = _recipe(source, made.values())
+    return Composed({"": recipe}, recipe, checkpoint, {each.key: each for each in _stored(checkpoint, source, made)})
+
+
+def _stored(checkpoint: Checkpoint, source: Source, made: Mapping[str, Healed]) -> Iterator[Stored]:
+    """What each storage that lies in the file holds: other bytes in places, or what it has."""
+    for storage in checkpoint.storages:
+        extent = storage.extent
+        if extent is None:
+            continue
+        if storage.key in made:
+            data = tuple(_whole(source, storage, made[storage.key].patches))
+        else:
+            data = (Copy(extent.offset, extent.length),) if extent.length else ()
+        yield Stored(storage.key, extent.length, data)
+
+
+def _recipe(source: Source, healed: Iterable[Healed]) -> Recipe:
     patches: list[tuple[int, tuple[Segment, ...]]] = []
     checksums: dict[str, int] = {}
     for each in healed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from ckptdoctor import formats
@@ -10,54 +10,48 @@ from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.checkpoint.progress import current
 from ckptdoctor.edits.grafts import GraftReport
 from ckptdoctor.facts.integrity import examine_integrity
-from ckptdoctor.grafting.recipe import Healed
-from ckptdoctor.prove.reopened import read_back, require_right
-from ckptdoctor.prove.same_contents import first_difference
+from ckptdoctor.formats.compose.composed import Composed
+from ckptdoctor.prove.composed import require_bytes
+from ckptdoctor.prove.reopened import read_back, require_right, require_same
 from ckptdoctor.values.diff_bytes import same_bytes
-from ckptdoctor.writing import Recipe, publish
+from ckptdoctor.writing import publish
 
 Opened = tuple[Checkpoint, Source]
+Pairs = Sequence[tuple[Tensor, Tensor]]
 
 
 def write(
-    recipe: Recipe,
+    composed: Composed,
     report: GraftReport,
-    mine: Opened,
+    source: Source,
     its: Opened,
-    healed: Sequence[Healed],
-    donors: Sequence[tuple[Tensor, Tensor]],
+    healed: Container[str],
+    donors: Pairs,
     force: bool,
 ) -> GraftReport:
     """Write and verify the output. Raises WriteError when it is not what was meant; then nothing has changed.
 
-    ``donors`` are the tensors that were grafted, each with what stands for it.
+    ``healed`` are the keys of the storages that have other bytes, and ``donors`` the tensors that were grafted, each
+    with what stands for it.
     """
     assert report.output is not None
 
     def verify(path: str) -> None:
-        with read_back(), formats.opened(path) as (source, container):
-            written = formats.read(source, container)
-            require_right(_wrong((written, source), mine[0], its, healed, donors))
+        with read_back(), formats.opened(path) as (opened, container):
+            written = formats.read(opened, container)
+            require_same(composed.contents, written)
+            require_bytes(written, composed)
+            require_right(_wrong((written, opened), composed.contents, its, healed, donors))
 
-    publish(recipe, report.output, force=force, verify=verify, identity=mine[1].identity)
+    publish(composed.values, report.output, force=force, verify=verify, identity=source.identity)
     return replace(report, written=True)
 
 
-def _wrong(
-    written: Opened,
-    original: Checkpoint,
-    its: Opened,
-    healed: Sequence[Healed],
-    donors: Sequence[tuple[Tensor, Tensor]],
-) -> str | None:
-    """What of the output is not what it should be; all that was not grafted was compared when it was copied."""
-    found = first_difference(original, written[0])
-    if found is not None:
-        return found
+def _wrong(written: Opened, original: Checkpoint, its: Opened, healed: Container[str], donors: Pairs) -> str | None:
+    """What of the output is not what it should be, although every byte is from where it must be."""
     if {note.kind for note in written[0].notes} - {note.kind for note in original.notes}:
         return "there is something odd about it that is not about the original"
-    keys = {each.storage.key for each in healed}
-    storages = tuple([storage for storage in written[0].storages if storage.key in keys])
+    storages = tuple([storage for storage in written[0].storages if storage.key in healed])
     if any(
         each.computed is not None
         for each in examine_integrity(replace(written[0], storages=storages), written[1]).damage

@@ -64,15 +64,24 @@ def prove(files: Mapping[str, str], output: str, composed: Composed) -> CopyTall
     with read_back():
         written = _reopened(files, output)
     require_same(composed.contents, written)
-    copied, places = CopiedRanges(composed.values), {each.key: each for each in written.storages}
+    kinds = require_bytes(written, composed)
+    keys = [each.storage.key for each in composed.contents.tensors if each.storage is not None]
+    return sum([kinds[key] for key in keys], CopyTally())
+
+
+def require_bytes(written: Checkpoint, composed: Composed) -> dict[str, CopyTally]:
+    """Raises WriteError, with the tensor, unless storages hold what they are to hold; what tensors on each count as.
+
+    ``written`` has the contents that are wanted. The storages are named by their keys there.
+    """
+    copied, places = CopiedRanges(composed.values), {each.key: each.extent for each in written.storages}
     pairs = {ours: its for its, ours in storage_pairs(composed.contents, written).items()}
-    names = {each.storage.key: each.key for each in composed.contents.tensors if each.storage is not None}
-    kinds: dict[str, CopyTally] = {}
-    for key, stored in composed.stored.items():
-        place = places[pairs[key]].extent
-        kinds[key] = _require_stored(stored, composed.swapped, place, copied, names.get(key, "a storage"))
-    tensors = [each.storage.key for each in composed.contents.tensors if each.storage is not None]
-    return sum([kinds[key] for key in tensors], CopyTally())
+    names = {each.storage.key: each.key for each in reversed(composed.contents.tensors) if each.storage is not None}
+    return {
+        key: _require_stored(each, composed.swapped, places[pairs[key]], copied, names.get(key, "a storage"))
+        for key, each in composed.stored.items()
+        if key in pairs
+    }
 
 
 def _reopened(files: Mapping[str, str], output: str) -> Checkpoint:

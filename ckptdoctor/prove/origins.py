@@ -1,96 +1,98 @@
-"""Proves where the bytes of every storage of an output came from, out of the ranges that it was copied from."""
+"""Proves where the bytes of every storage of a repaired copy come from: the original, or what edits made of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, Extent, Storage, progress
-from ckptdoctor.edits.applied.compacting import Piece
-from ckptdoctor.edits.elements import Elements, is_computed, views
+from ckptdoctor.checkpoint import Checkpoint, Storage
+from ckptdoctor.edits.applied.wanted import Wanted, new_storages
+from ckptdoctor.edits.elements import is_computed
 from ckptdoctor.errors import WriteError
 from ckptdoctor.findings import Proof
-from ckptdoctor.prove.elements import require_elements
+from ckptdoctor.formats.compose.composed import Composed, Stored
+from ckptdoctor.formats.compose.reading import produced
+from ckptdoctor.formats.compose.strided import tensor_of
+from ckptdoctor.prove.composed import require_bytes
 from ckptdoctor.prove.same_contents import storage_pairs
-from ckptdoctor.writing import CopiedRanges, Copy, Recipe
+from ckptdoctor.writing import CopiedRanges, Copy, Generated, Recipe
 
 
-def trace(
-    original: Checkpoint,
-    wanted: Checkpoint,
-    written: Checkpoint,
-    recipe: Recipe,
-    pieces: Mapping[str, tuple[Piece, ...]],
-    remade: Mapping[str, Elements],
-) -> Proof:
-    """Follow every storage of ``written`` back to the original.
-
-    ``recipe`` says from where it was copied, ``pieces`` to which byte ranges of the original a storage (by key)
-    shrinks, and ``remade`` what new storages (by key in ``wanted``) hold.
+def trace(wanted: Wanted, written: Checkpoint, recipe: Recipe) -> Proof:
+    """Follow every storage of ``written`` back to the original, from which ``recipe`` copies.
 
     The copied ranges themselves have been compared byte for byte when they were written. Storages that no tensor views
-    and that got another key are counted, but not as proven. Raises WriteError, with the storage, when its bytes come
-    from anywhere else than they must.
+    and that got another key are counted, but not as proven. Raises WriteError, with the tensor, when the bytes of its
+    storage come from anywhere else than they must.
     """
-    copied = CopiedRanges(recipe)
-    originals = {storage.key: storage for storage in original.storages}
-    by_place = {each.extent.offset: each for each in original.storages if each.extent is not None}
-    pairs = storage_pairs(wanted, written)
-    counts = dict.fromkeys(("identical", "shrunk", "remade", "inflated", "computed"), 0)
+    stored = {each.key: each for each in _stored(wanted)}
+    require_bytes(written, Composed({"": recipe}, recipe, wanted.contents, stored, wanted.original.big_endian))
+    pairs, copied = storage_pairs(wanted.contents, written), CopiedRanges(recipe)
+    by_place = {each.extent.offset: each for each in wanted.original.storages if each.extent is not None}
+    keys: list[str] = []
     for storage in written.storages:
-        if storage.key not in pairs and storage.extent is not None and storage.extent.length:
-            source = copied.source(storage.extent.offset)
-            there = by_place.get(source) if source is not None else None
-            if there is not None and there.extent is not None:
-                _require(copied, storage, there, ((0, there.extent.length),))
-                counts["identical"] += there.key == storage.key
-                continue
-        key = pairs.get(storage.key, storage.key)
-        old = originals.get(key)
-        if old is not None and old.compressed:
-            counts["inflated"] += 1
-        elif old is None:
-            made = remade.get(key)
-            kind = "computed" if made is not None and is_computed(made) else "remade"
-            counts[kind] += _is_remade(made, originals, storage)
-        elif storage.extent is not None and old.extent is not None:
-            kept = pieces.get(key, ((0, old.extent.length),))
-            _require(copied, storage, old, kept)
-            progress.advance(storage.extent.length)
-            counts["identical" if kept == ((0, old.extent.length),) else "shrunk"] += 1
-    return Proof(
-        storages=len(written.storages),
-        identical=counts["identical"],
-        shrunk=counts["shrunk"],
-        remade=counts["remade"],
-        inflated=counts["inflated"],
-        computed=counts["computed"],
-    )
-
-
-def _require(copied: CopiedRanges, storage: Storage, old: Storage, pieces: tuple[Piece, ...]) -> None:
-    assert storage.extent is not None
-    assert old.extent is not None
-    at = storage.extent.offset
-    if storage.extent.length != sum(length for _, length in pieces):
-        raise WriteError(f"Storage {storage.key} of the output has a wrong length; it was thrown away.")
-    for start, length in pieces:
-        if not copied.copied_from(at, Copy(old.extent.offset + start, length)):
+        extent = storage.extent
+        if storage.key in pairs or extent is None or not extent.length:
+            keys.append(pairs.get(storage.key, storage.key))
+            continue
+        source = copied.source(extent.offset)
+        old = by_place.get(source) if source is not None else None
+        if source is None or old is None or old.extent is None:
+            keys.append(storage.key)
+            continue
+        if extent.length != old.extent.length or not copied.copied_from(extent.offset, Copy(source, extent.length)):
             raise WriteError(
                 f"Storage {storage.key} of the output is not storage {old.key} of the original; it was thrown away."
             )
-        at += length
+        keys += [old.key] if old.key == storage.key else []
+    return _counted(keys, len(written.storages), wanted)
 
 
-def _is_remade(elements: Elements | None, originals: dict[str, Storage], storage: Storage) -> bool:
-    """Whether a storage made anew holds exactly the elements that it was made of. False: that is not known."""
-    if elements is None or storage.extent is None:
-        return False
-    places: dict[str, Extent] = {}
-    for view in views(elements):
-        extent = originals[view.source].extent if view.held is None else None
-        if extent is not None:
-            places[view.source] = extent
-        elif view.held is None:
-            return False
-    require_elements(elements, places, storage.extent)
-    return True
+def counted(wanted: Wanted) -> Proof:
+    """The same count where the contents go into another container, which is proven tensor by tensor."""
+    return _counted([each.key for each in wanted.contents.storages], len(wanted.contents.storages), wanted)
+
+
+def _stored(wanted: Wanted) -> Iterator[Stored]:
+    """What the storages of the copy hold, as far as that is known."""
+    originals, new = {each.key: each for each in wanted.original.storages}, new_storages(wanted)
+    for storage in wanted.contents.storages:
+        key, old = storage.key, originals.get(storage.key)
+        if key in new and old is None:
+            yield Stored(key, new[key].nbytes, _made(new[key]), shown=tensor_of(new[key]))
+        elif old is not None and old.compressed:
+            yield Stored(key, old.nbytes, _made(old))
+        elif old is not None and old.extent is not None:
+            kept = wanted.pieces.get(key, ((0, old.extent.length),))
+            copies = tuple([Copy(old.extent.offset + start, length) for start, length in kept if length])
+            yield Stored(key, sum([each.length for each in copies]), copies)
+
+
+def _made(storage: Storage) -> tuple[Generated, ...]:
+    return (Generated(storage.nbytes, lambda: produced(storage)),) if storage.nbytes else ()
+
+
+def _counted(keys: Iterable[str], storages: int, wanted: Wanted) -> Proof:
+    originals = {each.key: each for each in wanted.original.storages}
+    kinds = Counter([_kind(key, originals.get(key), wanted) for key in keys])
+    return Proof(
+        storages=storages,
+        identical=kinds["identical"],
+        shrunk=kinds["shrunk"],
+        remade=kinds["remade"],
+        inflated=kinds["inflated"],
+        computed=kinds["computed"],
+    )
+
+
+def _kind(key: str, old: Storage | None, wanted: Wanted) -> str:
+    """What of the original's a storage of the contents is; "" where that is not known."""
+    if old is None:
+        holds = wanted.remade.get(key)
+        return "" if holds is None else "computed" if is_computed(holds) else "remade"
+    if old.compressed:
+        return "inflated"
+    if old.extent is None:
+        return ""
+    whole = ((0, old.extent.length),)
+    return "identical" if wanted.pieces.get(key, whole) == whole else "shrunk"

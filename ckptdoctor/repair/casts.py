@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
+from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Source, StateDict, Storage, Tensor, progress, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME, cast_loses_values
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.edits import Cast, Edit, Fix, Safety
+from ckptdoctor.edits.applied.compacting import Piece, kept_pieces
 from ckptdoctor.edits.casts import FLOAT8, can_be_cast
-from ckptdoctor.edits.elements import Converted, Elements, Reshaped, nbytes
+from ckptdoctor.edits.elements import Converted, Elements, Reshaped, joined, nbytes, seen
 from ckptdoctor.edits.elements import views as views_of
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
@@ -90,15 +94,17 @@ def _narrowed(
 ) -> Iterator[tuple[str, tuple[Converted, dict[str, Place]]]]:
     """The first tensor of each storage that the edit narrows: its numbers, and where their bytes lie."""
     storages = {storage.key: storage for storage in original.storages}
-    wanted, seen = set(edit.paths), set()
+    wanted, met = set(edit.paths), set()
+    shown = {} if formats.is_written(original.format) else kept_pieces(after.tensors, made)
     for tensor in after.tensors:
         key = tensor.storage.key if tensor.storage is not None else ""
-        if tensor.path not in wanted or key in seen:
+        if tensor.path not in wanted or key in met:
             continue
-        seen.add(key)
+        met.add(key)
         holds = _converted(made.get(key))
         if holds is None or not cast_loses_values(BY_NAME[holds.kind], BY_NAME[holds.dtype]):
             continue
+        holds = _viewed(holds, shown[key]) if key in shown else holds
         used = [storages[view.source] for view in views_of(holds) if view.held is None]
         _require_bytes(tensor, used)
         places = {storage.key: Place(storage) for storage in used}
@@ -124,6 +130,19 @@ def _converted(elements: Elements | None) -> Converted | None:
     while isinstance(elements, Reshaped):
         elements = elements.inner
     return elements if isinstance(elements, Converted) else None
+
+
+def _viewed(holds: Converted, pieces: Iterable[Piece]) -> Converted:
+    """The numbers in these ranges of the new storage: the head of an array of NumPy, which lies in it too, is none."""
+    counts = [(start // holds.width, length // holds.width) for start, length in pieces]
+    if sum([count for _, count in counts]) == prod(holds.shape):
+        return holds
+    found = [seen(holds.parts[0], start, (count,), (1,)) for start, count in counts]
+    parts = [each for each in found if each is not None]
+    if not parts or len(parts) < len(found):
+        return holds
+    part = joined(parts, 0)
+    return replace(holds, parts=(part,), shape=part.shape)
 
 
 def _sum(losses: Iterable[Loss]) -> Loss | None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Storage
+from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.diagnose.findings import findings_of, worst_first
 from ckptdoctor.diagnose.fixes import container_findings
-from ckptdoctor.edits.elements import is_computed
 from ckptdoctor.errors import WriteError
 from ckptdoctor.facts.globals import is_allowed, modern
 from ckptdoctor.findings import Finding, Proof
@@ -29,40 +27,16 @@ def verify(path: str, plan: Plan) -> Proof:
     require_same(plan.expected, written)
     _require_no_new_names(plan.original, written)
     assert plan.recipe is not None
-    proof = trace(plan.original, plan.expected, written, plan.recipe, plan.pieces, plan.remade)
+    proof = trace(plan.wanted, written, plan.recipe)
     findings = worst_first([*container_findings(container, all_rules()), *_of_contents(written, plan)])
     _require_fixed(plan, findings)
     after = next_step(path, written, findings, refusal)
-    return replace(proof, elided=_elided(written), findings=tuple(findings), next=after)
+    return replace(proof, elided=elided(written), findings=tuple(findings), next=after)
 
 
 def require_repaired(contents: Checkpoint, plan: Plan) -> None:
     """Raises WriteError where what a rule's fix was applied for is in the contents; the container is another."""
     _require_fixed(plan, _of_contents(contents, plan))
-
-
-def counted(plan: Plan) -> Proof:
-    """How many storages of the repaired contents are what of the original's: what ``trace`` counts in a copy."""
-    originals = {each.key: each for each in plan.original.storages}
-    kinds = Counter([_kind(each.key, originals.get(each.key), plan) for each in plan.expected.storages])
-    return Proof(
-        storages=len(plan.expected.storages),
-        identical=kinds["identical"],
-        shrunk=kinds["shrunk"],
-        remade=kinds["remade"],
-        inflated=kinds["inflated"],
-        elided=_elided(plan.expected),
-        computed=kinds["computed"],
-    )
-
-
-def _kind(key: str, old: Storage | None, plan: Plan) -> str:
-    if old is None:
-        return "computed" if is_computed(plan.remade[key]) else "remade"
-    if old.compressed:
-        return "inflated"
-    whole = ((0, old.nbytes),)
-    return "identical" if plan.pieces.get(key, whole) == whole else "shrunk"
 
 
 def _of_contents(written: Checkpoint, plan: Plan) -> list[Finding]:
@@ -89,7 +63,8 @@ def _require_fixed(plan: Plan, findings: Iterable[Finding]) -> None:
             raise WriteError(f"The output still has {finding.code} ({finding.message}); it was thrown away.")
 
 
-def _elided(checkpoint: Checkpoint) -> int:
+def elided(checkpoint: Checkpoint) -> int:
+    """The number of places beyond the reader's limits, which were not compared."""
     from ckptdoctor.checkpoint import Elided, walk
 
     if not any(note.kind.value == "not-examined" for note in checkpoint.notes):

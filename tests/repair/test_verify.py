@@ -76,7 +76,10 @@ def test_swapped_storages_are_found(planned: Plan):
     segments = []
     for segment in planned.recipe.segments:
         segments += split(segment, one, other) if isinstance(segment, Copy) else [segment]
-    refused(replace(planned, recipe=Recipe(planned.recipe.source, tuple(segments))), "is not storage")
+    refused(
+        replace(planned, recipe=Recipe(planned.recipe.source, tuple(segments))),
+        "The values of a are others in the output",
+    )
 
 
 def split(segment: Copy, one: Copy, other: Copy) -> list[Copy]:

@@ -52,11 +52,7 @@ def on_storages(wanted: Wanted) -> Node:
     for each in wanted.original.storages:
         if old.setdefault(each.key, each).extent != each.extent and (wanted.remade or wanted.pieces):
             raise RefusedError(f"Two storages are called {each.key}; convert the file first.")
-    new = {
-        each.key: NewStorage(each.key, nbytes(holds), each.dtype, each.device, None, holds=holds, of=old)
-        for each in wanted.contents.storages
-        if (holds := wanted.remade.get(each.key)) is not None
-    }
+    new = new_storages(wanted)
 
     def placed(node: Tensor | Cycle) -> Node:
         return on_storage(node) if isinstance(node, Tensor) else node
@@ -73,6 +69,16 @@ def on_storages(wanted: Wanted) -> Node:
         return replace(node, storage=storage, offset=offset)
 
     return mapped(wanted.contents.tree, placed)
+
+
+def new_storages(wanted: Wanted) -> dict[str, NewStorage]:
+    """The storages that edits made, by their keys, each with what it holds."""
+    old = {each.key: each for each in wanted.original.storages}
+    return {
+        each.key: NewStorage(each.key, nbytes(holds), each.dtype, each.device, None, holds=holds, of=old)
+        for each in wanted.contents.storages
+        if (holds := wanted.remade.get(each.key)) is not None
+    }
 
 
 def _unshrunk(byte: int, pieces: Sequence[Piece]) -> int:

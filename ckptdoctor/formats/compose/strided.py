@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from ckptdoctor.checkpoint import Storage, Tensor, show_path
+from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous, storage_span
 from ckptdoctor.edits.elements import Elements, Joined, NewStorage, View, seen, views, width_of
 from ckptdoctor.errors import RefusedError
@@ -89,6 +90,12 @@ def segments(tensor: Tensor, swapped: bool = False) -> tuple[Segment, ...]:
         return (Generated(size, of_storage(storage, begin, size, turn)),)
     assert storage.extent is not None
     return (Copy(storage.extent.offset + begin, size, storage.extent.file),)
+
+
+def tensor_of(storage: NewStorage) -> Tensor:
+    """A tensor that shows all of it."""
+    dtype = storage.dtype or BY_NAME["uint8"]
+    return Tensor((), dtype, (storage.nbytes * 8 // dtype.bits,), (1,), storage)
 
 
 def _copies(found: Elements, places: Mapping[str, Place]) -> list[Segment] | None:

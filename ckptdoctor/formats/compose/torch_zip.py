@@ -18,7 +18,7 @@ from ckptdoctor.formats.compose.checksums import checksums
 from ckptdoctor.formats.compose.composed import Composed, Stored
 from ckptdoctor.formats.compose.pickling import pickled
 from ckptdoctor.formats.compose.reading import of_storage
-from ckptdoctor.formats.compose.strided import segments, turn_of
+from ckptdoctor.formats.compose.strided import segments, tensor_of, turn_of
 from ckptdoctor.formats.suffixes import TORCH_ZIP
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
 from ckptdoctor.wording import plural
@@ -68,8 +68,7 @@ class Storages:
             held = b"" if tensor.values is None else bytes(tensor.values)
             return Stored(key, len(held), (Literal(held),) if held else (), None)
         if isinstance(storage, NewStorage):
-            shape = (storage.nbytes * 8 // tensor.dtype.bits,)
-            whole = replace(tensor, shape=shape, stride=(1,), offset=0)
+            whole = tensor_of(storage)
             return Stored(key, storage.nbytes, segments(whole, self._swapped), shown=whole)
         if storage.nbytes and (storage.extent is None or not storage.compressed):
             there = 0 if storage.extent is None else storage.extent.length

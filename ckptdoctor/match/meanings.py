@@ -1,4 +1,4 @@
-"""What a rename never makes another, however well the shapes fit: one quantity, or a part of a weight."""
+"""Renames that are never made, however well the shapes fit: to another quantity, or from a part to the weight."""
 
 from __future__ import annotations
 

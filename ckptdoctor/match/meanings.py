@@ -77,7 +77,7 @@ WEIGHT, SPECTRAL = "weight", "spectral"
 # what follows the weight's name: (v, g) of weight norm, (original, u, v) of spectral norm
 OLD_FORMATS = ((WEIGHT, ("_v", "_g")), (SPECTRAL, ("_orig", "_u", "_v")))
 NEW_FORMATS = ((WEIGHT, (".original1", ".original0")), (SPECTRAL, (".original", ".0._u", ".0._v")))
-# (original, mask) of torch.nn.utils.prune, whose product is the weight (``facts.pruning``)
+# (original, mask) of torch.nn.utils.prune, whose product is the weight (``match.parametrized``)
 _PRUNED = (("pruned", ("_orig", "_mask")),)
 PARAMETRIZATIONS = "parametrizations"
 

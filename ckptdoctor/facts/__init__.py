@@ -1,1 +1,1 @@
-"""What rules ask of a checkpoint, worked out once and only when asked for."""
+"""Facts that several rules or rooms ask of a checkpoint, each worked out once and only when it is asked for."""

@@ -1,4 +1,4 @@
-"""Which names in a checkpoint's pickles ``torch.load(weights_only=True)`` refuses, why they are there, and where."""
+"""Names in a checkpoint's pickles that ``torch.load(weights_only=True)`` refuses: why they are there, and where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which checksum a file is said to have: by its name, by the cache that it lies in, or by a list beside it."""
+"""The checksum that a file is said to have: by its name, by the cache that it lies in, or by a list beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known about the names of classes and functions in a pickle, without resolving any of them."""
+"""Classes and functions that pickles name, told by these names alone: none of them is resolved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ``config.json`` beside a Hugging Face checkpoint says, held against its tensors."""
+"""The ``config.json`` beside a Hugging Face checkpoint: its fields, and the line on which each of them is."""
 
 from __future__ import annotations
 

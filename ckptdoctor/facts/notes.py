@@ -1,4 +1,4 @@
-"""What a reader noticed on the way, wherever it was written down."""
+"""Notes of readers, wherever they were written down: on headers, versions of archives, and packed files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``Optimizer.state_dict()`` left in a checkpoint: which parameters it was given, and what it kept of each."""
+"""Optimizers as ``Optimizer.state_dict()`` left them: the parameters that each was given, and what it kept of each."""
 
 from __future__ import annotations
 

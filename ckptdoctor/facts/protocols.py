@@ -1,4 +1,4 @@
-"""What the first bytes of a file tell of its contents: the protocol of the pickle, and where the first value begins."""
+"""The protocol of a pickle and the first value of a file, told by its first bytes; and strings of Python 2."""
 
 from __future__ import annotations
 

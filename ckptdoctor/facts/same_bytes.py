@@ -1,4 +1,4 @@
-"""Whether two tensors have the same bytes: by a few of them first, and then by all, each read once."""
+"""Tells whether two tensors have the same bytes: by a few of them first, and then by all, each read once."""
 
 from __future__ import annotations
 

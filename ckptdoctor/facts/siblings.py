@@ -1,4 +1,4 @@
-"""What lies beside a local checkpoint: the names in its folder, and the contents of small files there.
+"""The folder of a local checkpoint: the names of the files in it, and the contents of small ones.
 
 One listing of the folder, and reads with a limit. Links are not followed out of the folder, but for one: the cache of
 ``huggingface_hub`` keeps each file as a link to ``../../blobs/`` and its hash.

@@ -1,4 +1,4 @@
-"""What a training left at the top of a file: entries beside the weights, counters, and states of ``GradScaler``."""
+"""Entries that a training left at the top of a file, next to the weights: counters, and states of ``GradScaler``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BEYOND = 10**18  # what no counter reaches
 _NEAR = 256  # entries of a dict that are looked at for what lies in it
 
 
-def number(node: Node) -> float | None:
+def as_number(node: Node) -> float | None:
     """A plain number; None for anything else, a tensor among them, and for integers beyond all measure."""
     if isinstance(node, float):
         return node
@@ -41,6 +41,6 @@ def scalers(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, float]]:
         for path, each in below:
             if isinstance(each, Mapping) and len(each.entries) <= _NEAR:
                 parts = dict(each.entries)
-                scale = number(parts.get("scale"))
+                scale = as_number(parts.get("scale"))
                 if parts.keys() >= _SCALER and scale is not None:
                     yield path, scale

@@ -1,4 +1,4 @@
-"""What reading every value of a checkpoint showed, tensor by tensor; plain numbers, so that rules need no torch."""
+"""Values of a checkpoint as reading them showed: plain numbers, tensor by tensor, so that rules need no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checkpoint is for: where its weights are, what of them can be parameters, and which sets are one network."""
+"""Sets of weights: where they are in a checkpoint, what in them can be a parameter, and which sets are one network."""
 
 from __future__ import annotations
 

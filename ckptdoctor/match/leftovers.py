@@ -1,4 +1,4 @@
-"""What is left over once a checkpoint's keys have their final names, shared out among the rules that can say why."""
+"""Keys that are left over once all have their final names, shared out among the rules that can say why."""
 
 from __future__ import annotations
 

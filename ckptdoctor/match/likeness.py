@@ -1,4 +1,4 @@
-"""What two names have in common, and where a new name may mean another order of the values."""
+"""Two names compared: what they have in common, and where the new one may mean another order of the values."""
 
 from __future__ import annotations
 

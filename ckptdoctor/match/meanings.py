@@ -1,4 +1,4 @@
-"""What a rename never makes another, however well the shapes fit: one quantity, or a part of a weight."""
+"""Renames that are never made, however well the shapes fit: to another quantity, or from a part to the weight."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ WEIGHT, SPECTRAL = "weight", "spectral"
 # what follows the weight's name: (v, g) of weight norm, (original, u, v) of spectral norm
 OLD_FORMATS = ((WEIGHT, ("_v", "_g")), (SPECTRAL, ("_orig", "_u", "_v")))
 NEW_FORMATS = ((WEIGHT, (".original1", ".original0")), (SPECTRAL, (".original", ".0._u", ".0._v")))
-# (original, mask) of torch.nn.utils.prune, whose product is the weight (``facts.pruning``)
+# (original, mask) of torch.nn.utils.prune, whose product is the weight (``match.parametrized``)
 _PRUNED = (("pruned", ("_orig", "_mask")),)
 PARAMETRIZATIONS = "parametrizations"
 

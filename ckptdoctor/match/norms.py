@@ -1,4 +1,4 @@
-"""What norm layers keep beside their parameters: running stats, and the counter that torch 0.4.1 added to them."""
+"""Running stats of norm layers, and the counter that torch 0.4.1 added to them."""
 
 from __future__ import annotations
 

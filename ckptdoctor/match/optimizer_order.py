@@ -1,4 +1,4 @@
-"""In which order and groups a target gives its parameters to an optimizer, and how a saved one gets there."""
+"""The order and groups in which a target gives its parameters to an optimizer, and how a saved one gets there."""
 
 from __future__ import annotations
 

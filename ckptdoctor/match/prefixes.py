@@ -1,4 +1,4 @@
-"""What all keys have too much or too little at their beginning: a prefix, or letters that were cut off."""
+"""Too much or too little at the beginning of all keys: a prefix, or letters that were cut off."""
 
 from __future__ import annotations
 

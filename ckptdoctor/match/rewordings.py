@@ -1,4 +1,4 @@
-"""What happened to many names, in a few words: ``downsample_layers.{n} → stages.{n}.downsample``."""
+"""Many renames in a few words: ``downsample_layers.{n} → stages.{n}.downsample``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tensors of a checkpoint have the very bytes of those of another one: what training has not changed."""
+"""Tensors of a checkpoint that have the very bytes of those of another one: training has not changed them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many heads of attention a checkpoint has: asked of the target, and of the files beside both; never guessed."""
+"""The number of heads of attention, asked of the target and of files next to both checkpoints; never guessed."""
 
 from __future__ import annotations
 

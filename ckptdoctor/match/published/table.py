@@ -1,4 +1,4 @@
-"""What a published layout is, as data: the keys of one network in two code bases, and how their values differ."""
+"""A published layout as data: the keys of one network in two code bases, and how their values differ."""
 
 from __future__ import annotations
 

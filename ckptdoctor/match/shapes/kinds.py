@@ -1,4 +1,4 @@
-"""What a key's name says about its layer: embedding of tokens, table of positions, head, first layer.
+"""The layer that a key's name speaks of: embedding of tokens, table of positions, head, first layer.
 
 Names are habits, not laws: what they say counts only together with shapes that agree.
 """

@@ -30,7 +30,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Part, Role, StateDi
 from ckptdoctor.checkpoint import Mapping as Dict
 from ckptdoctor.checkpoint.tree import mapping_at
 from ckptdoctor.edits import Fix
-from ckptdoctor.facts.training_state import number
+from ckptdoctor.facts.training_state import as_number
 from ckptdoctor.facts.values import Values
 from ckptdoctor.facts.values_of_weights import not_finite
 from ckptdoctor.findings import Location, Severity
@@ -98,7 +98,7 @@ def _others(values: Values, optimizer: StateDict) -> Iterator[tuple[KeyPath, str
         if read is not None and tensor.path[-1] in _NEVER_BELOW and read.min < 0:
             yield tensor.path, "a number below zero"
     for part, state in _states(values.checkpoint, optimizer).items():
-        steps = number(dict(state.entries).get("step")) if isinstance(state, Dict) else None
+        steps = as_number(dict(state.entries).get("step")) if isinstance(state, Dict) else None
         if steps is not None and not 0 <= steps < _INF:
             yield (*optimizer.path, "state", part, "step"), "a number below zero" if steps < 0 else "NaN or infinity"
 

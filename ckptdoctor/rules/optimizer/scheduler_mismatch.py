@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Part, Role, show_path
-from ckptdoctor.facts.training_state import number
+from ckptdoctor.facts.training_state import as_number
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -106,7 +106,7 @@ def _number(path: KeyPath, parts: dict[Part, Node], optimizer: Optimizer) -> lis
 def _rates(path: KeyPath, parts: dict[Part, Node], optimizer: Optimizer) -> list[Problem]:
     last = numbers(parts.get("_last_lr"))
     given = [group.options.get("lr") for group in optimizer.groups]
-    now = [each for each in map(number, given) if each is not None]
+    now = [each for each in map(as_number, given) if each is not None]
     if last is None or len(last) != len(given) or len(now) != len(given):
         return []
     if all(abs(one - other) <= _NEAR * max(abs(one), abs(other)) for one, other in zip(last, now, strict=True)):

@@ -91,7 +91,7 @@ def fit_to(checkpoint: Checkpoint, reference: Reference, root: str | None = None
     found = compare(checkpoint, reference, path)
     if found.state_dict is None:  # a module that was pickled whole
         found = compare(with_modules(checkpoint), reference, path)
-    coverage, cured = found.coverage, found.renamed
+    coverage, renamed = found.coverage, found.renamed
     if checkpoint.container is not None:
         coverage = attainable(coverage, checkpoint.path, checkpoint.container)
     return Fit(
@@ -103,9 +103,9 @@ def fit_to(checkpoint: Checkpoint, reference: Reference, root: str | None = None
         keys=coverage.keys,
         parameters=coverage.parameters,
         steps=tuple(_steps(found)),
-        missing=tuple([Misfit(key, None, _wanted(found, key)) for key in (*cured.missing, *cured.extra_missing)]),
-        unexpected=tuple([_unexpected(cured, key) for key in (*cured.unexpected, *cured.extra_unexpected)]),
-        mismatched=tuple([Misfit(key, cured.here[key].shape, _wanted(found, key)) for key in cured.mismatched]),
+        missing=tuple([Misfit(key, None, _wanted(found, key)) for key in (*renamed.missing, *renamed.extra_missing)]),
+        unexpected=tuple([_unexpected(renamed, key) for key in (*renamed.unexpected, *renamed.extra_unexpected)]),
+        mismatched=tuple([Misfit(key, renamed.here[key].shape, _wanted(found, key)) for key in renamed.mismatched]),
         rivals=tuple([show_path(each.path) for each in found.rivals]),
     )
 
@@ -115,8 +115,8 @@ def _wanted(found: Comparison, key: str) -> tuple[int, ...] | None:
     return expected.shape if expected is not None else None
 
 
-def _unexpected(cured: Alignment, key: str) -> Misfit:
-    tensor = cured.here.get(key)
+def _unexpected(renamed: Alignment, key: str) -> Misfit:
+    tensor = renamed.here.get(key)
     return Misfit(key, tensor.shape if tensor is not None else None, None)
 
 
@@ -139,8 +139,8 @@ def _steps(found: Comparison) -> Iterator[FitStep]:
 
 
 def _changes(found: Comparison) -> Iterator[tuple[Callable[[str], str], str | None]]:
-    for cure in found.name_fixes:
-        yield cure.change, cure.drops.key if cure.drops is not None else None
+    for fix in found.name_fixes:
+        yield fix.change, fix.drops.key if fix.drops is not None else None
     if found.conversion is not None:
         yield found.conversion.change, None
     if found.prefix is not None:

@@ -129,7 +129,7 @@ def _settle(comparison: Comparison, dropped: frozenset[KeyPath] = frozenset()) -
     here: dict[str, Tensor] = {}
     names: dict[str, str] = {}
     doubled = []
-    gone = {id(cure.drops) for cure in comparison.name_fixes if cure.drops is not None}
+    gone = {id(fix.drops) for fix in comparison.name_fixes if fix.drops is not None}
     for tensor in comparison.state_dict.tensors if comparison.state_dict is not None else ():
         if id(tensor) in gone or tensor.path in dropped:
             continue

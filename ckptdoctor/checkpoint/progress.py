@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from dataclasses import field
 from time import monotonic
 from typing import Generic, TypeVar
 
 from ckptdoctor.checkpoint import process
 from ckptdoctor.errors import StoppedError
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 
 Result = TypeVar("Result")
 Said = TypeVar("Said")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, StateDict, Tensor, 
 from ckptdoctor.checkpoint.expectation import Coverage, CoverageStep, Expected, Reference, is_extra_state
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.match.second_names import twins_of
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 
 if TYPE_CHECKING:
     from ckptdoctor.match.moves import Move

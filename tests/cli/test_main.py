@@ -78,10 +78,9 @@ def test_an_unknown_command_is_refused(shelf):
     assert b"No such command" in result.stderr
 
 
-@pytest.mark.parametrize("command", [["fix", "sick.pt", "--dtype", "bf16"], ["train", "foonet"]], ids=" ".join)
-def test_what_needs_torch_says_so_where_there_is_none(shelf, command):
+def test_what_needs_torch_says_so_where_there_is_none(shelf):
     """One sentence says what to install, and is no bug report; the status is 2."""
-    code = f"import sys; sys.modules['torch'] = None; from ckptdoctor.cli.main import main; main({command!r})"
+    code = "import sys; sys.modules['torch'] = None; from ckptdoctor.cli.main import main; main(['train', 'foonet'])"
     result = subprocess.run([sys.executable, "-c", code], cwd=shelf, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr == "error: This is done with torch, and it is not installed: pip install torch\n"

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ckptdoctor.casting import cast
+from ckptdoctor.checkpoint.progress import heard
 from ckptdoctor.converting.conversion import convert
 from ckptdoctor.converting.repaired import carry_out
 from ckptdoctor.converting.request import ConvertRequest
@@ -96,7 +97,8 @@ def test_each_byte_is_written_once(tmp_path: Path):
             copied["total"] = progress.total
             copied["times"] = copied.get("times", 0) + (progress.done == 0)
 
-    outcome = carry_out(asked(tmp_path, unsafe=True), watch)
+    with heard(watch):
+        outcome = carry_out(asked(tmp_path, unsafe=True))
     assert copied == {"total": (tmp_path / "y.safetensors").stat().st_size, "times": 1}
     assert not any(name.startswith("repaired") for name in seen)
     assert outcome.conversion is not None

@@ -285,7 +285,6 @@ def test_a_file_that_cannot_be_mapped_is_unreadable(tmp_path, monkeypatch):
         "load('m.pt')",
         "load('m.pt', strict=False)",
         "load_state_dict('m.pt', {'a': (2,)})",
-        "fix('m.pt', dtype='bf16')",
         "diff('m.pt', 'n.pt', values=True)",
     ],
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
 
 from ckptdoctor.checkpoint import Named, Part, Special
 from ckptdoctor.formats.torch.read.values import CALLS, Filling, bare, call, filling, full_name, layout_name, text
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Text, Tuple, Value
 

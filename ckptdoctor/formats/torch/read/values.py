@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from ckptdoctor.checkpoint.dtypes import BY_NAME, DType
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Extension, Global, Literal, Made, PersistentId, Popped, Text, Tuple, Value
 

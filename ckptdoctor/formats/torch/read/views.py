@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
 from math import prod
 
 from ckptdoctor.checkpoint import DType
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.formats.torch.read.storages import MAX_COUNT, Claim, claim_of
 from ckptdoctor.formats.torch.read.values import CALLS, bare, call, dtype, full_name, integer, items
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Node, PersistentId, Tuple, Value
 

@@ -1,12 +1,10 @@
-"""Values of one tensor, read when somebody looks at them. Only here is torch imported, when the first is looked at."""
+"""Values of one tensor, read when somebody looks at them. NumPy is imported when the first is looked at."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar, Union
 
@@ -42,11 +40,6 @@ class Inspector:
         self._opened = ExitStack()
         self._source: Source | None = None
         self._looks: dict[int, Look] = {}  # by the tensor, which the checkpoint keeps
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether torch has been imported, by whomever; the first look takes a second otherwise."""
-        return "torch" in sys.modules
 
     def window(self, tensor: Tensor, box: Sequence[range], going: Going) -> Union[Window, Refused]:
         """The values of a box: of each dimension some neighbouring indexes."""
@@ -110,10 +103,7 @@ class Inspector:
 
     def seen_as(self, tensor: Tensor) -> Union[Tensor, Refused]:
         """The tensor whose values are shown: of a sparse one, or of a wrapper, the one inside."""
-        if find_spec("torch") is None:
-            return Refused("values are read with torch, and it is not installed: pip install torch")
-        from ckptdoctor.values.flat_chunks import UnreadError
-        from ckptdoctor.values.regions import plain
+        from ckptdoctor.values.regions import UnreadError, plain
 
         try:
             return plain(tensor)
@@ -121,14 +111,9 @@ class Inspector:
             return Refused(str(error))
 
     def _try(self, work: Callable[[Boxes, bool], Seen], going: Going) -> Union[Seen, Refused]:
-        if find_spec("torch") is None:
-            return Refused("values are read with torch, and it is not installed: pip install torch")
         from ckptdoctor.errors import StoppedError
-        from ckptdoctor.values.bytes import load_beforehand
-        from ckptdoctor.values.flat_chunks import UnreadError
-        from ckptdoctor.values.regions import Boxes
+        from ckptdoctor.values.regions import Boxes, UnreadError
 
-        load_beforehand()  # the screen is another thread
         try:
             source = self._open()
             return work(Boxes(self._checkpoint, source, going, self._lock), source.distant)

@@ -136,11 +136,11 @@ def _not_finite(values: Array, partial: Partial) -> Array:
     return finite
 
 
-# ``np.add.reduce`` adds up pairwise (numpy/_core/src/umath/loops_utils.h.src: blocks of 128 in 8 lanes, then halves): of
-# 2**17 values of float32 each goes through at most 28 roundings, which is within 1.7e-6 of the mean size.
-_ROW = (
-    1 << 10
-)  # of squares each is within 6.1e-5 of its sum, in whatever order they are added; and no BLAS takes threads
+# ``np.add.reduce`` adds up pairwise (numpy/_core/src/umath/loops_utils.h.src: 128 values in 8 lanes, then halves): of
+# 2**17 values of float32 each goes through at most 28 roundings, which is within 1.7e-6 of their mean size.
+
+# squares in a row: their sum is within 6.1e-5 of itself in whatever order a BLAS adds them up, and in one thread
+_ROW = 1 << 10
 
 
 def sum_of_squares(values: Array) -> float:

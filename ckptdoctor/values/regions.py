@@ -249,7 +249,8 @@ def _computable(values: Array, name: str) -> Array:
         return values.view(np.bool_)
     if name == "complex32":
         parts = real_parts(values.reshape(-1), name)
-        return widened(parts, "float16").view(np.complex64).reshape(values.shape)
+        made: Array = widened(parts, "float16").view(np.complex64).reshape(values.shape)
+        return made
     if name == "uint64":  # exact where it can be: as integers up to the largest with a sign
         signed = values.view(np.int64)
         return values.astype(np.float64) if (signed < 0).any() else signed

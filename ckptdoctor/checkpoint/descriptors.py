@@ -12,6 +12,15 @@ READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0
 _MOVING = allocate_lock()  # threads that read one file must not move its position under each other
 
 
+def fill_at(fd: int, view: memoryview, offset: int) -> int:
+    """Read the bytes at ``offset`` into ``view``: how many there were, fewer or none where the file ends."""
+    if hasattr(os, "preadv"):
+        return os.preadv(fd, [view], offset)
+    data = read_at(fd, len(view), offset)
+    view[: len(data)] = data
+    return len(data)
+
+
 def read_at(fd: int, length: int, offset: int) -> bytes:
     """At most ``length`` bytes at ``offset``; fewer, or none, where the file ends. Raises OSError."""
     if hasattr(os, "pread"):

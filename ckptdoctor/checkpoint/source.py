@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Protocol
 
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
-from ckptdoctor.checkpoint.descriptors import READING, read_at
+from ckptdoctor.checkpoint.descriptors import READING, fill_at, read_at
 from ckptdoctor.errors import TruncatedError, UnreadableError
 from ckptdoctor.wording import system_says
 
@@ -89,6 +89,16 @@ class FileSource:
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         self._read += len(data)
         return data
+
+    def fill(self, offset: int, view: memoryview) -> None:
+        """Fill ``view`` with the bytes at ``offset``; threads may at once. Raises TruncatedError as ``read`` does."""
+        done = 0
+        while done < len(view):
+            step = fill_at(self._fd, view[done:], offset + done)
+            if not step:
+                raise TruncatedError(f"The file ended at byte {offset + done} while it was read.", offset=offset + done)
+            done += step
+        self._read += done
 
     def part(self, file: str) -> Source:
         """Itself: all bytes of a checkpoint in one file are here."""

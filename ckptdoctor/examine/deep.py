@@ -48,7 +48,7 @@ def not_begun(checkpoint: Checkpoint, rules: Iterable[Rule]) -> Iterator[Progres
     stored = sum([each.extent.length for each in checkpoint.storages if each.extent is not None])
     yield Progress("checksums", 0, stored, complete=False)
     if _readers(rules):
-        from ckptdoctor.values.examine import bytes_to_read
+        from ckptdoctor.values.distinct import bytes_to_read
 
         yield Progress("values", 0, bytes_to_read(checkpoint), complete=False)
 
@@ -65,11 +65,13 @@ def values_of(
     readers = _readers(rules)
     if not readers:
         return WorkDone()
-    from ckptdoctor.values.examine import bytes_to_read, examine_values
+    from ckptdoctor.values.distinct import bytes_to_read
 
     few = readers <= set(_ONLY_FINITE)
 
     def read(work: Work) -> Values:
+        from ckptdoctor.values.examine import examine_values
+
         return examine_values(checkpoint, source, work, only_finite=few)
 
     return (yield from in_thread(read, "values", bytes_to_read(checkpoint)))
@@ -98,7 +100,8 @@ class Passed:
         """As ``values_of`` of the file; what it ends too early for is looked for once more, to be told why not."""
         if self.values is None:
             return WorkDone()
-        from ckptdoctor.values.examine import bytes_to_read, examine_values
+        from ckptdoctor.values.distinct import bytes_to_read
+        from ckptdoctor.values.examine import examine_values
 
         found = {each.path: each for each in self.values.skipped}
         lost = tuple([each for each in checkpoint.tensors if not _is_whole(each)])

@@ -45,9 +45,11 @@ def measured(
             from ckptdoctor.look.filtered import filtered
 
             part = filtered(part, checkpoint, text, path)
-        from ckptdoctor.values.examine import bytes_to_read, examine_values
+        from ckptdoctor.values.distinct import bytes_to_read
 
         def read(work: Work) -> Values:
+            from ckptdoctor.values.examine import examine_values
+
             return examine_values(part.checkpoint, source, work)
 
         found = follow(in_thread(read, "values", bytes_to_read(part.checkpoint)), listener)

@@ -24,6 +24,7 @@ from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
 from ckptdoctor.noun import noun
 from ckptdoctor.values.bytes import TensorBytes
 from ckptdoctor.values.chunks import ChunkMeasure
+from ckptdoctor.values.distinct import distinct, shown_by
 from ckptdoctor.values.flat_chunks import CHUNK, Strip, strips
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.regions import UnreadError
@@ -66,11 +67,6 @@ def examine_values(
     if examination.error is not None:
         raise examination.error
     return examination.values()
-
-
-def bytes_to_read(checkpoint: Checkpoint) -> int:
-    """The number of bytes that ``examine_values`` looks at: those of tied tensors once."""
-    return sum(tensor.nbytes for tensor in _distinct(checkpoint.tensors))
 
 
 def _threads() -> int:
@@ -162,7 +158,7 @@ class _Examination:
         """Pieces of work, small ones together."""
         batch: list[_Work] = []
         size = 0
-        for measured in map(self._begun, _distinct(self.checkpoint.tensors)):
+        for measured in map(self._begun, distinct(self.checkpoint.tensors)):
             for strip in self._strips(measured):
                 step = _PART if strip.divisible else max(1, strip.count)
                 for at in range(0, strip.count, step):
@@ -264,35 +260,17 @@ class _Examination:
 
     def values(self) -> Values:
         """The result for all tensors: tied ones have the values of the first of them."""
-        first = {_view(tensor): tensor for tensor in reversed(self.checkpoint.tensors)}
+        first = {shown_by(tensor): tensor for tensor in reversed(self.checkpoint.tensors)}
         tensors: dict[KeyPath, TensorValues] = {}
         skipped = []
         for tensor in self.checkpoint.tensors:
-            same = id(first[_view(tensor)])
+            same = id(first[shown_by(tensor)])
             if same in self.unread:
                 skipped.append(Unread(tensor.path, self.unread[same]))
             elif same in self.found:
                 tensors[tensor.path] = self.found[same]
         wrong = [Unread(each.path, self.stray[id(each)]) for each in self.checkpoint.tensors if id(each) in self.stray]
         return Values(self.checkpoint, tensors, tuple(skipped), self.done, not self.stopped, tuple(wrong))
-
-
-def _distinct(tensors: tuple[Tensor, ...]) -> Iterator[Tensor]:
-    """The tensors in their order, those that are one once."""
-    seen: set[object] = set()
-    for tensor in tensors:
-        view = _view(tensor)
-        if view not in seen:
-            seen.add(view)
-            yield tensor
-
-
-def _view(tensor: Tensor) -> object:
-    """The same for tensors with the same elements."""
-    if tensor.parts or tensor.chunks or (tensor.storage is None and tensor.values is None):
-        return tensor.path
-    place = tensor.storage.key if tensor.storage is not None else id(tensor.values)
-    return place, tensor.form, tensor.details
 
 
 # ---- whether the indices of sparse tensors lie inside of them: torch does not look unless it is told to

@@ -17,7 +17,8 @@ from safetensors.torch import save_file
 from ckptdoctor import formats
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import StoppedError
-from ckptdoctor.values.examine import bytes_to_read, examine_values
+from ckptdoctor.values.distinct import bytes_to_read
+from ckptdoctor.values.examine import examine_values
 from ckptdoctor.values.flat_chunks import CHUNK
 from tests.values.reading import one, saved, values_in
 from tests.values.test_statistics import holds

@@ -135,7 +135,8 @@ class _Reader:
         for storage, extent in batch:
             if storage.crc32 is None and not may_have_holes(storage):
                 continue
-            part = self.source.part(extent.file)
+            with self.lock:  # a folder opens its files as they are asked for
+                part = self.source.part(extent.file)
             try:
                 if not isinstance(part, FileSource):
                     found += scanned(storage, extent, partial(self._read, part), _REQUEST)

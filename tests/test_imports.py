@@ -32,7 +32,7 @@ ORDER = (
 
 # only these may import these, and only inside functions
 HEAVY = {
-    "torch": {"fit", "loading", "trainer", "target", "values"},
+    "torch": {"fit", "loading", "trainer", "target"},
     "numpy": {"values", "casting", "computing"},
     "safetensors": {"trainer"},
     "fsspec": {"remote"},
@@ -44,7 +44,7 @@ HEAVY = {
 
 # but the trainer is written with torch in every line, and imported inside a function itself: all of it but what has to
 # run before torch starts, or without it. So are the rooms that compute with NumPy
-AT_ONCE = {"trainer", "tui", "casting", "computing"}
+AT_ONCE = {"trainer", "tui", "casting", "computing", "values"}
 BEFORE_TORCH = [
     "ckptdoctor.trainer.config",
     "ckptdoctor.trainer.checks",

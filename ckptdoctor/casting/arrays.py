@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 NARROW_INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "bool"})
 HALVES = frozenset({"bfloat16", "float16"})
 _HELD = {"bfloat16": "u2", "float16": "u2", "complex32": "u4", "bool": "u1"}
-_PARTS = {"complex32": ("u2", "float16"), "complex64": ("f4", "float32"), "complex128": ("f8", "float64")}
+_PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 
 
 def held_as(dtype: str) -> np.dtype[Any]:
@@ -32,12 +32,14 @@ def array_of(data: bytes | bytearray | memoryview, dtype: str) -> Array:
     return np.frombuffer(data, held_as(dtype))
 
 
-def real_parts(values: Array, dtype: str) -> tuple[Array, str]:
-    """Contiguous numbers, each complex one as two real ones, and the dtype of those."""
-    if dtype not in _PARTS:
-        return values, dtype
-    kind, name = _PARTS[dtype]
-    return values.view(kind), name
+def real_dtype(dtype: str) -> str:
+    """The dtype itself, or of a complex one that of its two parts."""
+    return _PARTS.get(dtype, dtype)
+
+
+def real_parts(values: Array, dtype: str) -> Array:
+    """Contiguous numbers, each complex one as two real ones."""
+    return values.view(held_as(_PARTS[dtype])) if dtype in _PARTS else values
 
 
 def is_narrow(dtype: str) -> bool:
@@ -61,6 +63,36 @@ def widened(values: Array, dtype: str) -> Array:
     return values.astype(np.float32 if dtype in NARROW_INTEGERS else np.float64)
 
 
+def widened_into(values: Array, dtype: str, out: Array) -> Array:
+    """The same in the first numbers of ``out``, which is float32 or float64 as ``widened`` has it, and much faster."""
+    if dtype in ("float32", "float64"):
+        return values
+    out = out[: values.size]
+    if dtype == "bfloat16":
+        bits = out.view(np.uint32)
+        np.copyto(bits, values)
+        bits <<= 16
+        return out
+    if dtype == "float16" and not has_float16_beyond(values):
+        # the exponent is 112 too small where that of a float32 is; subnormal numbers are so in both
+        signed = out.view(np.int32)
+        np.copyto(signed, values.view(np.int16))
+        signed <<= 13
+        signed &= -0x70002000  # all but the copies of the sign
+        out *= np.float32(2.0**112)
+        return out
+    if dtype == "float16" or dtype.startswith("float8"):
+        np.take(_every_float16() if dtype == "float16" else every_float8(dtype), values, out=out, mode="clip")
+    else:
+        np.copyto(out, values)
+    return out
+
+
+def has_float16_beyond(values: Array) -> bool:
+    """Whether any of these is NaN or infinite."""
+    return bool((values & np.uint16(0x7C00)).max(initial=0) == 0x7C00)
+
+
 @cache
 def _every_float16() -> Array:
     """The float32 of each of the 65,536; NaNs are quiet, as the processor makes them."""
@@ -71,32 +103,28 @@ def _every_float16() -> Array:
 
 @noun
 class _Float8:
-    """How the 8 bits are shared out, and which of the numbers are none.
+    """How the 8 bits are shared out, and which of the numbers are none, as torch 2.13 has it (c10/util/Float8_*.h).
 
-    ``nan`` are bytes and the bits of the float32 that each becomes in torch (c10/util/Float8_*.h).
+    ``nan`` are bytes, and the bits of the float32 that each becomes. ``most`` is what too large numbers become: the
+    largest one, infinity, or NaN, which is what -0 would be where there is no other.
     """
 
     exponent: int
     mantissa: int
     bias: int
     nan: tuple[tuple[int, int], ...]
-    infinite: bool = False
+    most: int
 
 
-_FLOAT8 = {
-    "float8_e4m3fn": _Float8(4, 3, 7, ((0x7F, 0x7FF00000), (0xFF, 0xFFF00000))),
-    "float8_e4m3fnuz": _Float8(4, 3, 8, ((0x80, 0x7F800001),)),
-    "float8_e5m2": _Float8(
-        5,
-        2,
-        15,
-        tuple(
-            [(sign | 0x7C | low, sign << 24 | 0x7F800000 | (low | 2) << 21) for sign in (0, 0x80) for low in (1, 2, 3)]
-        ),
-        infinite=True,
-    ),
-    "float8_e5m2fnuz": _Float8(5, 2, 16, ((0x80, 0x7F800001),)),
-}
+FLOAT8 = {
+    "float8_e4m3fn": _Float8(4, 3, 7, ((0x7F, 0x7FF00000), (0xFF, 0xFFF00000)), 0x7E),
+    "float8_e4m3fnuz": _Float8(4, 3, 8, ((0x80, 0x7F800001),), 0x80),
+    "float8_e5m2": _Float8(5, 2, 15, (
+        (0x7D, 0x7FE00000), (0x7E, 0x7FC00000), (0x7F, 0x7FE00000),
+        (0xFD, 0xFFE00000), (0xFE, 0xFFC00000), (0xFF, 0xFFE00000),
+    ), 0x7C),
+    "float8_e5m2fnuz": _Float8(5, 2, 16, ((0x80, 0x7F800001),), 0x80),
+}  # fmt: skip
 
 
 @cache
@@ -104,7 +132,7 @@ def every_float8(dtype: str) -> Array:
     """The float32 of each of the 256 numbers of a float8."""
     if dtype == "float8_e8m0fnu":  # powers of two, and one NaN
         return np.array([*[2.0 ** (byte - 127) for byte in range(255)], np.nan], np.float32)
-    kind = _FLOAT8[dtype]
+    kind = FLOAT8[dtype]
     made = np.array([_float8(kind, byte) for byte in range(256)], np.float32)
     for byte, bits in kind.nan:
         made.view(np.uint32)[byte] = bits
@@ -114,7 +142,7 @@ def every_float8(dtype: str) -> Array:
 def _float8(kind: _Float8, byte: int) -> float:
     sign = -1.0 if byte & 0x80 else 1.0
     power, rest = (byte & 0x7F) >> kind.mantissa, byte & ((1 << kind.mantissa) - 1)
-    if kind.infinite and power == (1 << kind.exponent) - 1:
+    if kind.most == 0x7C and power == (1 << kind.exponent) - 1:
         return sign * float("inf")  # those that are NaN are put in afterwards
     whole = rest + ((1 << kind.mantissa) if power else 0)
     return float(sign * whole * 2.0 ** (max(power, 1) - kind.bias - kind.mantissa))

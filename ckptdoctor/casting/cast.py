@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from ckptdoctor.casting.arrays import HALVES, Array, array_of, held_as, widened
+from ckptdoctor.casting.arrays import FLOAT8, HALVES, Array, array_of, held_as, widened
 
 _PIECE = 1 << 17  # numbers that are cast at once: they stay in the cache
 
@@ -36,6 +36,8 @@ def cast_array(given: Array, source: str, target: str) -> Array:
     """The same of an array: what it holds is the dtype ``source``, and what the result holds ``target``."""
     with np.errstate(all="ignore"):  # overflow gives infinity, as it should
         wide = widened(given, source)
+        if target.startswith("float8"):
+            return _eight_bits(wide.astype(np.float32, copy=False), target)
         if target not in HALVES:
             return wide.astype(held_as(target), copy=False)
         single = wide.astype(np.float32, copy=False)
@@ -65,3 +67,24 @@ def _set_nans(single: Array, made: Array, source: str, target: str) -> None:
         made[places] = (bits >> 16 & 0x8000) | (bits >> 13 & 0x3FF) | 0x7E00
     else:
         made[places] = 0x7FC0 if source.startswith("float8") else bits >> 16 | 0x40  # as torch has it
+
+
+def _eight_bits(single: Array, target: str) -> Array:
+    """float8 by way of float32, as in torch (c10/util/Float8_*.h): too large numbers become ``most``."""
+    bits = single.view(np.uint32) & 0x7FFFFFFF
+    if target == "float8_e8m0fnu":  # a power of two, without sign
+        power, rest = bits >> 23, bits & 0x7FFFFF
+        up = (rest > 0x400000) | ((rest == 0x400000) & (power > 0))
+        return np.where(power == 0xFF, 0xFF, power + up).astype(np.uint8)
+    kind = FLOAT8[target]
+    sign = (single.view(np.uint32) >> 24 & 0x80).astype(np.uint8)
+    lost = 23 - kind.mantissa  # bits of the mantissa that are rounded off
+    normal = (bits + ((1 << (lost - 1)) - 1) + (bits >> lost & 1) - ((127 - kind.bias) << 23)) >> lost
+    # added to a float of which the last bit is the smallest number of all
+    large = np.float32(2.0 ** (24 - kind.bias - kind.mantissa))
+    below = (bits.view(np.float32) + large).view(np.uint32) - large.view(np.uint32)
+    made = np.minimum(np.where(bits < (128 - kind.bias) << 23, below, normal), kind.most)
+    made = np.where(bits > 0x7F800000, 0x7F, made).astype(np.uint8)
+    if kind.most != 0x80:
+        return made | sign
+    return np.where((made >= 0x80) | (bits > 0x7F800000), np.uint8(0x80), np.where(made > 0, made | sign, made))

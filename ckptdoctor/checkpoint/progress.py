@@ -161,7 +161,7 @@ def advance(count: int) -> None:
 # ---- work in a thread of its own
 
 
-# seconds that the work has to hand over what it has found; fewer before there can be anything, while torch is imported.
+# seconds that the work has to hand over what it has found; fewer before there can be anything, while NumPy is imported.
 # The command line's process may end before the work does; any other interpreter would crash with it in the end
 _GRACE, _NOTHING_YET, _ELSEWHERE = 1.0, 0.2, 10.0
 

@@ -20,6 +20,15 @@ READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0
 _MOVING = allocate_lock()  # threads that read one file must not move its position under each other
 
 
+def fill_at(fd: int, view: memoryview, offset: int) -> int:
+    """Read the bytes at ``offset`` into ``view``: how many there were, fewer or none where the file ends."""
+    if hasattr(os, "preadv"):
+        return os.preadv(fd, [view], offset)
+    data = read_at(fd, len(view), offset)
+    view[: len(data)] = data
+    return len(data)
+
+
 def read_at(fd: int, length: int, offset: int) -> bytes:
     """At most ``length`` bytes at ``offset``; fewer, or none, where the file ends. Raises OSError."""
     if hasattr(os, "pread"):
@@ -105,6 +114,16 @@ class FileSource:
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         self._read += len(data)
         return data
+
+    def fill(self, offset: int, view: memoryview) -> None:
+        """Fill ``view`` with the bytes at ``offset``; threads may at once. Raises TruncatedError as ``read`` does."""
+        done = 0
+        while done < len(view):
+            step = fill_at(self._fd, view[done:], offset + done)
+            if not step:
+                raise TruncatedError(f"The file ended at byte {offset + done} while it was read.", offset=offset + done)
+            done += step
+        self._read += done
 
     def part(self, file: str) -> Source:
         """Itself: all bytes of a checkpoint in one file are here."""

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, get_args
 
 from ckptdoctor import formats
@@ -46,32 +45,33 @@ def integrity_of(checkpoint: Checkpoint, source: Source) -> Generator[Progress, 
 
 def not_begun(checkpoint: Checkpoint, rules: Iterable[Rule]) -> Iterator[Progress]:
     """The parts of an examination of which nothing was read."""
-    from ckptdoctor.values.examine import bytes_to_read
-
     stored = sum([each.extent.length for each in checkpoint.storages if each.extent is not None])
     yield Progress("checksums", 0, stored, complete=False)
     if _readers(rules):
+        from ckptdoctor.values.distinct import bytes_to_read
+
         yield Progress("values", 0, bytes_to_read(checkpoint), complete=False)
 
 
 def _readers(rules: Iterable[Rule]) -> set[str]:
-    """The rules that values are read for, if they can be."""
-    found = {rule.code for rule in rules if Values in (rule.subject, *get_args(rule.subject))}
-    return found if find_spec("torch") is not None else set()
+    """The rules that values are read for."""
+    return {rule.code for rule in rules if Values in (rule.subject, *get_args(rule.subject))}
 
 
 def values_of(
     checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]
 ) -> Generator[Progress, None, WorkDone[Values]]:
-    """What the values are, as far as one of the rules asks for it and torch is there: see ``unread``."""
-    from ckptdoctor.values.examine import bytes_to_read, examine_values
-
+    """What the values are, as far as one of the rules asks for it: see ``unread``."""
     readers = _readers(rules)
     if not readers:
         return WorkDone()
+    from ckptdoctor.values.distinct import bytes_to_read
+
     few = readers <= set(_ONLY_FINITE)
 
     def read(work: Work) -> Values:
+        from ckptdoctor.values.examine import examine_values
+
         return examine_values(checkpoint, source, work, only_finite=few)
 
     return (yield from in_thread(read, "values", bytes_to_read(checkpoint)))
@@ -98,10 +98,11 @@ class Passed:
 
     def values_of(self, checkpoint: Checkpoint, source: Source) -> WorkDone[Values]:
         """As ``values_of`` of the file; what it ends too early for is looked for once more, to be told why not."""
-        from ckptdoctor.values.examine import bytes_to_read, examine_values
-
         if self.values is None:
             return WorkDone()
+        from ckptdoctor.values.distinct import bytes_to_read
+        from ckptdoctor.values.examine import examine_values
+
         found = {each.path: each for each in self.values.skipped}
         lost = tuple([each for each in checkpoint.tensors if not _is_whole(each)])
         if lost:
@@ -188,8 +189,7 @@ def _is_another(other: Checkpoint, source: Source) -> bool:
 def unread(values: Values | None, *, interrupted: bool = False) -> Iterator[Skipped]:
     """The values that were not looked at, by reason."""
     if values is None and not interrupted:
-        why = "torch is not installed" if find_spec("torch") is None else "no rule reads them"
-        yield Skipped("whether values are NaN or infinite", why)
+        yield Skipped("whether values are NaN or infinite", "no rule reads them")
     elif values is None:
         yield Skipped("the values", "interrupted")
     if values is None:

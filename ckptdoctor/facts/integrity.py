@@ -10,9 +10,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
-from ckptdoctor.checkpoint import Checkpoint, Extent, Note, NoteKind, Source, Storage
+from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Note, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.facts.checksums import Promise, digest_of, promise_of
@@ -21,11 +21,14 @@ from ckptdoctor.noun import noun
 if TYPE_CHECKING:
     from ckptdoctor.facts.tied_embeddings import TiedPair
 
-CHUNK = 4 << 20  # read at a time by each thread
+CHUNK = 1 << 19  # bytes that each thread reads at a time: they are still in the cache when they are added up
+_REQUEST = 4 << 20  # the same where each read is a request over a network
 PAGE = 4096
 HOLE = 64 << 10  # shorter runs of zeros are too common in real weights
 _SLACK = 16  # zero bytes that a value beside a hole may end or begin with
 _NOTHING = bytes(PAGE)
+_STEP = HOLE - PAGE  # of the pages that are looked at: a run of 64 KiB has one of them
+_GLANCE = 64  # bytes that nearly always tell that a page is not zero
 _THREADS = 2  # zlib checks 5 GB/s in one thread, and files are read faster than that
 
 _Place = tuple[Storage, Extent]
@@ -128,31 +131,92 @@ class _Reader:
     def examine(self, batch: Iterable[_Place]) -> list[Damage]:
         """The damage of the storages that could be read to their end."""
         found: list[Damage] = []
+        buffer = bytearray()
         for storage, extent in batch:
             if storage.crc32 is None and not may_have_holes(storage):
                 continue
+            with self.lock:  # a folder opens its files as they are asked for
+                part = self.source.part(extent.file)
             try:
-                found += scanned(storage, extent, partial(self.read, extent.file))
+                if not isinstance(part, FileSource):
+                    found += scanned(storage, extent, partial(self._read, part), _REQUEST)
+                elif storage.crc32 is None:
+                    found += self._sampled(storage, extent, part)
+                else:
+                    buffer = buffer or bytearray(CHUNK)
+                    found += scanned(storage, extent, partial(self._fill, part, buffer))
             except StoppedError:
                 break
         return found
 
-    def read(self, file: str, offset: int, length: int) -> bytes:
-        """The next chunk. Raises StoppedError where nobody wants it."""
+    def _read(self, part: Source, offset: int, length: int) -> bytes:
+        """The next bytes. Raises StoppedError where nobody wants them."""
         with self.lock:
-            if self.work.stopped:
-                raise StoppedError
-            chunk = self.source.part(file).read(offset, length)
-            with suppress(StoppedError):  # what has been read counts; the next chunk is not read
-                self.work.advance(length)
+            self._go_on()
+            chunk = part.read(offset, length)
+        self._tell(length)
         return chunk
 
+    def _fill(self, part: FileSource, buffer: bytearray, offset: int, length: int) -> bytes | bytearray:
+        """The same in memory that is there already, while other threads read as well."""
+        self._go_on()
+        part.fill(offset, memoryview(buffer)[:length])
+        self._tell(length)
+        return buffer if length == len(buffer) else buffer[:length]
 
-def scanned(storage: Storage, extent: Extent, read: Callable[[int, int], bytes]) -> Iterator[Damage]:
+    def _sampled(self, storage: Storage, extent: Extent, part: FileSource) -> Iterator[Damage]:
+        """The holes of a storage without checksum: of the bytes between two pages there is nothing to know."""
+        runs = _ZeroRuns(extent)
+        at, told, stop = extent.offset, extent.offset, extent.offset + extent.length
+        while told < stop:
+            self._go_on()
+            after = min(told + CHUNK, stop)
+            while at < after and at + PAGE <= stop:
+                if part.read(at, _GLANCE) == _NOTHING[:_GLANCE] and part.read(at, PAGE) == _NOTHING:
+                    runs.runs.append(_run_around(at, extent, part))
+                    at = max(at + _STEP, runs.runs[-1][1])
+                else:
+                    at += _STEP
+            self._tell(after - told)
+            told = after
+        holes = runs.holes()
+        if holes:
+            yield Damage(storage, None, holes)
+
+    def _go_on(self) -> None:
+        if self.work.stopped:
+            raise StoppedError
+
+    def _tell(self, length: int) -> None:
+        with suppress(StoppedError):  # what has been read counts; nothing more is read
+            self.work.advance(length)
+
+
+def _run_around(at: int, extent: Extent, part: FileSource) -> list[int]:
+    """The run of zeros within an extent that a place is in: its first byte, and the one after its last."""
+    first, last, stop = at, at, extent.offset + extent.length
+    while first > extent.offset:
+        block = part.read(max(extent.offset, first - HOLE), min(HOLE, first - extent.offset))
+        zeros = _zeros_before(block, len(block))
+        first -= zeros
+        if zeros < len(block):
+            break
+    while last < stop:
+        block = part.read(last, min(CHUNK, stop - last))
+        zeros = _zeros_from(block, 0)
+        last += zeros
+        if zeros < len(block):
+            break
+    return [first, last]
+
+
+def scanned(
+    storage: Storage, extent: Extent, read: Callable[[int, int], bytes | bytearray], chunk: int = CHUNK
+) -> Iterator[Damage]:
     """The damage of one storage, whose bytes ``read`` (offset, length) gives."""
     scan = Scan(storage, extent)
-    for offset in range(extent.offset, extent.offset + extent.length, CHUNK):
-        scan.feed(read(offset, min(CHUNK, extent.offset + extent.length - offset)))
+    for offset in range(extent.offset, extent.offset + extent.length, chunk):
+        scan.feed(read(offset, min(chunk, extent.offset + extent.length - offset)))
     yield from scan.damage()
 
 
@@ -183,7 +247,7 @@ class Scan:
         holes = not storage.compressed and may_have_holes(storage)
         self.runs = _ZeroRuns(extent) if holes else None
 
-    def feed(self, chunk: bytes) -> None:
+    def feed(self, chunk: bytes | bytearray) -> None:
         """The next bytes of the record."""
         self.fed += len(chunk)
         if self.runs is not None:
@@ -198,7 +262,7 @@ class Scan:
         except zlib.error:
             self.broken = True
 
-    def _inflate(self, inflate: zlib._Decompress, chunk: bytes) -> None:
+    def _inflate(self, inflate: zlib._Decompress, chunk: bytes | bytearray) -> None:
         while chunk and not self.broken:
             self._take(inflate.decompress(chunk, CHUNK))
             chunk = inflate.unconsumed_tail
@@ -233,12 +297,12 @@ class _ZeroRuns:
         self.position = extent.offset
         self.runs: list[list[int]] = []  # [first, one past the last zero byte], of runs long enough or still open
 
-    def feed(self, chunk: bytes) -> None:
+    def feed(self, chunk: bytes | bytearray) -> None:
         at = 0
         if self.runs and self.runs[-1][1] == self.position:  # a run may go on in this chunk
             at = _zeros_from(chunk, 0)
             self.runs[-1][1] += at
-        step = HOLE - PAGE
+        step = _STEP
         while at < len(chunk):
             if chunk[at : at + PAGE] == _NOTHING[: len(chunk) - at]:
                 first, last = at - _zeros_before(chunk, at), at + _zeros_from(chunk, at)
@@ -275,7 +339,7 @@ class _ZeroRuns:
         return tuple(found)
 
 
-def _zeros_from(data: bytes, at: int) -> int:
+def _zeros_from(data: bytes | bytearray, at: int) -> int:
     """How many zero bytes ``data`` has from ``at`` on."""
     start = at
     while data[at : at + PAGE] == _NOTHING and at + PAGE <= len(data):
@@ -284,7 +348,7 @@ def _zeros_from(data: bytes, at: int) -> int:
     return at - start + len(rest) - len(rest.lstrip(b"\0"))
 
 
-def _zeros_before(data: bytes, at: int) -> int:
+def _zeros_before(data: bytes | bytearray, at: int) -> int:
     """How many zero bytes ``data`` has just before ``at``."""
     stop = at
     while at >= PAGE and data[at - PAGE : at] == _NOTHING:
@@ -330,7 +394,7 @@ def note_of(damage: Damage) -> Note:
 # ISA-L 5 to 6 times. All of them leave the interpreter to other threads.
 
 
-Crc32 = Callable[[bytes, int], int]
+Crc32 = Callable[[Union[bytes, bytearray], int], int]
 
 
 @cache

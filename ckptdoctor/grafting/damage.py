@@ -76,9 +76,11 @@ def _trouble(storage: Storage, damage: Damage | None) -> str:
 
 
 def _values(checkpoint: Checkpoint, source: Source) -> Generator[Progress, None, Values]:
-    from ckptdoctor.values.examine import bytes_to_read, examine_values
+    from ckptdoctor.values.distinct import bytes_to_read
 
     def read(work: Work) -> Values:
+        from ckptdoctor.values.examine import examine_values
+
         return examine_values(checkpoint, source, work, only_finite=True)
 
     return (yield from in_thread(read, "values", bytes_to_read(checkpoint))).require()

@@ -1,12 +1,10 @@
-"""Values of one tensor, read when somebody looks at them. Only here is torch imported, when the first is looked at."""
+"""Values of one tensor, read when somebody looks at them. NumPy is imported when the first is looked at."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar, Union
 
@@ -41,11 +39,6 @@ class Inspector:
         self._opened = ExitStack()
         self._source: Source | None = None
         self._looks: dict[int, Look] = {}  # by the tensor, which the checkpoint keeps
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether torch has been imported, by whomever; the first look takes a second otherwise."""
-        return "torch" in sys.modules
 
     def window(self, tensor: Tensor, box: Sequence[range], work: Work) -> Union[Window, Refused]:
         """The values of a box: of each dimension some neighbouring indexes."""
@@ -109,10 +102,7 @@ class Inspector:
 
     def seen_as(self, tensor: Tensor) -> Union[Tensor, Refused]:
         """The tensor whose values are shown: of a sparse one, or of a wrapper, the one inside."""
-        if find_spec("torch") is None:
-            return Refused("values are read with torch, and it is not installed: pip install torch")
-        from ckptdoctor.values.flat_chunks import UnreadError
-        from ckptdoctor.values.regions import plain
+        from ckptdoctor.values.regions import UnreadError, plain
 
         try:
             return plain(tensor)
@@ -120,14 +110,9 @@ class Inspector:
             return Refused(str(error))
 
     def _try(self, see: Callable[[Boxes, bool], Seen], work: Work) -> Union[Seen, Refused]:
-        if find_spec("torch") is None:
-            return Refused("values are read with torch, and it is not installed: pip install torch")
         from ckptdoctor.errors import StoppedError
-        from ckptdoctor.values.bytes import load_beforehand
-        from ckptdoctor.values.flat_chunks import UnreadError
-        from ckptdoctor.values.regions import Boxes
+        from ckptdoctor.values.regions import Boxes, UnreadError
 
-        load_beforehand()  # the screen is another thread
         try:
             source = self._open()
             return see(Boxes(self._checkpoint, source, work, self._lock), source.distant)

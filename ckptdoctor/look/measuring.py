@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from fnmatch import translate
-from importlib.util import find_spec
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
@@ -36,10 +35,8 @@ def measured(
     """The values of all tensors below ``root`` whose key path or key matches one of the patterns ``only`` (none: all).
 
     Of these only what the filter ``text`` keeps. ``listener`` is told how far it is. Ctrl-C ends it with what is known
-    by then. Raises what ``formats.read`` does, and UsageError where there is nothing to read, or no torch to do it.
+    by then. Raises what ``formats.read`` does, and UsageError where there is nothing to read.
     """
-    if find_spec("torch") is None:
-        raise UsageError("Values are read with torch, and it is not installed: pip install torch")
     with formats.opened(path) as (source, container):
         checkpoint = formats.read(source, container)
         part = part_of(checkpoint, root)
@@ -48,9 +45,11 @@ def measured(
             from ckptdoctor.look.filtered import filtered
 
             part = filtered(part, checkpoint, text, path)
-        from ckptdoctor.values.examine import bytes_to_read, examine_values
+        from ckptdoctor.values.distinct import bytes_to_read
 
         def read(work: Work) -> Values:
+            from ckptdoctor.values.examine import examine_values
+
             return examine_values(part.checkpoint, source, work)
 
         found = follow(in_thread(read, "values", bytes_to_read(part.checkpoint)), listener)

@@ -61,7 +61,8 @@ def values_fixes(checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]) 
     wanted = [rule for rule in rules if rule.code in BY_VALUES]
     if not wanted:
         return []
-    from ckptdoctor.values.examine import bytes_to_read, examine_values
+    from ckptdoctor.values.distinct import bytes_to_read
+    from ckptdoctor.values.examine import examine_values
 
     with progress.phase("values", bytes_to_read(checkpoint)) as work:
         values = examine_values(checkpoint, source, work)

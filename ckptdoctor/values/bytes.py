@@ -1,96 +1,136 @@
-"""The bytes of tensors for one look at each: mapped where they are in the file as torch wants them, else in pieces.
+"""The numbers of tensors, piece by piece, for the threads that look at each of them once.
 
-torch itself, whose machine code takes long to load, is loaded beforehand while other threads go on.
+Files are read, never mapped: reading costs no more, memory stays small, and a file that somebody truncates meanwhile is
+an error here, and the end of a process that has it mapped.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
-from importlib.util import find_spec
-from threading import Lock
-from typing import TYPE_CHECKING
+from threading import Lock, local
 
-from ckptdoctor.checkpoint import Checkpoint, Extent, Source, Storage, Tensor
+import numpy as np
+
+from ckptdoctor.casting.arrays import Array, array_of, held_as
+from ckptdoctor.checkpoint import Checkpoint, Extent, Source, Storage, Tensor, show_path
+from ckptdoctor.checkpoint.progress import Work
+from ckptdoctor.checkpoint.tensor import storage_span
 from ckptdoctor.errors import DamagedError
-from ckptdoctor.loading.inert import Inert
-from ckptdoctor.loading.storages import StorageReader
-from ckptdoctor.loading.tensors import make_tensor
-
-if TYPE_CHECKING:
-    import torch
-
+from ckptdoctor.values.files import Files
+from ckptdoctor.values.regions import Boxes
+from ckptdoctor.wording import count, plural
 
 _INFLATED = 64 << 20  # a compressed record of which a view with gaps is wanted is held whole, up to this size
+_REQUEST = 8 << 20  # bytes that are read at once where each read is a request over a network
+_NEAR = 8 << 20  # a box that spans no more bytes than that is read in one go, whatever lies between its elements
 
 
 class TensorBytes:
-    """The bytes that threads read from one checkpoint; nothing that was copied is kept."""
+    """The numbers that threads read from one checkpoint; nothing that was read is kept."""
 
     def __init__(self, checkpoint: Checkpoint, source: Source) -> None:
-        self._checkpoint = checkpoint
         self._source = source
-        self._reader = StorageReader(checkpoint, source)
-        self._lock = Lock()  # a source counts what it reads, and the reader remembers its maps
+        self._swapped = checkpoint.big_endian
+        self._lock = Lock()  # a source counts what it reads
+        self._own = local()
+        self._files: list[Files] = []
+        self.boxes = Boxes(checkpoint, source, Work(), self._lock, near=_NEAR)
 
-    def mapped(self, tensor: Tensor) -> torch.Tensor | None:
-        """The tensor as a view of the mapped file; None where its bytes have to be copied.
+    def close(self) -> None:
+        """Give the files back that threads have opened."""
+        for files in self._files:
+            files.close()
 
-        Raises DamagedError where they are not all there.
+    def require(self, tensor: Tensor) -> None:
+        """Raises DamagedError where not all bytes of a tensor are there."""
+        storage = tensor.storage
+        if storage is not None and storage.nbytes:
+            _require_all(storage)
+        room = storage.nbytes if storage is not None else tensor.values.nbytes if tensor.values is not None else 0
+        reach = storage_span(tensor)[1]
+        if reach * tensor.dtype.bits > room * 8 and 0 not in tensor.shape:
+            place = "values" if storage is None else f"storage {storage.key}"
+            there = room * 8 // tensor.dtype.bits
+            raise DamagedError(
+                f"{show_path(tensor.path)} does not fit its {place}: it reaches to element {count(reach)} of {there:,}",
+                offset=None if storage is None or storage.extent is None else storage.extent.offset,
+            )
+
+    def require_unpacked(self, tensor: Tensor) -> None:
+        """Raises DamagedError for a compressed record that is too large to be held whole."""
+        storage = tensor.storage
+        if storage is not None and storage.compressed and storage.nbytes > _INFLATED:
+            raise DamagedError(f"Storage {storage.key} is compressed and too large to be held whole.")
+
+    def whole(self, tensor: Tensor) -> Array:
+        """All numbers of a small tensor, in a dtype that NumPy has."""
+        self.require(tensor)
+        self.require_unpacked(tensor)
+        return self.boxes.read(tensor, [(range(size),) for size in tensor.shape])
+
+    def pieces(self, tensor: Tensor, start: int, stop: int, most: int) -> Iterator[Array]:
+        """The elements ``start`` to ``stop`` of a tensor without gaps, at most ``most`` at a time, as arrays hold them.
+
+        They are valid until the next ones are asked for.
         """
-        if tensor.storage is None or tensor.storage.nbytes == 0:
-            return None
-        _require_all(tensor.storage)
-        return self.whole(tensor) if self._reader.maps(tensor.storage) else None
-
-    def let_go(self) -> None:
-        """Give back the memory of what was mapped and looked at; whoever still looks at it reads it once more."""
-        with self._lock:
-            self._reader.let_go()
-
-    def whole(self, tensor: Tensor) -> torch.Tensor:
-        """The tensor, all of it in memory where it is not mapped."""
-        with self._lock:
-            storage = tensor.storage
-            kept = storage is not None and self._reader.maps(storage)
-            if storage is not None and storage.compressed and storage.nbytes > _INFLATED:
-                raise DamagedError(f"Storage {storage.key} is compressed and too large to be held whole.")
-            made = make_tensor(tensor, self._reader if kept else self._once(storage))
-        if isinstance(made, Inert):
-            raise DamagedError("It is no plain tensor.")
-        return made.detach()
-
-    def pieces(self, tensor: Tensor, start: int, stop: int, most: int) -> Iterator[torch.Tensor]:
-        """The elements ``start`` to ``stop`` of a tensor without gaps, at most ``most`` at a time."""
         if tensor.storage is None:  # they stand in the pickle: that is in memory as a whole
-            yield from self.whole(tensor)[start:stop].split(most)
+            assert tensor.values is not None
+            every = array_of(tensor.values, tensor.dtype.name)
+            for at in range(start, stop, most):
+                some = every[tensor.offset + at : tensor.offset + min(stop, at + most)]
+                yield some if some.flags.aligned else some.copy()
         elif tensor.storage.compressed:
             yield from self._inflated(tensor, tensor.storage, most)
         else:
-            for at in range(start, stop, most):
-                yield self._piece(tensor, tensor.storage, at, min(most, stop - at))
+            size = tensor.dtype.bits // 8
+            block = max(most, _REQUEST // size) if self._source.distant else most
+            for at in range(start, stop, block):
+                read = self._read(tensor, tensor.storage, at, min(block, stop - at))
+                yield from (read[first : first + most] for first in range(0, len(read), most))
 
-    def _once(self, *storages: Storage | None) -> StorageReader:
-        wanted = tuple([each for each in storages if each is not None])
-        return StorageReader(replace(self._checkpoint, storages=wanted), self._source)
-
-    def _piece(self, tensor: Tensor, storage: Storage, at: int, count: int) -> torch.Tensor:
-        """Some elements, as a storage of their own."""
+    def _read(self, tensor: Tensor, storage: Storage, at: int, count: int) -> Array:
+        """Some elements, in memory that this thread reads into again and again."""
         size = tensor.dtype.bits // 8
         extent, offset, length = _require_all(storage), (tensor.offset + at) * size, count * size
         if offset + length > storage.nbytes:
             raise DamagedError(f"The bytes of storage {storage.key} are not all in the file.")
-        part = replace(storage, nbytes=length, extent=Extent(extent.file, extent.offset + offset, length))
-        return self.whole(replace(tensor, storage=part, offset=0, shape=(count,), stride=(1,)))
+        raw = self._buffer(length)
+        self._fill(extent, offset, raw.data)
+        return self._in_order(raw, storage).view(held_as(tensor.dtype.name))
 
-    def _inflated(self, tensor: Tensor, storage: Storage, most: int) -> Iterator[torch.Tensor]:
+    def _buffer(self, length: int) -> Array:
+        held: Array | None = getattr(self._own, "buffer", None)
+        if held is None or held.size < length:
+            held = self._own.buffer = np.empty(length, np.uint8)
+        return held[:length]
+
+    def _fill(self, extent: Extent, offset: int, view: memoryview) -> None:
+        if self._source.distant or not extent.file:
+            with self._lock:
+                view[:] = self._source.part(extent.file).read(extent.offset + offset, len(view))
+            return
+        if not hasattr(self._own, "files"):
+            self._own.files = Files(self._source)
+            self._files.append(self._own.files)
+        self._own.files.fill(extent.file, extent.offset + offset, view)
+
+    def _in_order(self, raw: Array, storage: Storage) -> Array:
+        """The bytes as this machine orders them; they are swapped where they are."""
+        kind = storage.dtype
+        width = 1 if kind is None else kind.bits // (16 if kind.kind == "complex" else 8)
+        if not self._swapped or width <= 1 or kind is None:
+            return raw
+        if raw.size % width:
+            raise DamagedError(
+                f"Storage {storage.key} of {self._source.path} cannot be turned into this machine's byte order: "
+                f"{plural(raw.size, 'byte')} are no whole number of {kind.name} elements."
+            )
+        raw.view(f"u{width}").byteswap(inplace=True)
+        return raw
+
+    def _inflated(self, tensor: Tensor, storage: Storage, most: int) -> Iterator[Array]:
         """All elements of a compressed record, unpacked bit by bit."""
-        import torch
-
-        dtype = getattr(torch, tensor.dtype.name)
         size = tensor.dtype.bits // 8
         skip, left = tensor.offset * size, tensor.numel * size
         held = bytearray()
@@ -100,13 +140,11 @@ class TensorBytes:
                 gone = min(skip, len(held))
                 del held[:gone]
                 skip -= gone
-            ready = min(left, len(held)) // size * size
+            ready = min(left, len(held) - len(held) % size)
             if ready:
                 left -= ready
-                values = torch.frombuffer(bytearray(held[:ready]), dtype=dtype)
-                if self._reader.swapped and storage.dtype is not None and size > 1:
-                    values.untyped_storage().byteswap(dtype)
-                yield values
+                raw = np.frombuffer(bytearray(held[:ready]), np.uint8)
+                yield self._in_order(raw, storage).view(held_as(tensor.dtype.name))
                 del held[:ready]
             if not left:
                 return
@@ -133,29 +171,3 @@ def _require_all(storage: Storage) -> Extent:
     if extent is None or (not storage.compressed and extent.length < storage.nbytes):
         raise DamagedError(f"The bytes of storage {storage.key} are not all in the file.")
     return extent
-
-
-_LIBRARY = os.path.join("lib", "libtorch_python.so")  # and what it needs: libtorch_cpu.so, which is most of it
-
-
-def load_beforehand() -> None:
-    """Load what ``import torch`` would load while it keeps every other thread waiting, for a quarter of a second.
-
-    A call of a function in C does not. Where the library is not to be found, or not to be loaded, nothing is done:
-    importing finds it, or says what is wrong.
-    """
-    if "torch" in sys.modules or sys.platform != "linux":
-        return
-    spec = find_spec("torch")
-    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        path = os.path.join(folder, _LIBRARY)
-        if os.path.exists(path):
-            _load(path)
-
-
-def _load(path: str) -> None:
-    from ctypes import CDLL, c_char_p, c_int, c_void_p
-
-    load = CDLL(None).dlopen
-    load.argtypes, load.restype = (c_char_p, c_int), c_void_p
-    load(os.fsencode(path), os.RTLD_NOW)

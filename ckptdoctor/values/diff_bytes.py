@@ -1,4 +1,4 @@
-"""Compares the bytes of tensors in blocks, as fast as memory gives them, and without torch."""
+"""Compares the bytes of tensors in blocks, as fast as memory gives them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
-from typing import BinaryIO
 
 from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import is_contiguous
-from ckptdoctor.errors import DamagedError, UnreadableError
+from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.compose.strided import length, refusal, segments
 from ckptdoctor.noun import noun
-from ckptdoctor.wording import system_says
+from ckptdoctor.values.files import Files
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
 
 BLOCK = 1 << 19  # two of them stay in the cache of a core
 _FIRST = 1 << 16  # nearly all that differs does so at its beginning: no more than this is read for nothing
 _CUT = 64 << 20  # longer runs are shared out among threads
-_MOST_OPEN = 32
 
 _RAW = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized dtypes are stored as
 
@@ -46,44 +44,6 @@ class ByteRun:
     def nbytes(self) -> int:
         """Bytes of A."""
         return sum(each.length for each in self.data_a)
-
-
-class Files:
-    """The bytes of one source for one thread, into buffers that are there already."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._open: dict[str, BinaryIO] = {}
-
-    def __enter__(self) -> Files:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in self._open.values():
-            file.close()
-
-    def fill(self, path: str, offset: int, view: memoryview) -> None:
-        """Fill ``view`` with the bytes at ``offset`` of a file. Raises DamagedError when it ends before."""
-        if self._source.distant:
-            view[:] = self._source.part(path).read(offset, len(view))
-            return
-        file = self._open.get(path) or self._opened(path)
-        file.seek(offset)
-        done = 0
-        while done < len(view):
-            step = file.readinto(view[done:])  # type: ignore[attr-defined]  # a raw file has it
-            if not step:
-                raise DamagedError(f"{path} ended at byte {offset + done} while it was read.", offset=offset + done)
-            done += step
-
-    def _opened(self, path: str) -> BinaryIO:
-        while len(self._open) >= _MOST_OPEN:
-            self._open.pop(next(iter(self._open))).close()
-        try:
-            self._open[path] = open(path, "rb", buffering=0)  # noqa: SIM115  # closed by whoever closes this
-        except OSError as error:
-            raise UnreadableError(f"{path} cannot be opened: {system_says(error)}") from error
-        return self._open[path]
 
 
 class Feed:

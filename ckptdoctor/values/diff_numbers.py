@@ -6,24 +6,26 @@ from dataclasses import replace
 from math import inf, isfinite, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ckptdoctor.casting.arrays import Array, array_of, is_narrow, real_dtype, real_parts, widened, widened_into
+from ckptdoctor.casting.cast import cast_array
 from ckptdoctor.checkpoint import Source, Tensor
 from ckptdoctor.checkpoint.dtypes import DType, cast_loses_values
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.differences import Numbers, Pair, Rank, Ranks, Verdict
 from ckptdoctor.formats.compose.strided import segments
 from ckptdoctor.noun import noun
-from ckptdoctor.values.diff_bytes import ByteRun, Feed, Files, leaves
+from ckptdoctor.values.chunks import sum_of_squares
+from ckptdoctor.values.diff_bytes import ByteRun, Feed, leaves
+from ckptdoctor.values.files import Files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import torch
 
-
-CHUNK = 1 << 17  # values at a time: fewer calls into torch tell more than what does not fit the nearest cache
-_LARGEST = 16  # bytes of the widest dtype
-# what float32 holds exactly; everything else is computed with in float64, complex numbers in complex128
-_NARROW = frozenset({"float32", "bfloat16", "float16", "int8", "uint8", "int16", "uint16", "bool"})
+CHUNK = 1 << 16  # values at a time: those of both sides, and their differences, stay in the cache of a core
+_WIDE = 1 << 17  # columns of the widest matrix whose rank is looked for
 _TINY = 1e-24  # sums of squares below it have lost digits in float32
 
 _COMPUTED = ("float", "complex", "int", "uint", "bool")
@@ -31,13 +33,11 @@ _WIDTHS = frozenset({8, 16, 32, 64, 128})
 
 
 def why_opaque(dtype: DType) -> str | None:
-    """Why torch computes nothing with values of a dtype; None where it does."""
-    import torch
-
+    """Why nothing is computed with values of a dtype; None where it is."""
     odd = dtype.name.endswith("_x2") or (dtype.kind in ("int", "uint") and dtype.name.lstrip("uint") not in _NUMBERS)
     if dtype.kind not in _COMPUTED or dtype.bits not in _WIDTHS or odd:
         return f"{dtype.name} is a packed dtype"
-    return None if hasattr(torch, dtype.name) else f"torch {torch.__version__} has no {dtype.name}"
+    return None
 
 
 _NUMBERS = ("8", "16", "32", "64")
@@ -58,14 +58,11 @@ class DifferenceMeter:
     """Measures runs in memory of its own: one for each thread."""
 
     def __init__(self, a: Files, b: Files, tolerance: Tolerance, work: Work | None = None) -> None:
-        import torch
-
         self._files = a, b
         self._work = work or Work()
         self._tolerance = tolerance
-        self._buffers = bytearray(CHUNK * _LARGEST), bytearray(CHUNK * _LARGEST)
-        self._raw = [torch.frombuffer(buffer, dtype=torch.uint8) for buffer in self._buffers]
-        self._floats = [torch.empty(CHUNK) for _ in range(3)]
+        self._buffers = [bytearray(), bytearray()]
+        self._floats = [np.empty(CHUNK, np.float32) for _ in range(3)]
 
     def measure(self, run: ByteRun) -> Numbers:
         """The distance of both sides of a run."""
@@ -73,16 +70,18 @@ class DifferenceMeter:
         from operator import add
 
         feeds = Feed(run.data_a, self._files[0]), Feed(run.data_b, self._files[1])
-        parts = (self._chunk(run, feeds, min(CHUNK, run.elements - first)) for first in range(0, run.elements, CHUNK))
+        with np.errstate(all="ignore"):  # what is not finite is counted
+            parts = [self._chunk(run, feeds, min(CHUNK, run.elements - at)) for at in range(0, run.elements, CHUNK)]
         return reduce(add, parts, Numbers())
 
-    def values(self, feed: Feed, dtype: DType, count: int, side: int) -> torch.Tensor:
-        """The next values of a feed as they are stored; they are valid until the next ones are asked for."""
-        import torch
-
+    def values(self, feed: Feed, dtype: DType, count: int, side: int) -> Array:
+        """The next values of a feed as arrays hold them; they are valid until the next ones are asked for."""
         size = count * dtype.bits // 8
-        feed.fill(memoryview(self._buffers[side])[:size])
-        return self._raw[side][:size].view(getattr(torch, dtype.name))
+        if len(self._buffers[side]) < size:
+            self._buffers[side] = bytearray(size)
+        view = memoryview(self._buffers[side])[:size]
+        feed.fill(view)
+        return array_of(view, dtype.name)
 
     def _chunk(self, run: ByteRun, feeds: tuple[Feed, Feed], count: int) -> Numbers:
         a = self.values(feeds[0], run.a.dtype, count, 0)
@@ -91,38 +90,35 @@ class DifferenceMeter:
         rounded = run.a.dtype == run.b.dtype or _converted(a, b, run.a.dtype, run.b.dtype)
         flags = _flags(run.a), _flags(run.b)
         if narrow(run.a.dtype) and narrow(run.b.dtype) and not any(flags):
-            found = self._quick(self._float(a, 0), self._float(b, 1), rounded)
+            one, other = (
+                widened_into(values, dtype.name, self._floats[side])
+                for side, (values, dtype) in enumerate([(a, run.a.dtype), (b, run.b.dtype)])
+            )
+            found = self._quick(one, other, rounded)
             if found is not None:
                 return found
-        return _careful(_wide(a, flags[0]), _wide(b, flags[1]), rounded, self._tolerance)
+        return _careful(_wide(a, run.a, flags[0]), _wide(b, run.b, flags[1]), rounded, self._tolerance)
 
-    def _float(self, values: torch.Tensor, side: int) -> torch.Tensor:
-        """The values as float32."""
-        import torch
-
-        return values if values.dtype == torch.float32 else self._floats[side][: values.numel()].copy_(values)
-
-    def _quick(self, a: torch.Tensor, b: torch.Tensor, rounded: bool) -> Numbers | None:
+    def _quick(self, a: Array, b: Array, rounded: bool) -> Numbers | None:
         """In float32; None where values are not finite, or too large or small for that."""
-        import torch
-
-        apart = torch.sub(a, b, out=self._floats[2][: a.numel()])
-        square, square_a, square_b = (torch.dot(each, each).item() for each in (apart, a, b))
+        apart = np.subtract(a, b, out=self._floats[2][: a.size])
+        square, square_a, square_b = (sum_of_squares(each) for each in (apart, a, b))
         if not isfinite(square + square_a + square_b):
             return None
-        changed, largest = _nonzero(apart.abs_())
+        np.abs(apart, out=apart)
+        changed, largest = _nonzero(apart)
         if changed and min(square, square_a, square_b) < _TINY:
             return None
         beyond = changed
         if self._tolerance and changed:
-            room = b.abs().mul_(self._tolerance.rtol).add_(self._tolerance.atol)
-            beyond = int((apart > room).sum().item())
+            room = np.abs(b) * np.float32(self._tolerance.rtol) + np.float32(self._tolerance.atol)
+            beyond = int(np.count_nonzero(apart > room))
         return Numbers(
-            elements=a.numel(),
+            elements=a.size,
             changed=changed,
             beyond=beyond,
             largest=largest,
-            total=apart.sum().item(),
+            total=float(np.add.reduce(apart)),
             square=square,
             square_a=square_a,
             square_b=square_b,
@@ -130,19 +126,16 @@ class DifferenceMeter:
         )
 
 
-def _nonzero(sizes: torch.Tensor) -> tuple[int, float]:
+def _nonzero(sizes: Array) -> tuple[int, float]:
     """The number that are not zero, and the largest, of float32 without signs: as integers, which is faster."""
-    import torch
-
-    whole = sizes.view(torch.int32)
-    least, most = torch.aminmax(whole)
-    count = whole.numel() if least.item() else int(torch.count_nonzero(whole).item())
-    return count, float(most.view(torch.float32).item())
+    whole = sizes.view(np.int32)
+    count = whole.size if whole.min() else int(np.count_nonzero(whole))
+    return count, float(sizes.max())
 
 
 def narrow(dtype: DType) -> bool:
     """Whether float32 holds every value of a dtype."""
-    return dtype.name in _NARROW or dtype.name.startswith("float8")
+    return is_narrow(dtype.name)
 
 
 def _flags(tensor: Any) -> dict[str, object]:
@@ -150,60 +143,61 @@ def _flags(tensor: Any) -> dict[str, object]:
     return {name: value for name, value in tensor.details if name in ("conj", "neg") and value}
 
 
-def _wide(values: torch.Tensor, flags: dict[str, object]) -> torch.Tensor:
+def _wide(values: Array, tensor: Tensor, flags: dict[str, object]) -> Array:
     """As float64 or complex128, conjugated and negated as it should be."""
-    import torch
-
-    made = values.to(torch.complex128 if values.is_complex() else torch.float64)
-    made = made.conj().resolve_conj() if flags.get("conj") else made
+    name = tensor.dtype.name
+    made: Array = widened(real_parts(values, name), real_dtype(name)).astype(np.float64)
+    if tensor.dtype.kind == "complex":
+        made = made.view(np.complex128)
+        made = made.conj() if flags.get("conj") else made
     return -made if flags.get("neg") else made
 
 
-def _careful(a: torch.Tensor, b: torch.Tensor, rounded: bool, tolerance: Tolerance) -> Numbers:
+def _careful(a: Array, b: Array, rounded: bool, tolerance: Tolerance) -> Numbers:
     """In float64, with NaNs and infinities counted: equal ones are no difference."""
-    import torch
-
-    nan_a, nan_b = a.isnan(), b.isnan()
+    nan_a, nan_b = np.isnan(a), np.isnan(b)
     same = (a == b) | (nan_a & nan_b)
     odd = nan_a ^ nan_b
-    apart = (a - b).abs().masked_fill(same | odd, 0.0)
-    finite = a.isfinite() & b.isfinite()
-    room = tolerance.atol + tolerance.rtol * b.abs()
+    apart = np.where(same | odd, 0.0, np.abs(a - b))
+    finite = np.isfinite(a) & np.isfinite(b)
+    room = tolerance.atol + tolerance.rtol * np.abs(b)
     beyond = ~same & ~(finite & (apart <= room))
 
-    def squares(values: torch.Tensor) -> float:
-        sizes = torch.where(finite, values, torch.zeros_like(values)).abs()
-        return float((sizes * sizes).sum().item())
+    def squares(values: Array) -> float:
+        sizes = np.abs(np.where(finite, values, 0.0))
+        return float((sizes * sizes).sum())
 
     return Numbers(
-        elements=a.numel(),
-        changed=int((~same).sum().item()),
-        beyond=int(beyond.sum().item()),
-        odd=int(odd.sum().item()),
-        largest=float(apart.max().item()) if a.numel() else 0.0,
+        elements=a.size,
+        changed=int(np.count_nonzero(~same)),
+        beyond=int(np.count_nonzero(beyond)),
+        odd=int(np.count_nonzero(odd)),
+        largest=float(apart.max()) if a.size else 0.0,
         total=_total(apart),
         square=squares(apart),
         square_a=squares(a),
         square_b=squares(b),
-        nan_a=int(nan_a.sum().item()),
-        nan_b=int(nan_b.sum().item()),
+        nan_a=int(np.count_nonzero(nan_a)),
+        nan_b=int(np.count_nonzero(nan_b)),
         rounded=rounded,
     )
 
 
-def _total(apart: torch.Tensor) -> float:
-    total = float(apart.sum().item())
+def _total(apart: Array) -> float:
+    total = float(apart.sum())
     return total if isfinite(total) else inf
 
 
-def _converted(a: torch.Tensor, b: torch.Tensor, dtype_a: DType, dtype_b: DType) -> bool:
+def _converted(a: Array, b: Array, dtype_a: DType, dtype_b: DType) -> bool:
     """Whether the narrower values are what converting the wider ones gives."""
     if dtype_a.kind not in ("float", "complex") or dtype_b.kind != dtype_a.kind:
         return False
-    one, other = (a.to(b.dtype), b) if cast_loses_values(dtype_a, dtype_b) else (b.to(a.dtype), a)
-    if one.element_size() == 1:  # comparing is not written for floats of 8 bits
-        one, other = one.float(), other.float()
-    return bool(((one == other) | ((one != one) & (other != other))).all().item())
+    if not cast_loses_values(dtype_a, dtype_b):
+        a, b, dtype_a, dtype_b = b, a, dtype_b, dtype_a
+    wide, name = real_dtype(dtype_a.name), real_dtype(dtype_b.name)
+    one = widened(cast_array(real_parts(a, dtype_a.name), wide, name), name)
+    other = widened(real_parts(b, dtype_b.name), name)
+    return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 DIRECTIONS = 72
@@ -211,7 +205,6 @@ _MATRICES = 6  # matrices that are looked at
 _SMALLEST = 64  # rows and columns: below it every rank is a low one
 _LOW = 4  # a low rank is at most the fourth part of the full one
 _REST = 1e-3  # of the squared norm may be left over, besides what rounding explains
-_WIDE = CHUNK  # columns that fit the buffers
 
 
 def ranks(
@@ -229,7 +222,7 @@ def ranks(
     if not wanted:
         return None
     low, full = [], []
-    with Files(a) as files_a, Files(b) as files_b:
+    with Files(a) as files_a, Files(b) as files_b, np.errstate(all="ignore"):
         meter = DifferenceMeter(files_a, files_b, Tolerance())
         for pair in wanted:
             found = _rank(pair, meter, files_a, files_b, swapped, work)
@@ -263,23 +256,21 @@ def _rank(
     Tropp, 2011). What these directions capture of its squared norm is what a matrix of that rank could hold; the rest
     must be no more than rounding.
     """
-    import torch
-
     shape = pair.a.shape[0], prod(pair.a.shape[1:])
     directions = min(DIRECTIONS, min(shape) // 2)
     numbers = pair.values.numbers if pair.values is not None else None
     assert numbers is not None
-    generator = torch.Generator().manual_seed(0)
-    random = torch.randn(shape[1], directions, generator=generator)
-    scale = 1 / sqrt(numbers.square / (shape[0] * shape[1]))  # so that neither rounding nor overflow decides
-    image = torch.cat([apart.mul_(scale) @ random for apart in _rows(pair, shape, meter, a, b, swapped, work)])
-    basis, _ = torch.linalg.qr(image)
-    inner = torch.zeros(directions, shape[1])
+    random = np.random.default_rng(0).standard_normal((shape[1], directions), np.float32)
+    # so that neither rounding nor overflow decides
+    scale = np.float32(1 / sqrt(numbers.square / (shape[0] * shape[1])))
+    image = np.concatenate([apart * scale @ random for apart in _rows(pair, shape, meter, a, b, swapped, work)])
+    basis, _ = np.linalg.qr(image)
+    inner = np.zeros((directions, shape[1]), np.float32)
     first = 0
     for apart in _rows(pair, shape, meter, a, b, swapped, work):
-        inner += basis[first : first + len(apart)].T @ apart.mul_(scale)
+        inner += basis[first : first + len(apart)].T @ (apart * scale)
         first += len(apart)
-    energy = torch.linalg.svdvals(inner.double()).square() / (shape[0] * shape[1])
+    energy = np.linalg.svd(inner.astype(np.float64), compute_uv=False) ** 2 / (shape[0] * shape[1])
     allowed = _REST + _rounding(pair, numbers.square, numbers.square_b)
     rest = 1.0
     for rank, share in enumerate(energy.tolist(), 1):
@@ -304,16 +295,16 @@ def _rows(
     b: Files,
     swapped: tuple[bool, bool],
     work: Work,
-) -> Iterator[torch.Tensor]:
+) -> Iterator[Array]:
     """The difference in groups of whole rows, in float32."""
     feeds = Feed(segments(_plain(pair, 0), swapped[0]), a), Feed(segments(_plain(pair, 1), swapped[1]), b)
-    step = CHUNK // shape[1]
+    step = _WIDE // shape[1]
     for first in range(0, shape[0], step):
         work.go_on()
         count = min(step, shape[0] - first)
-        one = meter.values(feeds[0], pair.a.dtype, count * shape[1], 0).float()
-        other = meter.values(feeds[1], pair.b.dtype, count * shape[1], 1).float()
-        yield (other - one).view(count, shape[1])
+        one = widened(meter.values(feeds[0], pair.a.dtype, count * shape[1], 0), pair.a.dtype.name)
+        other = widened(meter.values(feeds[1], pair.b.dtype, count * shape[1], 1), pair.b.dtype.name)
+        yield (other - one).reshape(count, shape[1])
 
 
 def _plain(pair: Pair, side: int) -> Tensor:

@@ -16,7 +16,8 @@ from ckptdoctor.checkpoint.sharing import view_in_file
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, SoFar, Values, Verdict
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.formats.compose.strided import segments
-from ckptdoctor.values.diff_bytes import Blocks, ByteRun, Files, batches, leaves, runs, workers
+from ckptdoctor.values.diff_bytes import Blocks, ByteRun, batches, leaves, runs, workers
+from ckptdoctor.values.files import Files
 from ckptdoctor.writing.recipe import Generated
 
 Told = TypeVar("Told")
@@ -33,7 +34,7 @@ def compare_values(
 ) -> Difference:
     """The same with what the values say, tensor by tensor; also what has another name and the same contents.
 
-    Neither file is held in memory, and torch is imported only where bytes differ. ``work`` counts the bytes of both
+    Neither file is held in memory, and NumPy is imported only where bytes differ. ``work`` counts the bytes of both
     that are done, of ``bytes_to_compare``; StoppedError is raised once nobody wants the rest. Pairs whose values are
     known already are left as they are. ``sofar`` is told what is known so far: first the pairs that contents have
     brought together, then after every so many bytes. Raises DamagedError for a file of which torch loads other values
@@ -198,23 +199,16 @@ def _why_apart(tensor: Tensor, apart: set[int], last: int) -> str | None:
 
 def _measured(found: Difference, wide: Sequence[ByteRun], a: Source, b: Source, work: Work) -> dict[int, Values]:
     """The distance of the tensors whose bytes differ."""
-    import torch
-
     from ckptdoctor.values.diff_numbers import DifferenceMeter, Tolerance
 
     tolerance = Tolerance(found.rtol, found.atol)
 
     def worker(one: Files, other: Files) -> Callable[[ByteRun], Numbers]:
-        torch.set_num_threads(1)  # of this thread: together they are as many as there are cores
         return DifferenceMeter(one, other, tolerance, work).measure
 
     sums: dict[int, Numbers] = defaultdict(Numbers)
-    before = torch.get_num_threads()
-    try:
-        for run, numbers in zip(wide, _spread(wide, worker, a, b), strict=True):
-            sums[run.number] += numbers
-    finally:
-        torch.set_num_threads(before)
+    for run, numbers in zip(wide, _spread(wide, worker, a, b), strict=True):
+        sums[run.number] += numbers
     return {number: Values(_verdict(found.pairs[number], each), each) for number, each in sums.items()}
 
 

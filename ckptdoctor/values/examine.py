@@ -1,7 +1,8 @@
 """Every value of a checkpoint, read once by several threads; memory does not grow with the file.
 
-A thread takes the next piece of work in the order of the file: some small tensors, or a part of a large one. torch
-leaves the interpreter to the other threads while it computes.
+A thread takes the next piece of work in the order of the file: some small tensors, or a part of a large one. NumPy
+leaves the interpreter to the other threads while it computes, and what the parts of a tensor say is put together in
+their order, so that the result does not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import field, replace
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ckptdoctor.casting.arrays import Array, widened
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import is_contiguous
@@ -19,18 +22,17 @@ from ckptdoctor.errors import CkptDoctorError, StoppedError
 from ckptdoctor.facts.values import TensorValues, Unread, Values
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
 from ckptdoctor.noun import noun
-from ckptdoctor.values.bytes import TensorBytes, load_beforehand
+from ckptdoctor.values.bytes import TensorBytes
 from ckptdoctor.values.chunks import ChunkMeasure
-from ckptdoctor.values.flat_chunks import CHUNK, LARGEST_CHUNK, Strip, UnreadError, strips
+from ckptdoctor.values.distinct import distinct, shown_by
+from ckptdoctor.values.flat_chunks import CHUNK, Strip, strips
 from ckptdoctor.values.partial import Partial
+from ckptdoctor.values.regions import UnreadError
 from ckptdoctor.values.summing_up import Narrowing, duplicated_rows, step_of, summed_up
 
-if TYPE_CHECKING:
-    import torch
-
-_PART = 16 * CHUNK  # values of a large tensor that a thread takes at a time
-_MAPPED = 256 << 20  # bytes that are looked at before the memory of mapped ones is given back
+_PART = 32 * CHUNK  # values of a large tensor that a thread takes at a time
 _GRACE = 2.0  # seconds that interrupted threads have for their chunk
+_BATCH = 1 << 20  # values that are worth handing to a thread
 _MOST_THREADS = 8  # memory is not faster than so many
 
 
@@ -47,11 +49,7 @@ def examine_values(
     With ``only_finite`` only NaN and infinities are counted, which takes half of the time or less. What cannot be
     looked at is ``skipped``, with the reason.
     """
-    load_beforehand()  # somebody may be looking at a screen
-    import torch
-
     examination = _Examination(checkpoint, source, work or Work(), only_finite)
-    before = torch.get_num_threads()
     overs = [Event() for _ in range(threads or _threads())]
     workers = [Thread(target=examination.examine, args=(over,), daemon=True) for over in overs]
     try:
@@ -65,15 +63,10 @@ def examine_values(
             over.wait(_GRACE if worker.ident is not None else 0)
         raise
     finally:
-        torch.set_num_threads(before)
+        examination.bytes.close()
     if examination.error is not None:
         raise examination.error
     return examination.values()
-
-
-def bytes_to_read(checkpoint: Checkpoint) -> int:
-    """The number of bytes that ``examine_values`` looks at: those of tied tensors once."""
-    return sum(tensor.nbytes for tensor in _distinct(checkpoint.tensors))
 
 
 def _threads() -> int:
@@ -94,11 +87,28 @@ class _Measured:
     weight: int = 1
     step: int = 1
     rows: int | None = None
-    pending: int = 0
+    begun: int = 0  # pieces of work
+    waiting: dict[int, Partial] = field(default_factory=dict)  # what is known of pieces that others come before
+    done: int = 0
     planned: bool = False
 
+    def add(self, number: int, partial: Partial) -> None:
+        """Count in what a piece of work showed, once all before it are."""
+        self.waiting[number] = partial
+        while self.done in self.waiting:
+            self.partial.add(self.waiting.pop(self.done))
+            self.done += 1
 
-_Work = tuple[_Measured, Strip, int, int]
+
+@noun
+class _Work:
+    """The values ``start`` to ``stop`` of a strip, as the piece of this number of its tensor."""
+
+    measured: _Measured
+    number: int
+    strip: Strip
+    start: int
+    stop: int
 
 
 class _Examination:
@@ -115,7 +125,6 @@ class _Examination:
         self.unread: dict[int, str] = {}
         self.stray: dict[int, str] = {}
         self.done = 0
-        self.let_go = 0  # how much of that
         self.stopped = False
         self.error: BaseException | None = None
 
@@ -123,10 +132,10 @@ class _Examination:
         """Do the work of a thread, until nothing is left; then it is ``over``.
 
         That is told by an event: where Ctrl-C interrupts ``Thread.join``, Python takes the thread for one that ended.
-        It is told when no tensor is left in the thread: an interpreter that ends while torch lets go of one is aborted.
         """
         try:
-            self._examine_batches()
+            with np.errstate(all="ignore"):  # NaN and what is too large is what is looked for
+                self._examine_batches()
         except BaseException as error:  # noqa: BLE001  carried over to the thread that waits
             self.error = error
             self.stopped = True
@@ -134,10 +143,7 @@ class _Examination:
             over.set()
 
     def _examine_batches(self) -> None:
-        import torch
-
-        torch.set_num_threads(1)  # of each thread: together they are as many as there are cores
-        measure = ChunkMeasure(LARGEST_CHUNK)
+        measure = ChunkMeasure(CHUNK)
         while not self.stopped:
             with self.lock:
                 batch = next(self.batches, None)
@@ -146,21 +152,21 @@ class _Examination:
             for piece in batch:
                 if self.stopped:
                     return
-                self._examine(*piece, measure)
+                self._examine(piece, measure)
 
     def _batches(self) -> Iterator[list[_Work]]:
         """Pieces of work, small ones together."""
         batch: list[_Work] = []
         size = 0
-        for measured in map(self._begun, _distinct(self.checkpoint.tensors)):
+        for measured in map(self._begun, distinct(self.checkpoint.tensors)):
             for strip in self._strips(measured):
                 step = _PART if strip.divisible else max(1, strip.count)
                 for at in range(0, strip.count, step):
-                    measured.pending += 1
                     stop = min(strip.count, at + step)
-                    batch.append((measured, strip, at, stop))
+                    batch.append(_Work(measured, measured.begun, strip, at, stop))
+                    measured.begun += 1
                     size += stop - at
-                    if size >= CHUNK:
+                    if size >= _BATCH:
                         yield batch
                         batch, size = [], 0
             measured.planned = True
@@ -186,60 +192,55 @@ class _Examination:
     def _leave_out(self, measured: _Measured, error: Exception) -> None:
         self.unread[id(measured.tensor)] = getattr(error, "message", str(error))
 
-    def _examine(self, measured: _Measured, strip: Strip, start: int, stop: int, measure: ChunkMeasure) -> None:
-        import torch
-
+    def _examine(self, work: _Work, measure: ChunkMeasure) -> None:
+        measured, strip, at = work.measured, work.strip, work.start
         partial = Partial()
-        at = start
         try:
-            for chunk in strip.read(start, stop):
-                self._add(measured, chunk, at, partial, measure)
-                at += chunk.numel()
-                if not self._go_on(measured.tensor, chunk):
+            for chunk in strip.read(work.start, work.stop):
+                self._add(measured, chunk, strip.dtype, at, partial, measure)
+                at += chunk.size
+                if not self._go_on(chunk.size * strip.width):
                     return
             rows = None if self.only_finite else self._rows(measured.tensor, chunk)
             if len(partial.sample) > 1:  # many small pieces of memory would keep what lay between them from being freed
-                partial.sample = [torch.cat(partial.sample)]
+                partial.sample = [np.concatenate(partial.sample)]
         except CkptDoctorError as error:
             self._leave_out(measured, error)
             return
         with self.lock:
-            measured.partial.add(partial)
+            measured.add(work.number, partial)
             measured.rows = rows
-            measured.pending -= 1
         self._finish(measured)
 
-    def _add(self, measured: _Measured, chunk: torch.Tensor, at: int, partial: Partial, measure: ChunkMeasure) -> None:
+    def _add(
+        self, measured: _Measured, chunk: Array, dtype: str, at: int, partial: Partial, measure: ChunkMeasure
+    ) -> None:
         if self.only_finite:
-            measure.scan(chunk, partial)
+            measure.scan(chunk, dtype, partial)
             return
-        measure.add(chunk, partial)
-        measured.narrowing.add(chunk)
+        measure.add(chunk, dtype, partial)
+        if measured.narrowing.left:
+            measured.narrowing.add(chunk, dtype)
         sample = chunk[-at % measured.step :: measured.step]
-        partial.sample.append(sample.float() if sample.dtype.itemsize == 1 else sample.clone())
+        partial.sample.append(widened(sample, dtype).copy())
 
-    def _rows(self, tensor: Tensor, chunk: torch.Tensor) -> int | None:
+    def _rows(self, tensor: Tensor, chunk: Array) -> int | None:
         """The rows that are there again, of a tensor that is one chunk."""
-        whole = chunk.numel() == tensor.numel and tensor.layout == "strided" and is_contiguous(tensor)
+        whole = chunk.size == tensor.numel and tensor.layout == "strided" and is_contiguous(tensor)
         return duplicated_rows(chunk, tensor.shape) if whole and not tensor.chunks else None
 
-    def _go_on(self, tensor: Tensor, chunk: torch.Tensor) -> bool:
-        # quantized values were read as what is stored, and are float64 here
-        width = tensor.dtype.bits // 8 if tensor.dtype.kind == "quantized" else chunk.element_size()
+    def _go_on(self, read: int) -> bool:
         with self.lock:
-            self.done += chunk.numel() * width
+            self.done += read
             try:
                 self.work.reach(self.done)
             except StoppedError:  # what has been read counts
                 self.stopped = True
-            if self.done - self.let_go >= _MAPPED:
-                self.let_go = self.done
-                self.bytes.let_go()
         return not self.stopped
 
     def _finish(self, measured: _Measured) -> None:
         """Sum up a tensor whose last piece is done; where two threads think so, they find the same."""
-        if measured.planned and not measured.pending and id(measured.tensor) not in self.unread:
+        if measured.planned and measured.done == measured.begun and id(measured.tensor) not in self.unread:
             self._require_indices(measured)
             fits = measured.narrowing.result(measured.partial)
             self.found[id(measured.tensor)] = summed_up(measured.partial, measured.weight, fits, measured.rows)
@@ -259,35 +260,17 @@ class _Examination:
 
     def values(self) -> Values:
         """The result for all tensors: tied ones have the values of the first of them."""
-        first = {_view(tensor): tensor for tensor in reversed(self.checkpoint.tensors)}
+        first = {shown_by(tensor): tensor for tensor in reversed(self.checkpoint.tensors)}
         tensors: dict[KeyPath, TensorValues] = {}
         skipped = []
         for tensor in self.checkpoint.tensors:
-            same = id(first[_view(tensor)])
+            same = id(first[shown_by(tensor)])
             if same in self.unread:
                 skipped.append(Unread(tensor.path, self.unread[same]))
             elif same in self.found:
                 tensors[tensor.path] = self.found[same]
         wrong = [Unread(each.path, self.stray[id(each)]) for each in self.checkpoint.tensors if id(each) in self.stray]
         return Values(self.checkpoint, tensors, tuple(skipped), self.done, not self.stopped, tuple(wrong))
-
-
-def _distinct(tensors: tuple[Tensor, ...]) -> Iterator[Tensor]:
-    """The tensors in their order, those that are one once."""
-    seen: set[object] = set()
-    for tensor in tensors:
-        view = _view(tensor)
-        if view not in seen:
-            seen.add(view)
-            yield tensor
-
-
-def _view(tensor: Tensor) -> object:
-    """The same for tensors with the same elements."""
-    if tensor.parts or tensor.chunks or (tensor.storage is None and tensor.values is None):
-        return tensor.path
-    place = tensor.storage.key if tensor.storage is not None else id(tensor.values)
-    return place, tensor.form, tensor.details
 
 
 # ---- whether the indices of sparse tensors lie inside of them: torch does not look unless it is told to
@@ -358,9 +341,9 @@ def _is_rising(lines: Tensor, source: TensorBytes, entries: int) -> bool:
     return last == entries
 
 
-def _chunks(indices: Tensor, source: TensorBytes) -> Iterator[torch.Tensor]:
+def _chunks(indices: Tensor, source: TensorBytes) -> Iterator[Array]:
     """The indices that are not empty, in chunks."""
     for strip in strips(indices, source):
         for chunk in strip.read(0, strip.count):
-            if chunk.numel():
+            if chunk.size:
                 yield chunk

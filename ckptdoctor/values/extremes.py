@@ -8,78 +8,80 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
-from math import isnan, prod
-from typing import TYPE_CHECKING
+from math import isnan, nan, prod
 
+import numpy as np
+
+from ckptdoctor.casting.arrays import Array
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.facts.values import Extreme, Extremes
 from ckptdoctor.values.regions import Picks, Runs
-
-if TYPE_CHECKING:
-    import torch
-
 
 MOST = 24  # elements, rows or columns that are named
 _PIECE = 1 << 16  # elements of which the largest are looked for at a time
 
 
-def largest(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, nan: bool, work: Work) -> tuple[Extreme, ...]:
+def largest(values: Array, sizes: Array, picks: Picks, work: Work) -> tuple[Extreme, ...]:
     """The elements with the largest absolute values."""
-    import torch
-
     flat = sizes.reshape(-1)
-    places = []
-    for number, piece in enumerate(flat.split(_PIECE)):
+    places = np.empty(0, np.int64)
+    for first in range(0, flat.size, _PIECE):
         work.go_on()
-        places.append(_first(piece, MOST, nan) + number * _PIECE)
-    if not places:
-        return ()
-    every = torch.cat(places)
-    chosen = every[_first(flat[every], MOST, nan)]
-    return _ordered([_extreme(values, sizes, int(place), picks) for place in chosen.tolist()])
+        piece = flat[first : first + _PIECE]
+        if len(places) == MOST and piece.max() <= flat[places[-1]]:
+            continue  # those that were found are as large; NaN is not
+        every = np.concatenate([places, first + _first(piece, MOST)])
+        places = every[_first(flat[every], MOST)]
+    return _ordered([_extreme(values, sizes, int(place), picks) for place in places])
 
 
-def along(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, nan: bool, work: Work) -> tuple[Extremes, ...]:
+def along(values: Array, sizes: Array, picks: Picks, work: Work) -> tuple[Extremes, ...]:
     """For each dimension the indexes where the largest absolute values are, the worst first."""
     found = []
-    for dim in range(values.dim()):
+    for dim in range(values.ndim):
         work.go_on()
-        found.append(_along(values, sizes, picks, dim, nan))
+        found.append(_along(values, sizes, picks, dim))
     return tuple(found)
 
 
-def _along(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, dim: int, nan: bool) -> Extremes:
-    if not sizes.numel():
+def _along(values: Array, sizes: Array, picks: Picks, dim: int) -> Extremes:
+    if not sizes.size:
         return Extremes((), 0.0)
-    others = [each for each in range(sizes.dim()) if each != dim]
-    tops = sizes.amax(others) if others else sizes
+    others = [each for each in range(sizes.ndim) if each != dim]
+    tops = sizes.max(tuple(others)) if others else sizes
     worst = []
-    for place in _first(tops, MOST, nan).tolist():
-        inside = int(_first(sizes.select(dim, place).reshape(-1), 1, nan).item())
+    for place in _first(tops, MOST).tolist():
+        inside = int(np.argmax(sizes.take(place, dim)))  # the first NaN, where there is one
         steps = list(_unravelled(inside, [sizes.shape[each] for each in others]))
         steps.insert(dim, place)
         worst.append(_at(values, sizes, tuple(steps), picks))
-    return Extremes(_ordered(worst), tops.nanmedian().item())
+    return Extremes(_ordered(worst), _median(tops))
 
 
-def _first(sizes: torch.Tensor, most: int, nan: bool) -> torch.Tensor:
-    """The places of the largest, those of NaN before them, where there is any."""
-    import torch
-
-    many = min(most, sizes.numel())
-    if not nan:
-        return torch.topk(sizes, many).indices
-    unknown = torch.isnan(sizes)
-    first = unknown.nonzero().view(-1)[:many]
-    rest = torch.topk(torch.where(unknown, -1.0, sizes), many).indices
-    return torch.cat([first, rest[~unknown[rest]]])[:many]
+def _median(sizes: Array) -> float:
+    """The lower of the two in the middle of those that are no NaN."""
+    known = sizes[~np.isnan(sizes)]
+    return float(np.partition(known, (len(known) - 1) // 2)[(len(known) - 1) // 2]) if len(known) else nan
 
 
-def _extreme(values: torch.Tensor, sizes: torch.Tensor, place: int, picks: Picks) -> Extreme:
+def _first(sizes: Array, most: int) -> Array:
+    """The places of the largest, those of NaN before them, the largest first; of equal ones those that come first."""
+    keys = np.where(np.isnan(sizes), -np.inf, -sizes) if np.isnan(sizes.max(initial=0)) else -sizes
+    if keys.size > most:
+        edge = np.partition(keys, most - 1)[most - 1]
+        below = np.flatnonzero(keys < edge)
+        places = np.concatenate([below, np.flatnonzero(keys == edge)[: most - len(below)]])
+    else:
+        places = np.arange(keys.size)
+    order: Array = places[np.lexsort((places, keys[places], ~np.isnan(sizes[places])))]
+    return order
+
+
+def _extreme(values: Array, sizes: Array, place: int, picks: Picks) -> Extreme:
     return _at(values, sizes, _unravelled(place, list(values.shape)), picks)
 
 
-def _at(values: torch.Tensor, sizes: torch.Tensor, steps: tuple[int, ...], picks: Picks) -> Extreme:
+def _at(values: Array, sizes: Array, steps: tuple[int, ...], picks: Picks) -> Extreme:
     at = tuple([index_at(runs, step) for runs, step in zip(picks, steps, strict=True)])
     return Extreme(at, values[steps].item(), float(sizes[steps].item()))
 

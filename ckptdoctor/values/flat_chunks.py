@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ckptdoctor.casting.arrays import Array, real_dtype, real_parts
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
 from ckptdoctor.noun import noun
 from ckptdoctor.values.bytes import TensorBytes
+from ckptdoctor.values.regions import UnreadError, computable_dtype, require_values
 
-if TYPE_CHECKING:
-    import torch
-
-
-# values at a time: the second pass finds them in the cache, and calls into torch are few
-CHUNK = 1 << 20
-LARGEST_CHUNK = 2 * CHUNK  # of floats of 16 bits, which take half of the room
-_PACKED = ("float4_e2m1fn_x2", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "quint4x2", "quint2x4")
+CHUNK = 1 << 17  # values at a time: the second pass finds them in the cache, and calls into NumPy are few
 _WHOLE = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized dtypes are stored as
-_SHELLS = 8  # bits of the smallest integer that torch computes with
-
-
-class UnreadError(Exception):
-    """The values of a tensor cannot be looked at; its text is the reason."""
 
 
 @noun
 class Strip:
     """``count`` real numbers in a row, each standing for ``weight`` elements; ``read(start, stop)`` gives them.
 
-    The chunks are contiguous and one-dimensional; they are only valid until the next one is asked for. A strip that
-    is not ``divisible`` is read from end to end.
+    The chunks are contiguous and one-dimensional, and hold ``dtype`` as ``casting.arrays`` has it; they are only valid
+    until the next one is asked for. A strip that is not ``divisible`` is read from end to end. Each number takes
+    ``width`` bytes.
     """
 
     count: int
-    read: Callable[[int, int], Iterator[torch.Tensor]]
+    dtype: str
+    width: int
+    read: Callable[[int, int], Iterator[Array]]
     weight: int = 1
     divisible: bool = True
 
@@ -72,23 +66,13 @@ def _strided(tensor: Tensor, source: TensorBytes) -> Strip:
     require_values(tensor)
     tensor, weight = _without_repeats(tensor)
     _require_room(tensor)
+    source.require(tensor)
     details = dict(tensor.details)
     if not (details.get("conj") or details.get("neg")):
         flat = _in_memory_order(tensor)
         if flat is not None:
             return _flat(flat, source, weight)
     return _cut(tensor, source, weight)
-
-
-def require_values(tensor: Tensor) -> None:
-    """Raises UnreadError for a tensor without values of its own, or of a dtype that nothing can be computed with."""
-    dtype = tensor.dtype
-    if dtype.name in _PACKED or dtype.kind == "bits":
-        raise UnreadError(f"{dtype.name} is a packed dtype")
-    if dtype.kind in ("int", "uint") and dtype.name.lstrip("uint") not in ("8", "16", "32", "64"):
-        raise UnreadError(f"torch computes nothing with {dtype.name}")
-    if tensor.storage is None and tensor.values is None:
-        raise UnreadError("it was saved without values")
 
 
 def _without_repeats(tensor: Tensor) -> tuple[Tensor, int]:
@@ -120,47 +104,53 @@ def _in_memory_order(tensor: Tensor) -> Tensor | None:
 
 def _flat(tensor: Tensor, source: TensorBytes, weight: int) -> Strip:
     """Elements without gaps; a complex number is two real ones."""
-    parts = 2 if tensor.dtype.kind == "complex" else 1
-    size = LARGEST_CHUNK if tensor.dtype.kind == "float" and tensor.dtype.bits == 16 else CHUNK
-    whole = source.mapped(tensor)
+    parts, dtype = _parts(tensor), tensor.dtype.name
 
-    def read(start: int, stop: int) -> Iterator[torch.Tensor]:
-        if whole is not None:
-            real = _real(whole)
-            for at in range(start, stop, size):
-                yield real[at : min(stop, at + size)]
-            return
-        for piece in source.pieces(tensor, start // parts, stop // parts, size // parts):
-            yield _real(piece)
+    def read(start: int, stop: int) -> Iterator[Array]:
+        for piece in source.pieces(tensor, start // parts, stop // parts, CHUNK // parts):
+            yield real_parts(piece, dtype)
 
-    return Strip(parts * tensor.numel, read, weight, whole is not None or not _is_compressed(tensor))
+    compressed = tensor.storage is not None and tensor.storage.compressed
+    width = tensor.dtype.bits // 8 // parts
+    return Strip(parts * tensor.numel, real_dtype(dtype), width, read, weight, not compressed)
 
 
-def _is_compressed(tensor: Tensor) -> bool:
-    return tensor.storage is not None and tensor.storage.compressed
-
-
-def _real(values: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return torch.view_as_real(values).view(-1) if values.is_complex() else values
+def _parts(tensor: Tensor) -> int:
+    """The real numbers that one element is."""
+    return 2 if tensor.dtype.kind == "complex" else 1
 
 
 def _cut(tensor: Tensor, source: TensorBytes, weight: int) -> Strip:
-    """A view with gaps, or with a conj or neg bit: copied piece by piece."""
-    view = source.whole(tensor)
+    """A view with gaps, or with a conj or neg bit: copied block by block, in the order in which it lies."""
+    source.require_unpacked(tensor)
+    tensor = _turned(tensor, _outermost_first(tensor))
+    details, parts = dict(tensor.details), _parts(tensor)
+    if details.get("conj") or details.get("neg"):
+        dtype, boxes = computable_dtype(tensor.dtype.name), source.boxes.read
+    else:
+        dtype, boxes = tensor.dtype.name, source.boxes.held
 
-    def read(start: int, stop: int) -> Iterator[torch.Tensor]:
+    def read(start: int, stop: int) -> Iterator[Array]:
         for place in _places(tensor.shape, CHUNK // 2):
-            yield _real(view[place].resolve_conj().resolve_neg().contiguous().view(-1))
+            yield real_parts(boxes(tensor, place).reshape(-1), dtype)
 
-    return Strip((2 if tensor.dtype.kind == "complex" else 1) * tensor.numel, read, weight, divisible=False)
+    width = tensor.dtype.bits // 8 // parts
+    return Strip(parts * tensor.numel, real_dtype(dtype), width, read, weight, divisible=False)
+
+
+def _outermost_first(tensor: Tensor) -> list[int]:
+    return sorted(range(len(tensor.shape)), key=lambda dim: -tensor.stride[dim])
+
+
+def _turned(tensor: Tensor, order: Sequence[int]) -> Tensor:
+    """The same elements with the dimensions in another order."""
+    return replace(
+        tensor, shape=tuple([tensor.shape[dim] for dim in order]), stride=tuple([tensor.stride[dim] for dim in order])
+    )
 
 
 def _quantized(tensor: Tensor, source: TensorBytes) -> Strip:
     """The numbers that quantized ones stand for: their distance from the zero point, times the scale."""
-    import torch
-
     details = dict(tensor.details)
     if tensor.dtype.name not in _WHOLE:
         raise UnreadError(f"{tensor.dtype.name} is a packed dtype")
@@ -168,36 +158,42 @@ def _quantized(tensor: Tensor, source: TensorBytes) -> Strip:
         raise UnreadError("its scales are not known")
     stored = replace(tensor, dtype=BY_NAME[_WHOLE[tensor.dtype.name]], parts=(), details=())
     _require_room(stored)
-    view = source.whole(stored)
+    source.require(stored)
+    source.require_unpacked(stored)
     shape = [1] * len(tensor.shape)
     if details["scheme"] == "per_tensor_affine":
-        scale = torch.full(shape, float(details["scale"]), dtype=torch.float64)
-        zero = torch.full(shape, float(details["zero_point"]), dtype=torch.float64)
+        scale, zero = (np.full(shape, float(details[name])) for name in ("scale", "zero_point"))
     elif len(tensor.parts) == 2 and 0 <= int(details["axis"]) < len(shape):
         shape[int(details["axis"])] = tensor.shape[int(details["axis"])]
-        scale, zero = (source.whole(part).double().view(shape) for part in tensor.parts)
+        scale, zero = (source.whole(part).astype(np.float64).reshape(shape) for part in tensor.parts)
     else:
         raise UnreadError("its scales are not known")
+    order = _outermost_first(tensor)
+    stored, scale, zero = _turned(stored, order), scale.transpose(order), zero.transpose(order)
 
-    def read(start: int, stop: int) -> Iterator[torch.Tensor]:
-        for place in _places(tensor.shape, CHUNK // 4):
-            here = tuple([part if size > 1 else slice(None) for part, size in zip(place, shape, strict=True)])
-            yield ((view[place].double() - zero[here]) * scale[here]).reshape(-1)  # which keeps the view's strides
+    def read(start: int, stop: int) -> Iterator[Array]:
+        for place in _places(stored.shape, CHUNK // 4):
+            pairs = zip(place, scale.shape, strict=True)
+            here = tuple([slice(run.start, run.stop) if size > 1 else slice(None) for (run,), size in pairs])
+            numbers = source.boxes.read(stored, place).astype(np.float64)
+            numbers -= zero[here]
+            numbers *= scale[here]
+            yield numbers.reshape(-1)
 
-    return Strip(tensor.numel, read, divisible=False)
+    return Strip(tensor.numel, "float64", tensor.dtype.bits // 8, read, divisible=False)
 
 
-def _places(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
-    """Slices that cut a shape into blocks of at most ``most`` elements, as long as possible in the last dimensions."""
+def _places(shape: tuple[int, ...], most: int) -> Iterator[tuple[tuple[range], ...]]:
+    """Boxes of at most ``most`` elements that a shape is cut into, as long as possible in the last dimensions."""
     if prod(shape) <= most:
-        yield tuple([slice(None)] * len(shape))
+        yield tuple([(range(size),) for size in shape])
         return
     inner = prod(shape[1:])
     if inner <= most:
         step = max(1, most // max(1, inner))
         for at in range(0, shape[0], step):
-            yield slice(at, at + step), *([slice(None)] * (len(shape) - 1))
+            yield (range(at, min(at + step, shape[0])),), *[(range(size),) for size in shape[1:]]
         return
     for at in range(shape[0]):
         for rest in _places(shape[1:], most):
-            yield slice(at, at + 1), *rest
+            yield (range(at, at + 1),), *rest

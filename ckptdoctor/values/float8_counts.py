@@ -1,44 +1,44 @@
-"""Floats of 8 bits: how often each of the 256 occurs says everything, exactly, and converting them takes longer."""
+"""Floats of 8 bits: how often each of the 256 occurs says everything, exactly."""
 
 from __future__ import annotations
 
 from functools import cache
 from math import isfinite, isnan
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ckptdoctor.casting.arrays import Array, every_float8
 from ckptdoctor.values.partial import Partial
 
-if TYPE_CHECKING:
-    import torch
+_FEW = 1 << 13  # bytes of which a table of pairs takes longer than it saves
 
 
-@cache
-def is_counted(dtype: torch.dtype) -> bool:
+def is_counted(dtype: str) -> bool:
     """Whether a dtype is one of these."""
-    return str(dtype).startswith("torch.float8")
+    return dtype.startswith("float8")
 
 
-def scan_counted(chunk: torch.Tensor, partial: Partial) -> None:
+def scan_counted(chunk: Array, dtype: str, partial: Partial) -> None:
     """Count the NaNs and infinities of a chunk.
 
     A byte occurs only if it lies between the extremes, taken for integers with and without a sign. Those of healthy
     tensors leave no room for NaN or infinity, and nothing has to be counted.
     """
-    import torch
-
-    partial.count += chunk.numel()
-    unsigned = [int(each.item()) for each in torch.aminmax(chunk.view(torch.uint8))]
-    signed = [int(each.item()) for each in torch.aminmax(chunk.view(torch.int8))]
-    for byte in _not_finite(chunk.dtype):
+    partial.count += chunk.size
+    if not chunk.size:
+        return
+    signs = chunk.view(np.int8)
+    unsigned, signed = (int(chunk.min()), int(chunk.max())), (int(signs.min()), int(signs.max()))
+    for byte in _not_finite(dtype):
         if unsigned[0] <= byte <= unsigned[1] and signed[0] <= byte - 256 * (byte > 127) <= signed[1]:
-            _take_out(_counts(chunk), partial)
+            _take_out(_counts(chunk, dtype), partial)
             return
 
 
-def add_counted(chunk: torch.Tensor, partial: Partial) -> None:
+def add_counted(chunk: Array, dtype: str, partial: Partial) -> None:
     """Count in all that there is to know."""
-    partial.count += chunk.numel()
-    counts = _take_out(_counts(chunk), partial)
+    partial.count += chunk.size
+    counts = _take_out(_counts(chunk, dtype), partial)
     total = sum(counts.values())
     if not total:
         return
@@ -49,12 +49,20 @@ def add_counted(chunk: torch.Tensor, partial: Partial) -> None:
     partial.add_moments(total, mean, spread, sum([value * value * count for value, count in counts.items()]))
 
 
-def _counts(chunk: torch.Tensor) -> list[tuple[float, int]]:
+def _counts(chunk: Array, dtype: str) -> list[tuple[float, int]]:
     """Each number that occurs, and how often; zeros of both signs, and NaNs of several, apart."""
-    import torch
+    return [(value, count) for value, count in zip(_numbers(dtype), _occurrences(chunk), strict=True) if count]
 
-    counts = torch.bincount(chunk.view(torch.uint8), minlength=256).tolist()
-    return [(value, count) for value, count in zip(_numbers(chunk.dtype), counts, strict=True) if count]
+
+def _occurrences(chunk: Array) -> list[int]:
+    """How often each of the 256 bytes occurs: two at a time, which takes half as long."""
+    paired = len(chunk) // 2 * 2 if len(chunk) >= _FEW else 0
+    counts = np.bincount(chunk[paired:], minlength=256)
+    if paired:
+        pairs = np.bincount(chunk[:paired].view(np.uint16), minlength=1 << 16).reshape(256, 256)
+        counts = counts + pairs.sum(0) + pairs.sum(1)
+    found: list[int] = counts.tolist()
+    return found
 
 
 def _take_out(counts: list[tuple[float, int]], partial: Partial) -> dict[float, int]:
@@ -73,15 +81,12 @@ def _take_out(counts: list[tuple[float, int]], partial: Partial) -> dict[float, 
 
 
 @cache
-def _not_finite(dtype: torch.dtype) -> tuple[int, ...]:
+def _not_finite(dtype: str) -> tuple[int, ...]:
     """The bytes that stand for NaN or an infinity."""
     return tuple([byte for byte, value in enumerate(_numbers(dtype)) if not isfinite(value)])
 
 
 @cache
-def _numbers(dtype: torch.dtype) -> tuple[float, ...]:
+def _numbers(dtype: str) -> tuple[float, ...]:
     """The number that each byte stands for."""
-    import torch
-
-    numbers: list[float] = torch.arange(256, dtype=torch.uint8).view(dtype).float().tolist()
-    return tuple(numbers)
+    return tuple(every_float8(dtype).tolist())

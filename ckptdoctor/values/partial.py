@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import field
 from math import isfinite, sqrt
-from typing import TYPE_CHECKING
 
+from ckptdoctor.casting.arrays import Array
 from ckptdoctor.noun import noun
-
-if TYPE_CHECKING:
-    import torch
 
 
 @noun(frozen=False)
@@ -30,7 +27,7 @@ class Partial:
     mean: float = 0.0
     spread: float = 0.0
     squares: float = 0.0
-    sample: list[torch.Tensor] = field(default_factory=list)
+    sample: list[Array] = field(default_factory=list)
 
     def add_moments(self, count: int, mean: float, spread: float, squares: float) -> None:
         """Count in ``count`` finite values with these moments (Chan, Golub and LeVeque, 1979)."""

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ckptdoctor.casting.arrays import Array, real_parts
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.facts.values import Look, Picture, Window
-from ckptdoctor.values.chunks import ChunkMeasure
+from ckptdoctor.values.chunks import ChunkMeasure, dtype_of
 from ckptdoctor.values.extremes import along, largest, sample
-from ckptdoctor.values.flat_chunks import CHUNK, UnreadError
+from ckptdoctor.values.flat_chunks import CHUNK
 from ckptdoctor.values.partial import Partial
-from ckptdoctor.values.regions import Boxes, Picks, plain
+from ckptdoctor.values.regions import Boxes, Picks, UnreadError, plain
 from ckptdoctor.values.summing_up import Narrowing, duplicated_rows, summed_up
-
-if TYPE_CHECKING:
-    import torch
-
 
 RANGE_PARTS = 240  # parts of the range of values: a number that many widths divide
 READ_WHOLE = 1 << 24  # elements up to which a tensor is read as a whole
@@ -41,25 +39,31 @@ def look(tensor: Tensor, boxes: Boxes, work: Work, distant: bool = False) -> Loo
     tensor = plain(tensor)
     picks = _picks(tensor, distant)
     values = boxes.read(tensor, picks)
-    whole = values.numel() == tensor.numel
-    real = _real(values)
-    statistics = _Statistics(tensor.dtype.name if whole else "", work)
-    for chunk in real.split(CHUNK):
-        statistics.add(chunk)
-    rows = duplicated_rows(real, tensor.shape) if whole and not values.is_complex() else None
-    numbers = summed_up(statistics.partial, fits=statistics.fits, duplicated_rows=rows)
-    bins, sizes = statistics.bins(real)
-    absolute, nan = _sizes(values), bool(numbers.nan)
-    return Look(
-        looked=values.numel(),
-        total=tensor.numel,
-        values=numbers,
-        bins=bins,
-        sizes=sizes,
-        extremes=largest(values, absolute, picks, nan, work),
-        dimensions=along(values, absolute, picks, nan, work),
-        floating=real.is_floating_point(),
-    )
+    whole = values.size == tensor.numel
+    real = real_parts(values.reshape(-1), dtype_of(values))
+    with np.errstate(all="ignore"):  # NaN and infinity are what is looked for
+        statistics = _Statistics(tensor.dtype.name if whole else "", work)
+        for chunk in _split(real):
+            statistics.add(chunk)
+        rows = duplicated_rows(real, tensor.shape) if whole and not np.iscomplexobj(values) else None
+        numbers = summed_up(statistics.partial, fits=statistics.fits, duplicated_rows=rows)
+        bins, sizes = statistics.bins(real)
+        absolute = _sizes(values)
+        return Look(
+            looked=values.size,
+            total=tensor.numel,
+            values=numbers,
+            bins=bins,
+            sizes=sizes,
+            extremes=largest(values, absolute, picks, work),
+            dimensions=along(values, absolute, picks, work),
+            floating=real.dtype.kind == "f",
+        )
+
+
+def _split(values: Array) -> Iterator[Array]:
+    for at in range(0, len(values), CHUNK):
+        yield values[at : at + CHUNK]
 
 
 def picture(
@@ -89,16 +93,15 @@ def difference_picture(
         raise UnreadError("they have other shapes")
     picks = _drawn(box, a)
     one, other = boxes[0].read(a, picks), boxes[1].read(b, picks)
-    one, other = _wide(one), _wide(other)
-    same = (one == other) | (one.isnan() & other.isnan())  # infinite ones, too
-    return _pictured((one - other).masked_fill(same, 0), box, rows, shape, how)
+    with np.errstate(all="ignore"):  # infinite ones have no difference
+        one, other = _wide(one), _wide(other)
+        same = (one == other) | (np.isnan(one) & np.isnan(other))  # infinite ones, too
+        return _pictured(np.where(same, 0, one - other), box, rows, shape, how)
 
 
-def _wide(values: torch.Tensor) -> torch.Tensor:
+def _wide(values: Array) -> Array:
     """So wide that little is lost by subtracting."""
-    import torch
-
-    return values.to(torch.complex128 if values.is_complex() else torch.float64)
+    return values.astype(np.complex128 if np.iscomplexobj(values) else np.float64)
 
 
 def _drawn(box: Sequence[range], tensor: Tensor) -> Picks:
@@ -106,19 +109,17 @@ def _drawn(box: Sequence[range], tensor: Tensor) -> Picks:
     return _inside(box, tensor, READ_WHOLE if prod([len(each) for each in box]) <= READ_WHOLE else _SAMPLE)
 
 
-def _pictured(
-    values: torch.Tensor, box: Sequence[range], rows: int | None, shape: tuple[int, int], how: str
-) -> Picture:
+def _pictured(values: Array, box: Sequence[range], rows: int | None, shape: tuple[int, int], how: str) -> Picture:
     counts = [len(each) for each in box]
     whole = prod(counts)
-    numbers = values.abs() if values.is_complex() else values
-    sampled = values.numel() < whole
+    numbers = np.abs(values) if np.iscomplexobj(values) else values
+    sampled = values.size < whole
     if rows is None:
         return wrapped(numbers.reshape(-1), whole, shape, how, sampled)
     if not whole:
         return Picture((), 1.0, 1.0, how)
     down = counts[rows]
-    table = numbers.movedim(rows, 0).reshape(numbers.shape[rows], -1)
+    table = np.moveaxis(numbers, rows, 0).reshape(numbers.shape[rows], -1)
     return pooled(table, (down, whole // down), shape, how, sampled)
 
 
@@ -146,19 +147,11 @@ def _picks(tensor: Tensor, distant: bool) -> Picks:
     return sample(tensor.shape, _stride(tensor), most, reads)
 
 
-def _real(values: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return (torch.view_as_real(values) if values.is_complex() else values).reshape(-1)
-
-
-def _sizes(values: torch.Tensor) -> torch.Tensor:
+def _sizes(values: Array) -> Array:
     """Absolute values, as floats that are compared exactly."""
-    import torch
-
-    if values.dtype is torch.bool or values.dtype.itemsize < 4:
-        return values.float().abs_()
-    return values.double().abs_() if not values.is_floating_point() and not values.is_complex() else values.abs()
+    if values.dtype.kind in "fc":
+        return np.abs(values)
+    return np.abs(values.astype(np.float32 if values.itemsize < 4 else np.float64))
 
 
 class _Statistics:
@@ -170,60 +163,59 @@ class _Statistics:
         self._narrowing = Narrowing(narrowed)
         self._work = work
 
-    def add(self, chunk: torch.Tensor) -> None:
+    def add(self, chunk: Array) -> None:
         """Count in what there is to know."""
         self._work.go_on()
-        self._measure.add(chunk, self.partial)
-        if self._narrowing.left and chunk.dtype.is_floating_point:
-            self._narrowing.add(chunk)
+        self._measure.add(chunk, dtype_of(chunk), self.partial)
+        if self._narrowing.left and chunk.dtype.kind == "f":
+            self._narrowing.add(chunk, dtype_of(chunk))
 
     @property
     def fits(self) -> tuple[str, ...]:
         """The narrower dtypes that hold every value."""
         return self._narrowing.result(self.partial)
 
-    def bins(self, real: torch.Tensor) -> tuple[tuple[int, ...], tuple[tuple[int, int, int], ...]]:
+    def bins(self, real: Array) -> tuple[tuple[int, ...], tuple[tuple[int, int, int], ...]]:
         """The number of values in equal parts of their range; and the number with each exponent, by sign."""
-        import torch
-
         if not self.partial.finite:
             return (), ()
         low, high = self.partial.min, self.partial.max
+        floating = real.dtype.kind == "f"
         count = 1 if low == high else RANGE_PARTS
-        if not real.is_floating_point() and high - low < RANGE_PARTS:
+        if not floating and high - low < RANGE_PARTS:
             count = int(high - low) + 1  # one for each integer
-        counts = torch.zeros(count, dtype=torch.float64)
+        counts = np.zeros(count, np.int64)
         fields: Counter[int] = Counter()
-        wide = real.dtype.itemsize > 4 or not (real.is_floating_point() or real.dtype.itemsize < 4)
-        for chunk in real.split(CHUNK):
+        wide = real.itemsize > 4 or not (floating or real.itemsize < 4)
+        for chunk in _split(real):
             self._work.go_on()
-            numbers = chunk.double() if wide else chunk.float()
+            numbers = chunk.astype(np.float64 if wide else np.float32, copy=False)
             counts += _counted(numbers, low, high, count)
             fields.update(_fields(numbers))
         sizes = _exponents(fields, 1023 if wide else 127, self.partial.zeros)
-        return tuple([int(each) for each in counts.tolist()]), sizes
+        return tuple(counts.tolist()), sizes
 
 
-def _counted(numbers: torch.Tensor, low: float, high: float, count: int) -> torch.Tensor:
+def _counted(numbers: Array, low: float, high: float, count: int) -> Array:
     """The number in each part of the range; neither NaN nor infinities."""
-    import torch
-
     if low == high:
-        return torch.tensor([float(torch.count_nonzero(numbers == low).item())], dtype=torch.float64)
+        return np.array([np.count_nonzero(numbers == low)])
     if high / 2 - low / 2 > 1e38:  # quartered: the largest float64 minus the smallest would be infinite
-        numbers, low, high = numbers.double() / 4, low / 4, high / 4
-    return torch.histc(numbers, count, low, high).double()
+        numbers, low, high = numbers.astype(np.float64) / 4, low / 4, high / 4
+    known = np.isfinite(numbers)
+    numbers = numbers if known.all() else numbers[known]
+    kind = numbers.dtype.type
+    places = ((numbers - kind(low)) * kind(count) / kind(high - low)).astype(np.int64)
+    return np.bincount(np.minimum(places, count - 1, out=places), minlength=count)
 
 
-def _fields(numbers: torch.Tensor) -> dict[int, int]:
+def _fields(numbers: Array) -> dict[int, int]:
     """The number of times that the bits of sign and exponent occur, as one number."""
-    import torch
-
-    if numbers.dtype is torch.float32:
-        found = (numbers.view(torch.int32) >> 23) & 0x1FF
+    if numbers.dtype == np.float32:
+        found = numbers.view(np.uint32) >> 23
     else:
-        found = (numbers.view(torch.int64) >> 52) & 0xFFF
-    return {field: n for field, n in enumerate(torch.bincount(found).tolist()) if n}
+        found = (numbers.view(np.uint64) >> np.uint64(52)).view(np.int64)
+    return {field: n for field, n in enumerate(np.bincount(found).tolist()) if n}
 
 
 def _exponents(fields: Counter[int], bias: int, zeros: int) -> tuple[tuple[int, int, int], ...]:
@@ -243,24 +235,22 @@ def _exponents(fields: Counter[int], bias: int, zeros: int) -> tuple[tuple[int, 
     return tuple([(each, below[each], above[each]) for each in sorted({*+below, *+above})])
 
 
-def pooled(
-    table: torch.Tensor, whole: tuple[int, int], most: tuple[int, int], how: str, sampled: bool = False
-) -> Picture:
+def pooled(table: Array, whole: tuple[int, int], most: tuple[int, int], how: str, sampled: bool = False) -> Picture:
     """A table of some of the rows and columns of ``whole``, in at most ``most`` rows and columns of cells."""
-    if not table.numel() or not min(most):
+    if not table.size or not min(most):
         return Picture((), 1.0, 1.0, how)
     down, across = -(-table.shape[0] // most[0]), -(-table.shape[1] // most[1])
     cells = tuple([tuple(row) for row in _smaller(table, down, across, how).tolist()])
     return Picture(cells, down * whole[0] / table.shape[0], across * whole[1] / table.shape[1], how, sampled)
 
 
-def wrapped(values: torch.Tensor, whole: int, most: tuple[int, int], how: str, sampled: bool = False) -> Picture:
+def wrapped(values: Array, whole: int, most: tuple[int, int], how: str, sampled: bool = False) -> Picture:
     """Numbers of one dimension, written in lines from left to right."""
-    count = values.numel()
+    count = values.size
     if not count or not min(most):
         return Picture((), 1.0, 1.0, how)
     across = -(-count // (most[0] * most[1]))  # elements in a cell
-    row: list[float | None] = _smaller(values.view(1, -1), 1, across, how)[0].tolist()
+    row: list[float | None] = _smaller(values.reshape(1, -1), 1, across, how)[0].tolist()
     columns = min(len(row), _columns(len(row), most))
     row += [None] * (-len(row) % columns)
     lines = [tuple(row[at : at + columns]) for at in range(0, len(row), columns)]
@@ -275,24 +265,30 @@ def _columns(cells: int, most: tuple[int, int]) -> int:
     return most[1]
 
 
-def _smaller(table: torch.Tensor, down: int, across: int, how: str) -> torch.Tensor:
+def _smaller(table: Array, down: int, across: int, how: str) -> Array:
     """So many rows and columns put together; what is left over at the ends is a cell as well."""
-    from torch.nn.functional import avg_pool2d, max_pool2d
-
-    numbers, cell = _float(table), (down, across)
-    if cell == (1, 1):
+    numbers = _float(table)
+    if (down, across) == (1, 1):
         return numbers
-    image = numbers[None, None]
-    if how == "mean":
-        return avg_pool2d(image, cell, ceil_mode=True, count_include_pad=False)[0, 0]
-    high: torch.Tensor = max_pool2d(image, cell, ceil_mode=True)[0, 0]
-    low = -max_pool2d(-image, cell, ceil_mode=True)[0, 0]
-    return high.where(~(high < -low), low)  # what is NaN in one is so in both
+    with np.errstate(all="ignore"):
+        if how == "mean":
+            sums = _together(np.add, numbers, down, across)
+            heights, widths = (
+                np.diff([*range(0, size, step), size]) for size, step in zip(table.shape, (down, across), strict=True)
+            )
+            means: Array = sums / np.outer(heights, widths).astype(sums.dtype)
+            return means
+        high, low = (_together(each, numbers, down, across) for each in (np.maximum, np.minimum))
+        return np.where(high < -low, low, high)  # what is NaN in one is so in both
 
 
-def _float(table: torch.Tensor) -> torch.Tensor:
-    import torch
+def _together(how: np.ufunc, numbers: Array, down: int, across: int) -> Array:
+    rows = how.reduceat(numbers, np.arange(0, numbers.shape[0], down), axis=0) if down > 1 else numbers
+    found: Array = how.reduceat(rows, np.arange(0, numbers.shape[1], across), axis=1) if across > 1 else rows
+    return found
 
-    if table.dtype in (torch.float32, torch.float64):
+
+def _float(table: Array) -> Array:
+    if table.dtype.kind == "f":
         return table
-    return table.double() if table.dtype.itemsize > 2 else table.float()
+    return table.astype(np.float64 if table.itemsize > 2 else np.float32)

@@ -12,18 +12,15 @@ from contextlib import nullcontext
 from dataclasses import replace
 from math import prod
 from threading import Lock
-from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ckptdoctor.casting.arrays import HALVES, Array, array_of, held_as, real_parts, widened
 from ckptdoctor.checkpoint import Checkpoint, Source, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
-from ckptdoctor.values.flat_chunks import UnreadError, require_values
-
-if TYPE_CHECKING:
-    import torch
-
 
 Runs = Sequence[range]  # neighbouring indexes of one dimension, several times
 Picks = Sequence[Runs]  # for each dimension
@@ -33,9 +30,12 @@ _NEAR, _FAR = 16 << 10, 1 << 20  # gaps that are read over: here, and where each
 _DENSE = 4  # times the bytes that are wanted may be read in one go
 _MOST = 256 << 20  # bytes that are held in one go
 _INFLATED = 64 << 20  # a compressed record is unpacked as a whole, up to this size
+_PACKED = ("float4_e2m1fn_x2", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "quint4x2", "quint2x4")
 _WHOLE = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized dtypes are stored as
-# dtypes of which torch computes nothing, and one that holds their values
-_WIDER = {"complex32": "complex64", "uint16": "int32", "uint32": "int64"}
+
+
+class UnreadError(Exception):
+    """The values of a tensor cannot be looked at; its text is the reason."""
 
 
 def plain(tensor: Tensor) -> Tensor:
@@ -58,19 +58,32 @@ def plain(tensor: Tensor) -> Tensor:
     return tensor
 
 
+def require_values(tensor: Tensor) -> None:
+    """Raises UnreadError for a tensor without values of its own, or of a dtype that nothing can be computed with."""
+    dtype = tensor.dtype
+    if dtype.name in _PACKED or dtype.kind == "bits":
+        raise UnreadError(f"{dtype.name} is a packed dtype")
+    if dtype.kind in ("int", "uint") and dtype.name.lstrip("uint") not in ("8", "16", "32", "64"):
+        raise UnreadError(f"torch computes nothing with {dtype.name}")
+    if tensor.storage is None and tensor.values is None:
+        raise UnreadError("it was saved without values")
+
+
 class Boxes:
     """Reads boxes of the tensors of one checkpoint. Raises StoppedError once nobody wants the rest of ``work``."""
 
-    def __init__(self, checkpoint: Checkpoint, source: Source, work: Work, lock: Lock | None = None) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, source: Source, work: Work, lock: Lock | None = None, near: int = _NEAR
+    ) -> None:
         self._source = source
         self._work = work
         self._lock = lock or nullcontext()
         self._swapped = checkpoint.big_endian
         self._inflated: dict[str, bytes] = {}
-        self._gap = _FAR if source.distant else _NEAR
+        self._gap = max(near, _FAR) if source.distant else near
 
-    def read(self, tensor: Tensor, picks: Picks) -> torch.Tensor:
-        """The values of a plain tensor at every combination of these indexes, in a dtype that torch computes with."""
+    def read(self, tensor: Tensor, picks: Picks) -> Array:
+        """The values of a plain tensor at every combination of these indexes, in a dtype that NumPy computes with."""
         if len(tensor.stride) != len(tensor.shape) and not tensor.chunks:
             raise UnreadError("it has not as many strides as dimensions")
         if tensor.chunks:
@@ -78,27 +91,23 @@ class Boxes:
         if tensor.dtype.kind == "quantized":
             return self._quantized(tensor, picks)
         details = dict(tensor.details)
-        values = _computable(self._runs(tensor, picks), tensor.dtype.name)
+        values = _computable(self.held(tensor, picks), tensor.dtype.name)
         if details.get("conj"):
-            values = values.conj().resolve_conj()
+            values = values.conj()
         return -values if details.get("neg") else values
 
-    def _runs(self, tensor: Tensor, picks: Picks) -> torch.Tensor:
-        import torch
-
+    def held(self, tensor: Tensor, picks: Picks) -> Array:
+        """The same as they are stored: as ``casting.arrays`` holds them, and without what is to be done to all."""
         for dim, runs in enumerate(picks):
             if len(runs) > 1:
-                parts = [self._runs(tensor, (*picks[:dim], (run,), *picks[dim + 1 :])) for run in runs]
-                return torch.cat([_bits(part) for part in parts], dim).view(parts[0].dtype)
+                parts = [self.held(tensor, (*picks[:dim], (run,), *picks[dim + 1 :])) for run in runs]
+                return np.concatenate(parts, dim)
         return self._box(tensor, [runs[0] for runs in picks])
 
-    def _box(self, tensor: Tensor, box: list[range]) -> torch.Tensor:
-        import torch
-
-        dtype = _torch_dtype(tensor)
+    def _box(self, tensor: Tensor, box: list[range]) -> Array:
         shape, size = [len(each) for each in box], max(1, tensor.dtype.bits // 8)
         if 0 in shape:
-            return torch.empty(shape, dtype=dtype)
+            return np.empty(shape, held_as(tensor.dtype.name))
         span = 1 + sum([(count - 1) * step for count, step in zip(shape, tensor.stride, strict=True)])
         held = _held(shape, tensor.stride)
         if span * size > max(self._gap, _DENSE * held * size):
@@ -106,22 +115,23 @@ class Boxes:
         if max(span, prod(shape)) * size > _MOST:
             raise UnreadError("too much of it would have to be held at once")
         first = tensor.offset + sum([each.start * step for each, step in zip(box, tensor.stride, strict=True)])
-        data = torch.frombuffer(self._bytes(tensor, first * size, span * size), dtype=dtype)
+        data = array_of(self._bytes(tensor, first * size, span * size), tensor.dtype.name)
         if self._swapped and size > 1 and tensor.values is None:
-            data.untyped_storage().byteswap(dtype)
-        return data.as_strided(shape, tensor.stride).contiguous()
+            width = size // 2 if tensor.dtype.kind == "complex" else size
+            data.view(f"u{width}").byteswap(inplace=True)
+        strides = [step * size for step in tensor.stride]
+        made: Array = np.lib.stride_tricks.as_strided(data, shape, strides).copy()
+        return made
 
-    def _halved(self, tensor: Tensor, box: list[range]) -> torch.Tensor:
+    def _halved(self, tensor: Tensor, box: list[range]) -> Array:
         """The same in two, cut where the elements lie furthest apart."""
-        import torch
-
         self._work.go_on()
         dim = max(range(len(box)), key=lambda each: (len(box[each]) - 1) * tensor.stride[each])
         middle = len(box[dim]) // 2
         halves = [
             self._box(tensor, [*box[:dim], half, *box[dim + 1 :]]) for half in (box[dim][:middle], box[dim][middle:])
         ]
-        return torch.cat([_bits(half) for half in halves], dim).view(halves[0].dtype)
+        return np.concatenate(halves, dim)
 
     def _bytes(self, tensor: Tensor, start: int, length: int) -> bytearray:
         """Some bytes of what a tensor is a view of."""
@@ -148,19 +158,19 @@ class Boxes:
         extent = storage.extent
         if extent is None or max(storage.nbytes, extent.length) > _INFLATED:
             raise UnreadError("its record is compressed and too large to be looked into")
-        if storage.key not in self._inflated:
+        held = self._inflated.get(storage.key)
+        if held is None:
             with self._lock:
                 packed = self._source.part(extent.file).read(extent.offset, extent.length)
             try:
-                self._inflated = {storage.key: zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, storage.nbytes)}
+                held = zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, storage.nbytes)
             except zlib.error as error:
                 raise DamagedError(f"The compressed record of storage {storage.key} is damaged: {error}.") from None
-        return self._inflated[storage.key]
+            self._inflated = {storage.key: held}
+        return held
 
-    def _assembled(self, tensor: Tensor, picks: Picks) -> torch.Tensor:
+    def _assembled(self, tensor: Tensor, picks: Picks) -> Array:
         """Of a tensor that was saved in pieces: from each piece what it has of the box."""
-        import torch
-
         if sum([piece.numel for _, piece in tensor.chunks]) != tensor.numel:
             raise UnreadError("pieces of it are missing")
         made = None
@@ -170,26 +180,30 @@ class Boxes:
             if [] in [inside for inside, _ in shared]:
                 continue
             part = self.read(plain(piece), [inside for inside, _ in shared])
-            made = torch.zeros(shape, dtype=part.dtype) if made is None else made
-            places = [torch.cat([torch.arange(each.start, each.stop) for each in where]) for _, where in shared]
-            made[torch.meshgrid(*places, indexing="ij") if places else ()] = part
-        return torch.zeros(shape) if made is None else made
+            made = np.zeros(shape, part.dtype) if made is None else made
+            places = [np.concatenate([np.arange(each.start, each.stop) for each in where]) for _, where in shared]
+            made[np.ix_(*places) if places else ()] = part
+        return np.zeros(shape, np.float32) if made is None else made
 
-    def _quantized(self, tensor: Tensor, picks: Picks) -> torch.Tensor:
+    def _quantized(self, tensor: Tensor, picks: Picks) -> Array:
         """The numbers that quantized ones stand for: their distance from the zero point, times the scale."""
         details = dict(tensor.details)
         if tensor.dtype.name not in _WHOLE:
             raise UnreadError(f"{tensor.dtype.name} is a packed dtype")
         stored = replace(tensor, dtype=BY_NAME[_WHOLE[tensor.dtype.name]], parts=(), details=())
-        values = self._runs(stored, picks).double()
+        values = self.held(stored, picks).astype(np.float64)
         if details.get("scheme") == "per_tensor_affine":
-            return ((values - float(details["zero_point"])) * float(details["scale"])).float()
+            values -= float(details["zero_point"])
+            values *= float(details["scale"])
+            return values.astype(np.float32)
         axis = int(details.get("axis", -1))
         if len(tensor.parts) != 2 or not 0 <= axis < len(tensor.shape):
             raise UnreadError("its scales are not known")
         shape = [-1 if dim == axis else 1 for dim in range(len(tensor.shape))]
-        scale, zero = (self.read(plain(part), [picks[axis]]).double().view(shape) for part in tensor.parts)
-        return ((values - zero) * scale).float()
+        scale, zero = (self.read(plain(part), [picks[axis]]).astype(np.float64) for part in tensor.parts)
+        values -= zero.reshape(shape)
+        values *= scale.reshape(shape)
+        return values.astype(np.float32)
 
 
 def _held(shape: Sequence[int], stride: Sequence[int]) -> int:
@@ -215,30 +229,21 @@ def _shared(runs: Runs, first: int, count: int) -> tuple[list[range], list[range
     return inside, places
 
 
-def _bits(values: torch.Tensor) -> torch.Tensor:
-    """The same elements as integers: not all that is done to integers is done to every dtype."""
-    import torch
-
-    same: dict[int, Any] = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return values.view(same[values.element_size()]) if values.element_size() in same else values
-
-
-def _computable(values: torch.Tensor, name: str) -> torch.Tensor:
-    import torch
-
-    if name.startswith("float8"):
-        return values.float()
-    if name == "uint64":  # exact where it can be: as integers up to the largest that torch computes with
-        return values.view(torch.int64) if not (values.view(torch.int64) < 0).any() else values.double()
-    return values.to(getattr(torch, _WIDER[name])) if name in _WIDER else values
+def computable_dtype(name: str) -> str:
+    """The dtype of what ``Boxes.read`` gives."""
+    if name == "complex32":
+        return "complex64"
+    return "float32" if name in HALVES or name.startswith("float8") else name
 
 
-def _torch_dtype(tensor: Tensor) -> torch.dtype:
-    """torch's dtype of this name. Raises UnreadError where this torch has none."""
-    import torch
-
-    name = "bool" if tensor.dtype.kind == "bool" else tensor.dtype.name
-    made = getattr(torch, name, None)
-    if not isinstance(made, torch.dtype):
-        raise UnreadError(f"torch {torch.__version__} has no {name}")
-    return made
+def _computable(values: Array, name: str) -> Array:
+    if name == "bool":
+        return values.view(np.bool_)
+    if name == "complex32":
+        parts = real_parts(values.reshape(-1), name)
+        made: Array = widened(parts, "float16").view(np.complex64).reshape(values.shape)
+        return made
+    if name == "uint64":  # exact where it can be: as integers up to the largest with a sign
+        signed = values.view(np.int64)
+        return values.astype(np.float64) if (signed < 0).any() else signed
+    return widened(values, name) if values.dtype.kind == "u" and not name.startswith("uint") else values

@@ -5,17 +5,19 @@ Among them are the narrower dtypes that hold every value exactly, and the rows t
 
 from __future__ import annotations
 
-import ctypes
 from collections import Counter
 from math import frexp, isfinite, sqrt
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ckptdoctor.casting.arrays import Array, widened
+from ckptdoctor.casting.cast import cast_array
 from ckptdoctor.facts.values import Histogram, TensorValues
 from ckptdoctor.values.partial import Partial
 
 if TYPE_CHECKING:
     _Counts = tuple[Counter[int], Counter[int]]
-    import torch
 
 
 SAMPLE = 4096  # values that a histogram is made of, evenly spaced
@@ -54,7 +56,7 @@ def step_of(count: int) -> int:
 
 
 def _histogram(partial: Partial, weight: int) -> Histogram | None:
-    size = sum([each.numel() for each in partial.sample])
+    size = sum([each.size for each in partial.sample])
     if not size:
         return None
     low, high = partial.min, partial.max
@@ -76,33 +78,31 @@ def _counted_few(partial: Partial, low: float, width: float) -> _Counts:
 
 
 def _counted(partial: Partial, low: float, width: float) -> _Counts:
-    import torch
-
-    values = torch.cat(partial.sample).double()
+    values = np.concatenate(partial.sample).astype(np.float64)
     if partial.finite < partial.count:
-        values = values[torch.isfinite(values)]
-    exponents = torch.frexp(values).exponent  # 0 for a zero, as for what lies in [0.5, 1)
+        values = values[np.isfinite(values)]
+    _, exponents = np.frexp(values)  # 0 for a zero, as for what lies in [0.5, 1)
     halves = values / 2 - low / 2
-    places = (halves / (width / 2)).clamp_(0, BINS - 1) if width / 2 > 0 else torch.zeros_like(values)
-    counts = Counter(dict(enumerate(torch.bincount(places.long()).tolist())))
-    if not exponents.numel():
+    places = np.clip(halves / (width / 2), 0, BINS - 1) if width / 2 > 0 else np.zeros_like(values)
+    counts = Counter(dict(enumerate(np.bincount(places.astype(np.int64)).tolist())))
+    if not exponents.size:
         return counts, Counter()
-    least = int(exponents.min().item())
-    sizes = Counter(dict(enumerate(torch.bincount(exponents - least).tolist(), least)))
+    least = int(exponents.min())
+    sizes = Counter(dict(enumerate(np.bincount(exponents - least).tolist(), least)))
     if partial.zeros:
-        sizes[0] -= values.numel() - int(torch.count_nonzero(values).item())
+        sizes[0] -= values.size - int(np.count_nonzero(values))
     return counts, +sizes
 
 
 MOST = 256 << 10  # bytes of the largest tensor that is looked at: more would take longer than all the rest
 
 
-def duplicated_rows(view: torch.Tensor, shape: tuple[int, ...]) -> int | None:
+def duplicated_rows(values: Array, shape: tuple[int, ...]) -> int | None:
     """The number of rows of a contiguous tensor that equal an earlier one; None where none do, or it is large."""
-    size = view.numel() * view.element_size()
+    size = values.nbytes
     if len(shape) < 2 or shape[0] < 2 or not 0 < size <= MOST:
         return None
-    data = ctypes.string_at(view.data_ptr(), size)
+    data = values.tobytes()
     length = size // shape[0]
     return shape[0] - len({data[at : at + length] for at in range(0, size, length)})
 
@@ -131,10 +131,12 @@ class Narrowing:
         self.left = list(_FLOATS.get(dtype, ()))
         self._integers = _INTEGERS.get(dtype, ())
 
-    def add(self, chunk: torch.Tensor) -> None:
+    def add(self, chunk: Array, dtype: str) -> None:
         """Strike out the dtypes that do not hold every value of a chunk; NaN is held by none."""
         for name in tuple(self.left):
-            held = _held(chunk[:_FIRST], name) and (chunk.numel() <= _FIRST or _held(chunk[_FIRST:], name))
+            held = _held(widened(chunk[:_FIRST], dtype), name)
+            if held and chunk.size > _FIRST:
+                held = _held(widened(chunk[_FIRST:], dtype), name)
             if not held and name in self.left:
                 self.left.remove(name)
 
@@ -147,14 +149,33 @@ class Narrowing:
         return tuple(self.left)
 
 
-def _held(chunk: torch.Tensor, name: str) -> bool:
-    import torch
+def _held(values: Array, name: str) -> bool:
+    """Whether every one of these numbers of float32 or float64 is a number of a narrower dtype."""
+    with np.errstate(all="ignore"):  # what is too large becomes infinite, and is another number
+        single = values.astype(np.float32, copy=False)
+        if single is not values and not np.array_equal(single, values):
+            return False
+        if name == "float32":
+            return True
+        if name in _LOST and abs(float(single.max())) <= 65504 >= abs(float(single.min())):  # neither NaN nor infinite
+            return _is_held_by_half(single, name)
+        back = widened(cast_array(single, "float32", name), name)
+        return bool((back == single).all())
 
-    return torch.equal(chunk.to(getattr(torch, name)).to(chunk.dtype), chunk)
+
+_LOST = {"bfloat16": 0xFFFF, "float16": 0x1FFF}  # the bits of a float32 that a half has no room for
+
+
+def _is_held_by_half(single: Array, name: str) -> bool:
+    """The same of numbers that are in its range: the numbers of float16 next to 0 are 2**-24 apart."""
+    if (single.view(np.uint32) & np.uint32(_LOST[name])).any():
+        return False
+    if name == "bfloat16":
+        return True
+    steps = single * np.float32(2.0**24)
+    return bool((np.trunc(steps) == steps).all())
 
 
 def _in_range(partial: Partial, name: str) -> bool:
-    import torch
-
-    limits = torch.iinfo(getattr(torch, name))
-    return limits.min <= partial.min and partial.max <= limits.max
+    limits = np.iinfo(name)
+    return bool(limits.min <= partial.min and partial.max <= limits.max)

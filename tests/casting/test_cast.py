@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 
 from ckptdoctor.casting.arrays import array_of, widened
-from ckptdoctor.casting.cast import cast, in_pieces
+from ckptdoctor.casting.cast import cast, cast_array, in_pieces
 from ckptdoctor.casting.proof import is_cast
 
 TARGETS = ("float64", "float32", "float16", "bfloat16")
@@ -119,3 +119,17 @@ def test_nothing_is_nothing():
     """No bytes give no bytes."""
     assert cast(b"", "float32", "bfloat16") == b""
     assert is_cast(b"", b"", "float32", "bfloat16")
+
+
+@pytest.mark.parametrize("target", [*FLOAT8, "float8_e8m0fnu"])
+@given(seed=st.integers(0, 2**31))
+def test_to_8_bits(target, seed):
+    """Numbers of every size near those that 8 bits have, ties among them; and any bits at all."""
+    source = torch.Generator().manual_seed(seed)
+    bits = torch.randint(-(2**31), 2**31, (1000,), generator=source).to(torch.int32)
+    coarse = (torch.randint(0, 1 << 13, (3000,), generator=source) << 19).to(torch.int32)
+    every = torch.cat([bits, coarse, coarse + 1, coarse - 1, -coarse]).view(torch.float32)
+    every = torch.cat([every, torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan")])])
+    wanted = every.to(getattr(torch, target)).view(torch.uint8)
+    found = torch.from_numpy(cast_array(every.numpy(), "float32", target))
+    assert torch.equal(found, wanted)

@@ -72,18 +72,19 @@ def test_every_style(shelf, style):
             assert json.loads(done.stdout)["schema"] == "ckptdoctor/1"
 
 
-def test_headers_need_no_torch(shelf):
-    """Without --values nothing heavy is loaded; with it torch only where bytes differ."""
+def test_headers_need_no_numpy(shelf):
+    """Without --values nothing heavy is loaded; with it NumPy only where bytes differ, and never torch."""
     import subprocess
     import sys
 
     for other, values, wanted in (("wrapped.pt", [], "False"), ("head.pt", ["--values"], "True")):
         code = (
             "import sys; from ckptdoctor.cli.main import run\n"
-            f"run(['diff', 'a.pt', {other!r}, *{values!r}]); print('torch' in sys.modules, file=sys.stderr)"
+            f"run(['diff', 'a.pt', {other!r}, *{values!r}])\n"
+            "print('numpy' in sys.modules, 'torch' in sys.modules, file=sys.stderr)"
         )
         done = subprocess.run([sys.executable, "-c", code], cwd=shelf, capture_output=True, text=True, check=True)
-        assert done.stderr.strip() == wanted
+        assert done.stderr.split() == [wanted, "False"]
 
 
 def test_progress_on_a_terminal(shelf, monkeypatch, capsys):

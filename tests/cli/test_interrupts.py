@@ -189,15 +189,15 @@ def require_truth(ended: Ended, arguments: tuple[str, ...], finished: int) -> No
 PARTS = [
     (("check", "../in/a.pt"), "open|a.pt"),
     (("check", "../in/a.pt"), "import|ckptdoctor.report.full"),
-    (("check", "--deep", "../in/a.pt"), "import|('torch',"),
-    (("check", "--deep", "--format", "json", "../in/a.pt", "../in/b.pt"), "import|('torch',"),
-    pytest.param(("show", "--stats", "../in/a.pt"), "import|('torch',", marks=pytest.mark.slow),
-    (("diff", "--values", "../in/a.pt", "../in/b.pt"), "import|('torch',"),
-    pytest.param(("report", "../in/a.pt", "-o", "page.html"), "import|('torch',", marks=pytest.mark.slow),
+    (("check", "--deep", "../in/a.pt"), "import|('ckptdoctor.values.distinct',"),
+    (("check", "--deep", "--format", "json", "../in/a.pt", "../in/b.pt"), "import|('ckptdoctor.values.distinct',"),
+    pytest.param(("show", "--stats", "../in/a.pt"), "import|('numpy',", marks=pytest.mark.slow),
+    (("diff", "--values", "../in/a.pt", "../in/b.pt"), "import|('numpy',"),
+    pytest.param(("report", "../in/a.pt", "-o", "page.html"), "import|('numpy',", marks=pytest.mark.slow),
     (("report", "../in/a.pt", "-o", "page.html"), "open|ckptdoctor-tmp"),
     pytest.param(
         ("fix", "--strip-module", "--dtype", "bf16", "../in/a.pt", "-o", "out.pt"),
-        "import|('torch',",
+        "import|('numpy',",
         marks=pytest.mark.slow,
     ),
     pytest.param(
@@ -213,9 +213,15 @@ PARTS = [
 
 @pytest.mark.parametrize(("arguments", "point"), PARTS)
 def test_a_press_at_a_chosen_point(place, arguments, point):
-    """It ends with 130, says what is true, and leaves nothing behind."""
+    """It ends with 130, says what is true, and leaves nothing behind.
+
+    A thread that has imported NumPy may be done with such small files before anybody asks whether to go on.
+    """
     ended = place.run(*arguments, points=point)
-    require_truth(ended, arguments, finished=-1)
+    finished = (READING | WRITING)[arguments] if "numpy" in point else -1
+    require_truth(ended, arguments, finished)
+    if ended.status == finished:
+        return
     if arguments in WRITING:
         assert ended.err.endswith(("nothing was written\n", "no page was written\n")) and not ended.left
     elif "json" in arguments:

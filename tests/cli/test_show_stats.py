@@ -255,13 +255,6 @@ def test_ctrl_c_prints_what_was_found(sick, terminal, monkeypatch):
     assert "Interrupted:" in text
 
 
-def test_without_torch(sick, monkeypatch, capsys):
-    """One sentence says what is missing."""
-    monkeypatch.setattr("ckptdoctor.look.measuring.find_spec", lambda name: None)
-    assert main.run(["show", str(sick), "--stats"]) == ExitStatus.TROUBLE
-    assert "pip install torch" in capsys.readouterr().err
-
-
 def test_nothing_to_measure(tmp_path):
     """A checkpoint without tensors has no table."""
     torch.save({"epoch": 3}, tmp_path / "m.pt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -56,12 +57,17 @@ def test_one_rule_alone(sick):
     assert codes(report) == ["V651"]
 
 
-def test_without_torch_values_are_not_examined(sick, monkeypatch):
-    """That is said; checksums are still examined."""
-    monkeypatch.setattr(deep, "find_spec", lambda name: None)
-    report = check(sick, DEEP)
-    assert ("whether values are NaN or infinite", "torch is not installed") in skipped(report)
-    assert report.error is None
+def test_values_are_examined_without_torch(sick):
+    """In a process that cannot import it."""
+    code = (
+        "import sys\n"
+        "sys.modules['torch'] = None\n"
+        "import ckptdoctor\n"
+        "report = ckptdoctor.check(sys.argv[1], deep=True)\n"
+        "print(*[finding.code for finding in report.findings])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, sick], capture_output=True, text=True, check=True)
+    assert "V651" in done.stdout.split()
 
 
 def test_opaque_dtypes_are_said_to_be_left_out(tmp_path):

@@ -191,3 +191,19 @@ def test_runs_do_not_depend_on_the_chunks(pieces, cuts):
         assert hole.length >= HOLE
         assert not any(data[hole.offset : hole.offset + hole.length])
         assert hole.offset == 0 or data[hole.offset - 1]
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(1, 60), st.integers(0, 3)), min_size=1, max_size=6),
+    st.integers(0, 2 * PAGE),
+)
+def test_looking_at_some_pages_finds_every_hole(tmp_path_factory, pieces, start):
+    """Of a storage without checksum not every byte is read; the holes are those that all of them tell."""
+    data = b"".join([bytes(pages * PAGE) if zero else noise(pages * PAGE + extra) for zero, pages, extra in pieces])
+    start = min(start, len(data) - 1)
+    every = _ZeroRuns(Extent("f", start, len(data) - start))
+    every.feed(data[start:])
+    integrity = examine(tmp_path_factory.mktemp("holes") / "f", data, on(data, start=start, crc=False))
+    assert [each for damage in integrity.damage for each in damage.holes] == list(every.holes())
+    assert integrity.read == len(data) - start

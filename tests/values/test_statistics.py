@@ -161,12 +161,12 @@ def test_statistics_do_not_depend_on_the_chunks(values, cuts):
     """The same values in other pieces, counted in one after another or apart and added up."""
     tensor = torch.tensor(values, dtype=torch.float32)
     whole, parts, sums = Partial(), Partial(), Partial()
-    ChunkMeasure(CHUNK).add(tensor, whole)
+    ChunkMeasure(CHUNK).add(tensor.numpy(), "float32", whole)
     edges = sorted({0, len(values), *[min(cut, len(values)) for cut in cuts]})
     for start, stop in pairwise(edges):
-        ChunkMeasure(CHUNK).add(tensor[start:stop], parts)
+        ChunkMeasure(CHUNK).add(tensor[start:stop].numpy(), "float32", parts)
         apart = Partial()
-        ChunkMeasure(CHUNK).add(tensor[start:stop], apart)
+        ChunkMeasure(CHUNK).add(tensor[start:stop].numpy(), "float32", apart)
         sums.add(apart)
     for each in (parts, sums):
         one_way, other = summed_up(whole), summed_up(each)

@@ -125,7 +125,6 @@ class Detail(VerticalScroll):
 
 
 REST = 0.08  # seconds that the cursor rests before anything is read
-_FIRST_REST = 0.4  # and before torch is imported: a key that is pressed meanwhile may have to wait for it
 _BARS = 4  # lines of the histogram
 _STYLES = ("label", "bar", "warning", "error")
 
@@ -151,8 +150,7 @@ class ValuesPreview(Background):
         """Look at a tensor, once the cursor has come to rest."""
         self.forget()
         if opened.table.elements[row]:
-            rest = REST if opened.inspector.is_quick else _FIRST_REST
-            self._timer = self.set_timer(rest, lambda: self._read(opened, row))
+            self._timer = self.set_timer(REST, lambda: self._read(opened, row))
 
     def _read(self, opened: OpenedCheckpoint, row: int) -> None:
         tensor = opened.table.tensors[row]

@@ -234,8 +234,8 @@ def test_a_look_that_is_no_longer_wanted_is_stopped(monkeypatch):
     assert asyncio.run(run())
 
 
-def test_torch_comes_with_the_first_look():
-    """Opening a file and holding a key imports no torch; resting on a tensor does."""
+def test_numpy_comes_with_the_first_look():
+    """Opening a file and holding a key imports no NumPy; resting on a tensor does."""
     code = (
         "import asyncio, sys\n"
         "from ckptdoctor.tui.app import BrowserApp\n"
@@ -247,13 +247,13 @@ def test_torch_comes_with_the_first_look():
         "        for _ in range(20):\n"
         "            app.screen.query_one('#tree').action_move(1)\n"
         "        await pilot.pause(0.6)\n"
-        "        print('torch' in sys.modules)\n"
+        "        print('numpy' in sys.modules)\n"
         "        await pilot.press('up')\n"
         "        for _ in range(600):\n"
-        "            if 'torch' not in sys.modules:\n"
+        "            if 'numpy' not in sys.modules:\n"
         "                await pilot.pause(0.1)\n"
         "        await app.workers.wait_for_complete()\n"
-        "        print('torch' in sys.modules)\n"
+        "        print('numpy' in sys.modules)\n"
         "asyncio.run(run())\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Union
 
-from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Note, NoteKind, Source, Storage
+from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, FolderSource, Note, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.facts.checksums import Promise, digest_of, promise_of
@@ -122,11 +122,11 @@ class _Reader:
     """Reads for several threads: a source counts its bytes, so that only one may read at a time."""
 
     def __init__(self, source: Source, work: Work) -> None:
-        from threading import Lock  # only a deep examination needs threads
+        from threading import RLock  # only a deep examination needs threads
 
         self.source = source
         self.work = work
-        self.lock = Lock()
+        self.lock = RLock()
 
     def examine(self, batch: Iterable[_Place]) -> list[Damage]:
         """The damage of the storages that could be read to their end."""
@@ -135,21 +135,20 @@ class _Reader:
         for storage, extent in batch:
             if storage.crc32 is None and not may_have_holes(storage):
                 continue
-            with self.lock:  # a folder opens its files as they are asked for
-                part = self.source.part(extent.file)
+            file, part = self.source, _Part(self, extent.file)
             try:
-                if not isinstance(part, FileSource):
-                    found += scanned(storage, extent, partial(self._read, part), _REQUEST)
-                elif storage.crc32 is None:
-                    found += self._sampled(storage, extent, part)
-                else:
+                if storage.crc32 is None and isinstance(file, (FileSource, FolderSource)):
+                    found += self._sampled(storage, extent, file if isinstance(file, FileSource) else part)
+                elif isinstance(file, FileSource):
                     buffer = buffer or bytearray(CHUNK)
-                    found += scanned(storage, extent, partial(self._fill, part, buffer))
+                    found += scanned(storage, extent, partial(self._fill, file, buffer))
+                else:
+                    found += scanned(storage, extent, partial(self._read, part), _REQUEST)
             except StoppedError:
                 break
         return found
 
-    def _read(self, part: Source, offset: int, length: int) -> bytes:
+    def _read(self, part: _Part, offset: int, length: int) -> bytes:
         """The next bytes. Raises StoppedError where nobody wants them."""
         with self.lock:
             self._go_on()
@@ -164,7 +163,7 @@ class _Reader:
         self._tell(length)
         return buffer if length == len(buffer) else buffer[:length]
 
-    def _sampled(self, storage: Storage, extent: Extent, part: FileSource) -> Iterator[Damage]:
+    def _sampled(self, storage: Storage, extent: Extent, part: FileSource | _Part) -> Iterator[Damage]:
         """The holes of a storage without checksum: of the bytes between two pages there is nothing to know."""
         runs = _ZeroRuns(extent)
         at, told, stop = extent.offset, extent.offset, extent.offset + extent.length
@@ -192,7 +191,20 @@ class _Reader:
             self.work.advance(length)
 
 
-def _run_around(at: int, extent: Extent, part: FileSource) -> list[int]:
+class _Part:
+    """A file as the source gives it out: asked for again with each read, for a folder closes the oldest of many."""
+
+    def __init__(self, reader: _Reader, file: str) -> None:
+        self._reader = reader
+        self._file = file
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes, while no other thread asks the source for some."""
+        with self._reader.lock:
+            return self._reader.source.part(self._file).read(offset, length)
+
+
+def _run_around(at: int, extent: Extent, part: FileSource | _Part) -> list[int]:
     """The run of zeros within an extent that a place is in: its first byte, and the one after its last."""
     first, last, stop = at, at, extent.offset + extent.length
     while first > extent.offset:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, NoteKind, Storage
+from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, FolderSource, NoteKind, Storage, source
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import TruncatedError
@@ -28,8 +28,8 @@ def noise(length, seed=0):
 def examine(path, data, *storages, listener=None):
     path.write_bytes(data)
     checkpoint = Checkpoint(str(path), "torch zip", len(data), None, (), storages, ())
-    with FileSource(path) as source:
-        return examine_integrity(checkpoint, source, Work(listener=listener))
+    with FileSource(path) as file:
+        return examine_integrity(checkpoint, file, Work(listener=listener))
 
 
 def deflated(plain):
@@ -110,6 +110,26 @@ def test_without_a_checksum_a_hole_is_still_seen(tmp_path):
     (damage,) = integrity.damage
     assert damage.computed is None
     assert [note.kind for note in integrity.notes] == [NoteKind.ZERO_FILLED]
+
+
+@pytest.mark.parametrize("crc", [False, True])
+def test_files_of_a_folder_may_be_closed_meanwhile(tmp_path, monkeypatch, crc):
+    """A folder keeps few files open: what one thread reads is still right when the other has made it close the file."""
+    monkeypatch.setattr(source, "_MOST_OPEN", 1)
+    storages = []
+    for name in "abcdefgh":
+        data = bytearray(noise(24 * MIB // 8, ord(name)))
+        place = Extent(str(tmp_path / name), 0, len(data))
+        storages.append(Storage(name, len(data), F32, "cpu", place, zlib.crc32(data) if crc else None))
+        if name == "c":
+            data[MIB : 2 * MIB] = bytes(MIB)
+        (tmp_path / name).write_bytes(data)
+    checkpoint = Checkpoint(str(tmp_path), "folder", 0, None, (), tuple(storages), ())
+    folder = FolderSource(tmp_path)
+    integrity = examine_integrity(checkpoint, folder)
+    folder.close()
+    (damage,) = integrity.damage
+    assert damage.storage.key == "c" and integrity.read == 24 * MIB // 8 * 8
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (None: ``sys.argv``); returns the exit status."""
     process.collect_seldom()
-    # where a command needs torch, torch says on stderr that there is no NumPy: nothing here needs it
+    # where a command imports torch, and torch cannot use the NumPy that is installed, it says so on stderr
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
     return status_of(lambda: _parsed(arguments))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import field, replace
-from importlib.util import find_spec
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Source, Storage, Tensor
 from ckptdoctor.checkpoint.progress import Progress, Work, in_thread
@@ -20,13 +19,12 @@ class Health:
     """What is known to be wrong with a checkpoint.
 
     ``damage`` holds storages (by key) whose bytes are wrong, ``troubles`` the tensors that are, with the words for it.
-    ``unexamined`` says what was not looked for, and why. ``unsummed`` are storages that no checksum vouches for.
+    ``unsummed`` are storages that no checksum vouches for.
     """
 
     damage: dict[str, Damage]
     troubles: dict[KeyPath, str]
     unsummed: int = 0
-    unexamined: str = ""
     not_finite: frozenset[KeyPath] = field(default_factory=frozenset)
 
 
@@ -39,12 +37,10 @@ def examined(
     troubles = dict(_of_bytes(checkpoint, damage))
     wanted = checkpoint.tensors if only is None else tuple(only)
     odd: dict[KeyPath, str] = {}
-    why = "torch is not installed" if wanted and find_spec("torch") is None else ""
-    if wanted and not why:
+    if wanted:
         odd = dict(_of_values((yield from _values(replace(checkpoint, tensors=wanted), source))))
-    told = f"whether values are NaN or infinite: {why}" if why else ""
     only_odd = frozenset(odd.keys() - troubles.keys())
-    return Health(damage, {**odd, **troubles}, integrity.without_checksum, told, only_odd)
+    return Health(damage, {**odd, **troubles}, integrity.without_checksum, only_odd)
 
 
 def storages_of(tensor: Tensor) -> Iterator[Storage]:

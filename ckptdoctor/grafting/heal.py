@@ -220,7 +220,7 @@ def _report(
         left=choice.left,
         beside=len(here.troubles.keys() - choice.wanted.keys()),
         likeness=likeness,
-        unexamined="; ".join([each for each in (here.unexamined, _unread(its)) if each]),
+        unexamined=_unread(its),
         unsummed=here.unsummed > 0,
         replaces_original=output is not None and os.path.realpath(output) == os.path.realpath(request.path),
     )

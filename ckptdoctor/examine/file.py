@@ -104,7 +104,9 @@ class _Examination:
                 try:
                     yield from self._examine(source, container)
                 finally:
-                    bytes_read = min(source.bytes_read, container.size)  # some bytes are looked at twice
+                    # values are read past the source; and some bytes are looked at twice
+                    values = sum([each.done for each in self.readings if each.what == "values"])
+                    bytes_read = min(source.bytes_read + values, container.size)
         except KeyboardInterrupt:
             self.interrupted = True
         except UsageError as error:  # the root that was asked for is not in this file

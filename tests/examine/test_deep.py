@@ -11,6 +11,7 @@ from time import sleep
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from ckptdoctor import api
 from ckptdoctor.checkpoint.progress import Progress, Work
@@ -184,3 +185,19 @@ def test_a_flipped_bit_is_found_every_time(tmp_path):
         path.write_bytes(damaged)
         (finding,) = check(str(path), settings).findings
         assert (finding.code, finding.keys) == ("F009", (key,))
+
+
+@pytest.mark.parametrize("container", ["torch zip", "safetensors", "shards"])
+def test_what_was_read_is_counted(tmp_path, container):
+    """All of a file of which every value was looked at, whether or not it has checksums, which are read apart."""
+    weights = {"a": torch.randn(300, 200), "b": torch.randn(300)}
+    if container == "torch zip":
+        torch.save(weights, path := tmp_path / "m.pt")
+    else:
+        save_file(weights, path := tmp_path / "m.safetensors")
+    if container == "shards":
+        api.convert(str(path), f"{tmp_path}/shards/", shard_size="100kB")
+        path = tmp_path / "shards"
+    report = check(str(path), DEEP)
+    assert report.container is not None
+    assert report.bytes_read >= 0.98 * report.container.size > 0.98 * 4 * 60_300

@@ -285,7 +285,6 @@ def test_a_file_that_cannot_be_mapped_is_unreadable(tmp_path, monkeypatch):
         "load('m.pt')",
         "load('m.pt', strict=False)",
         "load_state_dict('m.pt', {'a': (2,)})",
-        "diff('m.pt', 'n.pt', values=True)",
     ],
 )
 def test_without_torch_one_error_says_how_to_install_it(tmp_path, call):
@@ -303,12 +302,22 @@ def test_without_torch_one_error_says_how_to_install_it(tmp_path, call):
     assert result.stdout == "True This is done with torch, and it is not installed: pip install torch True\n", result
 
 
-def test_what_needs_no_torch_does_without(tmp_path):
-    """Plain contents load where torch is not installed."""
-    torch.save({"epoch": 3}, tmp_path / "m.pt")
-    code = "import sys; sys.modules['torch'] = None; import ckptdoctor; print(ckptdoctor.load('m.pt'))"
+@pytest.mark.parametrize(
+    ("call", "printed"),
+    [
+        ("load('epoch.pt')", "{'epoch': 3}"),
+        ("fix('m.pt', dtype='bf16').output", "m.fixed.pt"),
+        ("diff('m.pt', 'n.pt', values=True).summary", "a changed (relative L2 1, cosine nan)"),
+    ],
+)
+def test_what_needs_no_torch_does_without(tmp_path, call, printed):
+    """Plain contents load where torch is not installed, values are cast, and compared."""
+    torch.save({"epoch": 3}, tmp_path / "epoch.pt")
+    torch.save({"a": torch.ones(2)}, tmp_path / "m.pt")
+    torch.save({"a": torch.zeros(2)}, tmp_path / "n.pt")
+    code = f"import sys; sys.modules['torch'] = None; import ckptdoctor; print(ckptdoctor.{call})"
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert result.stdout == "{'epoch': 3}\n"
+    assert result.stdout == f"{printed}\n"
 
 
 def test_the_weights_for_a_net_are_taken_from_no_file_that_safetensors_refuses(tmp_path):

@@ -191,8 +191,11 @@ PARTS = [
     (("check", "../in/a.pt"), "import|ckptdoctor.report.full"),
     (("check", "--deep", "../in/a.pt"), "import|('ckptdoctor.values.distinct',"),
     (("check", "--deep", "--format", "json", "../in/a.pt", "../in/b.pt"), "import|('ckptdoctor.values.distinct',"),
+    (("show", "--stats", "../in/a.pt"), "import|('ckptdoctor.values.distinct',"),
     pytest.param(("show", "--stats", "../in/a.pt"), "import|('numpy',", marks=pytest.mark.slow),
+    (("diff", "--values", "../in/a.pt", "../in/b.pt"), "import|('ckptdoctor.values.differences',"),
     (("diff", "--values", "../in/a.pt", "../in/b.pt"), "import|('numpy',"),
+    (("report", "../in/a.pt", "-o", "page.html"), "import|('ckptdoctor.values.distinct',"),
     pytest.param(("report", "../in/a.pt", "-o", "page.html"), "import|('numpy',", marks=pytest.mark.slow),
     (("report", "../in/a.pt", "-o", "page.html"), "open|ckptdoctor-tmp"),
     pytest.param(
@@ -232,6 +235,8 @@ def test_a_press_at_a_chosen_point(place, arguments, point):
         assert found["not_begun"] == ["../in/b.pt"]
     elif arguments == ("check", "--deep", "../in/a.pt"):  # what was read, and that there may be more to find
         assert "Interrupted: checksums done, values 0 of 786 kB. 1 finding so far." in ended.out
+    elif arguments[0] in ("show", "diff") and "ckptdoctor.values" in point:  # no value has been read
+        assert (ended.out, ended.err) == ("", "interrupted\n")
     elif "report.full" not in point:  # then the examination is over, and Ctrl-C came while it was printed
         assert "Interrupted" in ended.out
 

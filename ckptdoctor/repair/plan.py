@@ -159,7 +159,7 @@ def plan(request: FixRequest) -> Plan:
         converts = None if draft.index is not None else asked_for(request.output, draft.checkpoint.format)
         recipe = None
         if edits and (converts is None or formats.is_written(original.format)):
-            recipe = formats.rewrite(source, draft.wanted)
+            recipe = formats.write(draft.wanted, source)
         after = None
         if not edits:
             wrong = _wrong(original, container, request)
@@ -210,7 +210,7 @@ def is_carried_out(request: FixRequest) -> bool:
         edits = tuple([edit for step in draft.steps for edit in step.edits])
         if not all(isinstance(edit, _ONLY_NAMES) for edit in edits):
             require_own_values(original)
-        return bool(edits) and not draft.lost and formats.rewrite(source, draft.wanted) is not None
+        return bool(edits) and not draft.lost and formats.write(draft.wanted, source) is not None
 
 
 def _add_options(draft: _Draft, request: FixRequest) -> None:

@@ -230,7 +230,7 @@ def through_everything(path: Path) -> None:
             [Rename(each.path, renames(each.keys)) for each in report.checkpoint.state_dicts],
         ):
             try:
-                recipe = formats.rewrite(source, wanted_of(report.checkpoint, edits))
+                recipe = formats.write(wanted_of(report.checkpoint, edits), source)
                 output = b"".join(piece(source, segment) for segment in recipe.segments)
             except CkptDoctorError:
                 continue

@@ -37,7 +37,7 @@ from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
+def write_copy(wanted: Wanted, source: Source) -> Recipe:
     """How to write the archive so that it holds what is wanted.
 
     Raises UnprovenError when the pickle does not encode back to its own bytes, or when readers disagree about the

@@ -14,7 +14,7 @@ from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.keypath import KeyPath
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.compose.parts import UnknownKeyError, key_of
+from ckptdoctor.formats.fresh.parts import UnknownKeyError, key_of
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 

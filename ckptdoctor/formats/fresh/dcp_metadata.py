@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Union
 
-from ckptdoctor.formats.compose.dcp_flat import Steps
+from ckptdoctor.formats.fresh.dcp_flat import Steps
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op

@@ -36,7 +36,7 @@ from ckptdoctor.repair.casts import values_fixes
 from ckptdoctor.repair.draft import Draft
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.map_file import require_confirmed
-from ckptdoctor.repair.request import FixRequest, index_path, output_path, require_local
+from ckptdoctor.repair.request import FixRequest, index_path, output_path
 from ckptdoctor.repair.steps_from_options import add_last_options, add_options, in_its_place
 from ckptdoctor.repair.towards_target import ROUNDS, bring_to_target, fit_to_reference, with_target
 from ckptdoctor.repair.witness import with_ties
@@ -100,8 +100,7 @@ def plan(request: FixRequest) -> Plan:
     """
     started = perf_counter()
     rules = request.selection.chosen(all_rules())
-    require_local(request.path)
-    with formats.opened(request.path) as (source, container):
+    with formats.opened(request.path, here=True) as (source, container):
         original = formats.read(source, container)
         request = with_target(request, original)
         require_confirmed(request)

@@ -30,8 +30,7 @@ from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
 from ckptdoctor.facts.devices import CPU, rng_tensors
-from ckptdoctor.facts.optimizers import saved_optimizers
-from ckptdoctor.facts.training_state import scalers, top
+from ckptdoctor.facts.optimizers import saved_optimizers, scalers, top
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.noun import noun

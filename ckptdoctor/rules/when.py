@@ -22,11 +22,10 @@ from ckptdoctor.checkpoint import Checkpoint, Container, Mapping, Role, Tensor, 
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.checkpoint.weights import WEIGHTS
-from ckptdoctor.facts import telltale_words
-from ckptdoctor.facts.names import mentions
+from ckptdoctor.facts import names
+from ckptdoctor.facts.names import ends_of_names, mentions
 from ckptdoctor.facts.protocols import first_value, pickle_protocol
 from ckptdoctor.facts.siblings import folder_of
-from ckptdoctor.facts.telltale_words import ends_of_names
 
 Subject = Union[Container, Checkpoint]
 Condition = Callable[[Subject], bool]
@@ -160,10 +159,10 @@ def keys_mention(*words: str) -> Condition:
     return _of_contents(cached_by_identity(lambda checkpoint: mention(checkpoint, words)))
 
 
-adapter_keys = keys_mention(*telltale_words.ADAPTERS)
-adapter_file = path_ends(*telltale_words.ADAPTER_FILES)
-quantized_keys = keys_mention(*telltale_words.QUANTIZED)
-observer_keys = keys_mention(*telltale_words.OBSERVERS)
+adapter_keys = keys_mention(*names.ADAPTERS)
+adapter_file = path_ends(*names.ADAPTER_FILES)
+quantized_keys = keys_mention(*names.QUANTIZED)
+observer_keys = keys_mention(*names.OBSERVERS)
 language_head = keys_mention("lm_head.weight", "embed_out.weight")
 
 
@@ -229,7 +228,7 @@ def flat_parameters(checkpoint: Checkpoint) -> bool:
 @_of_contents
 def numbered_layers(checkpoint: Checkpoint) -> bool:
     """A key may name one of several layers."""
-    return any(mentions(each, telltale_words.LAYER_LISTS) for each in checkpoint.state_dicts)
+    return any(mentions(each, names.LAYER_LISTS) for each in checkpoint.state_dicts)
 
 
 @_of_contents
@@ -316,13 +315,9 @@ def requires_grad(checkpoint: Checkpoint) -> bool:
 @cached_by_identity
 def generator_states(checkpoint: Checkpoint) -> bool:
     """A tensor may be the state of a random number generator, by its length and its dtype or name."""
-    if not any(len(each) == 1 and each[0] in telltale_words.RNG_STATE_LENGTHS for each in all_shapes(checkpoint)):
+    if not any(len(each) == 1 and each[0] in names.RNG_STATE_LENGTHS for each in all_shapes(checkpoint)):
         return False
-    sized = [
-        each
-        for each in checkpoint.tensors
-        if len(each.shape) == 1 and each.shape[0] in telltale_words.RNG_STATE_LENGTHS
-    ]
+    sized = [each for each in checkpoint.tensors if len(each.shape) == 1 and each.shape[0] in names.RNG_STATE_LENGTHS]
     return any(each.dtype.name == "uint8" or _named_for_chance(each) for each in sized)
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.model_config import Config
+from ckptdoctor.facts.siblings import Config
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.adapter.config import ConfigDisagreement, adapter_config_beside, config_disagreements
 from ckptdoctor.rules.adapter.layouts import is_of_adapter, only_rank_differs

@@ -9,11 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.weights import top_weights
-from ckptdoctor.facts import telltale_words
 from ckptdoctor.facts.adapters import LEAD, Adapter, adapter_in, factors
-from ckptdoctor.facts.model_config import Config, read_config
-from ckptdoctor.facts.siblings import folder_of
-from ckptdoctor.facts.telltale_words import ADAPTER_CONFIG
+from ckptdoctor.facts.names import ADAPTER_CONFIG, ADAPTER_FILES
+from ckptdoctor.facts.siblings import Config, folder_of, read_config
 from ckptdoctor.noun import noun
 
 # fields with which ranks are counted in another way
@@ -37,7 +35,7 @@ class ConfigDisagreement:
 def adapter_config_beside(checkpoint: Checkpoint) -> Config | None:
     """The config of the adapter; None where there is none, or none that can be read."""
     folder = folder_of(checkpoint.path)
-    if folder.name and folder.name not in telltale_words.ADAPTER_FILES:
+    if folder.name and folder.name not in ADAPTER_FILES:
         return None
     return read_config(folder, ADAPTER_CONFIG)
 

@@ -6,8 +6,8 @@ import json
 import shlex
 from collections.abc import Iterable, Sequence
 
+from ckptdoctor.checkpoint.patterns import drop_patterns
 from ckptdoctor.edits import Drop, Fix, Safety
-from ckptdoctor.facts.key_patterns import drop_patterns
 from ckptdoctor.findings import Location
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.framework import Problem

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
-from ckptdoctor.facts.telltale_words import ends_of_names
+from ckptdoctor.facts.names import ends_of_names
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.prefixes import Cut

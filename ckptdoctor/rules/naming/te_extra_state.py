@@ -29,8 +29,8 @@ import shlex
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint.expectation import EXTRA_STATE, is_extra_state
+from ckptdoctor.checkpoint.patterns import key_patterns
 from ckptdoctor.edits import Drop, Fix, Safety
-from ckptdoctor.facts import key_patterns
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
@@ -126,7 +126,7 @@ def _drop(comparison: Comparison, going: list[str]) -> tuple[Fix | None, str]:
     state_dict, gone = comparison.state_dict, set(going)
     staying = [key for key in (*state_dict.keys, *state_dict.others) if key not in gone]
     everywhere = f"*.{EXTRA_STATE}"
-    patterns = [everywhere] if _all_of_them(going, staying) else key_patterns.key_patterns(going, staying)
+    patterns = [everywhere] if _all_of_them(going, staying) else key_patterns(going, staying)
     shown = [f"--drop {shlex.quote(pattern)}" for pattern in patterns[:_PATTERNS]]
     if len(patterns) > _PATTERNS:
         return None, f"They lie scattered: {len(patterns):,} options such as {shown[0]} would leave them out."

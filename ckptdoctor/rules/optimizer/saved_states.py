@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.tree import mapping_at
-from ckptdoctor.facts.training_state import as_number
+from ckptdoctor.facts.optimizers import as_number
 from ckptdoctor.noun import noun
 
 _READ = 16  # optimizers, and schedulers, of one file that are looked at

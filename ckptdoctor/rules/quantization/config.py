@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.weights import top_weights
-from ckptdoctor.facts.model_config import Config, config_beside
 from ckptdoctor.facts.quantization import (
     AWQ,
     BNB4,
@@ -21,7 +20,7 @@ from ckptdoctor.facts.quantization import (
     Layer,
     quantized_in,
 )
-from ckptdoctor.facts.siblings import folder_of
+from ckptdoctor.facts.siblings import Config, config_beside, folder_of
 from ckptdoctor.noun import noun
 
 # configs of their own, as the libraries that quantise write them (AutoGPTQ, AutoAWQ, ModelOpt)

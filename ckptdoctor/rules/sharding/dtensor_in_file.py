@@ -28,7 +28,7 @@ from functools import partial
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.edits import Fix, Safety, Unwrap
-from ckptdoctor.facts.dtensors import dtensors, whole_dtensors
+from ckptdoctor.facts.devices import dtensors, whole_dtensors
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -30,8 +30,8 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Opaque
 from ckptdoctor.checkpoint import Sequence as Items
+from ckptdoctor.checkpoint.patterns import key_patterns
 from ckptdoctor.edits import Drop, Fix, Safety
-from ckptdoctor.facts import key_patterns
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.quantized import unfit_of
@@ -132,7 +132,7 @@ def _fix(comparison: Comparison, found: list[Leaf]) -> Fix | None:
     state_dict = comparison.state_dict
     others = [key for key in state_dict.others if key not in gone] if state_dict is not None else []
     staying = [*(tensor.key for tensor in comparison.renamed.here.values()), *others]
-    patterns = key_patterns.key_patterns([each.key for each in found], staying)
+    patterns = key_patterns([each.key for each in found], staying)
     if len(patterns) > _PATTERNS:
         return None
     option = " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns])

@@ -7,7 +7,7 @@ from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.explain.cause import Hit
 from ckptdoctor.explain.explanation import Verdict
 from ckptdoctor.findings import FileReport, Finding
-from ckptdoctor.rules.misfit import LoadError
+from ckptdoctor.rules.incompatible_keys import LoadError
 from ckptdoctor.wording import plural
 
 # families and rules whose messages come from what is in the file; the others' may come from the program that loads it

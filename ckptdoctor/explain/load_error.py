@@ -10,7 +10,7 @@ from itertools import islice
 from ckptdoctor.explain.text import Text, squeeze
 from ckptdoctor.match.shapes.pairs import Pair, Shape
 from ckptdoctor.noun import noun
-from ckptdoctor.rules.misfit import LoadError
+from ckptdoctor.rules.incompatible_keys import LoadError
 from ckptdoctor.wording import and_so_on
 
 

@@ -11,8 +11,8 @@ from ckptdoctor.explain.cause import Hit
 from ckptdoctor.explain.load_error import line_of, words_of
 from ckptdoctor.explain.text import Text
 from ckptdoctor.rules.framework import Rule
+from ckptdoctor.rules.incompatible_keys import Cause, Judge, LoadError, Misfit, Repair
 from ckptdoctor.rules.messages import SEE, Way, Weight
-from ckptdoctor.rules.misfit import Cause, Judge, LoadError, Misfit, Repair
 from ckptdoctor.rules.registry import all_rules
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.incompatible_keys import Cause, Judge, Misfit, Repair, Turn
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Judge, Misfit, Repair, Turn
 
 
 @noun

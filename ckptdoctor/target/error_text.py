@@ -19,9 +19,9 @@ from ckptdoctor.explain.load_error import load_error
 from ckptdoctor.explain.reading import is_text, read_text
 from ckptdoctor.explain.text import cleaned
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.incompatible_keys import LoadError, Misfit
 from ckptdoctor.rules.kit.names_in_errors import same_tensors
 from ckptdoctor.rules.kit.weight_forms import changes
-from ckptdoctor.rules.misfit import LoadError, Misfit
 from ckptdoctor.target import Expected, Reference
 
 # torch.nn.modules.batchnorm._NormBase: a layer with running stats counts its batches, since torch 0.4.1

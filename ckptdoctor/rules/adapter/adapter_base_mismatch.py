@@ -33,9 +33,9 @@ from ckptdoctor.rules.adapter.layouts import PEFT, is_of_adapter, lora_layout, o
 from ckptdoctor.rules.adapter.on_base_model import OnBase, on_base
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import BASE_MODEL, SEE, Message
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 
 _BASE = {"model.layers.0.q_proj.weight": T((4, 4)), "model.layers.0.v_proj.weight": T((4, 4)), "h.weight": T((9, 4))}
 _LEAD = "base_model.model."

@@ -47,11 +47,11 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.renames import rename_fix, share
 from ckptdoctor.rules.kit.weight_forms import Form, changes
 from ckptdoctor.rules.messages import CHECK, NO_MODULE, Way, unknown_key
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.signs import Sign
 from ckptdoctor.rules.when import adapter_keys
 

@@ -32,9 +32,9 @@ from ckptdoctor.rules.adapter.config import ConfigDisagreement, adapter_config_b
 from ckptdoctor.rules.adapter.layouts import is_of_adapter, only_rank_differs
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import SEE
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.when import file_beside
 
 _NAME = "adapter_model.safetensors"

@@ -35,8 +35,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.adapter.layouts import PEFT, LoraLayout, lora_layout
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.messages import BASE_MODEL, CHECK, Message, Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import adapter_file
 
 _K = "lora_unet_mid_block_attentions_0_proj_in"

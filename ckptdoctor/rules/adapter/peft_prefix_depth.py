@@ -34,11 +34,11 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.adapter.on_base_model import OnBase, on_base
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.names_in_errors import lead_cause
 from ckptdoctor.rules.kit.renames import rename_edits
 from ckptdoctor.rules.messages import BASE_MODEL, Message
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 
 _BASE = {
     "model.embed_tokens.weight": T((9, 4)),

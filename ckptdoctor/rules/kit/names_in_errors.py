@@ -21,8 +21,8 @@ from ckptdoctor.match.moves import Gap, Move
 from ckptdoctor.match.norms import COUNTER, inside, leaf, module_of
 from ckptdoctor.match.prefixes import Cut, Prefix, best_prefix, cut_of, prefix_code
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair
 
 _MEAN = "running_mean"
 _ENOUGH = 2  # keys that parts with other names or numbers explain: one is a coincidence

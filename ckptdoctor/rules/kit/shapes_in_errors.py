@@ -16,7 +16,7 @@ from ckptdoctor.match.shapes.kinds import is_position, is_vocabulary
 from ckptdoctor.match.shapes.pairs import Pair, same_but_for_ones
 from ckptdoctor.match.shapes.positions import positions
 from ckptdoctor.match.shapes.sorting import inflated, input_channels
-from ckptdoctor.rules.misfit import Misfit
+from ckptdoctor.rules.incompatible_keys import Misfit
 
 # SpatialTransformer of Stable Diffusion: convolutions in version 1, linear layers in 2 and XL
 _PROJECTION = re.compile(

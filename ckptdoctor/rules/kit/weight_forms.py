@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.incompatible_keys import Cause, Repair
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Repair
 
 
 class Form(Enum):

@@ -31,10 +31,10 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.kit.moving import moved
 from ckptdoctor.rules.kit.names_in_errors import lead_cause
 from ckptdoctor.rules.messages import CHECK, NOT_MAPPED, Way, unknown_key
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.naming.prefixing import prefix_problem
 
 _BASE = {"embeddings.weight": T((9, 4)), "encoder.0.weight": T((4, 4)), "encoder.1.weight": T((4, 4))}

@@ -27,9 +27,9 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.kit.moving import moved
 from ckptdoctor.rules.kit.names_in_errors import renamed
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 
 _HERE = {"encoder/layer_norm/weight": T((4,)), "encoder/dense/weight": T((4, 3))}
 _WANTED = {"encoder.LayerNorm.weight": T((4,)), "encoder.dense.weight": T((4, 3))}

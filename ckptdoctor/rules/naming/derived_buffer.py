@@ -32,8 +32,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit.dropping import missing_problem, unexpected_problem
-from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.signs import Sign, leaf
 
 _BERT = {"embeddings.word_embeddings.weight": T((9, 4)), "encoder.layer.0.weight": T((4, 4))}

@@ -35,9 +35,9 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK, Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.when import flat_parameters
 
 _FLAT = {"_fsdp_wrapped_module.layers.0._fsdp_wrapped_module._flat_param": T((72,)), "_flat_param": T((18,))}

@@ -35,8 +35,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.kit.renames import wrapper_tokens
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.naming.wrapped_keys import all_in_wrapper, parts_in_wrapper
 from ckptdoctor.rules.when import keys_mention
 

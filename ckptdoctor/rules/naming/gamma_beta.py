@@ -28,10 +28,10 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.kit.moving import moved
 from ckptdoctor.rules.kit.names_in_errors import renamed
 from ckptdoctor.rules.messages import NO_MODULE, NOT_MAPPED, unknown_key
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 
 _TF = {"dense.weight": T((4, 4)), "LayerNorm.gamma": T((4,)), "LayerNorm.beta": T((4,))}
 _TORCH = {"dense.weight": T((4, 4)), "LayerNorm.weight": T((4,)), "LayerNorm.bias": T((4,))}

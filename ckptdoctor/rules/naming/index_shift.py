@@ -29,9 +29,9 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.kit.moving import moved
 from ckptdoctor.rules.kit.names_in_errors import renamed
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 
 _HERE = {f"layers.{n}.weight": T((n + 2, 3)) for n in range(3)}
 _WANTED = {f"layers.{n + 1}.weight": value for n, value in enumerate(_HERE.values())}

@@ -45,11 +45,11 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.published.families import family_of, layout
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.layout_edits import lacking, layout_edits, title, with_heads
 from ckptdoctor.rules.messages import AUTO, COMPARE, Way, unknown_key
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 
 _META = {
     "tok_embeddings.weight": T((9, 4)),

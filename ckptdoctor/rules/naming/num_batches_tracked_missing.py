@@ -34,8 +34,8 @@ from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.match.norms import COUNTER, final_versions, inside, module_of, without_counter
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.signs import Sign, leaf
 from ckptdoctor.rules.when import running_statistics
 

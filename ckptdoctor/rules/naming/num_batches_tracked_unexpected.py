@@ -27,8 +27,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit.dropping import unexpected_problem
-from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.signs import Sign, leaf
 
 _NET = {

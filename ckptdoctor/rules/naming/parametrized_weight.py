@@ -36,12 +36,12 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import beside, orthogonals, parametrized
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.shaping import places
 from ckptdoctor.rules.kit.weight_forms import Form, changes
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.naming.plain_weights import load_before
 
 _BIAS = {"fc.bias": T((4,)), "head.weight": T((2, 4))}

@@ -12,12 +12,12 @@ from ckptdoctor.findings import Location
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import Computable, computable
 from ckptdoctor.rules.framework import Problem
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.shaping import places
 from ckptdoctor.rules.kit.weight_forms import Form, changes
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair
 
 _WORDS = {"weight": "weight norm", "spectral": "spectral norm"}
 

@@ -37,10 +37,10 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import Pruned, pruned_for, pruned_in
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.weight_forms import Form, changes
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.naming.plain_weights import load_before
 from ckptdoctor.rules.when import keys_mention
 

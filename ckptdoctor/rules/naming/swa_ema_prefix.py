@@ -38,11 +38,11 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.names_in_errors import lead_cause, unwrapped
 from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
 from ckptdoctor.rules.messages import SAFE, Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.naming.wrapped_keys import led_keys
 from ckptdoctor.rules.signs import Sign
 from ckptdoctor.rules.when import keys_mention

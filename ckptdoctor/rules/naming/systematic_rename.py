@@ -34,9 +34,9 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.kit.moving import moved
 from ckptdoctor.rules.kit.names_in_errors import renamed
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 
 _OLD = {f"layers.{n}.norm.{i}.{leaf}": T((4 + n,)) for n in (0, 1) for i in (1, 2) for leaf in ("weight", "bias")}
 _NEW = {key.replace("norm.", "layer_norm_"): value for key, value in _OLD.items()}

@@ -36,9 +36,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
-from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.signs import Sign, leaf
 
 _NET = {"mlp.linear_fc1.weight": T((8, 4)), "mlp.linear_fc2.weight": T((4, 8))}

@@ -37,10 +37,10 @@ from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.match.norms import COUNTER, STATS, RunningStats, inside, leaf, module_of
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges, some_keys
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import counted, drop_fix
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges, some_keys
 
 _BARE = {"0.weight": T((4, 3, 3, 3)), "0.bias": T((4,)), "3.weight": T((2, 4, 3, 3))}
 _OLD = {

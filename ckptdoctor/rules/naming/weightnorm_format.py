@@ -34,9 +34,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.meanings import WEIGHT
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.kit.moving import moved
 from ckptdoctor.rules.kit.weight_forms import Form
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.naming.plain_weights import computed, kept_apart
 
 _OLD = {"conv.weight_g": T((4, 1, 1)), "conv.weight_v": T((4, 3, 5)), "conv.bias": T((4,))}

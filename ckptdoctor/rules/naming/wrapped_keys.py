@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ckptdoctor.facts import names
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair
 from ckptdoctor.rules.messages import STRIP
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair
 
 _LED = f"{names.MODULE}."
 _WRAPPED_CLASSES = ("DataParallel", "DistributedDataParallel", "OptimizedModule", "AveragedModel")

@@ -33,9 +33,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.kit.names_in_errors import lead_cause
 from ckptdoctor.rules.kit.renames import rename_fix, torch_lines
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.naming.prefixing import prefix_problem
 from ckptdoctor.rules.when import keys_mention
 

@@ -37,8 +37,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.pairs import Shape
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, SEE, Message, Way, unknown_key
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.quantization.dequantizing import fix
 from ckptdoctor.rules.quantization.plain_side import Words, told
 from ckptdoctor.rules.signs import Sign

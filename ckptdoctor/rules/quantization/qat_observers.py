@@ -34,10 +34,10 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import unexpected_problem
 from ckptdoctor.rules.messages import CHECK
-from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.signs import Sign, leaf
 from ckptdoctor.rules.when import observer_keys
 

@@ -43,10 +43,10 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.quantized import unfit_of
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.messages import CHECK
-from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.quantization.dequantizing import is_possible
 from ckptdoctor.rules.signs import Sign, leaf
 from ckptdoctor.rules.when import rare_dtypes

@@ -30,9 +30,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import explained
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges, some_keys
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges, some_keys
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv3.weight": T((4, 4, 3, 3))}
 MESSAGES = (

@@ -39,11 +39,11 @@ from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.match.second_names import is_one
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.renames import rename_edits
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 
 _BODY = {"layer.weight": T((4, 4)), "layer.bias": T((4,))}
 _TIED = {"embed.weight": T((8, 4), storage="embed"), **_BODY, "head.weight": T((8, 4), storage="embed")}

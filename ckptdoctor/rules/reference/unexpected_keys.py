@@ -33,11 +33,11 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import explained
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges, some_keys
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option, choice_of
 from ckptdoctor.rules.kit.dropping import counted, drop_fix
 from ckptdoctor.rules.messages import CHECK, KEY_ERROR, NO_MODULE, NOT_MAPPED, SEE, Message, Way, Weight, unknown_key
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges, some_keys
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv3.weight": T((4, 4, 3, 3))}
 _NOT_THERE = (

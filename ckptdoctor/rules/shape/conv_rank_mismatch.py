@@ -29,10 +29,10 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
 from ckptdoctor.rules.messages import SEE
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 
 _BODY = {"bn1.weight": T((4,)), "bn1.bias": T((4,)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
 SICK = (

@@ -37,11 +37,11 @@ from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.attention_edits import arranged, one_after_another
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.shape.fusing import fused_problem
 from ckptdoctor.rules.signs import Sign, leaf
 

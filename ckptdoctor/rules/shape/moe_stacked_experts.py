@@ -36,11 +36,11 @@ from ckptdoctor.match.shapes.experts import Experts, Stack, stacks
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.shaping import places
 from ckptdoctor.rules.messages import AUTO, COMPARE
-from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.signs import Sign
 
 _BODY = {"layers.0.gate.weight": T((3, 4)), "layers.0.norm.weight": T((4,)), "layers.0.attn.weight": T((4, 4))}

@@ -32,9 +32,9 @@ from ckptdoctor.match.shapes.pairs import Pair
 from ckptdoctor.match.shapes.placeholders import Placeholders, is_placeholder, placeholders
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.when import placeholder_shapes
 
 _NAMES = ("embed_tokens", "layers.0.q_proj", "layers.0.o_proj", "layers.1.q_proj", "layers.1.o_proj", "lm_head")

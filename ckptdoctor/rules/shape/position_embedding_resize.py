@@ -32,10 +32,10 @@ from ckptdoctor.match.shapes.positions import Grid, Positions
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
 from ckptdoctor.rules.messages import SEE
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 
 _BODY = {"blocks.0.fc.weight": T((4, 4)), "blocks.1.fc.weight": T((4, 4)), "norm.weight": T((4,))}
 SICK = (

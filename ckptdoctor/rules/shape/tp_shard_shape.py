@@ -30,11 +30,11 @@ from ckptdoctor.match.shapes.pairs import Pair
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
 from ckptdoctor.rules.messages import CHECK
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 
 
 def _llama(ranks: int, *, attention: int | None = None, width: int = 8) -> dict[str, object]:

@@ -32,11 +32,11 @@ from ckptdoctor.match.shapes.pairs import Pair, loads_anyway
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
 from ckptdoctor.rules.kit.shaping import likewise, mismatch, places
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "fc.bias": T((2,))}
 SICK = (

@@ -36,9 +36,9 @@ from ckptdoctor.facts.tied_embeddings import Orphan, orphans
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK, Message, Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import language_head
 
 _LAYER: dict[str, object] = {

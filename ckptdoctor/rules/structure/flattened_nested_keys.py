@@ -28,9 +28,9 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.kit.moving import moved
 from ckptdoctor.rules.kit.names_in_errors import renamed
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 
 _WANTED = {"blocks.7.1.weight": T((4, 3)), "blocks.7.1.bias": T((4,)), "out.weight": T((2, 4))}
 _HERE = {key.replace(".", ""): value for key, value in _WANTED.items()}

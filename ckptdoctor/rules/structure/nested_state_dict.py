@@ -39,11 +39,11 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.kit import sets, wording
 from ckptdoctor.rules.kit.converting import convert_command
 from ckptdoctor.rules.kit.sets import BESIDE
 from ckptdoctor.rules.messages import SHOW, Message, Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import nested_weights
 
 _WEIGHTS = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}

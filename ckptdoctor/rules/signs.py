@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ckptdoctor.noun import noun
-from ckptdoctor.rules.incompatible_keys import Cause, Judge, Misfit, Repair, Turn
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Judge, Repair, Turn
 from ckptdoctor.rules.messages import Way
 
 
@@ -33,9 +33,9 @@ class Sign:
         """The sign as a way to ask its rule."""
         return Judge(Turn.FUSED if self.both else Turn.LEFTOVER, self._causes, self.general)
 
-    def _causes(self, misfit: Misfit) -> Iterator[Cause]:
-        missing = self._among(misfit.missing, self.missing)
-        unexpected = self._among(misfit.unexpected, self.unexpected)
+    def _causes(self, rest: IncompatibleKeys) -> Iterator[Cause]:
+        missing = self._among(rest.missing, self.missing)
+        unexpected = self._among(rest.unexpected, self.unexpected)
         if (missing and unexpected) if self.both else (missing or unexpected):
             filled = bool(missing) and self.without
             ways = (NOT_STRICT,) if filled else self.ways

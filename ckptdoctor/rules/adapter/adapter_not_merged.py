@@ -47,7 +47,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.renames import rename_fix, share
 from ckptdoctor.rules.kit.weight_forms import Form, changes
@@ -225,10 +225,10 @@ def _choice(adapter: Adapter) -> tuple[str, ...]:
 
 
 @judges(Turn.FILE, general=3)
-def of_an_adapter_alone(misfit: Misfit) -> Iterator[Cause]:
+def of_an_adapter_alone(rest: IncompatibleKeys) -> Iterator[Cause]:
     """All that is unexpected is an adapter's, and the target is a model."""
-    adapter = [key for key in misfit.unexpected if any(part in key for part in (".lora_", ".hada_", ".lokr_"))]
-    if not adapter or len(adapter) < len(misfit.unexpected) or any("lora_" in key for key in misfit.missing):
+    adapter = [key for key in rest.unexpected if any(part in key for part in (".lora_", ".hada_", ".lokr_"))]
+    if not adapter or len(adapter) < len(rest.unexpected) or any("lora_" in key for key in rest.missing):
         return
     meaning = (
         "the file holds an adapter (LoRA), which adds to the weights of a model and is not one; no command makes a"
@@ -236,13 +236,13 @@ def of_an_adapter_alone(misfit: Misfit) -> Iterator[Cause]:
     )
     load = "peft.PeftModel.from_pretrained(model, FOLDER)  # the folder with the adapter and its adapter_config.json"
     ways = (Way("load it onto the base model", load),)
-    yield Cause(meaning, Repair.NONE, ways, missing=misfit.missing, unexpected=adapter)
+    yield Cause(meaning, Repair.NONE, ways, missing=rest.missing, unexpected=adapter)
 
 
 @judges(Turn.FORM)
-def of_wrapped_layers(misfit: Misfit) -> Iterator[Cause]:
+def of_wrapped_layers(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Layers have an adapter beside them, on one side only."""
-    for change in changes(misfit.missing, misfit.unexpected):
+    for change in changes(rest.missing, rest.unexpected):
         if change.here is Form.LORA:
             yield change.cause(_SIDE_BY_SIDE, Repair.BY_HAND, _TO_MERGE)
         elif change.there is Form.LORA:

@@ -32,7 +32,7 @@ from ckptdoctor.rules.adapter.config import ConfigDisagreement, adapter_config_b
 from ckptdoctor.rules.adapter.layouts import is_of_adapter, only_rank_differs
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import SEE
 from ckptdoctor.rules.when import file_beside
@@ -115,9 +115,9 @@ def _line(each: ConfigDisagreement) -> tuple[str, ...]:
 
 
 @judges(Turn.SHAPE, general=2)
-def of_a_shape(misfit: Misfit) -> Iterator[Cause]:
+def of_a_shape(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Matrices of an adapter differ in their rank alone."""
-    pairs = [pair for pair in misfit.mismatched if is_of_adapter(pair.key)]
+    pairs = [pair for pair in rest.mismatched if is_of_adapter(pair.key)]
     found = [pair for pair in pairs if only_rank_differs(pair)]
     if found:
         meaning = (

@@ -38,7 +38,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.renames import rename_fix, share
 from ckptdoctor.rules.messages import CHECK, Message
@@ -156,10 +156,10 @@ def _safety(
 
 
 @judges(Turn.NAME)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Keys are missing that are unexpected ones with the name of an adapter."""
-    missing = set(misfit.missing)
-    parts = {key: part for key in misfit.unexpected if (part := part_of(key)) is not None and part.adapter}
+    missing = set(rest.missing)
+    parts = {key: part for key in rest.unexpected if (part := part_of(key)) is not None and part.adapter}
     found = {part.plain: key for key, part in parts.items() if part.plain in missing}
     if found and len({parts[key].adapter for key in found.values()}) == 1:
         name = parts[next(iter(found.values()))].adapter

@@ -34,7 +34,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.adapter.on_base_model import OnBase, on_base
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.names_in_errors import lead_cause
 from ckptdoctor.rules.kit.renames import rename_edits
@@ -132,6 +132,6 @@ def _fix(state_dict: StateDict, found: OnBase) -> Fix | None:
 
 
 @judges(Turn.PREFIX, general=1)
-def of_a_prefix(misfit: Misfit) -> Iterator[Cause]:
+def of_a_prefix(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Half of the keys of one side begin with it."""
-    yield from lead_cause(misfit, "L902", "the adapter's keys begin at another level than the model that takes them")
+    yield from lead_cause(rest, "L902", "the adapter's keys begin at another level than the model that takes them")

@@ -16,7 +16,7 @@ from ckptdoctor.match.shapes.kinds import is_position, is_vocabulary
 from ckptdoctor.match.shapes.pairs import Pair, same_but_for_ones
 from ckptdoctor.match.shapes.positions import positions
 from ckptdoctor.match.shapes.sorting import inflated, input_channels
-from ckptdoctor.rules.incompatible_keys import Misfit
+from ckptdoctor.rules.incompatible_keys import IncompatibleKeys
 
 # SpatialTransformer of Stable Diffusion: convolutions in version 1, linear layers in 2 and XL
 _PROJECTION = re.compile(
@@ -36,15 +36,15 @@ _MANY = 8  # pairs beyond which it is so, of whatever layers they are
 _OF_ANOTHER = ("S503", "S504", "S506", "S513")  # what another size of the model shows as, too
 
 
-def pairs_of(misfit: Misfit, code: str) -> tuple[Pair, ...]:
+def pairs_of(rest: IncompatibleKeys, code: str) -> tuple[Pair, ...]:
     """The pairs of which the rule ``code`` speaks."""
-    return _sorted(misfit).get(code, ())
+    return _sorted(rest).get(code, ())
 
 
 @cached_by_identity
-def _sorted(misfit: Misfit) -> dict[str, tuple[Pair, ...]]:
+def _sorted(rest: IncompatibleKeys) -> dict[str, tuple[Pair, ...]]:
     """Each pair to the first rule that explains it, as for files: narrow causes say nothing where all sizes differ."""
-    left = list(misfit.mismatched)
+    left = list(rest.mismatched)
     found: dict[str, tuple[Pair, ...]] = {}
 
     def take(code: str, pairs: Collection[Pair]) -> None:
@@ -69,7 +69,7 @@ def _sorted(misfit: Misfit) -> dict[str, tuple[Pair, ...]]:
     if wide or (left and any(code in found for code in _OF_ANOTHER)) or _many(left):
         others = [pair for code in _OF_ANOTHER for pair in found.pop(code, ())]
         keys = {pair.key for pair in (*left, *others)}
-        take("S510", [pair for pair in misfit.mismatched if pair.key in keys])
+        take("S510", [pair for pair in rest.mismatched if pair.key in keys])
     take("R003", tuple(left))
     return found
 

@@ -35,7 +35,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK, Way
 from ckptdoctor.rules.when import flat_parameters
@@ -95,22 +95,22 @@ _GATHER = Way("save again with", "FSDP.set_state_dict_type(model, StateDictType.
 
 
 @judges(Turn.WRAPPER, general=3)
-def of_its_names(misfit: Misfit) -> Iterator[Cause]:
+def of_its_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Flat parameters are unexpected."""
-    found = [key for key in misfit.unexpected if key.split(".")[-1].startswith(("_flat_param", "flat_param_"))]
+    found = [key for key in rest.unexpected if key.split(".")[-1].startswith(("_flat_param", "flat_param_"))]
     if found:
         meaning = (
             "the file holds FSDP's flat parameters, each rank its own part; names and shapes cannot be told from them,"
             " and no command makes whole weights of this file alone"
         )
-        yield Cause(meaning, Repair.NONE, (_GATHER,), missing=misfit.missing, unexpected=found)
+        yield Cause(meaning, Repair.NONE, (_GATHER,), missing=rest.missing, unexpected=found)
 
 
 @judges(Turn.SHAPE, general=3)
-def of_its_shape(misfit: Misfit) -> Iterator[Cause]:
+def of_its_shape(rest: IncompatibleKeys) -> Iterator[Cause]:
     """A run of numbers is longer than any side of the matrix that it should be."""
     found = [
-        pair for pair in misfit.mismatched if len(pair.here) == 1 < len(pair.there) and pair.here[0] > max(pair.there)
+        pair for pair in rest.mismatched if len(pair.here) == 1 < len(pair.there) and pair.here[0] > max(pair.there)
     ]
     if found:
         meaning = (

@@ -29,7 +29,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
 from ckptdoctor.rules.kit.moving import moved
 from ckptdoctor.rules.kit.names_in_errors import renamed
 
@@ -60,7 +60,7 @@ def index_shift(comparison: Comparison) -> Iterator[Problem]:
 
 
 @judges(Turn.NAME, general=1)
-def of_names(misfit: Misfit) -> Iterator[Cause]:
+def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """The names allow this rename, and no other."""
-    for each in renamed(misfit, "N424"):
+    for each in renamed(rest, "N424"):
         yield each.cause(f"layers are counted from another number: {each.told} gives the model's names")

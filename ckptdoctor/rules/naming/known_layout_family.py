@@ -45,7 +45,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.published.families import family_of, layout
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.layout_edits import lacking, layout_edits, title, with_heads
@@ -157,12 +157,12 @@ def _fix(comparison: Comparison) -> Fix | None:
 
 
 @judges(Turn.PREFIX, general=2)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """What is missing has the names of one code base, and what is unexpected those of another."""
-    ours, theirs = layout(misfit.unexpected), layout(misfit.missing)
+    ours, theirs = layout(rest.unexpected), layout(rest.missing)
     family = family_of(ours, theirs)
     if family is None or ours is None or theirs is None:
         return
     meaning = f"the file has the layout of {ours.name}, the model that of {theirs.name}: {family.why}"
     ways = (COMPARE, AUTO, Way("or convert it with", family.converter))
-    yield Cause(meaning, Repair.BY_HAND, ways, missing=misfit.missing, unexpected=misfit.unexpected)
+    yield Cause(meaning, Repair.BY_HAND, ways, missing=rest.missing, unexpected=rest.unexpected)

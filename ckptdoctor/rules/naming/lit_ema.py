@@ -37,7 +37,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import unexpected_problem
 from ckptdoctor.rules.kit.names_in_errors import dotless
@@ -124,13 +124,13 @@ def _compared(comparison: Comparison, found: LitEma) -> Problem:
 
 
 @judges(Turn.NAME)
-def of_names(misfit: Misfit) -> Iterator[Cause]:
+def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Keys under one name, or beside the counters of an average, are missing ones without their dots."""
-    for lead, found in dotless(misfit).items():
+    for lead, found in dotless(rest).items():
         counters = {lead + DECAY, lead + UPDATES}
-        if not lead and not counters.issubset(misfit.unexpected):
+        if not lead and not counters.issubset(rest.unexpected):
             continue  # names without dots, and no average
         named = f", under “{lead}”" if lead else ""
         meaning = f"the file holds averaged weights (LitEma{named}), whose names have no dots"
-        beside = {key for key in misfit.unexpected if lead and key.startswith(lead)}
+        beside = {key for key in rest.unexpected if lead and key.startswith(lead)}
         yield Cause(meaning, Repair.LOSS, missing=found.names, unexpected=found.unexpected | counters | beside)

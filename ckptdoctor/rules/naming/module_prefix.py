@@ -36,7 +36,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
 from ckptdoctor.rules.messages import NO_MODULE, NOT_MAPPED, STRIP, unknown_key
 from ckptdoctor.rules.naming.wrapped_keys import led_keys, parts_in_wrapper
@@ -159,13 +159,13 @@ _WRAPPED_CLASSES = ("DataParallel", "DistributedDataParallel", "OptimizedModule"
 
 
 @judges(Turn.WRAPPER, general=1)
-def of_all_keys(misfit: Misfit) -> Iterator[Cause]:
+def of_all_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Most unexpected keys begin with ``module.``, and without it they are the model's."""
-    led = led_keys(misfit)
-    if not led or names.N_AVERAGED in misfit.unexpected:
+    led = led_keys(rest)
+    if not led or names.N_AVERAGED in rest.unexpected:
         return
     inner = {names.bare(key) for key in led}
-    if misfit.missing and inner.isdisjoint(misfit.missing):
+    if rest.missing and inner.isdisjoint(rest.missing):
         return  # another name under module., not this model behind a wrapper
     meaning = (
         "the file was saved from a model inside DataParallel or DistributedDataParallel: its keys begin with “module.”"
@@ -174,6 +174,6 @@ def of_all_keys(misfit: Misfit) -> Iterator[Cause]:
 
 
 @judges(Turn.NAME)
-def of_parts(misfit: Misfit) -> Iterator[Cause]:
+def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Keys are missing that are unexpected ones without ``module.``."""
-    yield from parts_in_wrapper(misfit, {names.MODULE})
+    yield from parts_in_wrapper(rest, {names.MODULE})

@@ -36,7 +36,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import beside, orthogonals, parametrized
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.shaping import places
@@ -111,9 +111,9 @@ _NORMS = (
 
 
 @judges(Turn.FORM)
-def of_parts(misfit: Misfit) -> Iterator[Cause]:
+def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Parts of weights are on one side, which no other rule knows of, and the weights or other parts on the other."""
-    for change in changes(misfit.missing, misfit.unexpected):
+    for change in changes(rest.missing, rest.unexpected):
         here, there = change.here, change.there
         if Form.LORA in (here, there) or any({here, there} <= norm for norm in _NORMS):
             continue

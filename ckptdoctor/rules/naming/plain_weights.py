@@ -12,7 +12,7 @@ from ckptdoctor.findings import Location
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import Computable, computable
 from ckptdoctor.rules.framework import Problem
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.shaping import places
@@ -74,10 +74,10 @@ def _advice(comparison: Comparison, odd: list[Computable]) -> str:
     )
 
 
-def kept_apart(misfit: Misfit, norm: str, *ways: Form) -> Iterator[Cause]:
+def kept_apart(rest: IncompatibleKeys, norm: str, *ways: Form) -> Iterator[Cause]:
     """What an error says of weights with ``norm``, which torch keeps in two ways."""
     since = "as a parametrisation since torch 2.1, with hooks before"
-    for change in changes(misfit.missing, misfit.unexpected):
+    for change in changes(rest.missing, rest.unexpected):
         here, there = change.here, change.there
         if here in ways and there in ways:
             meaning = f"{norm} is kept in two ways ({since}): {here.value} in the file, {there.value} in the model"

@@ -37,7 +37,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import Pruned, pruned_for, pruned_in
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.weight_forms import Form, changes
@@ -126,9 +126,9 @@ def _advice(found: Iterable[Pruned]) -> str:
 
 
 @judges(Turn.FORM)
-def of_parts(misfit: Misfit) -> Iterator[Cause]:
+def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Originals and masks are on one side, and plain weights on the other."""
-    for change in changes(misfit.missing, misfit.unexpected):
+    for change in changes(rest.missing, rest.unexpected):
         if change.here is Form.PRUNED and change.there is Form.PLAIN:
             meaning = (
                 "the file was saved from a model while it was pruned (weight_orig and weight_mask, whose product is the"

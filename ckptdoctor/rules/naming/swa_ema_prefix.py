@@ -38,7 +38,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.names_in_errors import lead_cause, unwrapped
 from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
@@ -186,11 +186,11 @@ def _keeping(prefix: str) -> str:
 
 
 @judges(Turn.WRAPPER, general=1)
-def of_its_counter(misfit: Misfit) -> Iterator[Cause]:
+def of_its_counter(rest: IncompatibleKeys) -> Iterator[Cause]:
     """AveragedModel counts its updates; it holds the model in ``module``."""
-    if names.N_AVERAGED not in misfit.unexpected:
+    if names.N_AVERAGED not in rest.unexpected:
         return
-    led = led_keys(misfit)
+    led = led_keys(rest)
     also = " and its prefix" if led else ""
     yield Cause(
         f"the file was saved from an averaged model (AveragedModel), with its counter{also}",
@@ -202,6 +202,6 @@ def of_its_counter(misfit: Misfit) -> Iterator[Cause]:
 
 
 @judges(Turn.PREFIX, general=1)
-def of_a_prefix(misfit: Misfit) -> Iterator[Cause]:
+def of_a_prefix(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Half of the keys begin with the name of an average."""
-    yield from lead_cause(misfit, "N411", "averaged weights (EMA), saved under the name of the average")
+    yield from lead_cause(rest, "N411", "averaged weights (EMA), saved under the name of the average")

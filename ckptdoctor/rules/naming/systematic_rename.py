@@ -34,7 +34,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
 from ckptdoctor.rules.kit.moving import moved
 from ckptdoctor.rules.kit.names_in_errors import renamed
 
@@ -71,9 +71,9 @@ def systematic_rename(comparison: Comparison) -> Iterator[Problem]:
 
 
 @judges(Turn.NAME, general=1)
-def of_names(misfit: Misfit) -> Iterator[Cause]:
+def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Parts have other names, each in every key that has it."""
-    for each in renamed(misfit, "N423"):
+    for each in renamed(rest, "N423"):
         if each.sure:
             yield each.cause(f"a part has another name in the model: {each.told} gives the model's names")
         else:

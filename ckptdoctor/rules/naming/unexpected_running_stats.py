@@ -37,7 +37,7 @@ from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.match.norms import COUNTER, STATS, RunningStats, inside, leaf, module_of
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges, some_keys
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges, some_keys
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import counted, drop_fix
 from ckptdoctor.rules.messages import Way
@@ -128,18 +128,18 @@ def _refusal(found: RunningStats) -> str:
 
 
 @judges(Turn.LEFTOVER)
-def of_names(misfit: Misfit) -> Iterator[Cause]:
+def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """torch refuses the statistics of InstanceNorm by name, and those of other layers as unexpected."""
-    unexpected, known = set(misfit.unexpected), {module_of(key) for key in misfit.missing}
-    modules = {module_of(key) for key in misfit.error.running_stats}
+    unexpected, known = set(rest.unexpected), {module_of(key) for key in rest.missing}
+    modules = {module_of(key) for key in rest.error.running_stats}
     modules |= {
         module_of(key)
-        for key in misfit.unexpected
+        for key in rest.unexpected
         if leaf(key) == STATS[0] and inside(module_of(key), STATS[1]) in unexpected and module_of(key) not in known
     }
     # what else of the layer is left over makes it a whole layer that the model has not
-    modules -= {module_of(key) for key in misfit.unexpected if leaf(key) not in (*STATS, COUNTER)}
-    found = [key for key in misfit.unexpected if leaf(key) in (*STATS, COUNTER) and module_of(key) in modules]
+    modules -= {module_of(key) for key in rest.unexpected if leaf(key) not in (*STATS, COUNTER)}
+    found = [key for key in rest.unexpected if leaf(key) in (*STATS, COUNTER) and module_of(key) in modules]
     if not found:
         return
     meaning = (

@@ -34,7 +34,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.meanings import WEIGHT
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
 from ckptdoctor.rules.kit.moving import moved
 from ckptdoctor.rules.kit.weight_forms import Form
 from ckptdoctor.rules.naming.plain_weights import computed, kept_apart
@@ -71,6 +71,6 @@ def weightnorm_format(comparison: Comparison) -> Iterator[Problem]:
 
 
 @judges(Turn.FORM)
-def of_parts(misfit: Misfit) -> Iterator[Cause]:
+def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Parts of weights are on one side, and the weights or other parts on the other."""
-    yield from kept_apart(misfit, "weight norm", Form.OLD_WEIGHT_NORM, Form.NEW_WEIGHT_NORM)
+    yield from kept_apart(rest, "weight norm", Form.OLD_WEIGHT_NORM, Form.NEW_WEIGHT_NORM)

@@ -33,7 +33,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
 from ckptdoctor.rules.kit.names_in_errors import lead_cause
 from ckptdoctor.rules.kit.renames import rename_fix, torch_lines
 from ckptdoctor.rules.naming.prefixing import prefix_problem
@@ -104,6 +104,6 @@ def _cause(prefix: str) -> str:
 
 
 @judges(Turn.PREFIX, general=1)
-def of_a_prefix(misfit: Misfit) -> Iterator[Cause]:
+def of_a_prefix(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Half of the keys of one side begin with it."""
-    yield from lead_cause(misfit, "N408", "the same network, held by a wrapper (of Fabric, of Opacus, of one's own)")
+    yield from lead_cause(rest, "N408", "the same network, held by a wrapper (of Fabric, of Opacus, of one's own)")

@@ -37,7 +37,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.pairs import Shape
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, SEE, Message, Way, unknown_key
 from ckptdoctor.rules.quantization.dequantizing import fix
 from ckptdoctor.rules.quantization.plain_side import Words, told
@@ -135,9 +135,9 @@ _WORDS = Words(
 
 
 @judges(Turn.SHAPE, general=1)
-def of_a_shape(misfit: Misfit) -> Iterator[Cause]:
+def of_a_shape(rest: IncompatibleKeys) -> Iterator[Cause]:
     """One shape is the bytes of the other in 4 bits: a column, two values a byte."""
-    pairs = misfit.mismatched
+    pairs = rest.mismatched
     found = [pair for pair in pairs if _packed(pair.here, pair.there) or _packed(pair.there, pair.here)]
     if found:
         meaning = (

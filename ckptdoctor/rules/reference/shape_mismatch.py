@@ -32,7 +32,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import explained
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import leaving_out
 from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
@@ -156,9 +156,9 @@ def _change(here: tuple[int, ...], there: tuple[int, ...]) -> tuple[int, int] | 
 
 
 @judges(Turn.SIZE)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Shapes differ, and nothing says why."""
-    found = pairs_of(misfit, "R003")
+    found = pairs_of(rest, "R003")
     if found:
         differs = f"a tensor has another shape in the file than in the model ({both_shapes(found[0])})"
         meaning = f"{differs}; no command changes it: build the model as it was for the file"

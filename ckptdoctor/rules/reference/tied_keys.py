@@ -39,7 +39,7 @@ from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.match.second_names import is_one
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.renames import rename_edits
@@ -145,16 +145,16 @@ _HEADS = ("lm_head.weight", "lm_head.decoder.weight", "predictions.decoder.weigh
 
 
 @judges(Turn.TIE)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Nothing but the head of a language model is missing, and nothing is unexpected."""
-    error = misfit.error
-    if error.unexpected or error.warning or not misfit.missing:
+    error = rest.error
+    if error.unexpected or error.warning or not rest.missing:
         return
-    if all(key.endswith(_HEADS) for key in misfit.missing):
+    if all(key.endswith(_HEADS) for key in rest.missing):
         meaning = (
             "the file lacks the head of the language model: either it is tied to the input embeddings and was saved"
             " under their name only, or the file is of the bare model, and the head has yet to be trained"
         )
         load = "model.load_state_dict(weights, strict=False)  # fills a tied head, and leaves any other untrained"
         ways = (Way("if the two are tied, load it with", load),)
-        yield Cause(meaning, Repair.BY_HAND, ways, missing=misfit.missing)
+        yield Cause(meaning, Repair.BY_HAND, ways, missing=rest.missing)

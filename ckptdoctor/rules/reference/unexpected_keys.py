@@ -33,7 +33,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import explained
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges, some_keys
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges, some_keys
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option, choice_of
 from ckptdoctor.rules.kit.dropping import counted, drop_fix
@@ -132,9 +132,9 @@ def _repair(comparison: Comparison, keys: tuple[str, ...]) -> tuple[Fix | None, 
 
 
 @judges(Turn.REST, general=1)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """What nothing else explains is unexpected."""
-    error, keys = misfit.error, misfit.unexpected
+    error, keys = rest.error, rest.unexpected
     if not keys:
         return
     if error.first_only and keys[0].startswith("module."):

@@ -33,7 +33,7 @@ from ckptdoctor.match.shapes.heads import Head
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import leaving_out
 from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
@@ -151,9 +151,9 @@ def _words(heads: tuple[Head, ...]) -> tuple[str, str]:
 
 
 @judges(Turn.SIZE)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Layers that are called like heads have other outputs, and nothing else differs."""
-    found = pairs_of(misfit, "S501")
+    found = pairs_of(rest, "S501")
     if not found:
         return
     first = found[0]
@@ -164,7 +164,7 @@ def of_an_error(misfit: Misfit) -> Iterator[Cause]:
         classes = "the layers that give a number for each class have other sizes: the numbers of classes differ"
         ways = [Way("build the model with as many classes as the file has; its sizes", "ckptdoctor show FILE")]
     elif re.fullmatch(r"[\w.]{1,200}", first.module):
-        rest = f'{{key: value for key, value in weights.items() if not key.startswith("{first.module}.")}}'
-        ways.append(Way("or train the head again", f"model.load_state_dict({rest}, strict=False)"))
+        others = f'{{key: value for key, value in weights.items() if not key.startswith("{first.module}.")}}'
+        ways.append(Way("or train the head again", f"model.load_state_dict({others}, strict=False)"))
     meaning = f"{classes} ({both_shapes(first)})"
     yield Cause(meaning, Repair.BY_HAND, tuple(ways), mismatched=[pair.key for pair in found])

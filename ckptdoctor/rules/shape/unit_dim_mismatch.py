@@ -32,7 +32,7 @@ from ckptdoctor.match.shapes.pairs import Pair, loads_anyway
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
@@ -92,9 +92,9 @@ def _fix(comparison: Comparison, pairs: Sequence[Pair]) -> Fix:
 
 
 @judges(Turn.SHAPE, general=4)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """The pairs of shapes that say so by themselves."""
-    found = pairs_of(misfit, "S506")
+    found = pairs_of(rest, "S506")
     if found:
         meaning = f"the shapes differ only by dimensions of size one ({both_shapes(found[0])})"
         yield Cause(meaning, Repair.SAFE, mismatched=[pair.key for pair in found])

@@ -35,7 +35,7 @@ from ckptdoctor.match.shapes.size import Sized, WrongSize
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
 from ckptdoctor.rules.kit.shaping import places, torch_lines
@@ -168,9 +168,9 @@ def _cause(comparison: Comparison, found: WrongSize) -> str:
 
 
 @judges(Turn.SIZE)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Sizes differ in a way that no single layer explains."""
-    found = pairs_of(misfit, "S510")
+    found = pairs_of(rest, "S510")
     if found:
         count = f"{len(found):,} tensors have other sizes" if len(found) > 1 else "a tensor has other sizes"
         more = ", …" * (len(found) > 1)

@@ -28,7 +28,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
 from ckptdoctor.rules.kit.moving import moved
 from ckptdoctor.rules.kit.names_in_errors import renamed
 
@@ -56,7 +56,7 @@ def flattened_nested_keys(comparison: Comparison) -> Iterator[Problem]:
 
 
 @judges(Turn.NAME, general=1)
-def of_names(misfit: Misfit) -> Iterator[Cause]:
+def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Unexpected keys are missing ones without dots."""
-    for each in renamed(misfit, "W308"):
+    for each in renamed(rest, "W308"):
         yield each.cause("the file's names are the model's without their dots")

@@ -30,7 +30,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.incompatible_keys import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK
 from ckptdoctor.rules.structure.without_weights import purpose
@@ -72,12 +72,12 @@ def optimizer_file_as_model(subject: Checkpoint | Comparison) -> Iterator[Proble
 
 
 @judges(Turn.FILE)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """What an optimizer keeps at its top is unexpected."""
     top = ("state", "param_groups")
-    if misfit.top.issuperset(top):
+    if rest.top.issuperset(top):
         meaning = (
             "the file holds the state of an optimizer, not the weights of a model, and no command makes weights of it:"
             " load the file of the model that was saved with it"
         )
-        yield Cause(meaning, Repair.NONE, (CHECK,), missing=misfit.missing, unexpected=top)
+        yield Cause(meaning, Repair.NONE, (CHECK,), missing=rest.missing, unexpected=top)

@@ -9,14 +9,14 @@ from itertools import groupby
 
 from ckptdoctor.explain.cause import Hit
 from ckptdoctor.explain.load_error import line_of, words_of
-from ckptdoctor.explain.text import Text
+from ckptdoctor.explain.text import PastedText
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Judge, LoadError, Repair
 from ckptdoctor.rules.messages import SEE, Way, Weight
 from ckptdoctor.rules.registry import all_rules
 
 
-def hits(error: LoadError, text: Text) -> Iterator[Hit]:
+def hits(error: LoadError, text: PastedText) -> Iterator[Hit]:
     """One hit for each cause, the one that says most of the file first."""
     weight = Weight.OUTCOME if error.warning else Weight.CAUSE
     words = line_of(error, text) if error.warning else words_of(error)

@@ -14,7 +14,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.match.shapes.projections import HEAD_BY_HEAD, Ranges, rows
 from ckptdoctor.match.shapes.sorting import shapes
-from ckptdoctor.rules.kit.attention_edits import arranged, one_after_another
+from ckptdoctor.rules.kit.attention_edits import one_after_another, projection_edits
 from ckptdoctor.wording import plural
 
 _TURNED = (
@@ -33,7 +33,7 @@ def attention_edits(checkpoint: Checkpoint, reference: Reference, layout: str, h
     comparison = compare(checkpoint, reference)
     for each in shapes(comparison).qkv:
         _require_rows(comparison, each)
-    return arranged(comparison, [(each, _ranges(each, layout, heads)) for each in shapes(comparison).qkv])
+    return projection_edits(comparison, [(each, _ranges(each, layout, heads)) for each in shapes(comparison).qkv])
 
 
 def _require_rows(comparison: Comparison, found: Fused) -> None:

@@ -15,7 +15,7 @@ from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.noun import noun
-from ckptdoctor.rules.kit.layout_edits import layout_edits, title
+from ckptdoctor.rules.kit.layout_edits import conversion_title, layout_edits
 from ckptdoctor.rules.kit.renames import rename_edits
 from ckptdoctor.rules.registry import find_rule
 
@@ -59,7 +59,11 @@ def _rename(comparison: Comparison) -> Link | None:
 
 def _conversion(comparison: Comparison) -> Link | None:
     edits = layout_edits(comparison)
-    return Link("N426", title(comparison.conversion), edits) if edits and comparison.conversion is not None else None
+    return (
+        Link("N426", conversion_title(comparison.conversion), edits)
+        if edits and comparison.conversion is not None
+        else None
+    )
 
 
 def _prefix(comparison: Comparison) -> Link | None:

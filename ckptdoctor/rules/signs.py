@@ -55,7 +55,7 @@ class Sign:
         return [key for key in found if key.rpartition(".")[0] not in others]
 
 
-def leaf(names: str) -> str:
+def leaf_among(names: str) -> str:
     """The pattern of keys whose last tokens are these."""
     return rf"(?:.*\.)?(?:{names})"
 

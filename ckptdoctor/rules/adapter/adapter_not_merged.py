@@ -49,8 +49,8 @@ from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.renames import rename_fix, share
-from ckptdoctor.rules.kit.weight_forms import Form, changes
+from ckptdoctor.rules.kit.renames import how_many, rename_fix
+from ckptdoctor.rules.kit.weight_forms import WeightForm, changes
 from ckptdoctor.rules.messages import CHECK, NO_MODULE, Way, unknown_key
 from ckptdoctor.rules.signs import Sign
 from ckptdoctor.rules.when import adapter_keys
@@ -173,13 +173,13 @@ def _problem(state_dict: StateDict, adapter: Adapter, path: str) -> Problem:
     fix, advice = (None, _TWICE_HERE) if adapter.copies else _base_fix(state_dict, going)
     more, commands = ("", _choice(adapter)) if adapter.copies else _merging(adapter, path)
     return Problem(
-        message=f"{share(len(going), state_dict)} {'is' if len(going) == 1 else 'are'} an adapter on {modules}, "
+        message=f"{how_many(len(going), state_dict)} {'is' if len(going) == 1 else 'are'} an adapter on {modules}, "
         "whose own weights lie beside it",
         cause="Saved from a model that peft wrapped. The model itself has none of these names, and with strict=False "
         "loads next to nothing; what was trained is only in the adapter.",
         torch_says=(
-            *((wording.missing_keys([base_name(key) for key in renamed]),) if renamed else ()),
-            wording.unexpected_keys([*renamed, *[tensor.key for tensor in going]]),
+            *((wording.missing_line([base_name(key) for key in renamed]),) if renamed else ()),
+            wording.unexpected_line([*renamed, *[tensor.key for tensor in going]]),
         ),
         advice=f"{advice} {more}".strip(),
         keys=tuple([tensor.path for tensor in going]),
@@ -243,9 +243,9 @@ def of_an_adapter_alone(rest: IncompatibleKeys) -> Iterator[Cause]:
 def of_wrapped_layers(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Layers have an adapter beside them, on one side only."""
     for change in changes(rest.missing, rest.unexpected):
-        if change.here is Form.LORA:
+        if change.here is WeightForm.LORA:
             yield change.cause(_SIDE_BY_SIDE, Repair.BY_HAND, _TO_MERGE)
-        elif change.there is Form.LORA:
+        elif change.there is WeightForm.LORA:
             meaning = "the model has LoRA layers in it (PEFT), the file was saved from one without"
             ways = (Way("load before peft.get_peft_model", "model.load_state_dict(weights)"),)
             yield change.cause(meaning, Repair.BY_HAND, ways)

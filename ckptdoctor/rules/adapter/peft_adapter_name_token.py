@@ -40,7 +40,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.renames import rename_fix, share
+from ckptdoctor.rules.kit.renames import how_many, rename_fix
 from ckptdoctor.rules.messages import CHECK, Message
 from ckptdoctor.rules.when import adapter_keys
 
@@ -120,10 +120,10 @@ def _problem(
     if commands:
         advice = f"One file holds one adapter. Choose, of {quoted}:"
     return Problem(
-        message=f"{share(len(held), state_dict)} {'names' if len(held) == 1 else 'name'} the adapter {quoted}",
+        message=f"{how_many(len(held), state_dict)} {'names' if len(held) == 1 else 'name'} the adapter {quoted}",
         cause="Made of model.state_dict(); save_pretrained leaves the name out, and peft adds the one that is chosen "
         "when the adapter is loaded. Under another name nothing of this is loaded, and the adapter has no effect.",
-        torch_says=(wording.unexpected_keys(held),),
+        torch_says=(wording.unexpected_line(held),),
         advice=advice,
         keys=tuple([(*state_dict.path, key) for key in held]),
         location=Location(path=state_dict.path),

@@ -110,7 +110,7 @@ def _problem(comparison: Comparison, state_dict: StateDict, found: OnBase) -> Pr
         f'{comparison.reference.source} with "{found.wanted}" before their names, which begin with {here}',
         cause="The adapter was made on the same network in another frame. peft finds none of these keys, and the "
         "adapter has no effect.",
-        torch_says=(wording.unexpected_keys(held),),
+        torch_says=(wording.unexpected_line(held),),
         advice="" if fix else "Not every key begins like that: no repair is offered.",
         keys=tuple([(*state_dict.path, key) for key in held]),
         location=Location(path=state_dict.path),

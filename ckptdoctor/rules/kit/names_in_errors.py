@@ -76,7 +76,7 @@ def gap_of(rest: IncompatibleKeys) -> Gap:
     return Gap(here, wanted, tuple(here), tuple(wanted))
 
 
-def cut(rest: IncompatibleKeys) -> tuple[Cut, Mapping[str, str]] | None:
+def cut_keys(rest: IncompatibleKeys) -> tuple[Cut, Mapping[str, str]] | None:
     """Whether ``key[7:]`` made the unexpected keys of the missing ones, and which of which.
 
     Where two keys of the model end alike, the file has one tensor for both, and nobody can tell whose it is.
@@ -152,14 +152,14 @@ def lead_cause(rest: IncompatibleKeys, code: str, holder: str) -> Iterator[Cause
     yield Cause(f"{side} with “{text}”: {holder}", Repair.SAFE, ways, missing=missing, unexpected=unexpected)
 
 
-def wrapped(rest: IncompatibleKeys, tokens: Collection[str], *, model: bool = False) -> tuple[str, Renamed] | None:
+def in_wrapper(rest: IncompatibleKeys, tokens: Collection[str], *, model: bool = False) -> tuple[str, Renamed] | None:
     """The keys of parts that lie in a wrapper in the file, or in the ``model``; and the first of them up to its token.
 
     Of wrappers inside each other the outermost is meant.
     """
     longer, shorter = (rest.missing, rest.unexpected) if model else (rest.unexpected, rest.missing)
     known = set(shorter)
-    plain = {key: bare for key in longer if (bare := unwrapped(key)) != key and bare in known}
+    plain = {key: bare for key in longer if (bare := without_wrappers(key)) != key and bare in known}
     held = {key: bare for key, bare in plain.items() if _first_token(key) in tokens}
     if not held or len(set(held.values())) < len(held):
         return None
@@ -169,7 +169,7 @@ def wrapped(rest: IncompatibleKeys, tokens: Collection[str], *, model: bool = Fa
     return first[: first.index(f"{token}.") + len(token)], _with_counters(pairs, rest)
 
 
-def unwrapped(key: str) -> str:
+def without_wrappers(key: str) -> str:
     """The key without the tokens of wrappers of torch, ``module`` among them."""
     return names.without_tokens(key, _TOKENS)
 
@@ -178,7 +178,7 @@ def _first_token(key: str) -> str:
     return next((token for token in key.split(".")[:-1] if token in _TOKENS), "")
 
 
-def renamed(rest: IncompatibleKeys, *codes: str) -> Iterator[Renamed]:
+def renames(rest: IncompatibleKeys, *codes: str) -> Iterator[Renamed]:
     """The renames of these rules, as check proposes them for the file."""
     for each in _renamed(rest):
         if each.move is not None and each.move.code in codes:
@@ -259,10 +259,10 @@ def dotless(rest: IncompatibleKeys) -> dict[str, Renamed]:
 
 def same_tensors(rest: IncompatibleKeys) -> dict[str, str]:
     """Missing keys that are unexpected ones under another name, where the names allow no other reading."""
-    found = cut(rest)
+    found = cut_keys(rest)
     if found is not None:
         return dict(found[1])  # of several that fell together each has the shape of what is left: one does, but which?
-    held = [each[1] for model in (False, True) if (each := wrapped(rest, _TOKENS, model=model)) is not None]
+    held = [each[1] for model in (False, True) if (each := in_wrapper(rest, _TOKENS, model=model)) is not None]
     moved = [each for each in _renamed(rest) if each.move is not None and each.move.code != "N410"]
     sure = [each for each in (*dotless(rest).values(), *held, *moved) if each.certain]
     return {key: partner for each in sure for key, partner in each.names.items()}

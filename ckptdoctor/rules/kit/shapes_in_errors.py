@@ -36,7 +36,7 @@ _MANY = 8  # pairs beyond which it is so, of whatever layers they are
 _OF_ANOTHER = ("S503", "S504", "S506", "S513")  # what another size of the model shows as, too
 
 
-def pairs_of(rest: IncompatibleKeys, code: str) -> tuple[Pair, ...]:
+def pairs_for(rest: IncompatibleKeys, code: str) -> tuple[Pair, ...]:
     """The pairs of which the rule ``code`` speaks."""
     return _sorted(rest).get(code, ())
 

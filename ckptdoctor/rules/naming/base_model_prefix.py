@@ -32,7 +32,7 @@ from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
-from ckptdoctor.rules.kit.moving import moved
+from ckptdoctor.rules.kit.moving import moved_problems
 from ckptdoctor.rules.kit.names_in_errors import lead_cause
 from ckptdoctor.rules.messages import CHECK, NOT_MAPPED, Way, unknown_key
 from ckptdoctor.rules.naming.prefixing import prefix_problem
@@ -69,7 +69,7 @@ def base_model_prefix(comparison: Comparison) -> Iterator[Problem]:
     prefix, state_dict = comparison.prefix, comparison.state_dict
     if prefix is not None and state_dict is not None and prefix_code(prefix) == "N410":
         yield prefix_problem(comparison, state_dict, prefix, _CAUSE)
-    yield from moved(
+    yield from moved_problems(
         comparison,
         "N410",
         _CAUSE,

@@ -83,7 +83,7 @@ def _problem(state_dict: StateDict, found: list[str]) -> Problem:
         message=f"{len(found):,} of {total}{wording.of_place(state_dict.path)} {verb} of FSDP",
         cause="FSDP saved the flat tensors that it works with (LOCAL_STATE_DICT). Which parameter, of which shape, "
         "begins where in them is not in the file, and the other ranks' pieces may not be either.",
-        torch_says=(wording.unexpected_keys(found),),
+        torch_says=(wording.unexpected_line(found),),
         advice="Load it into the same FSDP model and save that with get_model_state_dict(model, "
         "options=StateDictOptions(full_state_dict=True)) of torch.distributed.checkpoint.state_dict.",
         keys=tuple([(*state_dict.path, key) for key in found]),

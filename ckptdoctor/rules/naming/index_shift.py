@@ -30,8 +30,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
-from ckptdoctor.rules.kit.moving import moved
-from ckptdoctor.rules.kit.names_in_errors import renamed
+from ckptdoctor.rules.kit.moving import moved_problems
+from ckptdoctor.rules.kit.names_in_errors import renames
 
 _HERE = {f"layers.{n}.weight": T((n + 2, 3)) for n in range(3)}
 _WANTED = {f"layers.{n + 1}.weight": value for n, value in enumerate(_HERE.values())}
@@ -52,7 +52,7 @@ HEALTHY = (
 @rule("N424", "index-shift", Severity.ERROR)
 def index_shift(comparison: Comparison) -> Iterator[Problem]:
     """One step of the chain."""
-    yield from moved(
+    yield from moved_problems(
         comparison,
         "N424",
         "A container of the target has more or fewer elements before these.",
@@ -62,5 +62,5 @@ def index_shift(comparison: Comparison) -> Iterator[Problem]:
 @judges(Turn.NAME, general=1)
 def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """The names allow this rename, and no other."""
-    for each in renamed(rest, "N424"):
+    for each in renames(rest, "N424"):
         yield each.cause(f"layers are counted from another number: {each.told} gives the model's names")

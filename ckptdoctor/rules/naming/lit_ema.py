@@ -93,7 +93,7 @@ def _alone(state_dict: StateDict, found: LitEma) -> Problem:
             if beside
             else "The names of buffers may not hold dots; no model but LitEma itself has such keys."
         ),
-        torch_says=(wording.unexpected_keys(found.keys),),
+        torch_says=(wording.unexpected_line(found.keys),),
         advice=(
             "A model that keeps no average loads without it: fix leaves it out where a target is named."
             if beside and found.prefix

@@ -37,8 +37,8 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.moving import moved
-from ckptdoctor.rules.kit.names_in_errors import cut, renamed
+from ckptdoctor.rules.kit.moving import moved_problems
+from ckptdoctor.rules.kit.names_in_errors import cut_keys, renames
 from ckptdoctor.rules.messages import Way
 from ckptdoctor.rules.when import cut_names
 
@@ -71,7 +71,7 @@ def mangled_by_naive_replace(subject: Checkpoint | Comparison) -> Iterator[Probl
         if subject.cut is not None and subject.cut.back is None and subject.state_dict is not None:
             yield _fallen_together(subject, subject.state_dict, subject.cut)
         letters = subject.cut.letters if subject.cut is not None else 0
-        yield from moved(subject, "N403", _cause(letters) if letters else _REPLACED)
+        yield from moved_problems(subject, "N403", _cause(letters) if letters else _REPLACED)
         return
     for state_dict in subject.state_dicts:
         if state_dict.role in WEIGHTS and (found := ends_of_names(state_dict.keys)):
@@ -111,7 +111,7 @@ def _ends(state_dict: StateDict, found: list[str]) -> Problem:
 @judges(Turn.PREFIX)
 def of_cut_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Each unexpected key is the end of a missing one."""
-    found = cut(rest)
+    found = cut_keys(rest)
     if found is None:
         return
     made, names = found
@@ -132,7 +132,7 @@ def of_cut_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
 @judges(Turn.NAME, general=1)
 def of_replaced_text(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Missing keys are unexpected ones, but for ``module.`` in the middle of names."""
-    for each in renamed(rest, "N403"):
+    for each in renames(rest, "N403"):
         meaning = (
             'somebody stripped “module.” with key.replace("module.", ""), which takes it out of the middle of names'
             " as well"

@@ -37,7 +37,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
-from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
+from ckptdoctor.rules.kit.renames import how_many, rename_fix, weights, wrapped_lines
 from ckptdoctor.rules.messages import NO_MODULE, NOT_MAPPED, STRIP, unknown_key
 from ckptdoctor.rules.naming.wrapped_keys import led_keys, parts_in_wrapper
 from ckptdoctor.rules.when import keys_mention
@@ -104,13 +104,14 @@ def _leading(state_dict: StateDict, led: Sequence[str], severity: Severity) -> P
     if fix is not None and not sure:
         advice = "The other keys do not: make sure that no part of the model itself is called module."
     return Problem(
-        message=f'{share(len(led), state_dict)} {"begins" if len(led) == 1 else "begin"} with "module."{_behind(led)}',
+        message=f"{how_many(len(led), state_dict)} {'begins' if len(led) == 1 else 'begin'} with "
+        f'"module."{_behind(led)}',
         cause=(
             "Saved from a model wrapped in DataParallel or DistributedDataParallel. "
             "Loading it into the bare model fails, and with strict=False loads nothing"
         )
         + ("." if sure else " of these."),
-        torch_says=torch_lines(led),
+        torch_says=wrapped_lines(led),
         advice=advice,
         keys=tuple([(*state_dict.path, key) for key in led]),
         location=Location(path=state_dict.path),
@@ -132,7 +133,7 @@ def _inside(state_dict: StateDict, inside: Sequence[str]) -> Problem:
     prefix = ".".join(tokens[: tokens.index(names.MODULE, start) + 1])
     hold = "has" if len(inside) == 1 else "have"
     return Problem(
-        message=f'{share(len(inside), state_dict)} {hold} "module." inside, as in "{inside[0]}"',
+        message=f'{how_many(len(inside), state_dict)} {hold} "module." inside, as in "{inside[0]}"',
         cause=(
             "Either a part of the model was wrapped in DataParallel before it was saved, or the model has an attribute "
             "called module; the file alone does not tell."

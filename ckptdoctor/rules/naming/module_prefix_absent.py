@@ -34,7 +34,7 @@ from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
-from ckptdoctor.rules.kit.names_in_errors import counters, lead_cause, unwrapped, wrapped
+from ckptdoctor.rules.kit.names_in_errors import counters, in_wrapper, lead_cause, without_wrappers
 from ckptdoctor.rules.messages import Way
 from ckptdoctor.rules.naming.prefixing import prefix_problem
 
@@ -72,7 +72,7 @@ def of_all_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Most missing keys begin with a wrapper's token, and without it they are the file's."""
     for token, wrapper in ((names.MODULE, "DataParallel or DistributedDataParallel"), ("_orig_mod", "torch.compile")):
         led = [key for key in rest.missing if key.startswith(f"{token}.")]
-        inner = {unwrapped(key) for key in led}
+        inner = {without_wrappers(key) for key in led}
         here = not rest.unexpected or not inner.isdisjoint(rest.unexpected)
         if led and here and 2 * len(led) >= len(rest.missing):
             meaning = f"the model is inside {wrapper}, the file was saved from the bare model"
@@ -94,7 +94,7 @@ def of_a_prefix(rest: IncompatibleKeys) -> Iterator[Cause]:
 @judges(Turn.NAME)
 def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Keys are unexpected that are missing ones without the token of a wrapper."""
-    found = wrapped(rest, names.WRAPPERS | {names.MODULE}, model=True)
+    found = in_wrapper(rest, names.WRAPPERS | {names.MODULE}, model=True)
     if found is not None:
         place, keys = found
         meaning = f"a part of the model is inside a wrapper (“{place}.”), the file was saved without it"

@@ -39,7 +39,7 @@ from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges, some_keys
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.dropping import counted, drop_fix
+from ckptdoctor.rules.kit.dropping import drop_fix, keys_of_all
 from ckptdoctor.rules.messages import Way
 
 _BARE = {"0.weight": T((4, 3, 3, 3)), "0.bias": T((4,)), "3.weight": T((2, 4, 3, 3))}
@@ -83,7 +83,7 @@ def unexpected_running_stats(comparison: Comparison) -> Iterator[Problem]:
     fix, advice = drop_fix(comparison, keys, Safety.CONFIRMED if old else Safety.UNSAFE)
     build = "" if old else "If the model is to compute what it did, build it with track_running_stats=True instead."
     yield Problem(
-        message=f"{counted(comparison, keys)} are running stats of {wording.count(len(found), 'layer')} that "
+        message=f"{keys_of_all(comparison, keys)} are running stats of {wording.count(len(found), 'layer')} that "
         f"{'keeps' if len(found) == 1 else 'keep'} none in {comparison.reference.source}",
         cause=_cause(found),
         torch_says=_torch_says(comparison, found),
@@ -112,7 +112,7 @@ def _torch_says(comparison: Comparison, found: tuple[RunningStats, ...]) -> tupl
     taken = {key for each in own for key in each.stats}
     rest = [key for each in found for key in each.keys if key not in taken]
     lines = [_refusal(each) for each in own[: wording.SHOWN]]
-    return ((wording.unexpected_keys(rest),) if rest else ()) + tuple(lines)
+    return ((wording.unexpected_line(rest),) if rest else ()) + tuple(lines)
 
 
 def _refusal(found: RunningStats) -> str:

@@ -14,12 +14,12 @@ _WRAPPED_CLASSES = ("DataParallel", "DistributedDataParallel", "OptimizedModule"
 
 def all_in_wrapper(rest: IncompatibleKeys, tokens: Collection[str], wrapper: str) -> Iterator[Cause]:
     """Unexpected keys have one of the tokens, and no missing one has it."""
-    from ckptdoctor.rules.kit.names_in_errors import unwrapped
+    from ckptdoctor.rules.kit.names_in_errors import without_wrappers
 
     for token in sorted(tokens):
         found = [key for key in rest.unexpected if token in key.split(".")]
         if found and not any(token in key.split(".") for key in rest.missing):
-            inner = {unwrapped(key) for key in found}
+            inner = {without_wrappers(key) for key in found}
             sure = inner.issubset(rest.missing) or not rest.missing
             meaning = f"the file was saved from a model inside {wrapper}, which put “{token}.” into its keys"
             yield Cause(meaning, Repair.SAFE if sure else Repair.NONE, (STRIP,), missing=inner, unexpected=found)
@@ -27,9 +27,9 @@ def all_in_wrapper(rest: IncompatibleKeys, tokens: Collection[str], wrapper: str
 
 def parts_in_wrapper(rest: IncompatibleKeys, tokens: Collection[str]) -> Iterator[Cause]:
     """Keys are missing that are unexpected ones with one of the tokens."""
-    from ckptdoctor.rules.kit.names_in_errors import wrapped
+    from ckptdoctor.rules.kit.names_in_errors import in_wrapper
 
-    found = wrapped(rest, tokens)
+    found = in_wrapper(rest, tokens)
     if found is not None:
         place, keys = found
         token = place.rpartition(".")[2]

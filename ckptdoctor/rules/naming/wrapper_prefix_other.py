@@ -35,7 +35,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
 from ckptdoctor.rules.kit.names_in_errors import lead_cause
-from ckptdoctor.rules.kit.renames import rename_fix, torch_lines
+from ckptdoctor.rules.kit.renames import rename_fix, wrapped_lines
 from ckptdoctor.rules.naming.prefixing import prefix_problem
 from ckptdoctor.rules.when import keys_mention
 
@@ -85,7 +85,7 @@ def _wrapped(state_dict: StateDict) -> Iterator[Problem]:
         Safety.SAFE,
         f"--strip-prefix {prefix}",
     )
-    missing, *rest = torch_lines(list(keys))
+    missing, *rest = wrapped_lines(list(keys))
     yield Problem(
         message=f'all {len(keys):,} keys begin with "{prefix}"',
         cause=_cause(prefix),

@@ -39,8 +39,8 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, SEE, Message, Way, unknown_key
-from ckptdoctor.rules.quantization.dequantizing import fix
-from ckptdoctor.rules.quantization.plain_side import Words, told
+from ckptdoctor.rules.quantization.dequantizing import dequantize_fix
+from ckptdoctor.rules.quantization.plain_side import Words, quantized_problems
 from ckptdoctor.rules.signs import Sign
 from ckptdoctor.rules.when import quantized_keys
 
@@ -100,7 +100,7 @@ HEALTHY = (
 @rule("Q951", "bnb-4bit-state", Severity.ERROR, when=quantized_keys)
 def bnb_4bit_state(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Layers of bitsandbytes with four bits."""
-    yield from told(subject, _WORDS)
+    yield from quantized_problems(subject, _WORDS)
 
 
 def _one(layer: Layer) -> str:
@@ -130,7 +130,7 @@ _WORDS = Words(
     "as well.",
     one=_one,
     config=_config,
-    fix=fix,
+    fix=dequantize_fix,
 )
 
 

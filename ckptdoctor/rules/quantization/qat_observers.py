@@ -38,7 +38,7 @@ from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import unexpected_problem
 from ckptdoctor.rules.messages import CHECK
-from ckptdoctor.rules.signs import Sign, leaf
+from ckptdoctor.rules.signs import Sign, leaf_among
 from ckptdoctor.rules.when import observer_keys
 
 _PLAIN: dict[str, object] = {"conv.weight": T((4, 1, 3, 3)), "conv.bias": T((4,)), "fc.weight": T((6, 4))}
@@ -64,7 +64,7 @@ SIGNS = (
         "the file has the observers of quantisation-aware training, which a float model has not",
         Repair.NONE,
         (CHECK,),
-        unexpected=leaf(
+        unexpected=leaf_among(
             r"activation_post_process\.\w+|fake_quant_enabled|observer_enabled"
             r"|_?(?:input|output|weight|act|activation)_quantizer(?:_\w+)?\.\w+"
         ),

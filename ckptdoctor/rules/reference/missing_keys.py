@@ -118,8 +118,9 @@ def missing_keys(comparison: Comparison) -> Iterator[Problem]:
     yield Problem(
         message=f"{len(missing):,} of {wording.count(len(wanted), 'key')} of {comparison.reference.source} {verb} "
         f"missing{wording.in_place(comparison.path)} ({share} of its parameters)",
-        cause=f"The target has what the saved model did not have, or calls it differently: {wording.groups(sizes)}.",
-        torch_says=(wording.missing_keys(missing),),
+        cause=f"The target has what the saved model did not have, or calls it differently: "
+        f"{wording.module_groups(sizes)}.",
+        torch_says=(wording.missing_line(missing),),
         advice=_kin(comparison, missing),
         keys=tuple([(*comparison.path, key) for key in missing]),
         location=Location(path=comparison.path),

@@ -79,7 +79,7 @@ def tied_keys(comparison: Comparison) -> Iterator[Problem]:
             "safetensors write it once, and a base model has no head: from_pretrained ties them, load_state_dict does "
             "not."
         ),
-        torch_says=(wording.missing_keys([key for key, _ in tied]),),
+        torch_says=(wording.missing_line([key for key, _ in tied]),),
         advice=(
             "Or load with model.load_state_dict(weights, strict=False): both names are one parameter, which is filled "
             "under the other one. See that nothing else is missing."
@@ -115,7 +115,7 @@ def _more_names(comparison: Comparison) -> Problem:
 def _fix(comparison: Comparison, tied: tuple[tuple[str, str], ...]) -> Fix | None:
     """The final names for all keys, and then the missing ones; only of plain tensors there can be a second view."""
     state_dict, here = comparison.state_dict, comparison.renamed.here
-    if state_dict is None or not all(plain(here[partner]) for _, partner in tied):
+    if state_dict is None or not all(is_plain_tensor(here[partner]) for _, partner in tied):
         return None
     if not all(move.sure for move in comparison.moves):
         return None
@@ -127,7 +127,7 @@ def _fix(comparison: Comparison, tied: tuple[tuple[str, str], ...]) -> Fix | Non
     return Fix(f"tie {wording.count(len(ties), 'key')}", (*edits, *ties), Safety.CONFIRMED, auto_option(comparison))
 
 
-def plain(tensor: Tensor) -> bool:
+def is_plain_tensor(tensor: Tensor) -> bool:
     """Whether it is a tensor of torch's own class with a storage of its own device."""
     odd = tensor.parts or tensor.layout != "strided" or tensor.subclass is not None or tensor.moved
     return tensor.storage is not None and not odd

@@ -36,7 +36,7 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import leaving_out
-from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
+from ckptdoctor.rules.kit.shapes_in_errors import pairs_for
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
 from ckptdoctor.rules.messages import CUT, CUT_OFF, MISMATCH, SEE_SHAPES, Message, Way, Weight
 
@@ -153,7 +153,7 @@ def _words(heads: tuple[Head, ...]) -> tuple[str, str]:
 @judges(Turn.SIZE)
 def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Layers that are called like heads have other outputs, and nothing else differs."""
-    found = pairs_of(rest, "S501")
+    found = pairs_for(rest, "S501")
     if not found:
         return
     first = found[0]

@@ -33,7 +33,7 @@ from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
-from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
+from ckptdoctor.rules.kit.shapes_in_errors import pairs_for
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
 from ckptdoctor.rules.messages import SEE
 
@@ -111,7 +111,7 @@ def _grid(grid: Grid) -> str:
 @judges(Turn.SHAPE, general=4)
 def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """The pairs of shapes that say so by themselves."""
-    found = pairs_of(rest, "S503")
+    found = pairs_for(rest, "S503")
     if found:
         meaning = (
             f"the position embeddings are for another length or resolution ({both_shapes(found[0])}); no command of"

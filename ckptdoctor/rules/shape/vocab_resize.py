@@ -32,7 +32,7 @@ from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
-from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
+from ckptdoctor.rules.kit.shapes_in_errors import pairs_for
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
 from ckptdoctor.rules.messages import CUT, CUT_OFF, MISMATCH, SEE_SHAPES, Message, Way, Weight
 
@@ -109,7 +109,7 @@ def _cause(here: int, there: int) -> str:
 @judges(Turn.SHAPE, general=4)
 def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Tables of tokens, and what has as many rows."""
-    found = pairs_of(rest, "S502")
+    found = pairs_for(rest, "S502")
     if found:
         resize = Way("resize the model to the file", f"model.resize_token_embeddings({found[0].here[0]})")
         meaning = f"the vocabularies differ ({both_shapes(found[0])}): tokens were added, or the table was padded"

@@ -37,8 +37,8 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
-from ckptdoctor.rules.kit.shaping import places, torch_lines
+from ckptdoctor.rules.kit.shapes_in_errors import pairs_for
+from ckptdoctor.rules.kit.shaping import key_places, mismatch_lines
 from ckptdoctor.rules.messages import Way
 
 
@@ -90,14 +90,14 @@ def wrong_model_size(comparison: Comparison) -> Iterator[Problem]:
         return
     here, there = comparison.renamed.here, comparison.reference.tensors
     pairs = [Pair(key, here[key].shape, there[key].shape) for key in found.mismatched]
-    lines = torch_lines(pairs)
+    lines = mismatch_lines(pairs)
     if not lines:
         lines = tuple(
             [
                 say(keys)
                 for say, keys in (
-                    (wording.missing_keys, found.missing),
-                    (wording.unexpected_keys, found.unexpected),
+                    (wording.missing_line, found.missing),
+                    (wording.unexpected_line, found.unexpected),
                 )
                 if keys
             ]
@@ -107,7 +107,7 @@ def wrong_model_size(comparison: Comparison) -> Iterator[Problem]:
         cause=_cause(comparison, found),
         torch_says=lines,
         advice="Build the model in the checkpoint's size, or take the checkpoint of the model's size.",
-        keys=places(comparison, (*found.mismatched, *found.unexpected, *found.missing)),
+        keys=key_places(comparison, (*found.mismatched, *found.unexpected, *found.missing)),
         location=Location(path=comparison.path),
     )
 
@@ -170,7 +170,7 @@ def _cause(comparison: Comparison, found: WrongSize) -> str:
 @judges(Turn.SIZE)
 def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Sizes differ in a way that no single layer explains."""
-    found = pairs_of(rest, "S510")
+    found = pairs_for(rest, "S510")
     if found:
         count = f"{len(found):,} tensors have other sizes" if len(found) > 1 else "a tensor has other sizes"
         more = ", …" * (len(found) > 1)

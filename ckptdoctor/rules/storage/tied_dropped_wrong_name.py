@@ -108,7 +108,7 @@ def _problem(orphan: Orphan) -> Problem:
             else "Where the two are one matrix, the file has the wrong name of it; otherwise the embedding was left "
             "out."
         ),
-        torch_says=(wording.missing_keys([orphan.missing]),),
+        torch_says=(wording.missing_line([orphan.missing]),),
         advice=""
         if orphan.proof
         else "Hold it against its model with --config or --model, which says whether they are tied.",

@@ -120,8 +120,8 @@ def _problem(
         message=f"{lie} under {where}{more}",
         cause=cause,
         torch_says=(
-            wording.missing_keys(wanted.tensors if wanted is not None else map(names.bare, names.keys_of(first))),
-            wording.unexpected_keys(_top(checkpoint)),
+            wording.missing_line(wanted.tensors if wanted is not None else map(names.bare, names.keys_of(first))),
+            wording.unexpected_line(_top(checkpoint)),
         ),
         advice=advice,
         keys=tuple([each.path for each in found]),

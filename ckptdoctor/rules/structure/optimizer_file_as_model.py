@@ -61,11 +61,11 @@ def optimizer_file_as_model(subject: Checkpoint | Comparison) -> Iterator[Proble
         return
     tree = checkpoint.tree
     top = [show_part(part) for part, _ in tree.entries] if isinstance(tree, Mapping) else []
-    missing = (wording.missing_keys(subject.reference.tensors),) if isinstance(subject, Comparison) else ()
+    missing = (wording.missing_line(subject.reference.tensors),) if isinstance(subject, Comparison) else ()
     yield Problem(
         message=f"the file holds {kind}, and no model",
         cause="It is there to resume a training; load_state_dict of a model finds nothing in it.",
-        torch_says=(*missing, wording.unexpected_keys(top)) if top else missing,
+        torch_says=(*missing, wording.unexpected_line(top)) if top else missing,
         advice="The weights are in another file beside it, such as model.safetensors or pytorch_model.bin.",
         severity=Severity.ERROR if compared else Severity.INFO,
     )

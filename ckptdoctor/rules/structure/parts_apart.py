@@ -73,8 +73,8 @@ def parts_apart(comparison: Comparison) -> Iterator[Problem]:
         message=f"the parts of {comparison.reference.source} lie in dicts of their own: {listed}{more}",
         cause="Joined by dots, the names on the way are those of the model, which wants one flat dict.",
         torch_says=(
-            wording.missing_keys([key for key, _ in found.tensors]),
-            wording.unexpected_keys([str(part) for part, _ in tree.entries]),
+            wording.missing_line([key for key, _ in found.tensors]),
+            wording.unexpected_line([str(part) for part, _ in tree.entries]),
         ),
         keys=tuple([(*found.path, *place) for _, place in found.tensors]),
         location=Location(path=found.path),

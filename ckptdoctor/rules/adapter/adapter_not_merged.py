@@ -242,6 +242,11 @@ def of_an_adapter_alone(rest: IncompatibleKeys) -> Iterator[Cause]:
 @judges(Turn.FORM)
 def of_wrapped_layers(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Layers have an adapter beside them, on one side only."""
+    if rest.unexpected and all(key.startswith(_LEAD) for key in rest.unexpected):
+        inner = {key.removeprefix(_LEAD): key for key in rest.unexpected}
+        if any(change.here is WeightForm.LORA for change in changes(rest.missing, inner)):
+            yield Cause(_SIDE_BY_SIDE, Repair.BY_HAND, _TO_MERGE, missing=rest.missing, unexpected=rest.unexpected)
+            return
     for change in changes(rest.missing, rest.unexpected):
         if change.here is WeightForm.LORA:
             yield change.cause(_SIDE_BY_SIDE, Repair.BY_HAND, _TO_MERGE)

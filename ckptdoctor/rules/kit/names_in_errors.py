@@ -24,6 +24,9 @@ from ckptdoctor.noun import noun
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair
 from ckptdoctor.rules.messages import Way
 
+# where numbers differ the error is no target to repair the file for
+BY_MODEL = Way("repair it", "ckptdoctor fix FILE --auto --model MODULE:CLASS")
+
 _MEAN = "running_mean"
 _ENOUGH = 2  # keys that parts with other names or numbers explain: one is a coincidence
 _INFERRED = ("N423", "N424")
@@ -64,7 +67,7 @@ class Renamed:
 
     def cause(self, meaning: str) -> Cause:
         """What its rule makes of it. Where it is not certain, the error is no target to repair the file for."""
-        ways = () if self.certain else (Way("repair it", "ckptdoctor fix FILE --auto --model MODULE:CLASS"),)
+        ways = () if self.certain else (BY_MODEL,)
         repair = Repair.SAFE if self.certain else Repair.NONE
         return Cause(meaning, repair, ways, missing=self.names, unexpected=self.unexpected)
 

@@ -59,7 +59,7 @@ def _sorted(rest: IncompatibleKeys) -> dict[str, tuple[Pair, ...]]:
     take("S506", [pair for pair in left if same_but_for_ones(pair)])
     take("S502", _tables(left))
     take("S503", [pair for each in positions(left) for pair in each.pairs])
-    take("S503", [pair for pair in left if is_position(pair.key) and len(pair.here) == len(pair.there)])  # squares
+    take("S503", [pair for pair in left if is_position(pair.key) and len(pair.here) == len(pair.there)])
     first = input_channels(None, left)
     take("S504", [first] if first is not None else [])
     take("S513", inflated(left))
@@ -88,7 +88,14 @@ def _is_width(pair: Pair) -> bool:
     """Whether a table of embeddings has other columns, or a transformer in a UNet is of another Stable Diffusion."""
     if _PROJECTION.fullmatch(pair.key):
         return True
-    return _is_table(pair) and len(pair.here) == len(pair.there) >= 2 and pair.here[-1] != pair.there[-1]
+    if not _is_table(pair) or len(pair.here) != len(pair.there):
+        return False
+    return len(pair.here) >= 2 and pair.here[-1] != pair.there[-1] and not _is_index(pair)
+
+
+def _is_index(pair: Pair) -> bool:
+    """Whether it tells which position each pair of positions has, as relative_position_index: a square on each side."""
+    return is_position(pair.key) and len(set(pair.here)) == len(set(pair.there)) == 1
 
 
 def _is_table(pair: Pair) -> bool:

@@ -134,3 +134,13 @@ def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
         meaning = f"the file holds averaged weights (LitEma{named}), whose names have no dots"
         beside = {key for key in rest.unexpected if lead and key.startswith(lead)}
         yield Cause(meaning, Repair.LOSS, missing=found.names, unexpected=found.unexpected | counters | beside)
+
+
+@judges(Turn.LEFTOVER)
+def of_counters(rest: IncompatibleKeys) -> Iterator[Cause]:
+    """The counters of an average are left over under a name of their own, and with them the average."""
+    for lead in [key.removesuffix(UPDATES) for key in rest.unexpected if key.endswith(f".{UPDATES}")]:
+        average = {key for key in rest.unexpected if key.startswith(lead) and "." not in key[len(lead) :]}
+        if lead + DECAY in average and average > {lead + DECAY, lead + UPDATES}:
+            meaning = f"the file also holds averaged weights (LitEma, under “{lead}”), which the model does not keep"
+            yield Cause(meaning, Repair.LOSS, unexpected=average)

@@ -65,7 +65,7 @@ SIGNS = (
         Repair.NONE,
         (CHECK,),
         unexpected=leaf_among(
-            r"activation_post_process\.\w+|fake_quant_enabled|observer_enabled"
+            r"activation_post_process(?:_\d+)?\.\w+|fake_quant_enabled|observer_enabled"
             r"|_?(?:input|output|weight|act|activation)_quantizer(?:_\w+)?\.\w+"
         ),
         general=3,

@@ -31,7 +31,7 @@ from ckptdoctor.pickles.graph import (
     Value,
     Verbatim,
 )
-from ckptdoctor.pickles.tensor_opcodes import written
+from ckptdoctor.pickles.tensor_opcodes import written_call
 
 _ONE = tuple(bytes((code,)) for code in range(256))
 _MARK = _ONE[op.MARK]
@@ -171,7 +171,7 @@ def prove(data: bytes, pickle: Pickle) -> None:
 
 def _text(w: _Writer, node: Text) -> None:
     if not w.fetched(node):
-        w.out.append(canonical.text(node.op, node.value))
+        w.out.append(canonical.text_bytes(node.op, node.value))
         w.put(node)
 
 
@@ -221,7 +221,7 @@ def _made(w: _Writer, node: Made) -> None:
     if w.fetched(node):
         return
     if node.folded is not None and not node.steps and node.memo == node.folded.last + 1:
-        raw = written(node.folded, w.protocol)
+        raw = written_call(node.folded, w.protocol)
         if raw is not None and all(w.stored(value) for value in node.folded.fetched):
             w.tasks.append(_Whole(node, raw))
             w.tasks.append(node.folded.callee)

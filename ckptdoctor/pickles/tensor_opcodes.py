@@ -130,7 +130,7 @@ def unfolded(folded: FoldedTensor) -> tuple[list[Value], dict[int, Value]]:
     return [folded.callee, arguments], inner
 
 
-def written(folded: FoldedTensor, protocol: int) -> bytes | None:
+def written_call(folded: FoldedTensor, protocol: int) -> bytes | None:
     """The bytes of the arguments and the call as they stand in the stream; None when they do not fit any more.
 
     They fit as long as none of its nodes was made, and the values that it fetches have kept their memo indices.
@@ -177,7 +177,7 @@ def _index(get: bytes) -> int:
 def _number(raw: bytes) -> int | None:
     """The integer that a BININT of any width writes, or None when Python's pickler would write it in fewer bytes."""
     value = int.from_bytes(raw[1:], "little", signed=raw[0] == op.BININT)
-    return value if canonical.integer(value, 2) == raw else None
+    return value if canonical.integer_bytes(value, 2) == raw else None
 
 
 @lru_cache(maxsize=4096)

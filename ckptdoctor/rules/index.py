@@ -22,6 +22,7 @@ from ckptdoctor.rules.when import (
     format_is,
     generator_states,
     has,
+    has_views,
     keys_mention,
     language_head,
     long_safetensors_header,
@@ -52,7 +53,6 @@ from ckptdoctor.rules.when import (
     unusual_format,
     unusual_names,
     unusual_strides,
-    views,
 )
 
 OUTSIDE: dict[str, Condition] = {
@@ -209,10 +209,10 @@ INSIDE: dict[str, Condition] = {
     "storage.grad_attached": requires_grad,
     "storage.grad_without_type": rare_dtypes,
     "storage.non_contiguous": unusual_strides,
-    "storage.overlapping_views": views,
-    "storage.shared_tensors": views,
+    "storage.overlapping_views": has_views,
+    "storage.shared_tensors": has_views,
     "storage.sparse_or_nested_layout": unusual_strides,
-    "storage.storage_bloat": views,
+    "storage.storage_bloat": has_views,
     "storage.tensor_subclass": composed_tensors,
     "storage.tied_but_diverged": language_head,
     "storage.tied_dropped_wrong_name": language_head,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.edits import Safety
 from ckptdoctor.rules.examples import T
 from tests.rules import nouns
@@ -106,7 +107,8 @@ def test_near_misses_are_left_alone(key: str, tensor: T) -> None:
 
 def test_a_reference_that_tells_no_dtypes_is_believed() -> None:
     """The text of torch's error tells no dtypes; the name and the shape have to do."""
-    from ckptdoctor.match.buffers import is_derived
-
-    assert is_derived("embeddings.position_ids", (1, 8), None)
-    assert not is_derived("embeddings.position_ids", (8, 4), None)
+    body = nouns.checkpoint({f"layer{number}.weight": T((4, 4)) for number in range(3)})
+    for shape, derived in (((1, 8), True), ((8, 4), False)):
+        told = {key: Expected((4, 4), None) for key in body.state_dicts[0].keys}
+        like = Reference("the error", {**told, "embeddings.position_ids": Expected(shape, None)})
+        assert bool(nouns.findings_in("N419", body, like)) is derived

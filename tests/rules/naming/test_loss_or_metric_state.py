@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from ckptdoctor.edits import Safety
-from ckptdoctor.match.leftovers import is_side
 from ckptdoctor.rules.examples import T
 from tests.rules import nouns
 
@@ -72,10 +71,11 @@ def test_a_target_that_has_the_name_keeps_it() -> None:
 )
 def test_names_of_losses_metrics_and_teachers(name: str) -> None:
     """Whole words, however they are put together."""
-    assert is_side(name)
+    [found] = nouns.findings("N422", {**NET, f"{name}.weight": T((1,))}, NET)
+    assert f'lies under "{name}."' in found.message
 
 
 @pytest.mark.parametrize("name", ["head", "glossary", "lossless", "metrical", "discriminator", "ema", "", "x" * 99])
 def test_names_that_only_sound_like_it(name: str) -> None:
     """Anything else may be what somebody needs."""
-    assert not is_side(name)
+    assert nouns.findings("N422", {**NET, f"{name}.weight": T((1,))}, NET) == []

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Reshape, Safety, Transpose
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import Severity
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.examples import T
-from ckptdoctor.target.like import from_checkpoint
 from tests.match.architectures import Contents, gpt2
 from tests.rules import nouns
 
@@ -34,7 +35,7 @@ def _narrowing(*, conv1d: bool) -> Contents:
 def _repaired(saved: dict[str, torch.Tensor], model: torch.nn.Module, folder: Path, *, unsafe: bool = False) -> object:
     torch.save(saved, folder / "saved.pt")
     torch.save(model.state_dict(), folder / "like.pt")
-    reference = from_checkpoint(str(folder / "like.pt"))
+    reference = read_reference(Settings(like=str(folder / "like.pt")))
     request = FixRequest(str(folder / "saved.pt"), auto=True, reference=reference, unsafe=unsafe)
     return torch.load(repair(plan(request)).plan.output)
 

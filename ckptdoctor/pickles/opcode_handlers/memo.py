@@ -45,6 +45,7 @@ def _store(m: Machine, index: int, value: Value, offset: int) -> None:
         m.ambiguous("memo-rebound", f"memo entry {index} is given another value", offset)
     if index < known:
         m.memo[index] = value
+        m.forms.clear()
         return
     if index > offset - m.start:
         m.ambiguous("memo-index", f"memo index {index} is larger than the pickle has bytes so far", offset)

@@ -13,10 +13,10 @@ from ckptdoctor.errors import MissingPackageError
 def no_torch(*others: str) -> str:
     """The sentence where torch is needed and not installed: it has the command that installs it, and ``others``."""
     wanted = " ".join(["'ckptdoctor[torch]'", *others])
-    return f"This needs torch, which is not installed: {_installer()} {wanted}"
+    return f"This needs torch, which is not installed: {installing()} {wanted}"
 
 
-def _installer() -> str:
+def installing() -> str:
     """What installs into the environment that runs: "pip install", if that is the pip that a shell would find."""
     from importlib.util import find_spec
     from shlex import quote

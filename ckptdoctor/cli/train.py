@@ -10,7 +10,7 @@ import click
 from ckptdoctor.cli.console import emit, narrate
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP
-from ckptdoctor.errors import UsageError
+from ckptdoctor.errors import TrainingError, UsageError
 from ckptdoctor.trainer.checks import require_choices
 from ckptdoctor.trainer.config import (
     DATA,
@@ -128,7 +128,13 @@ def _choose_gpus(choice: str, count: int | None, device: str) -> None:
             "--gpus is for a run that is started here: this rank was started by torchrun or Slurm, which gave it its "
             "GPUs; leave --gpus out"
         )
-    chosen = select(choice, count, os.environ)
+    try:
+        chosen = select(choice, count, os.environ)
+    except TrainingError:  # of nvidia-smi; where no GPU can be used at all, the reason for that comes first
+        from ckptdoctor.trainer import devices
+
+        devices.require("cuda", f"--gpus {choice.strip()}")
+        raise
     from ckptdoctor.trainer import devices
 
     devices.require_gpus(chosen)

@@ -138,13 +138,22 @@ def test_a_device_that_is_not_here_is_one_sentence(capsys):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("more", [[], pytest.param(["--devices"], marks=pytest.mark.slow)])
 def test_gpus_that_are_not_there_are_refused(more, tmp_path):
-    """--gpus on a machine without GPUs says why there is none and what there is, and trains nothing."""
-    process = started("--gpus", "9", *more)
-    said, complaint = process.communicate(timeout=60)
-    assert (process.returncode, said) == (2, "")
-    assert complaint.startswith("error: --gpus 9: no GPU can be used here, ")
-    assert complaint.endswith("The devices here: cpu; leave --gpus out\n")
+    """--gpus on a machine without GPUs says what --device cuda says, and trains nothing."""
+    gpus, cuda = started("--gpus", "9", *more), Forked(run, ["train", "--device", "cuda"])
+    said, complaint = gpus.communicate(timeout=60)
+    assert (gpus.returncode, said) == (2, "")
+    assert cuda.communicate(timeout=60)[1] == complaint.replace("--gpus 9", "--device cuda")
+    assert complaint.startswith("error: --gpus 9: ") and complaint.endswith("; or train on the CPU: --device cpu\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_gpus_cannot_be_chosen_where_there_are_none(monkeypatch, capsys):
+    """--gpus auto does not send those without a GPU to numbers: it says what --device cuda says."""
+    monkeypatch.setenv("PATH", "")  # no nvidia-smi
+    assert run(["train", "--device", "cuda"]) == run(["train", "--gpus", "auto"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert second == first.replace("--device cuda", "--gpus auto", 1)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

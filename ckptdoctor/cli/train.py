@@ -20,6 +20,7 @@ from ckptdoctor.trainer.config import (
     PRECISIONS,
     PROCESSES,
     SAVES,
+    SCHEDULES,
     STRATEGIES,
     RunConfig,
 )
@@ -50,6 +51,13 @@ class _Remembering(click.Command):
 @click.option("--epochs", type=int, default=10, show_default=True, help="How often to see all images.")
 @click.option("--batch-size", type=int, help="Images a step, over all replicas.  [default: 64; 16 for foonet]")
 @click.option("--lr", type=float, help="Learning rate of the first epoch.  [default: 0.05; 0.001 for adamw]")
+@click.option(
+    "--schedule",
+    type=click.Choice(SCHEDULES),
+    default="cosine",
+    show_default=True,
+    help="Lower the learning rate each epoch, or keep it constant.",
+)
 @click.option("--momentum", type=float, default=0.9, show_default=True, help="Of SGD.")
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="sgd", show_default=True, help="How to step.")
 @click.option("--amp", type=click.Choice(PRECISIONS), default="no", show_default=True, help="Mixed precision.")
@@ -72,6 +80,7 @@ class _Remembering(click.Command):
 @click.option(
     "--timeout", type=float, metavar="SECONDS", default=120, show_default=True, help="Wait for a rank so long."
 )
+@click.option("--show-work", is_flag=True, help="Print the first step: scatter, gradients, all-reduce (manual, dp).")
 @click.option("--slurm", is_flag=True, help="Print the sbatch script for this run, and do nothing.")
 @click.option("--devices", is_flag=True, help="Print the table of devices, and do nothing.")
 def command(slurm: bool, devices: bool, gpus: str | None, **asked: Any) -> ExitStatus:

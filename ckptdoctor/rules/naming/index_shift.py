@@ -84,7 +84,8 @@ def of_shapes(rest: IncompatibleKeys) -> Iterator[Cause]:
             sign = "+" if shift > 0 else "-"
             move = f"{container}N → {container}N{sign}{abs(shift)}"
             meaning = f"layers are counted from another number: {move} gives the model's shapes"
-            yield Cause(meaning, Repair.NONE, (BY_MODEL,), *[keys.intersection(each) for each in _sides(rest)])
+            missing, unexpected, mismatched = (keys.intersection(each) for each in _sides(rest))
+            yield Cause(meaning, Repair.NONE, (BY_MODEL,), missing, unexpected, mismatched)
 
 
 def _sides(rest: IncompatibleKeys) -> tuple[list[str], list[str], list[str]]:

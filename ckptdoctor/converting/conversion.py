@@ -12,14 +12,14 @@ from time import perf_counter
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Tensor, show_path
 from ckptdoctor.checkpoint.roots import beside, find_root
+from ckptdoctor.checkpoint.sharing import digest, is_readable, is_telling, probe
 from ckptdoctor.converting.inputs import Inputs, inputs
 from ckptdoctor.converting.request import DCP, ConvertRequest
 from ckptdoctor.converting.writing import report_of, weights_of, write
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.conversion import ConvertReport, Twins
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.dtensors import whole_dtensors
-from ckptdoctor.facts.same_bytes import digest, is_readable, is_telling, probe
+from ckptdoctor.facts.devices import whole_dtensors
 from ckptdoctor.formats.suffixes import SHARDED, TORCH_ZIP
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.reopened import read_back, require_same

@@ -29,7 +29,7 @@ from ckptdoctor.checkpoint.checkpoint import UNREAD, concerns, unheld
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError
-from ckptdoctor.facts.dtensors import whole_dtensors
+from ckptdoctor.facts.devices import whole_dtensors
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values, to_salvage
 from ckptdoctor.formats.folders.shards import shard_sets
 from ckptdoctor.formats.fresh.checksums import Bytes

@@ -17,7 +17,7 @@ from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.edits.applied.wanted import on_storages
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.examine.file import check
-from ckptdoctor.facts.dtensors import whole_dtensors
+from ckptdoctor.facts.devices import whole_dtensors
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.findings import Loader, NextStep, Proof
 from ckptdoctor.prove.origins import counted

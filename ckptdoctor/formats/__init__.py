@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, FileSource, FolderSource, NoteKind, Source
-from ckptdoctor.checkpoint.addresses import is_address, path_of
+from ckptdoctor.checkpoint.addresses import is_address
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.edits import SetSuffix, Truncate
 from ckptdoctor.errors import (
@@ -72,16 +72,16 @@ _DAMAGE = frozenset(
 
 @contextmanager
 def opened(
-    path: str | os.PathLike[str], *, headers: bool = False, passed: bool = False
+    path: str | os.PathLike[str], *, headers: bool = False, passed: bool = False, here: bool = False
 ) -> Iterator[tuple[Source, Container]]:
     """The file or folder at ``path``, open, and what it is: a checkpoint that was packed is opened inside.
 
     An address (``https://…``) is opened where it is, and ``archive.zip/name`` names a member. ``headers`` promises that
     no values are read: what is packed then is unpacked no further than it takes, and its extents name no file.
     With ``passed`` they are, but in one passage if it offers one (``packed.front``); ``passed_by`` follows it.
-    Raises UnreadableError when it cannot be opened.
+    Raises UnreadableError when it cannot be opened, and with ``here`` UsageError for an address.
     """
-    source, member = _source(os.fspath(path))
+    source, member = _source(os.fspath(path), here)
     with closing(source):
         container = examine(source)
         if container.format not in PACKED or isinstance(source, FolderSource):
@@ -102,13 +102,16 @@ def passed_by(front: Front | Thin, size: int, error: DamagedError | None) -> tup
     return packed.passed_by(front, size, error, examine)
 
 
-def _source(path: str) -> tuple[Source, str | None]:
+def _source(path: str, here: bool) -> tuple[Source, str | None]:
     """Where the bytes are, and the member of an archive that is meant."""
     if is_address(path):
-        local = path_of(path)
-        if local is None:
-            from ckptdoctor.remote import open_remote
+        from ckptdoctor.remote import open_remote
+        from ckptdoctor.remote.downloading import path_of, require_local
 
+        local = path_of(path)
+        if here:
+            require_local(path)
+        if local is None:
             return open_remote(path), None
         path = local
     if os.path.isdir(path):

@@ -32,7 +32,7 @@ from ckptdoctor.grafting.damage import Health, examined, storages_of
 from ckptdoctor.grafting.recipe import Healed, grafted
 from ckptdoctor.grafting.request import GraftRequest, output_of
 from ckptdoctor.noun import noun
-from ckptdoctor.repair.request import require_local
+from ckptdoctor.remote.downloading import require_local
 from ckptdoctor.values.diff_bytes import same_bytes
 from ckptdoctor.wording import and_so_on, first_few, listed, plural
 from ckptdoctor.writing.target import resolve

@@ -23,7 +23,8 @@ from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.findings import LostTensor, SalvageReport
 from ckptdoctor.noun import noun
-from ckptdoctor.repair.request import FixRequest, require_local
+from ckptdoctor.remote.downloading import require_local
+from ckptdoctor.repair.request import FixRequest
 
 if TYPE_CHECKING:
     from ckptdoctor.repair.plan import Plan

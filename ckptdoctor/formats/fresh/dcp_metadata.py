@@ -149,7 +149,7 @@ class _Writer:
         out = self.out
         if isinstance(value, str):
             text = value
-            self._once(str, text, lambda: canonical.text(op.BINUNICODE, text))
+            self._once(str, text, lambda: canonical.text_bytes(op.BINUNICODE, text))
         elif value is None or isinstance(value, int):
             out.append(canonical.constant(value, _PROTOCOL))
         elif isinstance(value, _Name):

@@ -84,11 +84,14 @@ def of_shapes(rest: IncompatibleKeys) -> Iterator[Cause]:
             sign = "+" if shift > 0 else "-"
             move = f"{container}N → {container}N{sign}{abs(shift)}"
             meaning = f"layers are counted from another number: {move} gives the model's shapes"
-            yield Cause(meaning, Repair.NONE, (BY_MODEL,), *[keys.intersection(each) for each in _sides(rest)])
-
-
-def _sides(rest: IncompatibleKeys) -> tuple[list[str], list[str], list[str]]:
-    return list(rest.missing), list(rest.unexpected), [pair.key for pair in rest.mismatched]
+            yield Cause(
+                meaning,
+                Repair.NONE,
+                (BY_MODEL,),
+                missing=keys.intersection(rest.missing),
+                unexpected=keys.intersection(rest.unexpected),
+                mismatched=keys.intersection([pair.key for pair in rest.mismatched]),
+            )
 
 
 _Numbered = dict[tuple[int, str], "Shape | None"]

@@ -37,7 +37,8 @@ from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError
 from ckptdoctor.examine.file import check
 from ckptdoctor.loading import load
 from ckptdoctor.noun import complete_all
-from ckptdoctor.pickles import decode, encode, prove
+from ckptdoctor.pickles import decode
+from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.writing.recipe import Copy, Generated, Literal
 from tests.fuzz.mutations import mutated
 

@@ -28,8 +28,8 @@ from ckptdoctor.formats.torch.read.storages import claim_of
 from ckptdoctor.formats.torch.read.values import items, text
 from ckptdoctor.formats.torch.read.views import users_of_storages
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
-from ckptdoctor.pickles import encode, prove
 from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.pickles.graph import Made, PersistentId, Pickle, Popped, Tuple, Value, nodes
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 

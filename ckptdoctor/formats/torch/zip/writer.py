@@ -32,7 +32,8 @@ from ckptdoctor.formats.torch.zip.read import (
     whole_number,
 )
 from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, shown
-from ckptdoctor.pickles import Pickle, encode, prove
+from ckptdoctor.pickles import Pickle
+from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 

@@ -1,4 +1,4 @@
-"""Classes and functions that pickles name, told by these names alone: none of them is resolved."""
+"""Classifies what pickles name, classes and functions, by these names alone: none of them is resolved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors of torch from the tensors that a checkpoint describes: same dtype, shape, stride and sharing, on the CPU."""
+"""Makes tensors of torch on the CPU: the dtype, shape, stride and sharing that a checkpoint describes."""
 
 from __future__ import annotations
 

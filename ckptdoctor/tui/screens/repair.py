@@ -1,4 +1,4 @@
-"""Choose repairs, see what they do before anything is written, and have the repaired file written under a new name."""
+"""Lets people choose repairs, see what they do, and have the repaired file written under a new name."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ckptdoctor.casting import cast
+from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.checkpoint.progress import heard
 from ckptdoctor.converting.conversion import convert
 from ckptdoctor.converting.repaired import carry_out
@@ -223,6 +224,16 @@ def test_a_refused_folder_is_told_the_command_that_repairs_it(
     got = load_file(tmp_path / output / "model.safetensors") if output else torch.load(tmp_path / words[-1])["model"]
     assert got.keys() == weights().keys()
     assert all(torch.equal(value, weights()[key]) for key, value in got.items())
+
+
+@pytest.mark.parametrize("output", ["out.pt", "out.safetensors"])
+def test_a_plan_reads_no_values_for_checksums_of_what_is_not_written(output: str, tmp_path: Path, monkeypatch):
+    """Each byte once, to know that it is sound; what the copy states is worked out when the copy is written."""
+    torch.save({f"{number}.weight": torch.ones(50_000) for number in range(8)}, tmp_path / "x.pt")
+    count, read = [], FileSource.read
+    monkeypatch.setattr(FileSource, "read", lambda self, at, length: (count.append(length), read(self, at, length))[1])
+    made = plan(FixRequest(str(tmp_path / "x.pt"), str(tmp_path / output), dtype="float64"))
+    assert made.edits and 1 <= sum(count) / made.original.size < 1.1
 
 
 def test_a_folder_that_lacks_a_shard_is_not_repaired(tmp_path: Path):

@@ -7,7 +7,7 @@ from time import perf_counter
 
 from ckptdoctor import formats
 from ckptdoctor.account.account import require_accounted
-from ckptdoctor.checkpoint import Checkpoint, Container
+from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.diagnose.findings import findings_of, possible
 from ckptdoctor.diagnose.fixes import container_findings, fixes, independent, of_index, outside
@@ -31,12 +31,13 @@ from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.notes import unwrapped_path
 from ckptdoctor.findings import Finding, NextStep, Severity
 from ckptdoctor.formats.suffixes import asked_for
+from ckptdoctor.formats.unrepairable import refusal
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.casts import values_fixes
 from ckptdoctor.repair.draft import Draft
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.map_file import require_confirmed
-from ckptdoctor.repair.request import FixRequest, index_path, output_path
+from ckptdoctor.repair.request import FixRequest, again, elsewhere, index_path, output_path
 from ckptdoctor.repair.steps_from_options import add_last_options, add_options, in_its_place
 from ckptdoctor.repair.towards_target import ROUNDS, bring_to_target, fit_to_reference, with_target
 from ckptdoctor.repair.witness import with_ties
@@ -123,6 +124,9 @@ def plan(request: FixRequest) -> Plan:
         _require_values(original, edits)
         require_accounted(original, draft.checkpoint, edits, draft.origins.remade, draft.origins.pieces)
         converts = None if draft.index is not None else asked_for(request.output, draft.checkpoint.format)
+        if edits and converts is None and draft.index is None and isinstance(source, FolderSource):
+            flat = all(len(each.path) == 1 for each in draft.checkpoint.tensors)
+            raise refusal(original, again(elsewhere(request, flat)))
         recipe = after = None
         if edits and (converts is None or formats.is_written(original.format)):
             recipe = formats.write(draft.wanted, source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import field
+from dataclasses import field, replace
 
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import complete
@@ -118,6 +118,7 @@ def again(request: FixRequest) -> str:
     ):
         words += [word for value in values for word in (option, value)]
     words += [word for each in request.renames for word in ("--rename", each.text)]
+    words += [] if request.selection.select is None else ["--select", ",".join(request.selection.select)]
     words += [] if request.heads is None else ["--heads", str(request.heads)]
     asked = (("--slim", request.slim), ("--strip-module", request.strip_module), ("--to-cpu", request.to_cpu))
     more = (("--weights-only-safe", request.weights_only_safe), ("--clone-shared", request.clone_shared))
@@ -131,6 +132,19 @@ def again(request: FixRequest) -> str:
         line += f" {request.target}"
     line += "" if request.output is None else f" -o {shlex.quote(request.output)}"
     return complete(line)
+
+
+def elsewhere(request: FixRequest, flat: bool) -> FixRequest:
+    """The same for a folder that is not repaired in place: as a new folder, or, if not ``flat``, a file of torch.
+
+    That lies beside the folder, or in the one that was named for the output.
+    """
+    path = os.path.normpath(request.path)
+    stem = "fixed" if os.path.basename(path) in ("", ".", "..") else f"{path}.fixed"
+    if request.output is not None:
+        folder = request.output if os.path.isdir(request.output) else os.path.dirname(request.output)
+        stem = os.path.join(folder, os.path.basename(stem))
+    return replace(request, output=f"{stem}/" if flat else f"{stem}.pt")
 
 
 def draft_path(path: str) -> str:

@@ -16,7 +16,7 @@ from ckptdoctor.rules.framework import Rule  # noqa: E402
 
 RULES = ROOT / "ckptdoctor" / "rules"
 INDEX = RULES / "index.py"
-_HEAD = '''"""Which rules a file may concern, asked before any of them is imported: module → its ``when=``.
+_HEAD = '''"""A file concerns some rules only, told before any of them is imported: module → its ``when=``.
 
 Generated: ``python tools/rule_index.py`` writes it from the rules, and a test holds it against them.
 """

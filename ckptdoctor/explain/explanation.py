@@ -1,4 +1,4 @@
-"""The explanation of a text: its causes, the file it is about, and what that file says to it."""
+"""A text is explained: its causes, the file that it is about, and what that file says to it."""
 
 from __future__ import annotations
 

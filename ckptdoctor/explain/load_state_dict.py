@@ -1,4 +1,4 @@
-"""What an error of ``load_state_dict`` means: every rule that can judge one is asked, and takes what it explains."""
+"""Every rule that can judge an error of ``load_state_dict`` is asked, and takes what it explains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-ins for objects that a checkpoint names but that are never made."""
+"""Objects that a checkpoint names are never made: stand-ins take their place."""
 
 from __future__ import annotations
 

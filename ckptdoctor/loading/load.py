@@ -1,4 +1,4 @@
-"""``ckptdoctor.load``: the contents of a checkpoint as plain Python, with tensors on the CPU."""
+"""``ckptdoctor.load`` gives the contents of a checkpoint as plain Python, with tensors on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes of a reader that keep contents from being what was saved, or what the format's own library gives."""
+"""Some notes of a reader say that contents are not what was saved, or not what the format's own library gives."""
 
 from __future__ import annotations
 

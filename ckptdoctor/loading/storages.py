@@ -1,4 +1,4 @@
-"""The bytes of storages as torch storages on the CPU, mapped from the file where that is possible."""
+"""The bytes of storages become torch storages on the CPU, mapped from the file where that is possible."""
 
 from __future__ import annotations
 

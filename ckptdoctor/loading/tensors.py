@@ -1,4 +1,4 @@
-"""Tensors of torch from the tensors that a checkpoint describes: same dtype, shape, stride and sharing, on the CPU."""
+"""Tensors that a checkpoint describes become those of torch: same dtype, shape, stride and sharing, on the CPU."""
 
 from __future__ import annotations
 

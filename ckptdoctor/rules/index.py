@@ -1,4 +1,4 @@
-"""Which rules a file may concern, asked before any of them is imported: module → its ``when=``.
+"""A file concerns some rules only, told before any of them is imported: module → its ``when=``.
 
 Generated: ``python tools/rule_index.py`` writes it from the rules, and a test holds it against them.
 """

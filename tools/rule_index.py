@@ -18,7 +18,7 @@ from ckptdoctor.rules.framework import Rule  # noqa: E402
 
 RULES = ROOT / "ckptdoctor" / "rules"
 INDEX = RULES / "index.py"
-_HEAD = '''"""Which rules a file may concern, asked before any of them is imported: module → its ``when=``.
+_HEAD = '''"""A file concerns some rules only, told before any of them is imported: module → its ``when=``.
 
 ``DEEP`` are the modules of rules that read what is found in every byte, whatever the file.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict, show_path
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.explain.cause import Hit
 from ckptdoctor.explain.explanation import Confirmation
+from ckptdoctor.explain.recognise import Hit
 from ckptdoctor.findings import FileReport, Finding
 from ckptdoctor.rules.incompatible_keys import LoadError
 from ckptdoctor.wording import plural

@@ -1,4 +1,4 @@
-"""The errors of ``load_state_dict``, old wording and new, read into the keys and shapes that they name."""
+"""The errors of ``load_state_dict``, old wording and new, are read into the keys and shapes that they name."""
 
 from __future__ import annotations
 

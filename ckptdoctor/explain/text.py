@@ -1,4 +1,4 @@
-"""The text of a failure, made comparable: without colours, prefixes of loggers and ranks, and blanks."""
+"""The text of a failure is made comparable: it loses its colours, the prefixes of loggers and ranks, and its blanks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes that Python's own pickler writes for a constant, a string or a memo index under a given protocol."""
+"""Python's own pickler writes these bytes for a constant, a string or a memo index under a given protocol."""
 
 from __future__ import annotations
 

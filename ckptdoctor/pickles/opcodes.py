@@ -1,4 +1,4 @@
-"""The pickle opcodes of protocols 0 to 5 as integers, with their names and the size of their fixed arguments.
+"""The pickle opcodes of protocols 0 to 5 are integers here, with their names and the size of their fixed arguments.
 
 The source is CPython's ``Lib/pickle.py`` and ``Lib/pickletools.py``; neither is imported, because both pull in far more
 than a table of numbers.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from ckptdoctor.explain.cause import Hit
 from ckptdoctor.explain.explanation import Explanation, rule_name
+from ckptdoctor.explain.recognise import Hit
 from ckptdoctor.findings import Severity
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.json import SCHEMA, dump

@@ -1,4 +1,4 @@
-"""What a rule is: a generator over one subject, registered under a code that is never reused.
+"""A rule is a generator over one subject, registered under a code that is never reused.
 
 The module that holds a rule is its page: the module's docstring is published by ``ckptdoctor explain CODE`` and has
 the sections of ``SECTIONS``; ``SICK`` and ``HEALTHY`` hold its examples, which tests run; ``MESSAGES`` what programs

@@ -1,4 +1,4 @@
-"""A checkpoint that did not load, as the error of ``load_state_dict`` tells it: a comparison of which little is known.
+"""A checkpoint did not load, and the error of ``load_state_dict`` tells which keys and shapes do not fit.
 
 An error names the keys that are missing, the keys that are unexpected, and the shapes that differ. What fits it does
 not name, nor the shape of a key that only one side has. A rule that can judge that much has a function for it, marked

@@ -1,4 +1,4 @@
-"""Which rules a file may concern, asked before any of them is imported: module → its ``when=``.
+"""A file concerns some rules only, told before any of them is imported: module → its ``when=``.
 
 ``DEEP`` are the modules of rules that read what is found in every byte, whatever the file.
 

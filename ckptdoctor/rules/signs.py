@@ -1,4 +1,4 @@
-"""The keys that give a rule's problem away in an error of ``load_state_dict``: ``SIGNS`` in the module of the rule."""
+"""Some keys give a rule's problem away in an error of ``load_state_dict``: ``SIGNS`` in the module of the rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conditions under which a rule is asked of a file, told by its headers before the rule is imported.
+"""A condition says whether a rule is asked of a file, by its headers and before the rule is imported.
 
 Importing all rules takes as long as the rest of a check of a small file, and most of them speak of what most files do
 not have. ``@rule(..., when=CONDITION)`` says of which files a rule may speak, and ``index.py``, which is generated from

@@ -1,4 +1,4 @@
-"""One chunk of values in numbers: a few passes over memory that the first pass has brought into the cache.
+"""One chunk of values is measured in a few passes over memory that the first pass has brought into the cache.
 
 Floats are widened to float32 first, exactly, where that holds them; everything else to float64. Extremes are NaN where
 a value is, so that they say at the same time whether all is finite. Those of floats of 16 bits are told by the integers

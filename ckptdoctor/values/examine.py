@@ -1,4 +1,4 @@
-"""Every value of a checkpoint, read once by several threads; memory does not grow with the file.
+"""Every value of a checkpoint is read once by several threads; memory does not grow with the file.
 
 A thread takes the next piece of work in the order of the file: some small tensors, or a part of a large one. NumPy
 leaves the interpreter to the other threads while it computes, and what the parts of a tensor say is put together in

@@ -1,4 +1,4 @@
-"""A tensor as chunks of real numbers: whatever its layout, each element once, and never more than a chunk in memory."""
+"""A tensor is cut into chunks of real numbers: whatever its layout, each element once, one chunk in memory."""
 
 from __future__ import annotations
 

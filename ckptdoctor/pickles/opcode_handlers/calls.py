@@ -1,4 +1,4 @@
-"""Classes and functions by name, calls of them, persistent ids and extension codes: noted, never carried out."""
+"""Classes and functions by name, calls of them, persistent ids and extension codes are noted, never carried out."""
 
 from __future__ import annotations
 

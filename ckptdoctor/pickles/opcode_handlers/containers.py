@@ -1,4 +1,4 @@
-"""Marks, tuples, lists, dicts and sets, and the steps that fill them."""
+"""Marks, tuples, lists, dicts and sets are made, and steps fill them."""
 
 from __future__ import annotations
 

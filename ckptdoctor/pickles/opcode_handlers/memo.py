@@ -1,4 +1,4 @@
-"""The memo (PUT, GET and MEMOIZE in all widths), and what takes values off the stack (POP, POP_MARK, DUP)."""
+"""PUT, GET and MEMOIZE in all widths use the memo; POP, POP_MARK and DUP change the stack alone."""
 
 from __future__ import annotations
 

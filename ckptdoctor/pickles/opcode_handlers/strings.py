@@ -1,4 +1,4 @@
-"""Text, bytes, byte arrays and the strings of Python 2, under each of their opcodes."""
+"""Text, bytes, byte arrays and the strings of Python 2 are read, under each of their opcodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state dict of a model with an adapter in it: base layers and adapter, side by side.
+"""The state dict is that of a model with an adapter in it: base layers and adapter lie side by side.
 
 What it means
     ``model.state_dict()`` of a model that peft wrapped was saved as a whole: its keys begin with ``base_model.model.``,

@@ -1,4 +1,4 @@
-"""What the ``adapter_config.json`` beside an adapter says, and where its tensors say something else."""
+"""The ``adapter_config.json`` beside an adapter is read, and held against what its tensors say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An adapter file without an adapter: no tensors, or low-rank matrices without elements.
+"""An adapter file holds no adapter: it has no tensors, or low-rank matrices without elements.
 
 What it means
     The file that should hold the adapter holds nothing (443 bytes in old files of torch, 40 of safetensors), or some

@@ -1,4 +1,4 @@
-"""An adapter held against the model that it is to be put on: which layers it finds there, and whether they fit."""
+"""An adapter is held against the model that it is to be put on: which layers it finds there, and whether they fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules about devices share: how many storages carry which tag, and the way to the CPU as a fix."""
+"""The rules about devices share how many storages carry which tag, and the way to the CPU as a fix."""
 
 from __future__ import annotations
 

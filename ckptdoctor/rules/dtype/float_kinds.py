@@ -1,4 +1,4 @@
-"""Which tensors of a model have which dtype, and which of them stand out."""
+"""The rules about floats share which tensors of a model have which dtype, and which of them stand out."""
 
 from __future__ import annotations
 

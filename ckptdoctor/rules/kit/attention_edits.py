@@ -1,4 +1,4 @@
-"""The edits that split and fuse the projections of attention, once it is known in which order their rows lie."""
+"""The projections of attention are split and fused by edits, once it is known in which order their rows lie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules about refused classes share: how they name classes and places, and plain data as a fix."""
+"""The rules about refused classes share how they name classes and places, and plain data as a fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules that rename share where several parts fit a target equally well: which they are, and how to choose."""
+"""Several parts of a file may fit a target equally well: rules that rename say which they are, and how to choose."""
 
 from __future__ import annotations
 

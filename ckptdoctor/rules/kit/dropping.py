@@ -1,4 +1,4 @@
-"""What the rules share that leave keys out which a target does not want: the fix, and its options."""
+"""The rules that leave out keys which a target does not want share the fix, and its options."""
 
 from __future__ import annotations
 

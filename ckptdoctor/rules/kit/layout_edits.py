@@ -1,4 +1,4 @@
-"""The edits that bring a checkpoint from one published layout to another one."""
+"""A checkpoint is brought from one published layout to another by edits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules share that rename keys to the names of a target: one step of the chain as a problem with its fix."""
+"""The rules that rename keys to the names of a target share one step of the chain as a problem with its fix."""
 
 from __future__ import annotations
 

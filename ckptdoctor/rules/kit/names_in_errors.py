@@ -1,4 +1,4 @@
-"""How missing and unexpected keys of an error belong together: the renames that rules propose, told by names alone.
+"""Missing and unexpected keys of an error belong together by the renames that rules propose, told by names alone.
 
 The shape of none of these keys is known: all get the same, so that shapes decide nothing. A rename that the names alone
 do not make sure counts where it gives whole parts their names and leaves next to nothing, and is told as what may be.

@@ -1,4 +1,4 @@
-"""What the naming rules share: which state dicts they look at, and one-to-one renames as fixes."""
+"""The naming rules share which state dicts they look at, and one-to-one renames as fixes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How rules speak of several sets of weights in one file."""
+"""Rules speak of several sets of weights in one file with these words and commands."""
 
 from __future__ import annotations
 

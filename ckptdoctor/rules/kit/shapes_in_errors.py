@@ -1,4 +1,4 @@
-"""What the shapes in an error say about their cause: which rule speaks of which pair.
+"""The shapes in an error say something about their cause: each pair goes to the rule that speaks of it.
 
 Of a file it is decided with the shapes that fit (``match.shapes.sorting``). An error does not name them: how large a
 part of the model differs, what lies behind a layer and which bias fits cannot be asked. What a pair of shapes says by

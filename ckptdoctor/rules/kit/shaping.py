@@ -1,4 +1,4 @@
-"""What the rules about shapes share: pairs of shapes in words, torch's lines about them, and the problem they make."""
+"""The rules about shapes share pairs of shapes in words, torch's lines about them, and the problem they make."""
 
 from __future__ import annotations
 

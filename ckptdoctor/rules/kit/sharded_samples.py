@@ -1,4 +1,4 @@
-"""Shards with their index, and files of one tensor that wraps others, for the examples of rules."""
+"""The examples of rules share shards with their index, and files of one tensor that wraps others."""
 
 from __future__ import annotations
 

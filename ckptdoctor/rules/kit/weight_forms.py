@@ -1,4 +1,4 @@
-"""Weights that are kept in parts: weight norm, spectral norm, other parametrisations, pruning, LoRA.
+"""A weight may be kept in parts: weight norm, spectral norm, other parametrisations, pruning, LoRA.
 
 One side of an error has the parts of one way, the other side those of another way or the plain weight. Of a file these
 are told by all parts and their shapes (``facts.weight_norms``); an error names no shapes, and a list that is cut short

@@ -1,4 +1,4 @@
-"""Words that rules share: counts, places, abridged lists, and the lines that torch prints."""
+"""Rules share their words: counts, places, abridged lists, and the lines that torch prints."""
 
 from __future__ import annotations
 

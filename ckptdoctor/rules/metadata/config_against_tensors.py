@@ -1,4 +1,4 @@
-"""Where the ``config.json`` beside a checkpoint and its tensors say different things."""
+"""The ``config.json`` beside a checkpoint and its tensors may say different things."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules share that compute plain weights of what a norm keeps."""
+"""Two rules share how plain weights are computed of what a norm keeps."""
 
 from __future__ import annotations
 

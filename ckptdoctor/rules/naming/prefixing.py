@@ -1,4 +1,4 @@
-"""What N402 and N409 share: the one prefix that makes a reference fit, as a problem with its fix."""
+"""N402 and N409 share the one prefix that makes a reference fit, as a problem with its fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules about wrappers share when they judge an error: keys that have a wrapper's token on one side only."""
+"""The rules about wrappers judge an error alike: keys have a wrapper's token on one side only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What optimizers and schedulers in a file keep: options, states and step counters, group by group."""
+"""Optimizers and schedulers in a file keep options, states and step counters, group by group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the files beside a Hugging Face checkpoint say of its quantisation."""
+"""The files beside a Hugging Face checkpoint may say how it is quantised, and may be wrong about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fix that the rules about quantised weights share: plain weights, computed."""
+"""The rules about quantised weights share one fix: plain weights are computed."""
 
 from __future__ import annotations
 

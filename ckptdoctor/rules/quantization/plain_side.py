@@ -1,4 +1,4 @@
-"""What the rules about quantised weights share: what is said of a file alone, and where the other side is plain."""
+"""The rules about quantised weights share what is said of a file alone, and where the other side is plain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules share about tensors that one side holds in one and the other apart."""
+"""Three rules are about tensors that one side holds in one and the other apart, and share their problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are one rank's part of a checkpoint, by their names and those of the files beside them."""
+"""A file is one rank's part of a checkpoint where its name and those of the files beside it say so."""
 
 from __future__ import annotations
 

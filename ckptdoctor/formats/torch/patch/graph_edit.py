@@ -1,4 +1,4 @@
-"""A pickle graph while it is edited: places by key path, and what is shared between them."""
+"""A pickle graph is edited: it is asked for places by key path, and for what is shared between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a decoded pickle to the nouns of a checkpoint."""
+"""A decoded pickle becomes the nouns of a checkpoint."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import tempfile
 from multiprocessing import forkserver
 from types import SimpleNamespace
 
-from ckptdoctor.trainer.launch import ranks, worker
+from ckptdoctor.trainer.launch import launcher, worker
 
 FORKED = "forkserver"
 """How ``torch.multiprocessing`` starts such processes."""
@@ -105,11 +105,11 @@ def _settle(environ):
 
 def fork_ranks():
     """From here on, the launcher in this process forks its ranks instead of starting them."""
-    ranks.subprocess = SimpleNamespace(Popen=ForkedRank, DEVNULL=subprocess.DEVNULL)
+    launcher.subprocess = SimpleNamespace(Popen=ForkedRank, DEVNULL=subprocess.DEVNULL)
 
 
 class ForkedRank:
-    """A rank as ``launch.ranks`` starts it, but for its program: that goes on from what the launcher has imported."""
+    """A rank as the launcher starts it, but for its program: that goes on from what the launcher has imported."""
 
     def __init__(self, command, *, env, stdin, stdout, stderr, pass_fds, start_new_session):
         assert command == [sys.executable, "-m", worker.__name__] and stdin == subprocess.DEVNULL and start_new_session

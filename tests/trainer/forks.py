@@ -23,7 +23,14 @@ FORKED = "forkserver"
 
 _SERVED = multiprocessing.get_context(FORKED)
 _SERVED.set_forkserver_preload(
-    ["ckptdoctor.trainer.run", "ckptdoctor.trainer.strategies.make", "torch._dynamo", "torch.distributed.checkpoint"]
+    [
+        "ckptdoctor.trainer.run",
+        "ckptdoctor.trainer.strategies.make",
+        "ckptdoctor.trainer.progress.terminal",
+        "ckptdoctor.cli.train",
+        "torch._dynamo",
+        "torch.distributed.checkpoint",
+    ]
 )
 
 

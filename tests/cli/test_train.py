@@ -32,6 +32,11 @@ def started(*words, **choices):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **choices)
 
 
+def forked(*words):
+    """The same, forked."""
+    return Forked(run, ["train", *words])
+
+
 def test_foonet_shows_what_each_replica_sees(tmp_path, capsys):
     """DataParallel on two replicas: 8 and 8 of a batch of 16; a checkpoint an epoch, and the next command to type."""
     assert run(["train", *SMALL, "--strategy", "dp", "--world-size", "2"]) == 0
@@ -73,7 +78,7 @@ def test_resume_without_a_checkpoint_is_refused(capsys):
     )
 
 
-SMALL_VGG = {"network": "vgg", "width": 4, "images": 1000, "batch_size": 20, "epochs": 2}
+SMALL_VGG = {"network": "vgg", "width": 2, "images": 400, "batch_size": 8, "epochs": 2}
 
 
 def test_a_run_that_is_stopped_and_resumed_ends_as_one_that_never_stopped(tmp_path):
@@ -137,10 +142,10 @@ def test_a_device_that_is_not_here_is_one_sentence(capsys):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize("more", [[], pytest.param(["--devices"], marks=pytest.mark.slow)])
-def test_gpus_that_are_not_there_are_refused(more, tmp_path):
+@pytest.mark.parametrize("start", [forked, pytest.param(started, marks=pytest.mark.slow)])
+def test_gpus_that_are_not_there_are_refused(start, tmp_path):
     """--gpus on a machine without GPUs says what --device cuda says, and trains nothing."""
-    gpus, cuda = started("--gpus", "9", *more), Forked(run, ["train", "--device", "cuda"])
+    gpus, cuda = start("--gpus", "9", "--devices"), forked("--device", "cuda")
     said, complaint = gpus.communicate(timeout=60)
     assert (gpus.returncode, said) == (2, "")
     assert cuda.communicate(timeout=60)[1] == complaint.replace("--gpus 9", "--device cuda")

@@ -49,7 +49,11 @@ class ChunkMeasure:
                 _add_few(widened(chunk, dtype).tolist(), partial)
             elif is_counted(dtype):
                 add_counted(chunk, dtype, partial)
-            elif dtype not in HALVES or not self._add_halves(chunk, dtype, partial):
+            elif dtype in HALVES:
+                self._add_halves(chunk, dtype, partial)
+            elif chunk.dtype.kind in "iu":
+                self._add_integers(chunk, dtype, partial)
+            else:
                 self._add_floats(self._floats(chunk, dtype), partial)
 
     def _is_finite(self, chunk: Array, dtype: str) -> bool:
@@ -68,8 +72,16 @@ class ChunkMeasure:
         kind = np.float32 if is_narrow(dtype) else np.float64
         return widened_into(chunk, dtype, self._out(kind, "floats", chunk.size))
 
-    def _add_halves(self, chunk: Array, dtype: str, partial: Partial) -> bool:
-        """Count in floats of 16 bits by their bits; False where some are not finite, and nothing is counted yet.
+    def _add_integers(self, chunk: Array, dtype: str, partial: Partial) -> None:
+        low, high = float(chunk.min()), float(chunk.max())
+        partial.count += chunk.size
+        partial.min, partial.max = min(partial.min, low), max(partial.max, high)
+        if low <= 0 <= high:
+            partial.zeros += chunk.size - int(np.count_nonzero(chunk))
+        self._moments(self._floats(chunk, dtype), max(high, -low), partial)
+
+    def _add_halves(self, chunk: Array, dtype: str, partial: Partial) -> None:
+        """Count in floats of 16 bits by their bits, where all are finite.
 
         Those below 0 are the larger ones of integers without a sign, and the smaller ones of those with one.
         """
@@ -77,7 +89,8 @@ class ChunkMeasure:
         positive, negative = int(signed.max()), int(chunk.max())
         _, exponents = _EXPONENTS[dtype]
         if positive >= exponents or negative >= _NEGATIVE | exponents:
-            return False
+            self._add_floats(self._floats(chunk, dtype), partial)
+            return
         least_positive, least_negative = int(chunk.min()), int(signed.min()) & 0xFFFF
         low = _of_bits(negative if negative >= _NEGATIVE else least_positive, dtype)
         high = _of_bits(positive if positive >= 0 else least_negative, dtype)
@@ -89,7 +102,6 @@ class ChunkMeasure:
             equal = np.equal(chunk, np.uint16(_NEGATIVE), out=self._out(np.bool_, "zeros", chunk.size))
             partial.zeros += int(np.count_nonzero(equal))
         self._moments(self._finite_halves(chunk, dtype), max(high, -low), partial)
-        return True
 
     def _finite_halves(self, chunk: Array, dtype: str) -> Array:
         """The floats, in whatever order they are widened fastest: of bfloat16 two are the halves of an integer."""

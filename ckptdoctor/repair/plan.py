@@ -11,6 +11,7 @@ from ckptdoctor.checkpoint import Checkpoint, Container, Source, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.checkpoint.roots import beside
+from ckptdoctor.checkpoint.source import to_be_rewritten
 from ckptdoctor.diagnose.findings import findings_of, possible
 from ckptdoctor.diagnose.fixes import container_findings, fixes, independent, lost_by, of_index, outside
 from ckptdoctor.edits import (
@@ -132,6 +133,7 @@ def plan(request: FixRequest) -> Plan:
     rules = request.selection.chosen(all_rules())
     require_local(request.path)
     with formats.opened(request.path) as (source, container):
+        to_be_rewritten(source)
         original = formats.read(source, container)
         request = with_target(request, original)
         require_confirmed(request)

@@ -75,7 +75,7 @@ async def pressed(app: Watched, key: str) -> tuple[float, float]:
 
 async def painted(app: Watched, begun: list[float]) -> float:
     """Seconds from the headers to the first screen with the tree on it."""
-    while getattr(app.screen, "book", None) is None:
+    while getattr(app.screen, "opened", None) is None:
         await asyncio.sleep(0.005)
     while Watched.drawn < begun[0] or not app.screen.examination.painted.is_set():
         await asyncio.sleep(0.001)

@@ -1,7 +1,7 @@
 """The large files that benchmarks work on, written by torch and safetensors, kept between runs in one folder.
 
-``made(folder, recipe)`` writes in a process of its own: the peak memory that the system tells of a child is never
-less than what its parent held when it started it.
+``made(folder, recipe)``, with a number of tensors for some of them, writes in a process of its own: the peak memory
+that the system tells of a child is never less than what its parent held when it started it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ TWO_GB = 2_000_000_000
 LAYERS = 300
 
 
-def made(folder: Path, recipe: Callable[[Path], Path]) -> Path:
+def made(folder: Path, recipe: Callable[..., Path], *count: int) -> Path:
     """The file that ``recipe`` writes into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, __file__, str(folder), recipe.__name__]
+    command = [sys.executable, __file__, str(folder), recipe.__name__, *map(str, count)]
     return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
 
 
@@ -63,6 +63,22 @@ def many_tensors_pt(folder: Path, count: int = 50_000) -> Path:
 
         names = (f"module.blocks.{index // 10}.part{index % 10}.weight" for index in range(count))
         torch.save({name: torch.zeros(2, 3) for name in names}, path)
+    return path
+
+
+def many_tensors_safetensors(folder: Path, count: int = 50_000) -> Path:
+    """A safetensors file of so many small tensors, whose values are a hole."""
+    path = folder / f"tensors_{count}_module.safetensors"
+    if not path.exists():
+        header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+        for index in range(count):
+            key = f"module.b.{index // 10}.p{index % 10}.w"
+            header[key] = {"dtype": "F32", "shape": [2], "data_offsets": [index * 8, index * 8 + 8]}
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        with open(path, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            file.truncate(8 + len(text) + count * 8)
     return path
 
 
@@ -117,4 +133,4 @@ def _layers() -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print(globals()[sys.argv[2]](Path(sys.argv[1])))
+    print(globals()[sys.argv[2]](Path(sys.argv[1]), *map(int, sys.argv[3:])))

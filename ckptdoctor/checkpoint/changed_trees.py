@@ -137,7 +137,9 @@ def moved(tree: Node, old: KeyPath, new: KeyPath) -> Node:
             return move_tensor(node, old, new)
         return Cycle((*new, *node.path[len(old) :])) if node.path[: len(old)] == old else node
 
-    return tree if old == new else mapped(tree, change)
+    if old == new:
+        return tree
+    return move_tensor(tree, old, new) if isinstance(tree, Tensor) else mapped(tree, change)
 
 
 def move_tensor(tensor: Tensor, old: KeyPath, new: KeyPath) -> Tensor:

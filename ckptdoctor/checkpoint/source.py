@@ -8,6 +8,7 @@ from _thread import allocate_lock
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Protocol
+from weakref import WeakSet
 
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.errors import HostileError, TruncatedError, UnreadableError
@@ -64,6 +65,20 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Give back whatever is open."""
+
+
+# sources that will be rewritten after they were read: readers may keep what writing needs again
+_rewritten: WeakSet[Source] = WeakSet()
+
+
+def to_be_rewritten(source: Source) -> None:
+    """Promise that this source is read in order to write a changed copy of it."""
+    _rewritten.add(source)
+
+
+def is_rewritten(source: Source) -> bool:
+    """Whether that was promised."""
+    return source in _rewritten
 
 
 class FileSource:

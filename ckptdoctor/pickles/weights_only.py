@@ -8,10 +8,12 @@ them: the readers of formats say what is wrong with tensors.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Union
 
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.tensor_opcodes import TENSOR
 
 # what stands on the stack: the name of a kind, a class or function, or a tuple of such
 _TEXT, _STORAGE_TEXT, _BYTES, _INT, _OTHER = "str", "the text storage", "bytes", "int", "plain"
@@ -130,17 +132,62 @@ class _Machine:
                 self._stack.append(_PUSHED[code])
             elif code == op.BINUNICODE:
                 self._text(self._take(self._number(4)), "surrogatepass")
-            elif code == op.MARK:
+            elif code == op.MARK and not (data.startswith(b"((", self.at - 1) and self._tensor()):
                 self._marks.append(self._stack)
                 self._stack = []
             elif code == op.STOP:
                 self._stack.pop()
                 return
-            else:
+            elif code != op.MARK:
                 step = _STEPS.get(code)
                 if step is None:
                     raise WeightsOnlyError(f"it uses the pickle operation {code}, which torch does not support")
                 step(self)
+
+    def _tensor(self) -> bool:
+        """Read the arguments and the call of a usual tensor in one step; False, with nothing done, for anything else.
+
+        What the single operations would leave on the stack and in the memo is the same.
+        """
+        match = TENSOR.match(self._data, self.at - 1)
+        if match is None or self._typed or not self._stack:
+            return False
+        (tag, kind, key_size, key, key_put, where, place_size, place, place_put, _, id_put, _, size, size_put,
+         stride, stride_put, _, hooks, hooks_put, arguments_put, tensor_put) = match.groups(b"")  # fmt: skip
+        memo = self._memo
+        texts, named, held = memo.get(_index(tag)), memo.get(_index(kind)), memo.get(_index(hooks))
+        there = memo.get(_index(where)) if where else _TEXT
+        function = self._stack[-1]
+        if not (
+            texts == _STORAGE_TEXT
+            and key_size[0] == len(key)
+            and type(named) is type(held) is type(function) is NamedGlobal
+            and named.path.endswith("Storage")
+            and held.path == _ORDERED
+            and function.path.startswith(_UTILS)
+            and there is not None
+            and (where or (place_size[0] == len(place) and place != b"storage"))
+        ):
+            return False
+        made = _PARAMETER if function.path[len(_UTILS) :] in _PARAMETERS else _TENSOR
+        sizes, strides = _integers(size), _integers(stride)
+        stored = (
+            (key_put, _TEXT),
+            (place_put, _TEXT),
+            (id_put, (texts, named, _TEXT, there, _INT)),
+            (size_put, sizes),
+            (stride_put, strides),
+            (hooks_put, _ORDERED),
+            (arguments_put, (_STORAGE, _INT, sizes, strides, _OTHER, _ORDERED)),
+            (tensor_put, made),
+        )
+        given = {int.from_bytes(put, "little"): value for put, value in stored if put}
+        if _index(hooks) in given or (where and _index(where) in given):
+            return False  # these two are fetched after some of that has been stored
+        memo.update(given)
+        self._stack[-1] = made
+        self.at = match.end()
+        return True
 
     # ---- bytes
 
@@ -281,6 +328,22 @@ class _Machine:
     def _require(self, fine: bool, trouble: str) -> None:
         if not fine:
             raise WeightsOnlyError(f"it {trouble}, before byte {self.at:,}")
+
+
+@lru_cache(maxsize=1024)
+def _index(get: bytes) -> int:
+    """The memo index of a BINGET or LONG_BINGET."""
+    return int.from_bytes(get[1:], "little")
+
+
+@lru_cache(maxsize=1024)
+def _integers(raw: bytes) -> tuple[str, ...]:
+    """The kinds in a tuple of integers, of which these bytes are the opcodes."""
+    at, kinds = int(raw[0] == op.MARK), 0
+    while at < len(raw) - 1:
+        at += 1 + _SIZED[raw[at]][0]
+        kinds += 1
+    return (_INT,) * kinds
 
 
 def _is_key(value: Any, depth: int = 0) -> bool:

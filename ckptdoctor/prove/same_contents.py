@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence as Several
+from operator import attrgetter
 from struct import pack
 from typing import Any
 
@@ -28,6 +29,7 @@ _OF_TENSORS = (
     *("path", "dtype", "shape", "stride", "offset", "device", "requires_grad", "is_parameter", "rebuild", "layout"),
     *("subclass", "details", "values"),
 )
+_of_tensors = attrgetter(*_OF_TENSORS)
 
 
 def first_difference(wanted: Checkpoint, got: Checkpoint) -> str | None:
@@ -74,16 +76,16 @@ class _Ties:
 def storage_pairs(wanted: Checkpoint, got: Checkpoint) -> dict[str, str]:
     """Key of each storage of ``got`` → key of the storage of ``wanted`` that the same tensors view."""
     pairs: dict[str, str] = {}
-    for one, other in zip(_flat(wanted.tensors), _flat(got.tensors), strict=True):
-        if one.storage is not None and other.storage is not None:
-            pairs[other.storage.key] = one.storage.key
+    _pair(wanted.tensors, got.tensors, pairs)
     return pairs
 
 
-def _flat(tensors: tuple[Tensor, ...]) -> Iterator[Tensor]:
-    for tensor in tensors:
-        yield tensor
-        yield from _flat(tensor.parts)
+def _pair(wanted: Several[Tensor], got: Several[Tensor], pairs: dict[str, str]) -> None:
+    for one, other in zip(wanted, got, strict=True):
+        if one.storage is not None and other.storage is not None:
+            pairs[other.storage.key] = one.storage.key
+        if one.parts or other.parts:
+            _pair(one.parts, other.parts, pairs)
 
 
 def _tree_difference(wanted: Node, got: Node, ties: _Ties) -> str | None:
@@ -145,12 +147,13 @@ def _keys_difference(wanted: list[Part], got: list[Part]) -> str | None:
 
 
 def _tensor_difference(wanted: Tensor, got: Tensor, ties: _Ties) -> str | None:
-    for name in _OF_TENSORS:
-        one, other = getattr(wanted, name), getattr(got, name)
-        if one != other:
-            if name == "values":
-                return "the tensor has other values in the pickle"
-            return f"the tensor's {name} is {_shown(other)} instead of {_shown(one)}"
+    if _of_tensors(wanted) != _of_tensors(got):
+        for name in _OF_TENSORS:
+            one, other = getattr(wanted, name), getattr(got, name)
+            if one != other:
+                if name == "values":
+                    return "the tensor has other values in the pickle"
+                return f"the tensor's {name} is {_shown(other)} instead of {_shown(one)}"
     if not ties.agree(wanted.storage, got.storage):
         return "the tensor lies on another storage, or one of another size or device"
     if len(wanted.parts) != len(got.parts):

@@ -9,6 +9,7 @@ from ckptdoctor import formats
 from ckptdoctor.account.account import require_accounted
 from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource
 from ckptdoctor.checkpoint.process import collector_paused
+from ckptdoctor.checkpoint.source import to_be_rewritten
 from ckptdoctor.diagnose.findings import findings_of, possible
 from ckptdoctor.diagnose.fixes import container_findings, fixes, independent, of_index, outside
 from ckptdoctor.edits import (
@@ -102,6 +103,7 @@ def plan(request: FixRequest) -> Plan:
     started = perf_counter()
     rules = request.selection.chosen(all_rules())
     with formats.opened(request.path, here=True) as (source, container):
+        to_be_rewritten(source)
         original = formats.read(source, container)
         request = with_target(request, original)
         require_confirmed(request)

@@ -25,9 +25,9 @@ def in_short(pairs: Sequence[Renamed]) -> list[Renamed]:
     ``module.{conv,fc}.*`` and ``{conv,fc}.*`` show what changes; ``{0..2}.*`` and ``{0..2}.*`` would hide that it is
     the last token: that is ``*.gamma`` and ``*.weight``, ``*.beta`` and ``*.bias``. What is too much is ``("…", "")``.
     """
-    olds, news = [old for old, _ in pairs], [new for _, new in pairs]
-    before, after = pattern(olds), pattern(news)
-    kinds = dict.fromkeys([_change(tuple(old.split(".")), tuple(new.split("."))) for old, new in pairs])
+    olds, news = [old.split(".") for old, _ in pairs], [new.split(".") for _, new in pairs]
+    before, after = _pattern(olds), _pattern(news)
+    kinds = dict.fromkeys([_change(tuple(old), tuple(new)) for old, new in zip(olds, news, strict=True)])
     told = _told(olds)
     if before != after and all(start <= told for start, *_ in kinds):
         return [(before, after)]
@@ -35,9 +35,8 @@ def in_short(pairs: Sequence[Renamed]) -> list[Renamed]:
     return [*shown[:_KINDS], ("…", "")] if len(shown) > _KINDS else shown
 
 
-def _told(keys: Sequence[str]) -> int:
+def _told(split: Sequence[Sequence[str]]) -> int:
     """Up to which token ``pattern`` shows the keys: the first one in which they differ."""
-    split = [key.split(".") for key in keys]
     for at, column in enumerate(zip(*split, strict=False)):
         if len(set(column)) > 1:
             return at
@@ -64,10 +63,11 @@ def grouped(pairs: Sequence[Renamed]) -> Iterator[tuple[str, str, int]]:
 def _change(before: tuple[str, ...], after: tuple[str, ...]) -> _Kind:
     """The kind of a rename: tokens that stay before and behind, how many there were, which go and come."""
     start = 0
-    while start < min(len(before), len(after)) and before[start] == after[start]:
+    shorter = min(len(before), len(after))
+    while start < shorter and before[start] == after[start]:
         start += 1
     end = 0
-    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
+    while end < shorter - start and before[-1 - end] == after[-1 - end]:
         end += 1
     return start, end, len(before), before[start : len(before) - end], after[start : len(after) - end]
 
@@ -102,9 +102,12 @@ def pattern(keys: Sequence[str]) -> str:
 
     The tokens that all keys begin with, then the different tokens that follow, then ``.*`` where keys go on.
     """
-    if len(keys) == 1:
-        return keys[0]
-    split = [key.split(".") for key in keys]
+    return _pattern([key.split(".") for key in keys])
+
+
+def _pattern(split: Sequence[Sequence[str]]) -> str:
+    if len(split) == 1:
+        return ".".join(split[0])
     shared = 0
     while all(len(tokens) > shared + 1 for tokens in split) and len({tokens[shared] for tokens in split}) == 1:
         shared += 1

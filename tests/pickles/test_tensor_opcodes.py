@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import pickletools
 import random
+import zipfile
 from collections import OrderedDict
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -14,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.pickles import Made, decode
+from ckptdoctor.pickles import Made, decode, weights_only
 from ckptdoctor.pickles.encode import prove
 from ckptdoctor.pickles.opcode_handlers import containers
 from ckptdoctor.pickles.tensor_opcodes import take_tensor
+from ckptdoctor.pickles.weights_only import judged
 from tests.builders import saving_tags, tagged
 from tests.pickles.payloads import TORCH, saved
 
@@ -137,3 +140,20 @@ def test_files_of_torch_itself_load_the_same_after_encoding():
     torch.save(many(), file)
     assert torch.load(io.BytesIO(file.getvalue()), weights_only=True).keys() == many().keys()
     prove(saved(many()), decode(saved(many())))
+
+
+@pytest.mark.parametrize("flips", range(40))
+def test_a_tensor_is_judged_in_one_step_as_by_its_single_operations(tmp_path: Path, monkeypatch, flips: int) -> None:
+    """What weights_only takes of a pickle is told alike with and without the step for whole tensors, damage or not."""
+    shared = torch.ones(3)
+    state = {"a": torch.zeros(2, 3), "b": shared, "c": shared[1:], "d": torch.ones(2, 1, 1, 1, 2).half()}
+    torch.save({**state, "e": torch.nn.Parameter(torch.zeros(2))}, tmp_path / "m.pt")
+    with zipfile.ZipFile(tmp_path / "m.pt") as archive:
+        data = bytearray(archive.read("m/data.pkl"))
+    chance = random.Random(flips)
+    for _ in range(min(flips, 2)):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    told = judged(bytes(data), 0, lambda module, name: f"{module}.{name}")
+    monkeypatch.setattr(weights_only._Machine, "_tensor", lambda machine: False)
+    assert told == judged(bytes(data), 0, lambda module, name: f"{module}.{name}")
+    assert flips or not told.refusal

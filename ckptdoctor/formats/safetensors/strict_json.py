@@ -34,7 +34,8 @@ def parse(data: bytes, start: int, make_object: Callable[[Pairs], object]) -> ob
         where = start + error.start
         raise DamagedError(f"the header is not UTF-8 text: byte {where:,} cannot be", offset=where) from error
     _refuse_lone_surrogates(text, start)
-    integer = _integer if _NEGATIVE_ZERO.search(text) else None
+    # a pattern looks at every character, ten times as long as it takes to see that two of them are nowhere
+    integer = _integer if "-0" in text and _NEGATIVE_ZERO.search(text) else None
     decoder = JSONDecoder(object_pairs_hook=make_object, parse_constant=_refuse_constant, parse_int=integer)
     try:
         return decoder.decode(text)
@@ -67,7 +68,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def _refuse_lone_surrogates(text: str, start: int) -> None:
-    if not _SURROGATE.search(text):
+    if "\\u" not in text or not _SURROGATE.search(text):
         return
     lone = _LONE.search(text.replace("\\\\", "  "))  # without escaped backslashes, each that is left begins an escape
     if lone:

@@ -9,13 +9,15 @@ from typing import Any, Union
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch.read.slots import Child, Children, Slot, children
-from ckptdoctor.formats.torch.read.storages import Claim, claim_of
+from ckptdoctor.formats.torch.read.storages import claim_of
 from ckptdoctor.formats.torch.read.values import bare
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import (
     NO_MEMO,
     Extension,
+    FoldedTensor,
+    Form,
     Global,
     Literal,
     Made,
@@ -81,12 +83,20 @@ class GraphEdit:
             self._scan = scan(self._root[0], folded)
         return self._scan
 
-    def claims(self) -> Iterator[Claim]:
-        """What each reference to a storage says of it, in stream order."""
+    def storage_keys(self) -> Iterator[str]:
+        """The key of the storage that each reference names, in stream order."""
+        usual: dict[Form, bool] = {}  # whether tensors of a form name storages
         for reference in folded_references(self._root[0]):
+            if isinstance(reference, FoldedTensor):
+                form = reference.form
+                if form not in usual:
+                    usual[form] = claim_of(reference) is not None
+                if usual[form]:
+                    yield reference.key
+                continue
             claim = claim_of(reference)
             if claim is not None:
-                yield claim
+                yield claim.key
 
     def storage_references(self) -> list[PersistentId]:
         """Every persistent id, in the order in which the stream loads them."""
@@ -113,6 +123,11 @@ class GraphEdit:
             slot = self._owned_child(slot, path[: index + 1]).value
             self.own(slot)
         return bare(slot.value)
+
+    @property
+    def copies(self) -> int:
+        """How many nodes were copied so far."""
+        return len(self._copies)
 
     def children(self, path: KeyPath) -> Children:
         """The children of the node at ``path``, which belongs to that path alone."""

@@ -266,14 +266,14 @@ class NewStorages:
 
     def finish(self, renumber: Numbering) -> tuple[StoragePlan, ...]:
         """The plan for every storage of the output, with its key."""
-        keys = list(dict.fromkeys(claim.key for claim in self._graph.claims()))
+        keys = list(dict.fromkeys(self._graph.storage_keys()))
         names = {key: key for key in keys}
         if renumber is Numbering.ALWAYS or set(keys) != set(self._old):
             numbered = renumber is not Numbering.KEPT
             names = {key: str(number) for number, key in enumerate(keys)} if numbered else _named(keys, self._old)
             self._rename(names)
-        plans = [self.plan(key) for key in keys]
-        return tuple([replace(plan, key=names[key]) for key, plan in zip(keys, plans, strict=True)])
+        plans = [(self.plan(key), names[key]) for key in keys]
+        return tuple([plan if plan.key == name else replace(plan, key=name) for plan, name in plans])
 
     def _rename(self, names: dict[str, str]) -> None:
         """The new keys in the persistent ids; references to one storage share the text of its key."""

@@ -152,9 +152,11 @@ class _Reconciler:
                 parents[each.path] = None
             elif each.path:
                 parents[each.path[:-1]] = None
-        for parent in parents:
-            self._graph.children(parent)  # everything is copied that must be before any place is remembered
-        return {parent: self._graph.children(parent) for parent in parents}
+        while True:  # everything is copied that must be before any place is remembered
+            copies = self._graph.copies
+            found = {parent: self._graph.children(parent) for parent in parents}
+            if self._graph.copies == copies:
+                return found
 
     def _slot(self, path: KeyPath) -> Slot:
         if not path:

@@ -6,6 +6,7 @@ import zlib
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, DType, Extent, Note, NoteKind, Source, Storage
+from ckptdoctor.checkpoint.source import is_rewritten
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, TruncatedError
 from ckptdoctor.formats.torch.read import interpret
 from ckptdoctor.formats.torch.read.storages import ZIP_ID
@@ -38,6 +39,9 @@ _PICKLE = b"\x80"
 
 # each source's directory, read once for examine, read and write
 _directories: WeakKeyDictionary[Source, Directory] = WeakKeyDictionary()
+
+# the pickle of each source that is to be rewritten, as bytes and decoded, until it is
+_pickles: WeakKeyDictionary[Source, tuple[bytes, Pickle]] = WeakKeyDictionary()
 
 
 def directory_of(source: Source) -> Directory:
@@ -112,6 +116,8 @@ def read(source: Source, container: Container) -> Checkpoint:
     notes += _word_notes(source, directory)
     table = ZipStorages(source.file, directory)
     contents = interpret(pickle, table, shown(record.name))
+    if is_rewritten(source) and not any(note.kind is NoteKind.CRC_MISMATCH for note in notes):
+        _pickles[source] = data, pickle
     return Checkpoint(
         path=source.path,
         format=NAME,
@@ -154,6 +160,11 @@ def decode_member(data: bytes, record: Record) -> Pickle:
         return decode(data)
     except DamagedError as error:
         raise type(error)(f"{name}: {error.message}", offset=error.offset, member=name) from error
+
+
+def taken_pickle(source: Source) -> tuple[bytes, Pickle] | None:
+    """The sound pickle of a source that is to be rewritten, as it was read: once, for who takes it changes it."""
+    return _pickles.pop(source, None)
 
 
 def _stream_notes(pickle: Pickle, data: bytes, record: Record) -> list[Note]:

@@ -30,6 +30,7 @@ from ckptdoctor.formats.torch.zip.read import (
     pickle_bytes,
     pickle_record,
     read_word,
+    taken_pickle,
     whole_number,
 )
 from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, shown
@@ -85,10 +86,13 @@ def _require_one_reading(source: Source, directory: Directory) -> None:
 def _proven(source: Source, record: Record) -> tuple[bytes, Pickle]:
     """The bytes and the graph of ``data.pkl``, once it is proven that one gives the other and that both are sound."""
     name = shown(record.name)
-    data, notes = pickle_bytes(source, record)
-    if notes:
-        raise RefusedError(f"{notes[0].message}; a repaired copy would hide that. Take another copy of the file.")
-    pickle = decode_member(data, record)
+    known = taken_pickle(source)
+    if known is None:
+        data, notes = pickle_bytes(source, record)
+        if notes:
+            raise RefusedError(f"{notes[0].message}; a repaired copy would hide that. Take another copy of the file.")
+        known = data, decode_member(data, record)
+    data, pickle = known
     if pickle.ambiguities:
         odd = pickle.ambiguities[0]
         reason = f"unpicklers may disagree on {name} at byte {odd.offset:,}: {odd.message}"

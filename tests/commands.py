@@ -41,7 +41,8 @@ def run_here(*arguments, cwd, stdin=b""):
     from ckptdoctor.cli.main import run as run_command
 
     words = [str(each) for each in arguments]
-    given, output, complaint = (io.TextIOWrapper(io.BytesIO(data), encoding="utf-8") for data in (stdin, b"", b""))
+    given, output = (io.TextIOWrapper(io.BytesIO(data), encoding="utf-8") for data in (stdin, b""))
+    complaint = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
     before = os.getcwd()
     os.chdir(cwd)
     try:

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
-from ckptdoctor.checkpoint.patterns import dropped_paths
-from ckptdoctor.facts.key_patterns import drop_patterns
+from ckptdoctor.checkpoint.patterns import drop_patterns, dropped_paths
 from ckptdoctor.match import norms
 from ckptdoctor.match.comparison import Comparison, Explained
 from ckptdoctor.match.leftovers import Leftovers, explained, leftovers

@@ -48,8 +48,16 @@ def test_a_condition_that_the_index_cannot_import_is_refused(tmp_path: Path) -> 
         rule_index.condition(page)
 
 
-def _families(path: Path) -> set[str]:
-    done = subprocess.run([sys.executable, "-c", TOLD, str(path)], capture_output=True, text=True, check=True)
+def test_a_deep_check_imports_no_rule_of_other_headers(tmp_path: Path) -> None:
+    """Importing all of them would take as long as the values of a gigabyte."""
+    save_file({"fc.weight": torch.ones(3, 2), "fc.bias": torch.ones(3)}, tmp_path / "model.safetensors")
+    deep = TOLD.replace("check(sys.argv[1])", "check(sys.argv[1], Settings(deep=True))")
+    program = f"from ckptdoctor.diagnose.settings import Settings; {deep}"
+    assert not {"naming", "structure", "reference"} & _families(tmp_path / "model.safetensors", program)
+
+
+def _families(path: Path, program: str = TOLD) -> set[str]:
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
     return {name.split(".")[2] for name in done.stdout.split() if name.count(".") == 3}
 
 

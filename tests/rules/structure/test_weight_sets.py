@@ -66,5 +66,5 @@ def test_a_reference_chooses_the_network() -> None:
 
 def test_sizes_are_written_for_people() -> None:
     """Three digits or so, with the unit."""
-    shown = [sets.size(each) for each in (1, 512, 1_000, 5_900, 102_400_000, 999_600_000_000, 5 * 10**16)]
+    shown = [sets.size_words(each) for each in (1, 512, 1_000, 5_900, 102_400_000, 999_600_000_000, 5 * 10**16)]
     assert shown == ["1 byte", "512 bytes", "1.0 kB", "5.9 kB", "102 MB", "1.0 TB", "50,000 TB"]

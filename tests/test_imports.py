@@ -257,7 +257,20 @@ TESTS = Path(__file__).parent
 # The doors of the rooms: what people call and read, and what rooms give to those that come after them. Tests of other
 # rooms ask through these; what lies behind them can be moved and merged without a test that notices
 DOORS = {
-    *("", "__main__", "api", "brief", "config", "differences", "errors", "findings", "noun", "regex", "wording"),
+    *(
+        "",
+        "__main__",
+        "api",
+        "brief",
+        "config",
+        "crash",
+        "differences",
+        "errors",
+        "findings",
+        "noun",
+        "regex",
+        "wording",
+    ),
     *("checkpoint", "checkpoint.dtypes", "checkpoint.expectation", "checkpoint.progress"),
     *("pickles", "writing", "edits", "formats", "remote", "loading", "loading.load", "target", "target.mapping"),
     *("facts.values", "filters.table", "values.differences", "values.examine"),
@@ -293,6 +306,7 @@ BEHIND_DOORS = {
     "rules/test_notes.py": {"facts.integrity"},
     "rules/kit/test_gathering.py": {"edits.applied.apply_edits"},
     # plain functions of names, shapes and sizes, asked for hundreds of them or for how their work grows
+    "checkpoint/test_key_patterns.py": {"rules.kit.wording", "rules.reference.missing_keys"},
     "rules/adapter/test_adapter_not_merged.py": {"facts.adapters"},
     "rules/adapter/test_layouts.py": {"rules.adapter.layouts"},
     "rules/container/test_archive_wrapped_checkpoint.py": {"facts.notes"},
@@ -320,14 +334,7 @@ BEHIND_DOORS = {
     "explain/test_load_error.py": {"match.shapes.pairs"},
     "report/test_diff.py": {"diffing.summary"},
     "test_brief.py": {"edits.elements"},
-    "tui/models/test_command_line.py": {
-        "cli.check",
-        "cli.diff",
-        "cli.fix",
-        "cli.show",
-        "report.escape",
-        "report.shell",
-    },
+    "tui/models/test_command_line.py": {"report.escape", "report.shell"},
 }
 
 

@@ -14,8 +14,8 @@ from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.converting.torch import taken
 from ckptdoctor.converting.writing import Output, report_of, weights_of
-from ckptdoctor.formats.compose import dcp
-from ckptdoctor.formats.compose.dcp_flat import Flat
+from ckptdoctor.formats.fresh import dcp
+from ckptdoctor.formats.fresh.dcp_flat import Flat
 from ckptdoctor.wording import and_more
 
 _EXTRA = "model.extra.json"

@@ -31,9 +31,9 @@ from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.facts.devices import whole_dtensors
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values, to_salvage
-from ckptdoctor.formats.compose.checksums import Bytes
-from ckptdoctor.formats.compose.strided import refusal, segments
 from ckptdoctor.formats.folders.shards import shard_sets
+from ckptdoctor.formats.fresh.checksums import Bytes
+from ckptdoctor.formats.fresh.strided import refusal, segments
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import and_more
 

@@ -11,9 +11,9 @@ from ckptdoctor.converting.choosing import Chosen, chosen, doubled, entries_of, 
 from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import DEFAULT_SHARD, ConvertRequest
 from ckptdoctor.converting.writing import Output, report_of
-from ckptdoctor.formats.compose import safetensors, shards
-from ckptdoctor.formats.compose.safetensors import Entry
-from ckptdoctor.formats.compose.sidecar import sidecar
+from ckptdoctor.formats.fresh import safetensors, shards
+from ckptdoctor.formats.fresh.safetensors import Entry
+from ckptdoctor.formats.fresh.sidecar import sidecar
 
 _FORMAT = {"format": "pt"}
 

@@ -13,8 +13,8 @@ from ckptdoctor.converting.choosing import require_torch, restored
 from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.converting.writing import Output, report_of, weights_of
-from ckptdoctor.formats.compose import torch_zip
-from ckptdoctor.formats.compose.sidecar import sidecar
+from ckptdoctor.formats.fresh import torch_zip
+from ckptdoctor.formats.fresh.sidecar import sidecar
 from ckptdoctor.noun import noun
 
 _FORMAT = ("format", "pt")

@@ -13,7 +13,7 @@ from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.formats.compose.composed import Composed
+from ckptdoctor.formats.fresh.composed import Composed
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.composed import Checksums, CopyTally, prove
 from ckptdoctor.writing import Literal, Part, Recipe, publish_together

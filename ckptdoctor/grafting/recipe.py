@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Source, Storage
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.integrity import Damage
-from ckptdoctor.formats.compose.checksums import Bytes
-from ckptdoctor.formats.compose.composed import Composed, Stored
+from ckptdoctor.formats.fresh.checksums import Bytes
+from ckptdoctor.formats.fresh.composed import Composed, Stored
 from ckptdoctor.grafting.storages import Patch
 from ckptdoctor.noun import noun
 from ckptdoctor.writing import Copy, Literal, Recipe, Segment

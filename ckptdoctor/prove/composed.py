@@ -18,10 +18,10 @@ from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Storage, Tenso
 from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.edits.elements import Elements, NewStorage, is_computed, views
 from ckptdoctor.errors import DamagedError, WriteError
-from ckptdoctor.formats.compose.checksums import Bytes, Data, batches
-from ckptdoctor.formats.compose.composed import Composed, Stored
-from ckptdoctor.formats.compose.reading import inflated, produced
-from ckptdoctor.formats.compose.strided import elements, turn_of
+from ckptdoctor.formats.fresh.checksums import Bytes, Data, batches
+from ckptdoctor.formats.fresh.composed import Composed, Stored
+from ckptdoctor.formats.fresh.reading import inflated, produced
+from ckptdoctor.formats.fresh.strided import elements, turn_of
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.elements import require_elements
 from ckptdoctor.prove.reopened import read_back, require_right, require_same

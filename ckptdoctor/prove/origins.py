@@ -10,9 +10,9 @@ from ckptdoctor.edits.applied.wanted import Wanted, new_storages
 from ckptdoctor.edits.elements import is_computed
 from ckptdoctor.errors import WriteError
 from ckptdoctor.findings import Proof
-from ckptdoctor.formats.compose.composed import Composed, Stored
-from ckptdoctor.formats.compose.reading import produced
-from ckptdoctor.formats.compose.strided import tensor_of
+from ckptdoctor.formats.fresh.composed import Composed, Stored
+from ckptdoctor.formats.fresh.reading import produced
+from ckptdoctor.formats.fresh.strided import tensor_of
 from ckptdoctor.prove.composed import require_bytes
 from ckptdoctor.prove.same_contents import storage_pairs
 from ckptdoctor.writing import CopiedRanges, Copy, Generated, Recipe

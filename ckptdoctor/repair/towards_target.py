@@ -40,8 +40,8 @@ from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest
 from ckptdoctor.repair.steps_from_options import add_options
 from ckptdoctor.repair.witness import witnessed
 from ckptdoctor.rules.framework import Rule
-from ckptdoctor.rules.kit.attention_edits import arranged, one_after_another
-from ckptdoctor.rules.kit.layout_edits import layout_edits, title
+from ckptdoctor.rules.kit.attention_edits import one_after_another, projection_edits
+from ckptdoctor.rules.kit.layout_edits import conversion_title, layout_edits
 from ckptdoctor.rules.kit.renames import rename_edits
 from ckptdoctor.rules.registry import find_rule
 from ckptdoctor.rules.shape.moe_stacked_experts import edits_for
@@ -186,7 +186,11 @@ def _rename(comparison: Comparison) -> _Link | None:
 
 def _conversion(comparison: Comparison) -> _Link | None:
     edits = layout_edits(comparison)
-    return _Link("N426", title(comparison.conversion), edits) if edits and comparison.conversion is not None else None
+    return (
+        _Link("N426", conversion_title(comparison.conversion), edits)
+        if edits and comparison.conversion is not None
+        else None
+    )
 
 
 def _prefix(comparison: Comparison) -> _Link | None:
@@ -236,7 +240,9 @@ def _arrange_attention(draft: Draft, request: FixRequest, reference: Reference) 
     comparison = compare(draft.checkpoint, reference)
     for each in shapes(comparison).qkv:
         _require_rows(comparison, each)
-    edits = arranged(comparison, [(each, _ranges(each, layout, request.heads)) for each in shapes(comparison).qkv])
+    edits = projection_edits(
+        comparison, [(each, _ranges(each, layout, request.heads)) for each in shapes(comparison).qkv]
+    )
     draft.add("S507", "fused-qkv", f"queries, keys and values as {layout}", Safety.UNSAFE, edits, reference)
     return bool(edits)
 

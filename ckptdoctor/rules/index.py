@@ -1,5 +1,7 @@
 """Which rules a file may concern, asked before any of them is imported: module → its ``when=``.
 
+``DEEP`` are the modules of rules that read what is found in every byte, whatever the file.
+
 Generated: ``python tools/rule_index.py`` writes it from the rules, and a test holds it against them.
 """
 
@@ -22,6 +24,7 @@ from ckptdoctor.rules.when import (
     format_is,
     generator_states,
     has,
+    has_views,
     keys_mention,
     language_head,
     long_safetensors_header,
@@ -52,7 +55,6 @@ from ckptdoctor.rules.when import (
     unusual_format,
     unusual_names,
     unusual_strides,
-    views,
 )
 
 OUTSIDE: dict[str, Condition] = {
@@ -209,10 +211,10 @@ INSIDE: dict[str, Condition] = {
     "storage.grad_attached": requires_grad,
     "storage.grad_without_type": rare_dtypes,
     "storage.non_contiguous": unusual_strides,
-    "storage.overlapping_views": views,
-    "storage.shared_tensors": views,
+    "storage.overlapping_views": has_views,
+    "storage.shared_tensors": has_views,
     "storage.sparse_or_nested_layout": unusual_strides,
-    "storage.storage_bloat": views,
+    "storage.storage_bloat": has_views,
     "storage.tensor_subclass": composed_tensors,
     "storage.tied_but_diverged": language_head,
     "storage.tied_dropped_wrong_name": language_head,
@@ -227,3 +229,42 @@ INSIDE: dict[str, Condition] = {
     "structure.numpy_leaves": more_than_weights,
     "structure.optimizer_file_as_model": any_of(more_than_weights, generator_states),
 }
+DEEP: tuple[str, ...] = (
+    "adapter.untrained_lora",
+    "container.big_endian_storage",
+    "container.reader_too_old",
+    "container.safetensors_bad_offsets",
+    "container.safetensors_invalid_header",
+    "dtype.fp16_overflow_risk",
+    "dtype.wasted_precision",
+    "file.checksum_mismatch",
+    "file.crc_mismatch",
+    "file.damaged_contents",
+    "file.duplicate_key",
+    "file.impossible_tensor",
+    "file.replaced_values",
+    "file.storage_size_mismatch",
+    "file.trailing_bytes",
+    "file.truncated_legacy",
+    "file.truncated_safetensors",
+    "file.truncated_zip",
+    "file.zero_filled_region",
+    "optimizer.optimizer_nan",
+    "pickle.ambiguous_pickle",
+    "pickle.zip_evasion",
+    "sharding.duplicate_key_across_shards",
+    "sharding.index_omits_tensor",
+    "sharding.index_tensor_missing",
+    "sharding.index_total_size_wrong",
+    "sharding.missing_shard",
+    "sharding.stale_index",
+    "storage.tied_but_diverged",
+    "storage.tied_redundant",
+    "values.all_zero_tensor",
+    "values.constant_or_init_like",
+    "values.denormal_garbage",
+    "values.huge_magnitude",
+    "values.nan_or_inf",
+    "values.nonpositive_running_var",
+    "values.sparse_index_outside",
+)

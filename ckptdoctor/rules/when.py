@@ -288,7 +288,7 @@ def tags_beyond_cpu(checkpoint: Checkpoint) -> bool:
 
 
 @_of_contents
-def views(checkpoint: Checkpoint) -> bool:
+def has_views(checkpoint: Checkpoint) -> bool:
     """A tensor does not view all of a storage of its own, in order."""
     return not fill_their_storages(checkpoint)
 
@@ -302,7 +302,7 @@ def unusual_strides(checkpoint: Checkpoint) -> bool:
 @_of_contents
 def composed_tensors(checkpoint: Checkpoint) -> bool:
     """A tensor is made of others, of a class of its own, or without bytes."""
-    return composed(checkpoint)
+    return has_composed_tensors(checkpoint)
 
 
 @_of_contents
@@ -385,7 +385,7 @@ def in_c_order(checkpoint: Checkpoint) -> bool:
 
 
 @cached_by_identity
-def composed(checkpoint: Checkpoint) -> bool:
+def has_composed_tensors(checkpoint: Checkpoint) -> bool:
     """Whether a tensor is made of others, of another class than torch's own, or has no bytes of its own."""
     return any(each.storage is None or each.parts or each.subclass is not None for each in checkpoint.tensors)
 
@@ -393,7 +393,7 @@ def composed(checkpoint: Checkpoint) -> bool:
 @cached_by_identity
 def on_the_cpu(checkpoint: Checkpoint) -> bool:
     """Whether every tensor has a storage, and all of both are tagged ``cpu``."""
-    if composed(checkpoint):
+    if has_composed_tensors(checkpoint):
         return False
     return {each.device for each in checkpoint.tensors} | {each.device for each in checkpoint.storages} <= _CPU
 
@@ -402,7 +402,7 @@ def on_the_cpu(checkpoint: Checkpoint) -> bool:
 def fill_their_storages(checkpoint: Checkpoint) -> bool:
     """Whether every tensor has a storage to itself, and views all of it in order."""
     tensors = checkpoint.tensors
-    if composed(checkpoint) or not in_c_order(checkpoint):
+    if has_composed_tensors(checkpoint) or not in_c_order(checkpoint):
         return False
     keys = {each.storage.key for each in tensors if each.storage is not None}
     return len(keys) == len(tensors) and _fill(tensors, {shape: prod(shape) for shape in all_shapes(checkpoint)})

@@ -19,7 +19,7 @@ from ckptdoctor.checkpoint.changed_trees import mapped
 from ckptdoctor.converting.conversion import convert
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.errors import RefusedError, UsageError, WriteError
-from ckptdoctor.formats import compose
+from ckptdoctor.formats import fresh
 from tests.formats.folders.same import assert_same
 from tests.work import growth
 
@@ -213,14 +213,14 @@ def test_a_place_of_its_own(tmp_path):
 def test_wrong_elements_are_noticed(tmp_path, monkeypatch):
     """The output is held against the tensors that were read, not against what was meant to be written."""
     torch.save({"a": torch.arange(12.0).reshape(3, 4).t()}, tmp_path / "model.pt")
-    composed = compose.dcp.composed
+    composed = fresh.dcp.composed
 
     def wrong(node, *rest):
         made, apart = composed(node, *rest)
         turned, _ = composed(mapped(node, lambda each: replace(each, stride=(3, 1))), *rest)
         return replace(turned, contents=made.contents, stored=made.stored), apart
 
-    monkeypatch.setattr(compose.dcp, "composed", wrong)
+    monkeypatch.setattr(fresh.dcp, "composed", wrong)
     with pytest.raises(WriteError, match="are others in the output"):
         converted(tmp_path / "model.pt", tmp_path / "out")
     assert os.listdir(tmp_path) == ["model.pt"]

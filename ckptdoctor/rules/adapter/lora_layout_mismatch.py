@@ -35,8 +35,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.adapter.layouts import PEFT, LoraLayout, lora_layout
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.messages import BASE_MODEL, CHECK, Message, Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import adapter_file
 
 _K = "lora_unet_mid_block_attentions_0_proj_in"
@@ -140,10 +140,10 @@ def _problem(state_dict: StateDict, ours: LoraLayout, theirs: str) -> Problem:
 
 
 @judges(Turn.FILE, general=3)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """What is unexpected is an adapter as one program writes it, and what is missing as another does."""
-    ours, theirs = lora_layout(misfit.unexpected), lora_layout(misfit.missing)
+    ours, theirs = lora_layout(rest.unexpected), lora_layout(rest.missing)
     if ours is not None and theirs is not None and ours is not theirs:
         meaning = f"the adapter has the keys of {ours.name}, and the model wants it as {_by(theirs)}"
         ways = (Way("convert it with", ours.converter), CHECK)
-        yield Cause(meaning, Repair.BY_HAND, ways, missing=misfit.missing, unexpected=misfit.unexpected)
+        yield Cause(meaning, Repair.BY_HAND, ways, missing=rest.missing, unexpected=rest.unexpected)

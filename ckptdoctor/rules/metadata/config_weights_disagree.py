@@ -117,4 +117,4 @@ def _line(each: Disagreement) -> tuple[str, ...]:
     if tensor is None or type(each.said) is not int:
         return ()
     wanted = [each.said if size == each.found else size for size in tensor.shape]
-    return (wording.size_mismatch(tensor.key, tensor.shape, wanted),)
+    return (wording.mismatch_line(tensor.key, tensor.shape, wanted),)

@@ -64,7 +64,7 @@ def schedulers(checkpoint: Checkpoint) -> tuple[tuple[KeyPath, dict[Part, Node]]
     return tuple([(path, dict(node.entries)) for path, node in found if node is not None])
 
 
-def numbers(node: Node) -> tuple[float, ...] | None:
+def numbers_in(node: Node) -> tuple[float, ...] | None:
     """A list of numbers; None for anything else."""
     found = [as_number(each) for each in node.items] if isinstance(node, Items) else [None]
     return None if any(each is None for each in found) else tuple([each for each in found if each is not None])

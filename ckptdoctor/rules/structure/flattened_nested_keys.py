@@ -28,9 +28,9 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.moving import moved
-from ckptdoctor.rules.kit.names_in_errors import renamed
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
+from ckptdoctor.rules.kit.moving import moved_problems
+from ckptdoctor.rules.kit.names_in_errors import renames
 
 _WANTED = {"blocks.7.1.weight": T((4, 3)), "blocks.7.1.bias": T((4,)), "out.weight": T((2, 4))}
 _HERE = {key.replace(".", ""): value for key, value in _WANTED.items()}
@@ -48,7 +48,7 @@ HEALTHY = (
 @rule("W308", "flattened-nested-keys", Severity.WARNING)
 def flattened_nested_keys(comparison: Comparison) -> Iterator[Problem]:
     """One step of the chain."""
-    yield from moved(
+    yield from moved_problems(
         comparison,
         "W308",
         "Averaged weights were kept in buffers, whose names may not hold dots.",
@@ -56,7 +56,7 @@ def flattened_nested_keys(comparison: Comparison) -> Iterator[Problem]:
 
 
 @judges(Turn.NAME, general=1)
-def of_names(misfit: Misfit) -> Iterator[Cause]:
+def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Unexpected keys are missing ones without dots."""
-    for each in renamed(misfit, "W308"):
+    for each in renames(rest, "W308"):
         yield each.cause("the file's names are the model's without their dots")

@@ -119,7 +119,7 @@ def _compared(comparison: Comparison) -> Iterator[Problem]:
         yield Problem(
             message=f"{_message(strange)}, and unknown to {comparison.reference.source}",
             cause="load_state_dict does not overlook them, whatever they are.",
-            torch_says=(wording.unexpected_keys([each.key for each in strange]),),
+            torch_says=(wording.unexpected_line([each.key for each in strange]),),
             keys=tuple([each.path for each in strange]),
             location=Location(path=comparison.path),
             fix=_fix(comparison, strange),
@@ -149,7 +149,7 @@ def _message(found: Sequence[Leaf]) -> str:
 
 def _lines(found: Sequence[Leaf], *, unexpected: bool) -> tuple[str, ...]:
     safetensors = f"Key `{found[0].key}` is invalid, expected torch.Tensor but received <class '{kind(found[0].node)}'>"
-    return (wording.unexpected_keys([each.key for each in found]), safetensors) if unexpected else (safetensors,)
+    return (wording.unexpected_line([each.key for each in found]), safetensors) if unexpected else (safetensors,)
 
 
 def _refused(key: str, node: Node) -> str:

@@ -20,6 +20,8 @@ class Story:
     """The test accuracy after each epoch, of the part before a resume too where it is known."""
     saved: list[str] = field(default_factory=list)
     """The folders of all checkpoints, in the order in which they were written."""
+    seconds: list[float] = field(default_factory=list)
+    """The training time of each epoch of this run."""
     latest: StepDone | None = None
 
     def __post_init__(self) -> None:
@@ -45,6 +47,7 @@ class Story:
     def epoch(self, event: EpochDone, now: float) -> None:
         """One more epoch is done, and tested."""
         self.epochs[event.epoch] = event.test_accuracy
+        self.seconds.append(event.seconds)
         self._before_epoch = event.epoch * self.started.steps
         self.epoch_clock = now
 

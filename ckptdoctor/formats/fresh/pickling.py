@@ -14,7 +14,7 @@ from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.keypath import KeyPath
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.compose.parts import UnknownKeyError, key_of
+from ckptdoctor.formats.fresh.parts import UnknownKeyError, key_of
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 
@@ -168,7 +168,7 @@ class _Pickler:
         if value in memo:
             self.out.append(memo[value])
             return
-        self.out.append(canonical.text(op.BINUNICODE, value))
+        self.out.append(canonical.text_bytes(op.BINUNICODE, value))
         memo[value] = self._put()
 
     def _bytes(self, value: bytes) -> None:
@@ -212,7 +212,7 @@ class _Pickler:
         untyped = tensor.dtype.storage_class is None
         arguments: list[Callable[[], None]] = [
             lambda: self._storage(tensor),
-            lambda: self.out.append(canonical.integer(tensor.offset, PROTOCOL)),
+            lambda: self.out.append(canonical.integer_bytes(tensor.offset, PROTOCOL)),
             lambda: self._numbers(tensor.shape),
             lambda: self._numbers(tensor.stride),
             lambda: self.out.append(canonical.constant(grad, PROTOCOL)),
@@ -229,13 +229,13 @@ class _Pickler:
             lambda: self._named(kind),
             lambda: self._text(key, self._keys),
             lambda: self._text("cpu", self._texts),
-            lambda: self.out.append(canonical.integer(count, PROTOCOL)),
+            lambda: self.out.append(canonical.integer_bytes(count, PROTOCOL)),
         ]
         self._tuple(parts)
         self.out.append(b"Q")
 
     def _numbers(self, values: tuple[int, ...]) -> None:
-        self._tuple([partial(self.out.append, canonical.integer(each, PROTOCOL)) for each in values])
+        self._tuple([partial(self.out.append, canonical.integer_bytes(each, PROTOCOL)) for each in values])
 
     def _hooks(self) -> None:
         self._called("collections.OrderedDict", [])

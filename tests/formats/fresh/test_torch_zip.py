@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Mapping, Opaque
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.compose import torch_zip
-from ckptdoctor.formats.compose.pickling import pickled, unsayable
-from ckptdoctor.formats.compose.torch_zip import Storages
+from ckptdoctor.formats.fresh import torch_zip
+from ckptdoctor.formats.fresh.pickling import pickled, unsayable
+from ckptdoctor.formats.fresh.torch_zip import Storages
 from ckptdoctor.writing import publish
 
 LOADS = ({}, {"mmap": True}, {"map_location": "meta"})

@@ -15,14 +15,14 @@ from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.changed_trees import mapped, tensors_in
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.formats.compose.checksums import checksums
-from ckptdoctor.formats.compose.composed import Composed, Stored
-from ckptdoctor.formats.compose.dcp_flat import Flat, Steps, Value, flat
-from ckptdoctor.formats.compose.dcp_metadata import Saved, metadata
-from ckptdoctor.formats.compose.pickling import dtype_of, pickled
-from ckptdoctor.formats.compose.strided import length, segments
-from ckptdoctor.formats.compose.torch_zip import Storages, archive, torch_tensor
 from ckptdoctor.formats.folders.dcp import NAME
+from ckptdoctor.formats.fresh.checksums import checksums
+from ckptdoctor.formats.fresh.composed import Composed, Stored
+from ckptdoctor.formats.fresh.dcp_flat import Flat, Steps, Value, flat
+from ckptdoctor.formats.fresh.dcp_metadata import Saved, metadata
+from ckptdoctor.formats.fresh.pickling import dtype_of, pickled
+from ckptdoctor.formats.fresh.strided import length, segments
+from ckptdoctor.formats.fresh.torch_zip import Storages, archive, torch_tensor
 from ckptdoctor.noun import noun
 from ckptdoctor.writing.recipe import Copy, Literal, Recipe, Segment
 

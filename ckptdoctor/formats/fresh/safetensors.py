@@ -10,8 +10,8 @@ from ckptdoctor.checkpoint import Mapping as Tree
 from ckptdoctor.checkpoint.dtypes import BY_SAFETENSORS
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.compose.composed import Composed, Stored
-from ckptdoctor.formats.compose.strided import length, segments
+from ckptdoctor.formats.fresh.composed import Composed, Stored
+from ckptdoctor.formats.fresh.strided import length, segments
 from ckptdoctor.formats.safetensors.header import METADATA
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES, NAME
 from ckptdoctor.noun import noun

@@ -14,11 +14,11 @@ from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits.elements import NewStorage
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.compose.checksums import checksums
-from ckptdoctor.formats.compose.composed import Composed, Stored
-from ckptdoctor.formats.compose.pickling import pickled
-from ckptdoctor.formats.compose.reading import of_storage
-from ckptdoctor.formats.compose.strided import segments, tensor_of, turn_of
+from ckptdoctor.formats.fresh.checksums import checksums
+from ckptdoctor.formats.fresh.composed import Composed, Stored
+from ckptdoctor.formats.fresh.pickling import pickled
+from ckptdoctor.formats.fresh.reading import of_storage
+from ckptdoctor.formats.fresh.strided import segments, tensor_of, turn_of
 from ckptdoctor.formats.suffixes import TORCH_ZIP
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
 from ckptdoctor.wording import plural

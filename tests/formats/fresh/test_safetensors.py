@@ -12,8 +12,8 @@ from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.converting.request import size_of
 from ckptdoctor.errors import RefusedError, UsageError
-from ckptdoctor.formats.compose import safetensors, shards
-from ckptdoctor.formats.compose.safetensors import Entry
+from ckptdoctor.formats.fresh import safetensors, shards
+from ckptdoctor.formats.fresh.safetensors import Entry
 from ckptdoctor.writing import publish
 from tests.libraries import huggingface_hub
 

@@ -60,10 +60,8 @@ def _given(plan: Plan) -> Inputs:
     tree, wrappers = on_storages(plan.wanted), whole_dtensors(plan.expected)
     return Inputs(
         paths=(path,),
-        format=plan.expected.format,
         tree=tree if wrappers is None else unwrapped(tree, wrappers.classes),
         metadata=dict(plan.expected.metadata or {}),
-        swapped=original.big_endian,
         file=file_in(original, plan.file),
         identity=None if os.path.isdir(plan.file) else original.identity,
         checkpoints=(plan.expected,),

@@ -20,15 +20,15 @@ _FORMAT = {"format": "pt"}
 
 def to_safetensors(request: ConvertRequest, given: Inputs, root: KeyPath, sharded: bool) -> Output:
     """The tensors below ``root`` as safetensors. Raises RefusedError for what takes a choice."""
-    found = chosen(given.tree, root, request.root is not None, request.flatten, given.format)
+    found = chosen(given.tree, root, request.root is not None, request.flatten, given.original.format)
     entries, tied = with_owners(entries_of(found.named), given.metadata, request.clone)
     tensors = tuple([each.tensor for each in entries])
     files = _files(entries, request, sharded)
     containers = []
     for each in files:
         metadata = _metadata(given.metadata, tied, {entry.name for entry in each.entries})
-        made = safetensors.composed(each.entries, metadata, given.file, given.swapped)
-        containers.append((os.path.join(request.output, each.name) if sharded else request.output, made))
+        wanted = safetensors.arranged(each.entries, metadata, given.original, given.file)
+        containers.append((os.path.join(request.output, each.name) if sharded else request.output, wanted))
     report = replace(
         report_of(request, given, tensors),
         tied=tied,

@@ -125,7 +125,7 @@ def plan(request: FixRequest) -> Plan:
         converts = None if draft.index is not None else asked_for(request.output, draft.checkpoint.format)
         recipe = after = None
         if edits and (converts is None or formats.is_written(original.format)):
-            recipe = formats.rewrite(source, draft.wanted)
+            recipe = formats.write(draft.wanted, source)
         if not edits:
             wrong = _wrong(original, container, request)
             left += [each for each in wrong if (each.code, each.keys) not in {(one.code, one.keys) for one in left}]
@@ -183,7 +183,7 @@ def is_carried_out(request: FixRequest) -> bool:
         add_options(draft, request)
         fit_to_reference(draft, source, request, all_rules())
         _require_values(original, draft.edits)
-        return bool(draft.edits) and not draft.lost and formats.rewrite(source, draft.wanted) is not None
+        return bool(draft.edits) and not draft.lost and formats.write(draft.wanted, source) is not None
 
 
 def _wrong(checkpoint: Checkpoint, container: Container, request: FixRequest) -> list[Finding]:

@@ -18,12 +18,12 @@ from functools import cache
 from math import prod
 from typing import Union
 
-from ckptdoctor.checkpoint import Checkpoint, Container, Mapping, Role, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, Container, Mapping, Role, StateDict, Tensor, show_path
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts import names
-from ckptdoctor.facts.names import ends_of_names, mentions
+from ckptdoctor.facts.names import ends_of_names, keys_of, mentions
 from ckptdoctor.facts.protocols import first_value, pickle_protocol
 from ckptdoctor.facts.siblings import folder_of
 
@@ -213,9 +213,17 @@ def module_versions(checkpoint: Checkpoint) -> bool:
 
 
 @_of_contents
-def running_statistics(checkpoint: Checkpoint) -> bool:
-    """A dict with ``_metadata`` has the statistics of norm layers."""
-    return module_versions(checkpoint) and mention(checkpoint, ("running_mean", "running_var"))
+def uncounted_statistics(checkpoint: Checkpoint) -> bool:
+    """A dict with ``_metadata`` has the statistics of a norm layer without their counter."""
+    return any(each.metadata is not None and _has_uncounted(each) for each in checkpoint.state_dicts)
+
+
+def _has_uncounted(state_dict: StateDict) -> bool:
+    if state_dict.role not in WEIGHTS or not mentions(state_dict, ("running_mean",)):
+        return False
+    keys = set(keys_of(state_dict))
+    means = [key.removesuffix("running_mean") for key in keys if key.endswith("running_mean")]
+    return any(f"{module}num_batches_tracked" not in keys for module in means)
 
 
 @_of_contents
@@ -261,6 +269,12 @@ def part_of_tensors(checkpoint: Checkpoint) -> bool:
 def dtype_begins(*names: str) -> Condition:
     """There are dtypes whose names begin so."""
     return _of_contents(lambda checkpoint: any(each.startswith(names) for each in all_dtypes(checkpoint)))
+
+
+@_of_contents
+def integer_matrices(checkpoint: Checkpoint) -> bool:
+    """There are integers in more than one dimension: the counters of norm layers have none."""
+    return any(len(each.shape) > 1 and each.dtype.kind in ("int", "uint") for each in checkpoint.tensors)
 
 
 @_of_contents

@@ -62,7 +62,7 @@ def plan_salvage(path: str, output: str, *, force: bool = False) -> Salvage:
         goal = wanted_of(original, edits)
         expected = goal.contents
         require_accounted(original, expected, edits)
-        recipe = formats.rewrite(source, goal)
+        recipe = formats.write(goal, source)
     steps = (Step("salvage", "", "leave out what is lost", Safety.UNSAFE, edits, ()),) if edits else ()
     from ckptdoctor.repair.plan import Plan
 

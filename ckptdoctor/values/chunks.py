@@ -123,7 +123,7 @@ class ChunkMeasure:
             wide = self._out(np.float64, "wide", count)
             np.copyto(wide, values)
             values = wide
-        total, squares = _sum(values), sum_of_squares(values)
+        total, squares = sum_of(values), sum_of_squares(values)
         if not isfinite(squares):  # of numbers beyond 1e154: torch and NumPy say infinity too
             halved = np.multiply(values, 0.5**64, out=self._out(np.float64, "apart", count))
             partial.add_moments(count, float(np.add.reduce(halved)) / count * 2.0**64, inf, inf)
@@ -134,7 +134,7 @@ class ChunkMeasure:
             kind = np.float32 if values.dtype == np.float32 else np.float64
             mean = float(kind(mean))
             apart = np.subtract(values, kind(mean), out=self._out(kind, "apart", count))
-            rest = _sum(apart)
+            rest = sum_of(apart)
             spread = sum_of_squares(apart) - rest * rest / count
             mean += rest / count
         partial.add_moments(count, mean, spread, squares)
@@ -183,7 +183,7 @@ def _not_finite(values: Array, partial: Partial) -> Array:
 _COLUMN = 32
 
 
-def _sum(values: Array) -> float:
+def sum_of(values: Array) -> float:
     """Of contiguous float32 or float64: columns of float32 are added up first, which is as fast as memory."""
     if values.dtype != np.float32:
         return float(np.add.reduce(values))

@@ -29,7 +29,7 @@ def planned_steps(path: Path, steps: Sequence[Sequence[Edit]], output: Path | No
             draft.add("test", "", "test", Safety.UNSAFE, tuple(step))
         edits = [edit for step in steps for edit in step]
         require_accounted(original, draft.checkpoint, edits, draft.origins.remade, draft.origins.pieces)
-        recipe = formats.rewrite(source, draft.wanted)
+        recipe = formats.write(draft.wanted, source)
     return Plan(
         request=FixRequest(str(path), force=True),
         output=str(output or path.with_suffix(f".fixed{path.suffix}")),

@@ -5,24 +5,23 @@ Each value is an archive of its own in the file, as ``torch.save`` writes it; te
 
 from __future__ import annotations
 
-from collections.abc import Mapping as AnyMapping
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Storage, Tensor, walk
+from ckptdoctor.checkpoint import Checkpoint, Cycle, Mapping, Node, Storage, Tensor
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.changed_trees import mapped, tensors_in
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.formats.folders.dcp import NAME
+from ckptdoctor.edits.applied.wanted import Stored, Wanted
 from ckptdoctor.formats.fresh.checksums import checksums
-from ckptdoctor.formats.fresh.composed import Composed, Stored
 from ckptdoctor.formats.fresh.dcp_flat import Flat, Steps, Value, flat
 from ckptdoctor.formats.fresh.dcp_metadata import Saved, metadata
 from ckptdoctor.formats.fresh.pickling import dtype_of, pickled
 from ckptdoctor.formats.fresh.strided import length, segments
-from ckptdoctor.formats.fresh.torch_zip import Storages, archive, torch_tensor
+from ckptdoctor.formats.fresh.torch_zip import archive, torch_tensor
+from ckptdoctor.formats.suffixes import DISTRIBUTED
 from ckptdoctor.noun import noun
 from ckptdoctor.writing.recipe import Copy, Literal, Recipe, Segment
 
@@ -31,32 +30,34 @@ DATA, METADATA = "__0_0.distcp", ".metadata"
 _FOLDER = "archive"  # what torch.save calls it where it writes into no file
 
 
-@noun
-class Written:
-    """One value of the file: what it is as it is written, and the storages that it got."""
+def arranged(apart: Flat, original: Checkpoint, file: str) -> Wanted:
+    """The values as a folder holds them: each tensor on a storage of its own, in dicts by text and lists by number.
 
-    value: Value
-    node: Node
-    storages: OwnElements
-
-
-class OwnElements(Storages):
-    """Storages that hold the elements of one tensor each, and nothing else.
-
-    They are asked for with tensors as they are written; ``originals`` are what these were, by their paths.
+    Values come from files of the byte order of ``original``.
     """
+    stored: dict[str, Stored] = {}
+    storages: list[Storage] = []
 
-    def __init__(self, originals: AnyMapping[KeyPath, Tensor], swapped: bool) -> None:
-        super().__init__(swapped)
-        self._originals = originals
+    def placed(steps: Steps, node: Tensor | Cycle) -> Node:
+        if not isinstance(node, Tensor):
+            return node
+        data = segments(node, original.big_endian)
+        storage = Storage(f"{len(storages)}", length(node), node.dtype, "cpu", None)
+        storages.append(storage)
+        stored[storage.key] = Stored(storage.nbytes, data, _known(node, data), node)
+        path = (*steps, *node.path[len(steps) :])
+        return replace(_plain(node), path=path, storage=storage, values=None, chunks=())
 
-    def _identity(self, tensor: Tensor) -> object:
-        return tensor.path
+    tree = nested([(each.steps, mapped(each.node, partial(placed, each.steps))) for each in apart.values])
+    every = tuple(tensors_in(tree))
+    contents = Checkpoint("", DISTRIBUTED, 0, tree, every, tuple(storages), find_state_dicts(tree))
+    return Wanted(original, contents, stored=stored, file=file)
 
-    def _stored(self, tensor: Tensor, key: str) -> Stored:
-        original = self._originals[tensor.path]
-        data = segments(original, self._swapped)
-        return Stored(key, length(original), data, _known(original, data), original)
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The tensor as it is written: in C order, on the CPU, without gradients."""
+    made = replace(tensor, is_parameter=False, requires_grad=False)
+    return replace(torch_tensor(made), stride=contiguous_stride(tensor.shape), offset=0)
 
 
 def _known(tensor: Tensor, data: Sequence[Segment]) -> int | None:
@@ -69,68 +70,29 @@ def _known(tensor: Tensor, data: Sequence[Segment]) -> int | None:
     return storage.crc32 if whole else None
 
 
-def composed(tree: Node, root: KeyPath, source: str, swapped: bool = False) -> tuple[Composed, Flat]:
-    """A folder with these contents, and what cannot be kept of them. Raises RefusedError for what has no place there.
-
-    Values without a known checksum are read for theirs.
-    """
-    apart = flat(tree, root)
-    written = [_written(value, swapped) for value in apart.values]
-    heads = [pickled(each.node, each.storages) for each in written]
-    unknown = [stored.data for each in written for stored in each.storages.found if stored.crc is None]
+def write(wanted: Wanted) -> Recipe:
+    """How to write the files of the folder. Values without a known checksum are read for theirs."""
+    values = flat(wanted.contents.tree).values
+    keys = [[each.storage.key for each in tensors_in(value.node) if each.storage is not None] for value in values]
+    named = [{key: str(number) for number, key in enumerate(own)} for own in keys]
+    heads = [pickled(value.node, names) for value, names in zip(values, named, strict=True)]
+    unknown = [stored.data for own in keys for key in own if (stored := wanted.stored[key]).crc is None]
     sums = iter(checksums(unknown))
     data: list[Segment] = []
     saved: list[Saved] = []
     at = 0
-    for each, head in zip(written, heads, strict=True):
-        made = archive(_FOLDER, head, each.storages.found, sums)
+    for value, names, head in zip(values, named, heads, strict=True):
+        made = archive(_FOLDER, head, {name: wanted.stored[key] for key, name in names.items()}, sums)
         size = sum(segment.length for segment in made)
         data += made
-        saved.append(_saved(each, at, size))
+        saved.append(_saved(value, at, size))
         at += size
-    values, said = Recipe(source, tuple(data)), Recipe(source, (Literal(metadata(saved)),))
-    contents, stored = _contents(written)
-    return Composed({DATA: values, METADATA: said}, values, contents, stored, swapped), apart
+    said = Recipe(wanted.file, (Literal(metadata(saved)),), METADATA)
+    return Recipe(wanted.file, tuple(data), DATA, (said,))
 
 
-def _contents(written: Sequence[Written]) -> tuple[Checkpoint, dict[str, Stored]]:
-    """What reading the folder must give: each tensor on a storage of its own, of which is said what it holds."""
-    stored: dict[str, Stored] = {}
-    storages: list[Storage] = []
-
-    def placed(node: Node, each: Written) -> Node:
-        if not isinstance(node, Tensor):
-            return node
-        steps, (key, _, _) = each.value.steps, each.storages.of(node)
-        storage = Storage(f"{len(storages)}", each.storages.found[int(key)].nbytes, node.dtype, "cpu", None)
-        storages.append(storage)
-        stored[storage.key] = replace(each.storages.found[int(key)], key=storage.key)
-        return replace(node, path=(*steps, *node.path[len(steps) :]), storage=storage, values=None, chunks=())
-
-    tree = nested([(each.value.steps, mapped(each.node, partial(placed, each=each))) for each in written])
-    every = tuple(tensors_in(tree))
-    return Checkpoint("", NAME, 0, tree, every, tuple(storages), find_state_dicts(tree)), stored
-
-
-def _written(value: Value, swapped: bool) -> Written:
-    originals = {node.path: node for _, node in walk(value.node) if isinstance(node, Tensor)}
-    return Written(value, _plain(value.node), OwnElements(originals, swapped))
-
-
-def _plain(node: Node) -> Node:
-    """The value as it is written: tensors in C order, on the CPU, without gradients."""
-    if isinstance(node, Tensor):
-        made = replace(node, is_parameter=False, requires_grad=False)
-        return replace(torch_tensor(made), stride=contiguous_stride(node.shape), offset=0)
-    if isinstance(node, Mapping):
-        return replace(node, entries=tuple([(part, _plain(child)) for part, child in node.entries]))
-    if isinstance(node, Items):
-        return replace(node, items=tuple([_plain(child) for child in node.items]))
-    return node
-
-
-def _saved(each: Written, offset: int, size: int) -> Saved:
-    value, node = each.value, each.node
+def _saved(value: Value, offset: int, size: int) -> Saved:
+    node = value.node
     if isinstance(node, Tensor):
         return Saved(value.key, value.steps, DATA, offset, size, dtype_of(node), node.shape)
     return Saved(value.key, value.steps, DATA, offset, size)

@@ -125,13 +125,17 @@ def _layout(state_dict: StateDict | None) -> LoraLayout | None:
     return lora_layout(names.keys_of(state_dict))
 
 
+def _message(ours: LoraLayout, theirs: str) -> str:
+    return f"the adapter has the keys of {ours.name}, {theirs}"
+
+
 def _by(layout: LoraLayout) -> str:
     return f"{layout.name} {'write' if layout.name.endswith('s') else 'writes'} it"
 
 
 def _problem(state_dict: StateDict, ours: LoraLayout, theirs: str) -> Problem:
     return Problem(
-        message=f"the adapter has the keys of {ours.name}, {theirs}",
+        message=_message(ours, theirs),
         cause=f"Read by {ours.readers}. Others leave out keys that they do not know, and the adapter has no effect.",
         advice=f"Convert it with {ours.converter}.",
         keys=tuple([(*state_dict.path, key) for key in names.keys_of(state_dict)]),
@@ -144,6 +148,6 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """What is unexpected is an adapter as one program writes it, and what is missing as another does."""
     ours, theirs = lora_layout(rest.unexpected), lora_layout(rest.missing)
     if ours is not None and theirs is not None and ours is not theirs:
-        meaning = f"the adapter has the keys of {ours.name}, and the model wants it as {_by(theirs)}"
+        meaning = _message(ours, f"and the model wants it as {_by(theirs)}")
         ways = (Way("convert it with", ours.converter), CHECK)
         yield Cause(meaning, Repair.BY_HAND, ways, missing=rest.missing, unexpected=rest.unexpected)

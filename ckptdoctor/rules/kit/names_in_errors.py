@@ -22,6 +22,7 @@ from ckptdoctor.match.norms import COUNTER, inside, leaf, module_of
 from ckptdoctor.match.prefixes import Cut, Prefix, best_prefix, cut_of, prefix_code
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Way
 
 # where numbers differ the error is no target to repair the file for
@@ -186,6 +187,15 @@ def renames(rest: IncompatibleKeys, *codes: str) -> Iterator[Renamed]:
     for each in _renamed(rest):
         if each.move is not None and each.move.code in codes:
             yield each
+
+
+def rename_causes(rest: IncompatibleKeys, code: str, why: str) -> Iterator[Cause]:
+    """What the rule ``code`` makes of its renames; ``why`` is the cause that it gives for those of a file."""
+    said = wording.fragment(why)
+    for each in renames(rest, code):
+        move = f": {each.told} gives the model's names" if "→" in each.told else ""
+        doubt = f", it seems: {each.told} would give the model's names, and they alone do not prove it"
+        yield each.cause(said + (move if each.sure else doubt))
 
 
 @cached_by_identity

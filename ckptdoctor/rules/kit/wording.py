@@ -30,6 +30,11 @@ def all_of(number: int, noun: str) -> str:
     return f"both {noun}s" if number == 2 else f"all {number:,} {noun}s"
 
 
+def fragment(sentence: str) -> str:
+    """A sentence as a part of another one: without its capital letter and its full stop."""
+    return f"{sentence[:1].lower()}{sentence[1:].removesuffix('.')}"
+
+
 def of_place(path: KeyPath) -> str:
     """The place as the end of a noun phrase: `` of state_dict``; nothing for the root."""
     return f" of {show_path(path)}" if path else ""

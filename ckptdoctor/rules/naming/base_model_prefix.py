@@ -32,6 +32,7 @@ from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.moving import moved_problems
 from ckptdoctor.rules.kit.names_in_errors import lead_cause
 from ckptdoctor.rules.messages import CHECK, NOT_MAPPED, Way, unknown_key
@@ -79,6 +80,4 @@ def base_model_prefix(comparison: Comparison) -> Iterator[Problem]:
 @judges(Turn.PREFIX, general=1)
 def of_a_prefix(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Half of the keys of one side begin with it."""
-    yield from lead_cause(
-        rest, "N410", "the base model and the model with a head differ in the attribute that holds it"
-    )
+    yield from lead_cause(rest, "N410", wording.fragment(_CAUSE))

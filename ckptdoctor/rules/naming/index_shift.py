@@ -32,8 +32,9 @@ from ckptdoctor.match.shapes.pairs import Shape
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.moving import moved_problems
-from ckptdoctor.rules.kit.names_in_errors import BY_MODEL, renames
+from ckptdoctor.rules.kit.names_in_errors import BY_MODEL, rename_causes
 
 _HERE = {f"layers.{n}.weight": T((n + 2, 3)) for n in range(3)}
 _WANTED = {f"layers.{n + 1}.weight": value for n, value in enumerate(_HERE.values())}
@@ -49,6 +50,7 @@ HEALTHY = (
     Example("the same numbers", _HERE, like=_HERE),
     Example("a layer less", {"layers.0.weight": T((2, 3)), "layers.1.weight": T((3, 3))}, like=_HERE),
 )
+_CAUSE = "A container has more or fewer elements before these on one side."
 
 
 @rule("N424", "index-shift", Severity.ERROR)
@@ -57,15 +59,14 @@ def index_shift(comparison: Comparison) -> Iterator[Problem]:
     yield from moved_problems(
         comparison,
         "N424",
-        "A container of the target has more or fewer elements before these.",
+        _CAUSE,
     )
 
 
 @judges(Turn.NAME, general=1)
 def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """The names allow this rename, and no other."""
-    for each in renames(rest, "N424"):
-        yield each.cause(f"layers are counted from another number: {each.told} gives the model's names")
+    yield from rename_causes(rest, "N424", _CAUSE)
 
 
 _NUMBERED = re.compile(r"(?P<container>.*?)(?P<number>\d{1,9})(?P<rest>\..+)")
@@ -82,14 +83,16 @@ def of_shapes(rest: IncompatibleKeys) -> Iterator[Cause]:
         if shift and _fit(ours[container], theirs[container], shift):
             keys = {f"{container}{number}{name}" for number, name in (*ours[container], *theirs[container])}
             sign = "+" if shift > 0 else "-"
-            move = f"{container}N → {container}N{sign}{abs(shift)}"
-            meaning = f"layers are counted from another number: {move} gives the model's shapes"
-            missing, unexpected, mismatched = (keys.intersection(each) for each in _sides(rest))
-            yield Cause(meaning, Repair.NONE, (BY_MODEL,), missing, unexpected, mismatched)
-
-
-def _sides(rest: IncompatibleKeys) -> tuple[list[str], list[str], list[str]]:
-    return list(rest.missing), list(rest.unexpected), [pair.key for pair in rest.mismatched]
+            move = f"{container}{{n}} → {container}{{n{sign}{abs(shift)}}}"
+            meaning = f"{wording.fragment(_CAUSE)}: {move} gives the model's shapes"
+            yield Cause(
+                meaning,
+                Repair.NONE,
+                (BY_MODEL,),
+                missing=keys.intersection(rest.missing),
+                unexpected=keys.intersection(rest.unexpected),
+                mismatched=keys.intersection([pair.key for pair in rest.mismatched]),
+            )
 
 
 _Numbered = dict[tuple[int, str], "Shape | None"]

@@ -135,7 +135,7 @@ def known_layout_family(comparison: Comparison) -> Iterator[Problem]:
         one, other = ours.name, theirs.name
         cause, advice = f"Renaming is not enough: {family.why}.", f"Convert it with {family.converter}."
     yield Problem(
-        message=f"the checkpoint has the layout of {one}, {comparison.reference.source} that of {other}",
+        message=_layouts(one, comparison.reference.source, other),
         cause=cause,
         torch_says=(
             wording.missing_line(comparison.plain.missing),
@@ -147,6 +147,10 @@ def known_layout_family(comparison: Comparison) -> Iterator[Problem]:
         fix=_fix(comparison),
         commands=commands_with_heads(comparison),
     )
+
+
+def _layouts(ours: str, target: str, theirs: str) -> str:
+    return f"the checkpoint has the layout of {ours}, {target} that of {theirs}"
 
 
 def _fix(comparison: Comparison) -> Fix | None:
@@ -163,6 +167,6 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     family = family_of(ours, theirs)
     if family is None or ours is None or theirs is None:
         return
-    meaning = f"the file has the layout of {ours.name}, the model that of {theirs.name}: {family.why}"
+    meaning = f"{_layouts(ours.name, 'the model', theirs.name)}: {family.why}"
     ways = (COMPARE, AUTO, Way("or convert it with", family.converter))
     yield Cause(meaning, Repair.BY_HAND, ways, missing=rest.missing, unexpected=rest.unexpected)

@@ -38,7 +38,7 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.moving import moved_problems
-from ckptdoctor.rules.kit.names_in_errors import cut_keys, renames
+from ckptdoctor.rules.kit.names_in_errors import cut_keys, rename_causes
 from ckptdoctor.rules.messages import Way
 from ckptdoctor.rules.when import cut_names
 
@@ -132,9 +132,4 @@ def of_cut_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
 @judges(Turn.NAME, general=1)
 def of_replaced_text(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Missing keys are unexpected ones, but for ``module.`` in the middle of names."""
-    for each in renames(rest, "N403"):
-        meaning = (
-            'somebody stripped “module.” with key.replace("module.", ""), which takes it out of the middle of names'
-            " as well"
-        )
-        yield each.cause(meaning)
+    yield from rename_causes(rest, "N403", _REPLACED)

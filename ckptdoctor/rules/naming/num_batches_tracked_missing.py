@@ -37,7 +37,7 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.signs import Sign, leaf_among
-from ckptdoctor.rules.when import running_statistics
+from ckptdoctor.rules.when import uncounted_statistics
 
 _NET: dict[str, object] = {
     "conv.weight": T((4, 3, 3, 3)),
@@ -81,7 +81,7 @@ HEALTHY = (
 )
 
 
-@rule("N416", "num-batches-tracked-missing", Severity.WARNING, when=running_statistics)
+@rule("N416", "num-batches-tracked-missing", Severity.WARNING, when=uncounted_statistics)
 def num_batches_tracked_missing(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Norm layers whose counter torch would ask for."""
     if isinstance(subject, Comparison):

@@ -214,7 +214,7 @@ def test_no_other_header_is_repaired(tmp_path, header):
         checkpoint = formats.read(source, container)
         for edits in ([TextMetadata((("step", "1"),))], [SetMetadata("step", "1")]):
             with pytest.raises((RefusedError, UnprovenError)):
-                formats.rewrite(source, wanted_of(checkpoint, edits))
+                formats.write(wanted_of(checkpoint, edits), source)
 
 
 def test_metadata_far_behind_is_left(tmp_path):

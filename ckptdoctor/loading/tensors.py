@@ -1,4 +1,4 @@
-"""Makes tensors with the values of those that a checkpoint describes, in whichever library they are wanted."""
+"""Makes tensors with their values out of those that a checkpoint describes, in whichever library they are wanted."""
 
 from __future__ import annotations
 

@@ -15,9 +15,11 @@ PACKAGE = Path(__file__).parent.parent / "ckptdoctor"
 # The rooms of the house, in the order in which they can be read: each imports only what stands before it
 ORDER = (
     # words and nouns
-    *("wording", "brief", "noun", "regex", "errors", "crash", "checkpoint", "facts", "match"),
-    # bytes: pickles, files, edits and what they compute, containers
-    *("pickles", "writing", "casting", "edits", "computing", "remote", "formats"),
+    *("wording", "brief", "noun", "regex", "errors", "crash", "config", "checkpoint"),
+    # bytes: pickles, files, other machines
+    *("pickles", "writing", "remote"),
+    # what several rooms ask, edits and what they compute, containers
+    *("facts", "match", "casting", "edits", "computing", "formats"),
     # what is found and said
     *("findings", "differences", "filters"),
     # values, rules, what errors say, what is expected
@@ -25,7 +27,7 @@ ORDER = (
     # one capability each
     *("account", "prove", "diagnose", "repair", "examine", "fit"),
     *("converting", "salvage", "diffing", "grafting", "look"),
-    *("report", "trainer", "tui", "config", "cli"),
+    *("report", "trainer", "tui", "cli"),
     # the doors: what they open is imported inside functions, or when a name is asked for
     *("api", "__init__", "__main__"),
 )

@@ -1,4 +1,4 @@
-"""Loads contents with values: plain Python and CPU tensors. This package imports torch, and only when called."""
+"""Loads contents with values: plain Python, and tensors on the CPU. Torch is imported only when called."""
 
 from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.load import load

@@ -1,4 +1,4 @@
-"""Loads the contents of a checkpoint as plain Python, with tensors on the CPU: ``ckptdoctor.load``."""
+"""Loads the contents of a checkpoint as plain Python, with their tensors on the CPU: ``ckptdoctor.load``."""
 
 from __future__ import annotations
 

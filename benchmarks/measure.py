@@ -16,10 +16,11 @@ MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 @dataclass(frozen=True)
 class Measured:
-    """Median over the rounds: seconds of wall clock, and the largest peak of resident memory in MB."""
+    """Medians over the rounds: seconds of wall clock and CPU seconds of all threads; and the largest peak of memory."""
 
     seconds: float
     peak_mb: float
+    cpu: float
 
 
 def once(command: Sequence[str]) -> Measured:
@@ -31,7 +32,7 @@ def once(command: Sequence[str]) -> Measured:
     code = os.waitstatus_to_exitcode(status)
     if code not in (0, 1):
         raise subprocess.CalledProcessError(code, list(command))
-    return Measured(seconds, usage.ru_maxrss * MAXRSS_UNIT / 1e6)
+    return Measured(seconds, usage.ru_maxrss * MAXRSS_UNIT / 1e6, usage.ru_utime + usage.ru_stime)
 
 
 def side_by_side(
@@ -47,7 +48,11 @@ def side_by_side(
             if turn:
                 runs[name].append(measured)
     return {
-        name: Measured(statistics.median(run.seconds for run in each), max(run.peak_mb for run in each))
+        name: Measured(
+            statistics.median(run.seconds for run in each),
+            max(run.peak_mb for run in each),
+            statistics.median(run.cpu for run in each),
+        )
         for name, each in runs.items()
     }
 

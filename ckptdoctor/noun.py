@@ -49,15 +49,19 @@ else:
 
     def replace(one: Any, /, **changes: Any) -> Any:
         """The same with other values in these fields."""
-        known = getattr(type(one), "__noun_fields__", None)
-        if known is None:
+        order = getattr(type(one), "__noun_order__", None)
+        if order is None:
             from dataclasses import replace
 
             return replace(one, **changes)
-        for name, each in known.items():
-            if each.init and name not in changes:
-                changes[name] = getattr(one, name)
-        return type(one)(**changes)
+        told, places = order
+        values = [*told(one)]
+        for name, value in changes.items():
+            place = places.get(name)
+            if place is None:
+                raise TypeError(f"{type(one).__name__} has no field {name!r} that can be given")
+            values[place] = value
+        return type(one)(*values)
 
 
 class _Missing:
@@ -136,6 +140,7 @@ def _made(cls: type, frozen: bool, eq: bool, slots: bool) -> type:
     cls.__noun_fields__ = known  # type: ignore[attr-defined]
     cls.__dataclass_fields__ = _AsDataclass(cls, known)  # type: ignore[attr-defined]
     named = tuple([name for name, each in known.items() if each.init])
+    cls.__noun_order__ = _getter([*named]), {name: place for place, name in enumerate(named)}  # type: ignore[attr-defined]
     setattr(cls, "__match_args__", named)  # noqa: B010  mypy refuses a plain assignment to this name
     return cls
 

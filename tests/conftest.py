@@ -179,9 +179,9 @@ class OneFileOneWorker(LoadGroupScheduling):
 
 
 def pytest_xdist_auto_num_workers(config):
-    """One more than there are cores: hundreds of tests wait for processes, and meanwhile another one works."""
+    """Two more than there are cores: hundreds of tests wait for processes and keys, and meanwhile others work."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
-    return (len(affinity(0)) if affinity is not None else os.cpu_count() or 1) + 1
+    return (len(affinity(0)) if affinity is not None else os.cpu_count() or 1) + 2
 
 
 def pytest_xdist_make_scheduler(config, log):

@@ -9,14 +9,14 @@ from itertools import groupby
 
 from ckptdoctor.explain.cause import Hit
 from ckptdoctor.explain.load_error import line_of, words_of
-from ckptdoctor.explain.text import Text
+from ckptdoctor.explain.text import PastedText
 from ckptdoctor.rules.framework import Rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Judge, LoadError, Repair
 from ckptdoctor.rules.messages import SEE, Way, Weight
-from ckptdoctor.rules.misfit import Cause, Judge, LoadError, Misfit, Repair
 from ckptdoctor.rules.registry import all_rules
 
 
-def hits(error: LoadError, text: Text) -> Iterator[Hit]:
+def hits(error: LoadError, text: PastedText) -> Iterator[Hit]:
     """One hit for each cause, the one that says most of the file first."""
     weight = Weight.OUTCOME if error.warning else Weight.CAUSE
     words = line_of(error, text) if error.warning else words_of(error)
@@ -29,7 +29,7 @@ def hits(error: LoadError, text: Text) -> Iterator[Hit]:
 
 def causes(error: LoadError) -> Iterator[tuple[Rule, Cause]]:
     """What the rules make of an error, one after another: what one explains the next does not see any more."""
-    rest = Misfit(error, error.missing, error.unexpected, error.mismatched)
+    rest = IncompatibleKeys(error, error.missing, error.unexpected, error.mismatched)
     for _, judges in groupby(_judges(), key=_turn):
         found = [(rule, cause) for rule, judge in judges for cause in judge.ask(rest)]
         found.sort(key=lambda each: -each[1].size)

@@ -15,7 +15,7 @@ from ckptdoctor.explain import other_messages
 from ckptdoctor.explain.cause import Hit
 from ckptdoctor.explain.load_error import load_error
 from ckptdoctor.explain.load_state_dict import hits
-from ckptdoctor.explain.text import Text, squeeze
+from ckptdoctor.explain.text import PastedText, squeeze
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.messages import Message, Way, Weight
 from ckptdoctor.rules.registry import all_rules
@@ -48,7 +48,7 @@ class _Place:
     weight: Weight
 
 
-def recognise(text: Text) -> list[Hit]:
+def recognised(text: PastedText) -> list[Hit]:
     """Every cause that the text names (at most eight), the root first; [] when it has no message that is known.
 
     Python prints chained exceptions in the order in which they arose, so among messages that name a cause the first
@@ -78,7 +78,7 @@ def _weight(each: _Place | Hit) -> Weight:
     return each.weight
 
 
-def _places(text: Text) -> Iterator[_Place]:
+def _places(text: PastedText) -> Iterator[_Place]:
     """The first place of every wording; of several messages at one place the least general is meant."""
     taken: set[int] = set()
     for message in messages():
@@ -97,7 +97,7 @@ def _first(message: Message, places: Iterator[_Place]) -> _Place | None:
     return next((each for each in places if each.weight is message.weight), first)
 
 
-def _wherever(text: Text, message: Message, says: str) -> Iterator[_Place]:
+def _wherever(text: PastedText, message: Message, says: str) -> Iterator[_Place]:
     pattern, wanted = _compiled(message.then), squeeze(says)
     start = -1
     for _ in range(_TRIES):
@@ -113,7 +113,7 @@ def _wherever(text: Text, message: Message, says: str) -> Iterator[_Place]:
             yield _Place(message, says, start, found.end(), found.groupdict(), weight)
 
 
-def _hit(text: Text, place: _Place) -> Hit:
+def _hit(text: PastedText, place: _Place) -> Hit:
     message, groups = place.message, place.groups
     ways = tuple([Way(way.label, _filled(way.command, groups)) for way in message.ways])
     meaning = _filled(message.meaning, groups)
@@ -124,14 +124,14 @@ def _filled(template: str, groups: dict[str, str]) -> str:
     return template.format_map(groups) if groups else template
 
 
-def _words(text: Text, place: _Place) -> str:
+def _words(text: PastedText, place: _Place) -> str:
     """The message as it stands there; where a line was broken inside a word, its known part as it is known."""
     words = text.original(place.start, place.end)
     rest = place.start + len(squeeze(place.says))
     return words if place.says in words else f"{place.says} {text.original(rest, place.end)}".strip()
 
 
-def _belongs(text: Text, message: Message, start: int) -> bool:
+def _belongs(text: PastedText, message: Message, start: int) -> bool:
     """Whether the words that must stand near do."""
     wanted = message.near or (message.among if _TRACEBACK in text.squeezed else ())
     if not wanted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ckptdoctor.explain.text import Text
+from ckptdoctor.explain.text import PastedText
 from ckptdoctor.noun import noun
 
 _ENDINGS = r"(?:safetensors|pth\.tar|ckpt|pth|pt|bin|pkl)"
@@ -36,7 +36,7 @@ class _Candidate:
     path: str
 
 
-def source_file(text: Text, offset: int | None = None) -> str | None:
+def source_file(text: PastedText, offset: int | None = None) -> str | None:
     """The path of the checkpoint that the text is about; None when it names none, or more than one on a par.
 
     ``offset`` is where the message stands (in the squeezed text): of several files the nearest above it is meant.
@@ -52,7 +52,7 @@ def source_file(text: Text, offset: int | None = None) -> str | None:
     return (above[-1] if above else best[0]).path
 
 
-def _candidates(text: Text) -> Iterator[_Candidate]:
+def _candidates(text: PastedText) -> Iterator[_Candidate]:
     top = 0
     for number, line in enumerate(text.lines):
         for each in _in_line(number, line):

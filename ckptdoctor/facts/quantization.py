@@ -14,8 +14,7 @@ from math import ceil, prod
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.expectation import Expected
-from ckptdoctor.facts.names import keys_of, mentions
-from ckptdoctor.facts.telltale_words import OBSERVERS, QUANTIZED
+from ckptdoctor.facts.names import OBSERVERS, QUANTIZED, keys_of, mentions
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
 

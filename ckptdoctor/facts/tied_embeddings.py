@@ -12,8 +12,7 @@ from itertools import islice
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Role, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
-from ckptdoctor.facts.model_config import config_beside
-from ckptdoctor.facts.siblings import is_shard
+from ckptdoctor.facts.siblings import config_beside, is_shard
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
 

@@ -6,16 +6,16 @@ import os
 from collections.abc import Iterator
 from shlex import quote
 
-from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.errors import RefusedError
 
 
-def refused(source: Source, name: str) -> RefusedError:
-    """The error for edits of a file in the format ``name``: what makes a file that can be repaired."""
-    output = os.path.splitext(source.path.rstrip("/"))[0] + ".safetensors"
+def refused(path: str, name: str) -> RefusedError:
+    """The error for edits of a file at ``path``, in the format ``name``: what makes a file that can be repaired."""
+    output = os.path.splitext(path.rstrip("/"))[0] + ".safetensors"
     return RefusedError(
-        f"{source.path} is a {name}, which cannot be repaired in place: "
-        f"this makes a file that can: ckptdoctor convert {quote(source.path)} {quote(output)}"
+        f"{path} is a {name}, which cannot be repaired in place: "
+        f"this makes a file that can: ckptdoctor convert {quote(path)} {quote(output)}"
     )
 
 

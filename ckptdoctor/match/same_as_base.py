@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ckptdoctor.checkpoint import Checkpoint, Source, StateDict, Tensor
 from ckptdoctor.checkpoint.progress import Work
-from ckptdoctor.facts.same_bytes import is_readable, same
+from ckptdoctor.checkpoint.sharing import is_readable, same
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.noun import noun
 

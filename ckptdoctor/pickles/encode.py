@@ -17,6 +17,8 @@ from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import (
     NO_MEMO,
     Extension,
+    FoldedTensor,
+    Form,
     Global,
     Literal,
     Made,
@@ -31,7 +33,7 @@ from ckptdoctor.pickles.graph import (
     Value,
     Verbatim,
 )
-from ckptdoctor.pickles.tensor_opcodes import written
+from ckptdoctor.pickles.tensor_opcodes import fits
 
 _ONE = tuple(bytes((code,)) for code in range(256))
 _MARK = _ONE[op.MARK]
@@ -84,6 +86,8 @@ class _Writer:
         self.indices: dict[Node, int] = {}  # of MEMOIZE; nodes are compared by identity
         self.owners: dict[int, Node] = {}  # of PUT
         self.lost: set[Node] = set()  # whose index another node was given
+        self._fitting: dict[Form, bool] = {}  # forms are compared by identity
+        self._stored: set[Form] = set()  # whose values can all be fetched now
 
     def later(self, tasks: Iterable[_Task]) -> None:
         """Write these next, the last one first."""
@@ -100,12 +104,26 @@ class _Writer:
             return
         if memo in self.owners:
             self.lost.add(self.owners[memo])
+            self._stored.clear()
         self.owners[memo] = node
         self.out.append(canonical.put(memo, self.protocol))
 
     def stored(self, value: Value) -> bool:
         """Whether a GET of the value's memo index would fetch it now; None stands for no value."""
         return value is None or (isinstance(value, Node) and self.owners.get(value.memo) is value)
+
+    def kept(self, folded: FoldedTensor) -> bytes | None:
+        """The arguments and the call of a tensor as they stand in the stream; None when they do not fit any more."""
+        form = folded.form
+        if folded.opened:
+            return None
+        if form not in self._stored:
+            if form not in self._fitting:
+                self._fitting[form] = fits(form, self.protocol)
+            if not self._fitting[form] or not all(map(self.stored, form.fetched)):
+                return None
+            self._stored.add(form)
+        return form.data[folded.at : folded.end]
 
     def index(self, node: Node) -> int:
         """Where in the memo the node is, NO_MEMO before it was written.
@@ -144,12 +162,14 @@ def encode(pickle: Pickle) -> bytes:
     tasks, out, protocol = writer.tasks, writer.out, pickle.protocol
     while tasks:
         task = tasks.pop()
-        if isinstance(task, bytes):
+        write = _WRITERS.get(type(task))
+        if write is not None:
+            write(writer, task)
+        elif isinstance(task, bytes):
             out.append(task)
-        elif task is None or isinstance(task, (bool, int, float)):
-            out.append(canonical.constant(task, protocol))
         else:
-            _WRITERS[type(task)](writer, task)
+            assert task is None or isinstance(task, (bool, int, float))
+            out.append(canonical.constant(task, protocol))
     return framed(out, pickle.frames)
 
 
@@ -171,7 +191,7 @@ def prove(data: bytes, pickle: Pickle) -> None:
 
 def _text(w: _Writer, node: Text) -> None:
     if not w.fetched(node):
-        w.out.append(canonical.text(node.op, node.value))
+        w.out.append(canonical.text_bytes(node.op, node.value))
         w.put(node)
 
 
@@ -220,11 +240,12 @@ def _tuple_op(w: _Writer, node: Tuple) -> int:
 def _made(w: _Writer, node: Made) -> None:
     if w.fetched(node):
         return
-    if node.folded is not None and not node.steps and node.memo == node.folded.last + 1:
-        raw = written(node.folded, w.protocol)
-        if raw is not None and all(w.stored(value) for value in node.folded.fetched):
+    folded = node.folded
+    if folded is not None and not node.steps and node.memo == folded.last + 1:
+        raw = w.kept(folded)
+        if raw is not None:
             w.tasks.append(_Whole(node, raw))
-            w.tasks.append(node.folded.callee)
+            w.tasks.append(folded.callee)
             return
     for step in reversed(node.steps or ()):
         if step.op == op.PUT:

@@ -252,54 +252,64 @@ def plain(value: Value) -> Value:
 Unfold = Callable[["FoldedTensor"], "tuple[list[Value], dict[int, Value]]"]
 
 
-class FoldedTensor:
-    """A call of ``torch._utils._rebuild_tensor_v2``, kept as its numbers until someone needs it as nodes.
+class Form:
+    """What many folded tensors of a pickle have in common: everything but their keys, devices' texts and memo indices.
 
-    A tensor is ten nodes, and a checkpoint has up to hundreds of thousands of tensors; reading needs their numbers
-    only. ``unfold`` makes the nodes of the arguments, which begin at byte ``at`` of ``data``: ('storage', class, key,
-    location, numel) and the rest.
-
-    ``first`` and ``last`` are the memo indices of the first and the last of its inner nodes. ``tag``, ``kind``,
-    ``place`` and ``hooks`` are values that the stream fetches from the memo (``place`` is None where the location is
-    written out); ``location`` is the device tag as text, None where the memo holds something else. ``shape`` and
-    ``stride`` count elements, as do ``numel`` and ``offset``.
+    ``unfold`` makes nodes out of ``data``, the pickle. ``tag``, ``kind``, ``place`` and ``hooks`` are values that the
+    stream fetches from the memo by ``gets`` (``place`` is None where the location is written out); ``location`` is the
+    device tag as text, None where the memo holds something else. ``shape`` and ``stride`` count elements, as do
+    ``numel`` and ``offset``. ``opcodes`` are those that size and stride take.
     """
 
     __slots__ = (
-        "_inner", "_items", "at", "callee", "data", "first", "hooks", "key", "kind", "last", "location", "numel",
-        "offset", "place", "requires_grad", "shape", "stride", "tag", "unfold",
+        "data", "gets", "hooks", "kind", "location", "numel", "offset", "opcodes", "place", "requires_grad", "shape",
+        "stride", "tag", "unfold",
     )  # fmt: skip
 
     def __init__(
         self,
         unfold: Unfold,
         data: bytes,
-        at: int,
-        first: int,
-        last: int,
-        callee: Value,
+        gets: tuple[bytes, ...],
         fetched: tuple[Value, Value, Value, Value],
-        key: str,
         location: str | None,
         numbers: tuple[int, int, tuple[int, ...], tuple[int, ...], bool],
+        opcodes: int,
     ) -> None:
         self.unfold = unfold
         self.data = data
-        self.at = at
-        self.first = first
-        self.last = last
-        self.callee = callee
+        self.gets = gets
         self.tag, self.kind, self.place, self.hooks = fetched
-        self.key = key
         self.location = location
         self.numel, self.offset, self.shape, self.stride, self.requires_grad = numbers
-        self._items: list[Value] | None = None
-        self._inner: dict[int, Value] | None = None
+        self.opcodes = opcodes
 
     @property
-    def fetched(self) -> tuple[Value, ...]:
+    def fetched(self) -> tuple[Value, Value, Value, Value]:
         """The values that it fetches from the memo."""
         return self.tag, self.kind, self.place, self.hooks
+
+
+class FoldedTensor:
+    """A call of ``torch._utils._rebuild_tensor_v2``, kept as its numbers until someone needs it as nodes.
+
+    A tensor is ten nodes, and a checkpoint has up to hundreds of thousands of tensors; reading needs their numbers
+    only. The nodes of the arguments are made of the bytes from ``at`` to ``end``: ('storage', class, key, location,
+    numel) and the rest. ``first`` and ``last`` are the memo indices of the first and the last of its inner nodes.
+    """
+
+    __slots__ = ("_inner", "_items", "at", "callee", "end", "first", "form", "key", "last")
+
+    def __init__(self, form: Form, callee: Value, key: str, at: int, end: int, first: int, last: int) -> None:
+        self.form = form
+        self.callee = callee
+        self.key = key
+        self.at = at
+        self.end = end
+        self.first = first
+        self.last = last
+        self._items: list[Value] | None = None
+        self._inner: dict[int, Value] | None = None
 
     @property
     def opened(self) -> bool:
@@ -309,7 +319,7 @@ class FoldedTensor:
     def open(self) -> list[Value]:
         """Callee and arguments as nodes: the same ones each time."""
         if self._items is None:
-            self._items, self._inner = self.unfold(self)
+            self._items, self._inner = self.form.unfold(self)
         return self._items
 
     def node(self, index: int) -> Value:
@@ -322,7 +332,7 @@ class FoldedTensor:
 # ---- every node once, in the order in which the stream makes them
 
 
-def below(node: Node) -> list[Value]:
+def values_inside(node: Node) -> list[Value]:
     """The values directly inside a node, in stream order, those that were discarded on the way included."""
     if isinstance(node, Made):
         found = list(node.items)
@@ -342,14 +352,14 @@ def below(node: Node) -> list[Value]:
     return []
 
 
-def below_folded(node: Node) -> list[Value]:
+def values_inside_folded(node: Node) -> list[Value]:
     """The same, but a folded tensor stays folded: inside it are the nodes that it shares with others."""
     if type(node) is not Made:
-        return below(node)
+        return values_inside(node)
     folded = folded_in(node)
     if folded is None:
-        return below(node)
-    found = [folded.callee, *folded.fetched]
+        return values_inside(node)
+    found = [folded.callee, *folded.form.fetched]
     for step in node.steps or ():
         if not step.late:
             found += step.payload
@@ -359,13 +369,16 @@ def below_folded(node: Node) -> list[Value]:
 def folded_in(node: Made) -> FoldedTensor | None:
     """The tensor that a node is as long as nobody has opened it; None for one that fetches unusual things."""
     folded = node.folded
-    if folded is None or folded.opened or type(folded.place) not in (Text, type(None)):
+    if folded is None or folded.opened:
         return None
-    usual = type(folded.callee) is type(folded.kind) is type(folded.hooks) is Global and type(folded.tag) is Text
+    form = folded.form
+    if form.place is not None and type(form.place) is not Text:
+        return None
+    usual = type(folded.callee) is type(form.kind) is type(form.hooks) is Global and type(form.tag) is Text
     return folded if usual else None
 
 
-def nodes(root: Value, inside: Callable[[Node], list[Value]] = below) -> Iterator[Node]:
+def nodes(root: Value, inside: Callable[[Node], list[Value]] = values_inside) -> Iterator[Node]:
     """Every node below ``root`` once, parents before children, in stream order; without recursion."""
     seen: set[int] = set()
     stack: list[Value] = [root]
@@ -387,7 +400,7 @@ def storage_references(root: Value) -> Iterator[PersistentId]:
 
 def folded_references(root: Value) -> Iterator[Union[PersistentId, FoldedTensor]]:
     """The same, where a folded tensor stands for the reference in it and stays folded."""
-    for node in nodes(root, below_folded):
+    for node in nodes(root, values_inside_folded):
         if type(node) is PersistentId:
             yield node
         elif type(node) is Made:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ckptdoctor.errors import DamagedError, HostileError, TruncatedError
 from ckptdoctor.noun import noun
-from ckptdoctor.pickles.graph import Ambiguity, FoldedTensor, GlobalUse, Made, Value
+from ckptdoctor.pickles.graph import Ambiguity, FoldedTensor, Form, GlobalUse, Made, Value
 from ckptdoctor.wording import plural
 
 
@@ -55,7 +55,8 @@ class Machine:
     the budgets. ``memo`` holds the entries 0, 1, 2 … that came in order, ``sparse`` all others. ``borrowed`` says at
     which place of the stack (open MARKs, depth) an object lies that was fetched from the memo rather than made there.
     ``protocol`` is -1 until the stream shows it. ``discarded`` says that some value does not reach the result;
-    ``calls`` counts the calls, so that it can be told in the end whether one of them is missing from it.
+    ``calls`` counts the calls, so that it can be told in the end whether one of them is missing from it. ``forms`` are
+    those of tensors by the bytes that say them, as long as no memo entry is given another value.
     """
 
     __slots__ = (
@@ -67,6 +68,7 @@ class Machine:
         "discarded",
         "duplicated",
         "extra_opcodes",
+        "forms",
         "frame_end",
         "frames",
         "globals",
@@ -97,6 +99,7 @@ class Machine:
         self.metastack: list[list[Value]] = []
         self.memo: list[Value | FoldedTensor] = []
         self.sparse: dict[int, Value] = {}
+        self.forms: dict[tuple[bytes, ...], Form] = {}
         self.memoize = False
         self.borrowed: dict[tuple[int, int], Made] = {}
         self.duplicated: list[Value] = []

@@ -101,6 +101,6 @@ ARGUMENT_SIZE: Final[dict[int, int]] = {
 CALLS: Final = frozenset({REDUCE, NEWOBJ, NEWOBJ_EX, OBJ, INST})
 
 
-def name_of(op: int) -> str:
+def opcode_name(op: int) -> str:
     """The name of an opcode, or its number when there is no such opcode."""
     return NAMES.get(op, f"0x{op:02x}")

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import FoldedTensor, Made, Node, PersistentId, Text, Tuple, Value, folded_call
+from ckptdoctor.pickles.graph import FoldedTensor, Form, Made, Node, PersistentId, Text, Tuple, Value, folded_call
 from ckptdoctor.pickles.machine import Machine
 from ckptdoctor.regex import regex
 
@@ -25,7 +25,7 @@ _SHAPE = rb"(\)|" + _INTEGER + rb"{1,3}[\x85-\x87]|\(" + _INTEGER + rb"{4,64}t)(
 
 # (('storage', class, key, location, numel) BINPERSID, offset, size, stride, requires_grad, OrderedDict()) REDUCE, with
 # the PUTs between. A location other than "cpu" is a new text for every storage.
-_TENSOR = regex(
+TENSOR = regex(
     rb"\(\(" + _GET + _GET + rb"X(.)\0\0\0([0-9]{1,19})" + _PUT
     + rb"(?:" + _GET + rb"|X(.)\0\0\0([a-z0-9:]{1,24})" + _PUT + rb")"
     + rb"(" + _INTEGER + rb")t" + _PUT + rb"Q(" + _INTEGER + rb")" + _SHAPE + _SHAPE
@@ -40,7 +40,7 @@ _NODES = 10
 
 def take_tensor(m: Machine, at: int) -> int:
     """Read arguments and call of a tensor whose function lies on the stack; 0 when the bytes are anything else."""
-    match = _TENSOR.match(m.data, at, m.limit)
+    match = TENSOR.match(m.data, at, m.limit)
     if match is None or m.sparse or m.protocol < 2 or not m.stack:
         return 0
     (tag, kind, key_size, key, key_put, where, place_size, place, place_put, numel, id_put, offset, size, size_put,
@@ -48,34 +48,46 @@ def take_tensor(m: Machine, at: int) -> int:
     memo = m.memo
     index = len(memo)
     puts = b"".join((key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
-    sizes, strides, count, start = _shape(size), _shape(stride), _number(numel), _number(offset)
-    if (
-        not _in_sequence(puts, index)
-        or key_size[0] != len(key)
-        or (place and place_size[0] != len(place))
-        or max(_index(tag), _index(kind), _index(hooks), _index(where)) >= index
-        or sizes is None
-        or strides is None
-        or count is None
-        or start is None
-    ):
+    if not _in_sequence(puts, index) or key_size[0] != len(key) or (place and place_size[0] != len(place)):
         return 0
+    said = (numel, offset, size, stride, grad, where, place, tag, kind, hooks)
+    form = m.forms.get(said)
+    if form is None:
+        form = _form(m, said)
+        if form is None:
+            return 0
+        m.forms[said] = form
     inner = (len(puts) >> 2) - 1
-    device = _entry(memo, _index(where))
-    fetched = _entry(memo, _index(tag)), _entry(memo, _index(kind)), device, _entry(memo, _index(hooks))
-    location = _place(place) if not where else _device(device)
-    numbers = count, start, sizes[3], strides[3], grad == b"\x88"
-    folded = FoldedTensor(
-        unfolded, m.data, at, index, index + inner - 1, m.stack[-1], fetched, str(key, "ascii"), location, numbers
-    )
+    end = match.end()
+    folded = FoldedTensor(form, m.stack[-1], str(key, "ascii"), at, end, index, index + inner - 1)
     tensor = folded_call(op.REDUCE, folded, index + inner)
     memo += [folded] * inner
     memo.append(tensor)
     m.stack[-1] = tensor
     m.nodes += _NODES
     m.calls += 2
-    m.extra_opcodes += _OPCODES + (len(puts) >> 2) + sizes[2] + strides[2]
-    return match.end()
+    m.extra_opcodes += _OPCODES + inner + 1 + form.opcodes
+    return end
+
+
+def _form(m: Machine, said: tuple[bytes, ...]) -> Form | None:
+    """The form of a tensor of which these bytes stand in the stream; None when a pickler would not write it so."""
+    numel, offset, size, stride, grad, where, place, tag, kind, hooks = said
+    memo = m.memo
+    sizes, strides, count, start = _shape(size), _shape(stride), _number(numel), _number(offset)
+    if (
+        max(_index(tag), _index(kind), _index(hooks), _index(where)) >= len(memo)
+        or sizes is None
+        or strides is None
+        or count is None
+        or start is None
+    ):
+        return None
+    device = _entry(memo, _index(where))
+    fetched = _entry(memo, _index(tag)), _entry(memo, _index(kind)), device, _entry(memo, _index(hooks))
+    location = _place(place) if not where else _device(device)
+    numbers = count, start, sizes[3], strides[3], grad == b"\x88"
+    return Form(unfolded, m.data, (tag, kind, where, hooks), fetched, location, numbers, sizes[2] + strides[2])
 
 
 def _device(node: Value) -> str | None:
@@ -93,8 +105,9 @@ def _entry(memo: list[Value | FoldedTensor], index: int) -> Value:
 
 def unfolded(folded: FoldedTensor) -> tuple[list[Value], dict[int, Value]]:
     """The nodes that the single opcodes would have built: callee and arguments, and those inside by memo index."""
-    match = _TENSOR.match(folded.data, folded.at)
+    match = TENSOR.match(folded.form.data, folded.at)
     assert match is not None
+    form = folded.form
     (_, _, _, _, _, where, _, place, _, _, _, _, size, size_put,
      stride, stride_put, grad, _, _, _, _) = match.groups(b"")  # fmt: skip
     inner: dict[int, Value] = {}
@@ -108,11 +121,11 @@ def unfolded(folded: FoldedTensor) -> tuple[list[Value], dict[int, Value]]:
 
     name = Text(op.BINUNICODE, folded.key)
     kept(name)
-    location: Value = folded.place
+    location: Value = form.place
     if not where:
         location = Text(op.BINUNICODE, _place(place))
         kept(location)
-    identity = Tuple(op.TUPLE, [folded.tag, folded.kind, name, location, folded.numel])
+    identity = Tuple(op.TUPLE, [form.tag, form.kind, name, location, form.numel])
     kept(identity)
     sizes, strides = _shape(size), _shape(stride)
     assert sizes is not None
@@ -121,29 +134,22 @@ def unfolded(folded: FoldedTensor) -> tuple[list[Value], dict[int, Value]]:
     for node, put in ((size_node, size_put), (stride_node, stride_put)):
         if put:
             kept(node)
-    hooks_node = Made(op.REDUCE, [folded.hooks, Tuple(op.EMPTY_TUPLE, [])])
+    hooks_node = Made(op.REDUCE, [form.hooks, Tuple(op.EMPTY_TUPLE, [])])
     kept(hooks_node)
     storage = PersistentId(op.BINPERSID, identity)
-    values: list[Value] = [storage, folded.offset, size_node, stride_node, grad == b"\x88", hooks_node]
+    values: list[Value] = [storage, form.offset, size_node, stride_node, grad == b"\x88", hooks_node]
     arguments = Tuple(op.TUPLE, values)
     kept(arguments)
     return [folded.callee, arguments], inner
 
 
-def written(folded: FoldedTensor, protocol: int) -> bytes | None:
-    """The bytes of the arguments and the call as they stand in the stream; None when they do not fit any more.
+def fits(form: Form, protocol: int) -> bool:
+    """Whether the bytes of tensors of this form still say what they said, unless one of their nodes was made.
 
-    They fit as long as none of its nodes was made, and the values that it fetches have kept their memo indices.
+    They do as long as the values that they fetch have kept their memo indices.
     """
-    if folded.opened:
-        return None
-    match = _TENSOR.match(folded.data, folded.at)
-    assert match is not None
-    gets = (match[1], match[2], match[6], match[18])
-    for get, node in zip(gets, (folded.tag, folded.kind, folded.place, folded.hooks), strict=True):
-        if get is not None and not (isinstance(node, Node) and canonical.get(node.memo, protocol) == get):
-            return None
-    return match[0]
+    both = zip(form.gets, form.fetched, strict=True)
+    return all(not get or (isinstance(node, Node) and canonical.get(node.memo, protocol) == get) for get, node in both)
 
 
 def _in_sequence(puts: bytes, first: int) -> bool:
@@ -177,7 +183,7 @@ def _index(get: bytes) -> int:
 def _number(raw: bytes) -> int | None:
     """The integer that a BININT of any width writes, or None when Python's pickler would write it in fewer bytes."""
     value = int.from_bytes(raw[1:], "little", signed=raw[0] == op.BININT)
-    return value if canonical.integer(value, 2) == raw else None
+    return value if canonical.integer_bytes(value, 2) == raw else None
 
 
 @lru_cache(maxsize=4096)

@@ -7,7 +7,6 @@ import re
 import shlex
 from dataclasses import field
 
-from ckptdoctor.checkpoint.addresses import is_address, path_of, shown
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.diagnose.selection import Selection
@@ -162,19 +161,6 @@ def cast_target(text: str) -> str:
     if found is None:
         raise UsageError(f"--dtype casts to {', '.join(TARGETS)} (or fp16, bf16 and such); “{text}” is none of them.")
     return found
-
-
-def require_local(path: str) -> None:
-    """Raises UsageError, with the command that downloads it, for what is not on this machine."""
-    if not is_address(path):
-        return
-    local = path_of(path)
-    if local is not None:
-        raise UsageError(f"{path} is on this machine: give its path, {local}.")
-    from ckptdoctor.remote.downloading import download_first
-
-    name = shown(path)
-    raise UsageError(f"{name} is not on this machine, and is not repaired where it is: {download_first(name)}")
 
 
 def index_path(request: FixRequest, name: str) -> str:

@@ -14,8 +14,8 @@ from dataclasses import replace
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
 from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.sharing import compared, is_readable, is_telling, probe, same
 from ckptdoctor.errors import CkptDoctorError, DamagedError
-from ckptdoctor.facts.same_bytes import compared, is_readable, is_telling, probe, same
 from ckptdoctor.facts.tied_embeddings import known_pairs
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison

@@ -121,7 +121,7 @@ def test_wrong_numbers_are_noticed(tmp_path: Path, monkeypatch):
 
 def test_a_tensor_that_is_cut_out_of_what_is_computed(tmp_path: Path, monkeypatch):
     """The whole is made in a temporary file, and proven there."""
-    import ckptdoctor.formats.compose.strided as strided
+    import ckptdoctor.formats.fresh.strided as strided
 
     monkeypatch.setattr(strided, "seen", lambda *_: None)
     torch.save(weights(), tmp_path / "x.pt")

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.pickles import Made, decode, prove
+from ckptdoctor.pickles import Made, decode
+from ckptdoctor.pickles.encode import prove
 from ckptdoctor.pickles.opcode_handlers import containers
 from ckptdoctor.pickles.tensor_opcodes import take_tensor
 from tests.builders import saving_tags, tagged

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.checkpoint.expectation import PAIRED, Reference
-from ckptdoctor.facts.model_config import Config, config_beside, read_config
-from ckptdoctor.facts.siblings import folder_of
+from ckptdoctor.facts.siblings import Config, config_beside, folder_of, read_config
 from ckptdoctor.match.published.matching import LayoutConversion
 from ckptdoctor.match.published.table import QUERIES
 

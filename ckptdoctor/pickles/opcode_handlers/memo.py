@@ -45,6 +45,7 @@ def _store(m: Machine, index: int, value: Value, offset: int) -> None:
         m.ambiguous("memo-rebound", f"memo entry {index} is given another value", offset)
     if index < known:
         m.memo[index] = value
+        m.forms.clear()
         return
     if index > offset - m.start:
         m.ambiguous("memo-index", f"memo index {index} is larger than the pickle has bytes so far", offset)
@@ -79,7 +80,9 @@ def _text_index(m: Machine, at: int) -> tuple[int, int]:
     line, end = m.line(at, m.budgets.digits, at - 1)
     if _INDEX.fullmatch(line) is None:
         if _ANY_INDEX.fullmatch(line) is None or int(line) >> 63:
-            raise damaged(at - 1, op.name_of(m.data[at - 1]), f"has the argument {line[:40]!r}, which is no memo index")
+            raise damaged(
+                at - 1, op.opcode_name(m.data[at - 1]), f"has the argument {line[:40]!r}, which is no memo index"
+            )
         m.ambiguous("numeral", f"a memo index is spelled {line[:40]!r}, which unpicklers read differently", at - 1)
     return int(line), end
 

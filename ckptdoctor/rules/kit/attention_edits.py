@@ -19,7 +19,7 @@ def one_after_another(found: Fused, layout: str = "q-k-v") -> dict[str, Ranges]:
     return rows(layout, queries // size, keys // size, size)
 
 
-def arranged(comparison: Comparison, found: Iterable[tuple[Fused, dict[str, Ranges]]]) -> tuple[Edit, ...]:
+def projection_edits(comparison: Comparison, found: Iterable[tuple[Fused, dict[str, Ranges]]]) -> tuple[Edit, ...]:
     """The edits for all of these; of one kind together: they are carried out together."""
     edits = [edit for each, ranges in found for edit in _edits(comparison, each, ranges)]
     kinds = (Split, Fuse, Transpose)

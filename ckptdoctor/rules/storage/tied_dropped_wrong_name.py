@@ -36,9 +36,9 @@ from ckptdoctor.facts.tied_embeddings import Orphan, orphans
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK, Message, Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import language_head
 
 _LAYER: dict[str, object] = {
@@ -108,7 +108,7 @@ def _problem(orphan: Orphan) -> Problem:
             else "Where the two are one matrix, the file has the wrong name of it; otherwise the embedding was left "
             "out."
         ),
-        torch_says=(wording.missing_keys([orphan.missing]),),
+        torch_says=(wording.missing_line([orphan.missing]),),
         advice=""
         if orphan.proof
         else "Hold it against its model with --config or --model, which says whether they are tied.",
@@ -124,14 +124,14 @@ _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
 
 
 @judges(Turn.TIE)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Nothing but input embeddings is missing, and nothing is unexpected."""
-    if misfit.error.unexpected or not misfit.missing or not all(key.endswith(_EMBEDDINGS) for key in misfit.missing):
+    if rest.error.unexpected or not rest.missing or not all(key.endswith(_EMBEDDINGS) for key in rest.missing):
         return
     meaning = (
         "the file lacks the input embeddings, most likely because they are tied to lm_head and only that name was"
         " saved: the loader may fill them with random values without a word"
     )
-    add = f'model.load_state_dict({{**weights, {misfit.missing[0]!r}: weights["lm_head.weight"]}})'
+    add = f'model.load_state_dict({{**weights, {rest.missing[0]!r}: weights["lm_head.weight"]}})'
     ways = (Way("if the two are tied, load it with", add),)
-    yield Cause(meaning, Repair.BY_HAND, ways, missing=misfit.missing)
+    yield Cause(meaning, Repair.BY_HAND, ways, missing=rest.missing)

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import nan
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column, Table
 from rich.text import Text
 
 from ckptdoctor.trainer.config import RunConfig
@@ -82,14 +81,6 @@ _OTHER_ROWS = 8
 """Rows that are not the plot: bars, figures, its title, and one of the table above."""
 
 
-def screen(story: Story, now: float, console: Console) -> RenderableType:
-    """Everything below the finished lines, at the time ``now``; never more rows or columns than the console has."""
-    width, height = console.size
-    figures = (fitted(text, console.encoding) for text in _figures(story, width))
-    plot = curve(story, width, min(height // 3, height - _OTHER_ROWS), console.encoding)
-    return Group(_bars(story, now), *map(_line, [*figures, *plot]))
-
-
 def curve(story: Story, width: int, height: int, encoding: str) -> list[str]:
     """A title and the test accuracy of all epochs in up to ``height`` rows; nothing where that would say nothing."""
     rows = min(height - (height + 1) % 2, _TALLEST)  # an odd number of rows has one for the middle
@@ -102,18 +93,64 @@ def curve(story: Story, width: int, height: int, encoding: str) -> list[str]:
     return ["", "test accuracy", *lines]
 
 
-def _bars(story: Story, now: float) -> Table:
-    """Two bars: the progress of the run, and that of its epoch."""
-    grid = Table.grid(padding=(0, 1), expand=True)
-    grid.add_column(no_wrap=True)
-    grid.add_column(ratio=1)
-    grid.add_column(no_wrap=True, justify="right", min_width=9)
-    config, latest, steps = story.started.config, story.latest, story.started.steps
-    number = latest.epoch if latest else min(story.started.epoch + 1, config.epochs)
-    step = latest.step if latest else 0
-    grid.add_row(_count("epoch", number, config.epochs), _bar(story.done, story.total), _left(story.left(now)))
-    grid.add_row(_count("step", step, steps), _bar(step, steps), _left(story.epoch_left(now), step == steps))
-    return grid
+class RunProgress(Progress):
+    """Two bars, of the run and of its epoch; below them the last step, the last checkpoint, and the curve.
+
+    It never has more rows or columns than the console. No thread draws: there is none that could be lost in a fork, or
+    write into the middle of an error message.
+    """
+
+    _open = False
+
+    def __init__(self, console: Console, story: Story) -> None:
+        super().__init__(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(None, table_column=Column(ratio=1)),
+            TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True, justify="right", min_width=9)),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            get_time=console.get_time,
+            # what others print to this terminal goes above the bars; what they send elsewhere must arrive there
+            redirect_stdout=console.file is sys.stdout,
+            redirect_stderr=console.file is sys.stdout and sys.stderr.isatty(),
+            expand=True,
+        )
+        self.live.vertical_overflow = "crop"
+        self._story = story
+        started = story.started
+        before, total = started.epoch * started.steps, max(started.config.epochs * started.steps, 1)
+        self._run = self.add_task("", completed=before, total=total, left="")  # what was done before has no speed
+        self._epoch = self.add_task("", total=max(started.steps, 1), left="")
+        self._open = True
+
+    def draw(self) -> None:
+        """Bring the bars to where the run is, and show everything."""
+        epochs, steps, latest = self._story.started.config.epochs, self._story.started.steps, self._story.latest
+        done = (latest.epoch - 1) * steps + latest.step if latest else self._story.started.epoch * steps
+        number = latest.epoch if latest else min(self._story.started.epoch + 1, epochs)
+        step = latest.step if latest else 0
+        self.update(self._run, completed=done, description=_count("epoch", number, epochs))
+        speed = self.tasks[0].speed
+        self.update(self._run, left=_left(epochs * steps - done, speed))
+        left = "testing" if step == steps else _left(steps - step, speed)
+        self.update(self._epoch, completed=step, description=_count("step", step, steps), left=left)
+        self.refresh()
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """Nothing before it is complete, and nothing once it is closed: what is drawn last would stay."""
+        if not self._open:
+            return
+        width, height = self.console.size
+        yield self.make_tasks_table(self.tasks)
+        yield from (_line(fitted(text, self.console.encoding)) for text in _figures(self._story, width))
+        plot = curve(self._story, width, min(height // 3, height - _OTHER_ROWS), self.console.encoding)
+        yield from map(_line, plot)
+
+    def stop(self) -> None:
+        """Leave the terminal as it was found."""
+        self._open = False
+        super().stop()
 
 
 def _count(label: str, done: int, total: int) -> str:
@@ -121,14 +158,9 @@ def _count(label: str, done: int, total: int) -> str:
     return f"{label} {done:>{len(f'{total:,}')},}/{total:,}"
 
 
-def _bar(done: int, total: int) -> ProgressBar:
-    return ProgressBar(total=max(total, 1), completed=done)
-
-
-def _left(seconds: float | None, testing: bool = False) -> str:
-    if testing:
-        return "testing"
-    return "" if seconds is None else f"{duration(seconds)} left"
+def _left(steps: int, speed: float | None) -> str:
+    """``0:05 left``; ``speed`` is in steps a second, tests included."""
+    return f"{duration(steps / speed)} left" if speed else ""
 
 
 def _figures(story: Story, width: int) -> Iterator[str]:
@@ -154,17 +186,14 @@ _PAUSE = 0.1
 
 
 class Bars:
-    """Drawing takes milliseconds, a step sometimes less than one: so what is new waits until the next drawing is due.
-
-    No thread draws: there is none that could be lost in a fork, or write into the middle of an error message.
-    """
+    """Drawing takes milliseconds, a step sometimes less than one: what is new waits until the next drawing is due."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._due = 0.0
         self._waiting: list[Text] = []
         self._headed = False
-        self._live: Live | None = None
+        self._progress: RunProgress | None = None
 
     def start(self, story: Story) -> None:
         """Say what runs, and begin to draw."""
@@ -174,17 +203,8 @@ class Bars:
             grid.add_row(label, Text(fitted(text, self._console.encoding)))
         self._console.print(grid)
         self._console.print()
-        self._live = Live(
-            console=self._console,
-            get_renderable=lambda: self._screen(story),
-            auto_refresh=False,
-            transient=True,
-            vertical_overflow="crop",
-            # what others print to this terminal goes above the bars; what they send elsewhere must arrive there
-            redirect_stdout=self._console.file is sys.stdout,
-            redirect_stderr=self._console.file is sys.stdout and sys.stderr.isatty(),
-        )
-        self._live.start()
+        self._progress = RunProgress(self._console, story)
+        self._progress.start()
         self._draw()
 
     def tick(self, story: Story) -> None:
@@ -220,12 +240,12 @@ class Bars:
 
     def close(self) -> None:
         """No bars, the cursor visible, and nothing kept back."""
-        live, self._live = self._live, None
-        if live is not None:
+        progress, self._progress = self._progress, None
+        if progress is not None:
             try:
                 self._write()
             finally:  # even when there is nobody left to read it
-                live.stop()
+                progress.stop()
 
     def _ending(self, rows: LabelledRows) -> Iterator[Text]:
         """Labels beside what they say or, where that does not fit, above it: a wrapped command is no longer one."""
@@ -237,8 +257,8 @@ class Bars:
 
     def _draw(self) -> None:
         self._write()
-        if self._live is not None:
-            self._live.refresh()
+        if self._progress is not None:
+            self._progress.draw()
         self._due = self._console.get_time() + _PAUSE
 
     def _write(self) -> None:
@@ -246,6 +266,3 @@ class Bars:
         for text in self._waiting:
             self._console.print(text, soft_wrap=True)
         self._waiting.clear()
-
-    def _screen(self, story: Story) -> RenderableType:
-        return screen(story, self._console.get_time(), self._console) if self._live is not None else Text()

@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
 from ckptdoctor.formats.torch.read.values import bare, full_name, integer, items, text
 from ckptdoctor.noun import noun
-from ckptdoctor.pickles.graph import FoldedTensor, Global, PersistentId, Text, Tuple, Value
+from ckptdoctor.pickles.graph import FoldedTensor, Form, Global, PersistentId, Text, Tuple, Value
 from ckptdoctor.wording import plural
 
 # torch counts bytes of storages and offsets of tensors in 64-bit signed integers
@@ -95,12 +95,13 @@ def claim_of(reference: Union[PersistentId, FoldedTensor]) -> Claim | None:
 
 def _claim_in(folded: FoldedTensor) -> Claim | None:
     """The same of a folded tensor, which is opened only if it is unusual."""
-    kind, tag, device = folded.kind, folded.tag, folded.location
+    form = folded.form
+    kind, tag, device = form.kind, form.tag, form.location
     if type(kind) is Global and type(tag) is Text and tag.value == "storage" and device is not None:
         class_name = kind.full
         dtype = BY_STORAGE_CLASS.get(class_name.rpartition(".")[2])
-        if dtype is not None and 0 <= folded.numel < _USUAL_COUNT:
-            return Claim(folded.key, class_name, dtype, device, folded.numel)
+        if dtype is not None and 0 <= form.numel < _USUAL_COUNT:
+            return Claim(folded.key, class_name, dtype, device, form.numel)
     return claim_of(reference_in(folded))
 
 
@@ -140,6 +141,7 @@ class Registry:
         self._member = member
         self._known: dict[str, Known] = {}
         self._classes: dict[int, tuple[str, DType]] = {}  # by id of the Global node
+        self._forms: dict[Form, tuple[str, DType, str] | tuple[()]] = {}  # compared by identity
         self._views: dict[str, tuple[str, int, int]] = {}  # of legacy files: key → storage, offset, size
         self._contradicted: set[str] = set()
         self.notes: list[Note] = []
@@ -240,23 +242,33 @@ class Registry:
 
     def folded(self, call: FoldedTensor) -> Known | None:
         """The same for the storage of a folded tensor. None: look closer."""
-        if self._table.id_parts != ZIP_ID:
+        form = call.form
+        usual = self._forms.get(form)
+        if usual is None:
+            usual = self._forms[form] = self._usual_form(form)
+        if not usual:
             return None
-        kind, tag = call.kind, call.tag
+        class_name, dtype, device = usual
+        known = self._known.get(call.key)
+        if known is None:
+            return self._looked_up(Claim(call.key, class_name, dtype, device, form.numel), None)
+        return known if known.claim == Claim(call.key, class_name, dtype, device, form.numel) else None
+
+    def _usual_form(self, form: Form) -> tuple[str, DType, str] | tuple[()]:
+        """Class, dtype and device of the storages of tensors of this form; nothing where it takes a closer look."""
+        if self._table.id_parts != ZIP_ID:
+            return ()
+        kind, tag = form.kind, form.tag
         known_class = self._classes.get(id(kind)) or self._class(kind)
         if (
             known_class is None
             or type(tag) is not Text
             or tag.value != "storage"
-            or call.location is None
-            or not 0 <= call.numel < _USUAL_COUNT
+            or form.location is None
+            or not 0 <= form.numel < _USUAL_COUNT
         ):
-            return None
-        claim = Claim(call.key, known_class[0], known_class[1], call.location, call.numel)
-        known = self._known.get(call.key)
-        if known is None:
-            return self._looked_up(claim, None)
-        return known if known.claim == claim else None
+            return ()
+        return (*known_class, form.location)
 
     def _class(self, kind: Value) -> tuple[str, DType] | None:
         """Name and dtype of a typed storage class, remembered by its node."""

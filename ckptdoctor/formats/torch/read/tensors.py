@@ -14,7 +14,7 @@ from ckptdoctor.formats.torch.read.tensor_state import NOTHING, ReplacedError, b
 from ckptdoctor.formats.torch.read.values import CALLS, NotOurs, bare, call, full_name, items, plain_dict
 from ckptdoctor.formats.torch.read.views import OddTensor, usual_reach, view_of
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import FoldedTensor, Global, Made, Node, PersistentId, Tuple, Value
+from ckptdoctor.pickles.graph import FoldedTensor, Form, Global, Made, Node, PersistentId, Tuple, Value
 
 # tensors inside tensors that are read at the least; shared ones could multiply without end
 INNER_READS = 100_000
@@ -35,6 +35,7 @@ class TensorReader:
         self._registry = registry
         self._member = member
         self._kinds: dict[int, str | None] = {}  # id of a Global node → name of the rebuilding function
+        self._reaches: dict[Form, int] = {}  # elements that a storage needs for tensors of a form; -1: look closer
         self._inner_left = inner_budget
         self._arrays: dict[tuple[int, str], memoryview | None] = {}  # by id of the node, and dtype
         self._met: set[int] = set()  # ids of calls that state belongs to
@@ -151,16 +152,19 @@ class TensorReader:
         known = self._registry.folded(folded)
         if known is None or known.claim.dtype is None:
             return None
-        element, storage = known.claim.dtype, known.storage
-        reach = usual_reach(folded.shape, folded.stride, folded.offset, element)
+        element, storage, form = known.claim.dtype, known.storage, folded.form
+        reach = self._reaches.get(form)
         if reach is None:
+            reach = usual_reach(form.shape, form.stride, form.offset, element)
+            reach = self._reaches[form] = -1 if reach is None else reach
+        if reach < 0:
             return None
         if reach * element.bits > storage.nbytes * 8:
             self._out_of_bounds(path, reach, known, element)
-        if folded.requires_grad:
+        grad = form.requires_grad
+        if grad:
             grad_of(True, element)
-        shape, stride, grad = folded.shape, folded.stride, folded.requires_grad
-        return Tensor(path, element, shape, stride, storage, folded.offset, storage.device, grad, rebuild=kind)
+        return Tensor(path, element, form.shape, form.stride, storage, form.offset, storage.device, grad, rebuild=kind)
 
     def _storage(self, reference: Value, own_dtype: DType | None) -> tuple[Known, DType]:
         known = self._registry.get(reference, own_dtype)

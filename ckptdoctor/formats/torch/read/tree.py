@@ -127,7 +127,15 @@ class TreeBuilder:
                 done.append(value)  # type: ignore[arg-type]  # kind says that it is plain
             else:
                 step = steps[index]
-                found = self._visit(value, path if step is NO_STEP else (*path, step))
+                place = path if step is NO_STEP else (*path, step)
+                # most of what is left are tensors, which are spared the ways of all other calls
+                folded = kind is Made and value.folded is not None and self._left > 0  # type: ignore[union-attr]
+                tensor = self._reader.read(value, place) if folded else None  # type: ignore[arg-type]  # kind says it
+                if tensor is not None:
+                    self.tensors.append(tensor)
+                    done.append(tensor)
+                    continue
+                found = self._visit(value, place)
                 if type(found) is _Frame:
                     return found
                 done.append(found)  # type: ignore[arg-type]  # type() said that it is no frame

@@ -32,12 +32,13 @@ from ckptdoctor.formats.torch.zip.read import (
     whole_number,
 )
 from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, shown
-from ckptdoctor.pickles import Pickle, encode, prove
+from ckptdoctor.pickles import Pickle
+from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
+def write_copy(wanted: Wanted, source: Source) -> Recipe:
     """How to write the archive so that it holds what is wanted.
 
     Raises UnprovenError when the pickle does not encode back to its own bytes, or when readers disagree about the

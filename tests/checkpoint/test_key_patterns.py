@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.facts import key_patterns
+from ckptdoctor.checkpoint.patterns import key_patterns
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.reference import missing_keys
 
@@ -38,7 +38,7 @@ def test_the_nearest_key_has_the_shape_and_the_ending() -> None:
 def test_patterns_take_whole_modules_where_they_can() -> None:
     """One pattern for a module that goes wholly, single keys where others stay."""
     going = ["loss.a.weight", "loss.b.weight", "fc.bias"]
-    assert key_patterns.key_patterns(going, ["fc.weight", "conv.weight"]) == ["loss.*", "fc.bias"]
+    assert key_patterns(going, ["fc.weight", "conv.weight"]) == ["loss.*", "fc.bias"]
 
 
 @settings(deadline=None, max_examples=200)
@@ -47,7 +47,7 @@ def test_patterns_match_what_goes_and_nothing_that_stays(keys: list[str], data: 
     """Whatever the keys look like: the patterns cover those that go, and none of the others."""
     going = [key for key in keys if data.draw(st.booleans())]
     staying = [key for key in keys if key not in going]
-    found = key_patterns.key_patterns(going, staying)
+    found = key_patterns(going, staying)
     for key in going:
         assert any(fnmatchcase(key, pattern) for pattern in found)
     for key in staying:
@@ -57,6 +57,6 @@ def test_patterns_match_what_goes_and_nothing_that_stays(keys: list[str], data: 
 def test_keys_of_a_million_dots_cost_little() -> None:
     """A key that is built to be taken apart endlessly is only looked at from its beginning."""
     key = "." * 1_000_000 + "weight"
-    assert key_patterns.key_patterns([key], ["a"]) == [".*"]
+    assert key_patterns([key], ["a"]) == [".*"]
     assert wording.grouped_keys({key: 1, "b.c": 2}, 1)[0].parameters == 2
     assert missing_keys.nearest_key(key, (1,), {key: (1,)}) == key

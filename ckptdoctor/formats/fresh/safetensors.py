@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Storage, Tensor
 from ckptdoctor.checkpoint import Mapping as Tree
 from ckptdoctor.checkpoint.dtypes import BY_SAFETENSORS
 from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.edits.applied.wanted import Stored, Wanted
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.compose.composed import Composed, Stored
-from ckptdoctor.formats.compose.strided import length, segments
+from ckptdoctor.formats.fresh.strided import length, segments
 from ckptdoctor.formats.safetensors.header import METADATA
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES, NAME
 from ckptdoctor.noun import noun
@@ -59,27 +59,28 @@ def ordered(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(entries, key=lambda entry: (_RANK[code_of(entry.tensor) or ""], entry.name))
 
 
-def composed(entries: Sequence[Entry], metadata: Mapping[str, str], source: str, swapped: bool = False) -> Composed:
-    """A file with these tensors. Raises RefusedError for what safetensors cannot name."""
+def arranged(entries: Iterable[Entry], metadata: Mapping[str, str], original: Checkpoint, file: str) -> Wanted:
+    """The tensors as a file holds them: each on a storage of its own, in the order of the header.
+
+    Values come from files of the byte order of ``original``.
+    """
     found = ordered(entries)
-    head = _header(found, metadata)
-    data: list[Segment] = [Literal(len(head).to_bytes(LENGTH_BYTES, "little") + head)]
-    stored: dict[str, Stored] = {}
-    for entry in found:
-        made = segments(entry.tensor, swapped)
-        stored[entry.name] = Stored(entry.name, entry.nbytes, made, shown=entry.tensor)
-        data += made
-    recipe = Recipe(source, tuple(data))
-    return Composed({"": recipe}, recipe, _contents(found, metadata), stored, swapped)
-
-
-def _contents(entries: Sequence[Entry], metadata: Mapping[str, str]) -> Checkpoint:
-    """What reading the file must give: each tensor on a storage of its own, in the order of the header."""
-    tensors = tuple([_tensor(entry) for entry in entries])
-    tree = Tree("dict", tuple([(tensor.key, tensor) for tensor in tensors]))
-    storages = tuple([tensor.storage for tensor in tensors if tensor.storage is not None])
-    sets = (StateDict((), Role.MODEL, tensors),) if tensors else ()
-    return Checkpoint("", NAME, 0, tree, tensors, storages, sets, metadata=dict(metadata) or None)
+    tensors = tuple([_tensor(entry) for entry in found])
+    stored = {
+        entry.name: Stored(entry.nbytes, segments(entry.tensor, original.big_endian), shown=entry.tensor)
+        for entry in found
+    }
+    contents = Checkpoint(
+        path="",
+        format=NAME,
+        size=0,
+        tree=Tree("dict", tuple([(tensor.key, tensor) for tensor in tensors])),
+        tensors=tensors,
+        storages=tuple([tensor.storage for tensor in tensors if tensor.storage is not None]),
+        state_dicts=(StateDict((), Role.MODEL, tensors),) if tensors else (),
+        metadata=dict(metadata) or None,
+    )
+    return Wanted(original, contents, stored=stored, file=file)
 
 
 def _tensor(entry: Entry) -> Tensor:
@@ -88,15 +89,23 @@ def _tensor(entry: Entry) -> Tensor:
     return Tensor((entry.name,), dtype, shape, contiguous_stride(shape), storage)
 
 
-def _header(entries: Sequence[Entry], metadata: Mapping[str, str]) -> bytes:
-    fields: dict[str, object] = {METADATA: dict(metadata)} if metadata else {}
+def write(wanted: Wanted) -> Recipe:
+    """How to write the file. Raises RefusedError for what safetensors cannot name."""
+    head = _header(wanted.contents)
+    data: list[Segment] = [Literal(len(head).to_bytes(LENGTH_BYTES, "little") + head)]
+    for storage in wanted.contents.storages:
+        data += wanted.stored[storage.key].data
+    return Recipe(wanted.file, tuple(data))
+
+
+def _header(contents: Checkpoint) -> bytes:
+    fields: dict[str, object] = {METADATA: contents.metadata} if contents.metadata else {}
     at = 0
-    for entry in entries:
-        if entry.name == METADATA:
+    for tensor in contents.tensors:
+        if tensor.key == METADATA:
             raise RefusedError(f"A tensor is called “{METADATA}”, which safetensors keeps for itself; rename it first.")
-        end = at + entry.nbytes
-        code, shape = code_of(entry.tensor), list(shape_of(entry.tensor))
-        fields[entry.name] = {"dtype": code, "shape": shape, "data_offsets": [at, end]}
+        end = at + length(tensor)
+        fields[tensor.key] = {"dtype": code_of(tensor), "shape": list(tensor.shape), "data_offsets": [at, end]}
         at = end
     try:
         head = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Union
 
-from ckptdoctor.formats.compose.dcp_flat import Steps
+from ckptdoctor.formats.fresh.dcp_flat import Steps
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
@@ -149,7 +149,7 @@ class _Writer:
         out = self.out
         if isinstance(value, str):
             text = value
-            self._once(str, text, lambda: canonical.text(op.BINUNICODE, text))
+            self._once(str, text, lambda: canonical.text_bytes(op.BINUNICODE, text))
         elif value is None or isinstance(value, int):
             out.append(canonical.constant(value, _PROTOCOL))
         elif isinstance(value, _Name):

@@ -6,15 +6,16 @@ Equal texts count as one object, as constants of a program are; the keys of stor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Mapping as AnyMapping
 from functools import partial
-from typing import Protocol, Union
+from typing import Union
 
 from ckptdoctor.checkpoint import Mapping, Named, Node, Tensor, show_path
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.keypath import KeyPath
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.compose.parts import UnknownKeyError, key_of
+from ckptdoctor.formats.fresh.parts import UnknownKeyError, key_of
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 
@@ -28,19 +29,15 @@ _DEEPEST = 200
 _MARK, _STOP, _REDUCE = b"(", b".", b"R"
 
 
-class StorageKeys(Protocol):
-    """Numbers the storages that tensors lie on."""
-
-    def of(self, tensor: Tensor) -> tuple[str, str, int]:
-        """The key of the tensor's storage, the full name of its class, and the number of its elements."""
-
-
 _Value = Union[Node, object]
 
 
-def pickled(tree: Node, storages: StorageKeys) -> bytes:
-    """The pickle of the contents. Raises RefusedError for anything that is neither plain nor a strided tensor."""
-    writer = _Pickler(storages)
+def pickled(tree: Node, names: AnyMapping[str, str]) -> bytes:
+    """The pickle of the contents; ``names`` are what their storages are called in the archive, by their keys.
+
+    Raises RefusedError for anything that is neither plain nor a strided tensor.
+    """
+    writer = _Pickler(names)
     writer.save(tree, ())
     return bytes((op.PROTO, PROTOCOL)) + b"".join(writer.out) + _STOP
 
@@ -81,9 +78,9 @@ def _is_dtype(name: str) -> bool:
 class _Pickler:
     """What was written so far, and what the memo holds."""
 
-    def __init__(self, storages: StorageKeys) -> None:
+    def __init__(self, names: AnyMapping[str, str]) -> None:
         self.out: list[bytes] = []
-        self._storages = storages
+        self._storage_names = names
         self._count = 0
         self._texts: dict[str, bytes] = {}
         self._keys: dict[str, bytes] = {}
@@ -168,7 +165,7 @@ class _Pickler:
         if value in memo:
             self.out.append(memo[value])
             return
-        self.out.append(canonical.text(op.BINUNICODE, value))
+        self.out.append(canonical.text_bytes(op.BINUNICODE, value))
         memo[value] = self._put()
 
     def _bytes(self, value: bytes) -> None:
@@ -212,7 +209,7 @@ class _Pickler:
         untyped = tensor.dtype.storage_class is None
         arguments: list[Callable[[], None]] = [
             lambda: self._storage(tensor),
-            lambda: self.out.append(canonical.integer(tensor.offset, PROTOCOL)),
+            lambda: self.out.append(canonical.integer_bytes(tensor.offset, PROTOCOL)),
             lambda: self._numbers(tensor.shape),
             lambda: self._numbers(tensor.stride),
             lambda: self.out.append(canonical.constant(grad, PROTOCOL)),
@@ -223,19 +220,22 @@ class _Pickler:
         self._called(f"torch._utils._rebuild_tensor_v{3 if untyped else 2}", arguments)
 
     def _storage(self, tensor: Tensor) -> None:
-        key, kind, count = self._storages.of(tensor)
+        storage, named = tensor.storage, tensor.dtype.storage_class
+        assert storage is not None
+        kind = "torch.storage.UntypedStorage" if named is None else f"torch.{named}"
+        count = storage.nbytes if named is None else storage.nbytes * 8 // tensor.dtype.bits
         parts: list[Callable[[], None]] = [
             lambda: self._text("storage", self._texts),
             lambda: self._named(kind),
-            lambda: self._text(key, self._keys),
+            lambda: self._text(self._storage_names[storage.key], self._keys),
             lambda: self._text("cpu", self._texts),
-            lambda: self.out.append(canonical.integer(count, PROTOCOL)),
+            lambda: self.out.append(canonical.integer_bytes(count, PROTOCOL)),
         ]
         self._tuple(parts)
         self.out.append(b"Q")
 
     def _numbers(self, values: tuple[int, ...]) -> None:
-        self._tuple([partial(self.out.append, canonical.integer(each, PROTOCOL)) for each in values])
+        self._tuple([partial(self.out.append, canonical.integer_bytes(each, PROTOCOL)) for each in values])
 
     def _hooks(self) -> None:
         self._called("collections.OrderedDict", [])

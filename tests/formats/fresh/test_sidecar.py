@@ -7,8 +7,8 @@ import pytest
 
 from ckptdoctor.checkpoint import Elided, Mapping, Named, Opaque, Sequence, Special
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.compose.parts import UnknownKeyError, key_of
-from ckptdoctor.formats.compose.sidecar import sidecar
+from ckptdoctor.formats.fresh.parts import UnknownKeyError, key_of
+from ckptdoctor.formats.fresh.sidecar import sidecar
 
 
 def contents(node):

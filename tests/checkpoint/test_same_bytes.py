@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ckptdoctor.checkpoint import FileSource
-from ckptdoctor.facts.same_bytes import compared, digest, is_readable, is_telling, probe, same
+from ckptdoctor.checkpoint.sharing import compared, digest, is_readable, is_telling, probe, same
 from ckptdoctor.formats import open_checkpoint
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from ckptdoctor.formats.compose.safetensors import Entry
+from ckptdoctor.formats.fresh.safetensors import Entry
 from ckptdoctor.noun import noun
 
 INDEX = "model.safetensors.index.json"

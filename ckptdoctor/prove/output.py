@@ -1,4 +1,4 @@
-"""Proves what was written out of nouns alone: reopened, and the bytes of every tensor followed back to their source.
+"""Proves an output: it is opened again, and the bytes of every tensor are followed back to where they are from.
 
 Copied ranges have been compared byte for byte when they were written, so that it is enough to know that they are the
 right ones; everything else is compared here, by other code than made it.
@@ -16,17 +16,17 @@ from zlib import crc32
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Storage, Tensor, progress
 from ckptdoctor.checkpoint.source import Overlay
+from ckptdoctor.edits.applied.wanted import Stored, Wanted, new_storages
 from ckptdoctor.edits.elements import Elements, NewStorage, is_computed, views
 from ckptdoctor.errors import DamagedError, WriteError
-from ckptdoctor.formats.compose.checksums import Bytes, Data, batches
-from ckptdoctor.formats.compose.composed import Composed, Stored
-from ckptdoctor.formats.compose.reading import inflated, produced
-from ckptdoctor.formats.compose.strided import elements, turn_of
+from ckptdoctor.formats.fresh.checksums import Bytes, Data, batches
+from ckptdoctor.formats.fresh.reading import inflated, produced
+from ckptdoctor.formats.fresh.strided import elements, tensor_of, turn_of
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.elements import require_elements
 from ckptdoctor.prove.reopened import read_back, require_right, require_same
 from ckptdoctor.prove.same_contents import storage_pairs
-from ckptdoctor.writing import CopiedRanges, Copy, Generated, Literal, Segment
+from ckptdoctor.writing import CopiedRanges, Copy, Generated, Literal, Recipe, Segment
 
 _WORKERS = 2
 _EVERY = 0.1  # seconds
@@ -56,32 +56,54 @@ class CopyTally:
         return CopyTally(*[one + two for one, two in zip(mine, its, strict=True)])
 
 
-def prove(files: Mapping[str, str], output: str, composed: Composed) -> CopyTally:
+def prove(files: Mapping[str, str], output: str, wanted: Wanted, recipe: Recipe) -> CopyTally:
     """The number of tensors that are ranges of the sources, and of others. Raises WriteError for anything unexpected.
 
     ``files`` are the paths under which the files of the container lie, by their names; ``output`` is what it will be.
     """
     with read_back():
         written = _reopened(files, output)
-    require_same(composed.contents, written)
-    kinds = require_bytes(written, composed)
-    keys = [each.storage.key for each in composed.contents.tensors if each.storage is not None]
+    require_same(wanted.contents, written)
+    kinds = require_bytes(written, wanted, recipe)
+    keys = [each.storage.key for each in wanted.contents.tensors if each.storage is not None]
     return sum([kinds[key] for key in keys], CopyTally())
 
 
-def require_bytes(written: Checkpoint, composed: Composed) -> dict[str, CopyTally]:
+def require_bytes(written: Checkpoint, wanted: Wanted, recipe: Recipe) -> dict[str, CopyTally]:
     """Raises WriteError, with the tensor, unless storages hold what they are to hold; what tensors on each count as.
 
     ``written`` has the contents that are wanted. The storages are named by their keys there.
     """
-    copied, places = CopiedRanges(composed.values), {each.key: each.extent for each in written.storages}
-    pairs = {ours: its for its, ours in storage_pairs(composed.contents, written).items()}
-    names = {each.storage.key: each.key for each in reversed(composed.contents.tensors) if each.storage is not None}
+    copied, places = CopiedRanges(recipe), {each.key: each.extent for each in written.storages}
+    pairs = {ours: its for its, ours in storage_pairs(wanted.contents, written).items()}
+    names = {each.storage.key: each.key for each in reversed(wanted.contents.tensors) if each.storage is not None}
+    swapped = wanted.original.big_endian
     return {
-        key: _require_stored(each, composed.swapped, places[pairs[key]], copied, names.get(key, "a storage"))
-        for key, each in composed.stored.items()
+        key: _require_stored(each, swapped, places[pairs[key]], copied, names.get(key, "a storage"))
+        for key, each in _stored(wanted)
         if key in pairs
     }
+
+
+def _stored(wanted: Wanted) -> Iterator[tuple[str, Stored]]:
+    """What the storages hold, by their keys, as far as that is known."""
+    originals, new = {each.key: each for each in wanted.original.storages}, new_storages(wanted)
+    for storage in wanted.contents.storages:
+        key, old = storage.key, originals.get(storage.key)
+        if key in wanted.stored:
+            yield key, wanted.stored[key]
+        elif key in new and old is None:
+            yield key, Stored(new[key].nbytes, _made(new[key]), shown=tensor_of(new[key]))
+        elif old is not None and old.compressed:
+            yield key, Stored(old.nbytes, _made(old))
+        elif old is not None and old.extent is not None:
+            kept = wanted.pieces.get(key, ((0, old.extent.length),))
+            copies = tuple([Copy(old.extent.offset + start, length) for start, length in kept if length])
+            yield key, Stored(sum([each.length for each in copies]), copies)
+
+
+def _made(storage: Storage) -> tuple[Generated, ...]:
+    return (Generated(storage.nbytes, lambda: produced(storage)),) if storage.nbytes else ()
 
 
 def _reopened(files: Mapping[str, str], output: str) -> Checkpoint:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Mapping, Opaque
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.compose import torch_zip
-from ckptdoctor.formats.compose.pickling import pickled, unsayable
-from ckptdoctor.formats.compose.torch_zip import Storages
+from ckptdoctor.formats.fresh import torch_zip
+from ckptdoctor.formats.fresh.pickling import pickled, unsayable
 from ckptdoctor.writing import publish
 
 LOADS = ({}, {"mmap": True}, {"map_location": "meta"})
@@ -23,8 +22,8 @@ LOADS = ({}, {"mmap": True}, {"map_location": "meta"})
 def again(source: Path, output: Path) -> Path:
     """The contents of an archive, laid out anew."""
     checkpoint = formats.open_checkpoint(source)
-    recipe = torch_zip.recipe(checkpoint.tree, torch_zip.name_of(str(source)), str(source), Storages())
-    publish(recipe, str(output), force=True)
+    wanted = torch_zip.arranged(checkpoint.tree, checkpoint, str(source), str(source))
+    publish(formats.write(wanted, None), str(output), force=True)
     return output
 
 
@@ -130,7 +129,7 @@ def test_what_is_not_plain_is_refused():
     assert unsayable(node) == "is an object of the class argparse.Namespace"
     assert unsayable(Mapping("easydict.EasyDict", ())) == "is a easydict.EasyDict"
     with pytest.raises(RefusedError):
-        pickled(Mapping("dict", (("args", node),)), Storages())
+        pickled(Mapping("dict", (("args", node),)), {})
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from ckptdoctor.checkpoint import Extent, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import DamagedError, RefusedError
-from ckptdoctor.formats.compose.checksums import Bytes
-from ckptdoctor.formats.compose.strided import refusal, segments
+from ckptdoctor.formats.fresh.checksums import Bytes
+from ckptdoctor.formats.fresh.strided import refusal, segments
 from ckptdoctor.writing import Copy
 
 F32 = BY_NAME["float32"]

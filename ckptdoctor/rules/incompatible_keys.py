@@ -45,7 +45,7 @@ class LoadError:
 
 
 @noun(eq=False)
-class Misfit:
+class IncompatibleKeys:
     """What no rule has explained yet of an error: its keys that are missing and unexpected, its shapes that differ."""
 
     error: LoadError
@@ -58,14 +58,14 @@ class Misfit:
         """The unexpected keys without a dot: what a file has at its top that was loaded whole."""
         return {key for key in self.unexpected if "." not in key}
 
-    def without(self, causes: Iterable[Cause]) -> Misfit:
+    def without(self, causes: Iterable[Cause]) -> IncompatibleKeys:
         """What these causes leave."""
         missing, unexpected, mismatched = set[str](), set[str](), set[str]()
         for cause in causes:
             missing.update(cause.missing)
             unexpected.update(cause.unexpected)
             mismatched.update(cause.mismatched)
-        return Misfit(
+        return IncompatibleKeys(
             self.error,
             tuple([key for key in self.missing if key not in missing]),
             tuple([key for key in self.unexpected if key not in unexpected]),
@@ -84,7 +84,7 @@ class Repair(Enum):
 
 @noun
 class Cause:
-    """What a rule makes of a misfit: what it means, what to do, and the keys that it explains.
+    """What a rule makes of an error: what it means, what to do, and the keys that it explains.
 
     TARGET in a command stands for the way to name the model. Without ``ways`` the command follows from ``repair``, and
     from those of the other causes in the same error. ``code`` is "" where the cause is no problem of the file, and
@@ -144,20 +144,20 @@ class Turn(IntEnum):
 
 @noun
 class Judge:
-    """A way to ask a rule of a misfit. Of those at one turn the least ``general`` is asked first.
+    """A way to ask a rule of an error. Of those at one turn the least ``general`` is asked first.
 
-    Equals see the same misfit, and the cause that explains most of it is told first.
+    Equals see the same keys, and the cause that explains most of it is told first.
     """
 
     turn: Turn
-    ask: Callable[[Misfit], Iterator[Cause]]
+    ask: Callable[[IncompatibleKeys], Iterator[Cause]]
     general: int = 0
 
 
-def judges(turn: Turn, general: int = 0) -> Callable[[Callable[[Misfit], Iterator[Cause]]], Judge]:
-    """Mark a function of a rule's module as the one that judges a misfit, at this turn."""
+def judges(turn: Turn, general: int = 0) -> Callable[[Callable[[IncompatibleKeys], Iterator[Cause]]], Judge]:
+    """Mark a function of a rule's module as the one that judges what is left of an error at this turn."""
 
-    def mark(ask: Callable[[Misfit], Iterator[Cause]]) -> Judge:
+    def mark(ask: Callable[[IncompatibleKeys], Iterator[Cause]]) -> Judge:
         return Judge(turn, ask, general)
 
     return mark

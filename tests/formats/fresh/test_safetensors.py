@@ -8,12 +8,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.converting.request import size_of
 from ckptdoctor.errors import RefusedError, UsageError
-from ckptdoctor.formats.compose import safetensors, shards
-from ckptdoctor.formats.compose.safetensors import Entry
+from ckptdoctor.formats.fresh import safetensors, shards
+from ckptdoctor.formats.fresh.safetensors import Entry
 from ckptdoctor.writing import publish
 from tests.libraries import huggingface_hub
 
@@ -24,8 +24,15 @@ DTYPES = (
 )
 
 
-def entries(path: Path) -> list[Entry]:
-    return [Entry(tensor.key, tensor) for tensor in formats.open_checkpoint(path).tensors]
+def written(source: Path, output: Path, metadata: dict[str, str]) -> Path:
+    """The tensors of a file in one of safetensors."""
+    original = formats.open_checkpoint(source)
+    entries = [Entry(tensor.key, tensor) for tensor in original.tensors]
+    publish(formats.write(safetensors.arranged(entries, metadata, original, str(source)), None), str(output))
+    return output
+
+
+NOTHING = Checkpoint("", "", 0, None, (), (), ())
 
 
 def tensors() -> dict[str, torch.Tensor]:
@@ -42,9 +49,8 @@ def test_a_file_is_what_save_file_writes(tmp_path: Path):
     """Byte for byte: order, header and padding, for every dtype that both have and for odd names."""
     torch.save(tensors(), tmp_path / "model.pt")
     save_file(tensors(), tmp_path / "wanted.safetensors", {"format": "pt"})
-    made = safetensors.composed(entries(tmp_path / "model.pt"), {"format": "pt"}, str(tmp_path / "model.pt"))
-    publish(made.values, str(tmp_path / "got.safetensors"))
-    assert (tmp_path / "got.safetensors").read_bytes() == (tmp_path / "wanted.safetensors").read_bytes()
+    got = written(tmp_path / "model.pt", tmp_path / "got.safetensors", {"format": "pt"})
+    assert got.read_bytes() == (tmp_path / "wanted.safetensors").read_bytes()
 
 
 def test_every_dtype_of_safetensors_has_its_place():
@@ -58,7 +64,7 @@ def test_names_that_safetensors_cannot_have_are_refused():
     tensor = Tensor((), BY_NAME["float32"], (0,), (1,), None)
     for name in ("__metadata__", "\ud800"):
         with pytest.raises(RefusedError):
-            safetensors.composed([Entry(name, tensor)], {}, "x")
+            formats.write(safetensors.arranged([Entry(name, tensor)], {}, NOTHING, "x"), None)
 
 
 def of_sizes(*sizes: int) -> list[Entry]:
@@ -114,7 +120,5 @@ def test_what_is_written_loads(tmp_path: Path):
     """With the values that torch saved, transposed ones in C order."""
     wanted = {"t": torch.arange(6.0).reshape(2, 3).t(), "slice": torch.arange(24.0).reshape(4, 6)[1:3, ::2]}
     torch.save(wanted, tmp_path / "model.pt")
-    made = safetensors.composed(entries(tmp_path / "model.pt"), {}, str(tmp_path / "model.pt"))
-    publish(made.values, str(tmp_path / "got.safetensors"))
-    got = load_file(tmp_path / "got.safetensors")
+    got = load_file(written(tmp_path / "model.pt", tmp_path / "got.safetensors", {}))
     assert all(torch.equal(got[key], tensor) for key, tensor in wanted.items())

@@ -12,7 +12,7 @@ from dataclasses import field
 from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Part, Tensor, show_path
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.compose.parts import key_of
+from ckptdoctor.formats.fresh.parts import key_of
 from ckptdoctor.noun import noun
 
 Steps = tuple[str | int, ...]

@@ -4,47 +4,69 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from ckptdoctor.checkpoint import Checkpoint, Node, Storage, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor
 from ckptdoctor.checkpoint.changed_trees import mapped, tensors_in
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.edits.applied.wanted import Stored, Wanted
 from ckptdoctor.edits.elements import NewStorage
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.compose.checksums import checksums
-from ckptdoctor.formats.compose.composed import Composed, Stored
-from ckptdoctor.formats.compose.pickling import pickled
-from ckptdoctor.formats.compose.reading import of_storage
-from ckptdoctor.formats.compose.strided import segments, tensor_of, turn_of
+from ckptdoctor.formats.fresh.checksums import checksums
+from ckptdoctor.formats.fresh.pickling import pickled
+from ckptdoctor.formats.fresh.reading import of_storage
+from ckptdoctor.formats.fresh.strided import segments, tensor_of, turn_of
 from ckptdoctor.formats.suffixes import TORCH_ZIP
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
 
-class Storages:
+def arranged(tree: Node, original: Checkpoint, output: str, file: str) -> Wanted:
+    """The same contents as an archive called ``output`` can hold them; its tensors become what torch has.
+
+    Values come from files of the byte order of ``original``. Raises RefusedError for storages that are not whole.
+    """
+    storages = _Storages(original.big_endian)
+
+    def placed(node: Tensor | Cycle) -> Node:
+        if not isinstance(node, Tensor):
+            return node
+        tensor = torch_tensor(node)
+        return replace(tensor, storage=storages.of(tensor), values=None, chunks=())
+
+    tree = mapped(tree, placed)
+    contents = Checkpoint(
+        path=output,
+        format=TORCH_ZIP,
+        size=0,
+        tree=tree,
+        tensors=tuple(tensors_in(tree)),
+        storages=tuple(storages.made.values()),
+        state_dicts=find_state_dicts(tree),
+    )
+    return Wanted(original, contents, stored=storages.stored, file=file)
+
+
+class _Storages:
     """The storages of an archive in the order of their first use; tensors that shared one go on sharing it."""
 
-    def __init__(self, swapped: bool = False) -> None:
+    def __init__(self, swapped: bool) -> None:
         self._swapped = swapped
-        self._keys: dict[object, str] = {}
-        self.found: list[Stored] = []
+        self.made: dict[object, Storage] = {}
+        self.stored: dict[str, Stored] = {}
 
-    def of(self, tensor: Tensor) -> tuple[str, str, int]:
-        """The key of the tensor's storage, the full name of its class, and the number of its elements."""
-        kind = tensor.dtype.storage_class
+    def of(self, tensor: Tensor) -> Storage:
+        """The storage in the archive that the tensor lies on."""
         identity = self._identity(tensor)
-        if identity not in self._keys:
-            self._keys[identity] = str(len(self.found))
-            self.found.append(self._stored(tensor, self._keys[identity]))
-        key = self._keys[identity]
-        nbytes = self.found[int(key)].nbytes
-        if kind is None:
-            return key, "torch.storage.UntypedStorage", nbytes
-        return key, f"torch.{kind}", nbytes * 8 // tensor.dtype.bits
+        if identity not in self.made:
+            key, held = str(len(self.made)), self._held(tensor)
+            self.stored[key] = held
+            self.made[identity] = Storage(key, held.nbytes, tensor.dtype, "cpu", None)
+        return self.made[identity]
 
     def _identity(self, tensor: Tensor) -> object:
         kind = tensor.dtype.storage_class
@@ -59,17 +81,17 @@ class Storages:
             return tensor.storage.key, tensor.path if where is None else where.file, kind
         return where.file, where.offset, where.length, kind
 
-    def _stored(self, tensor: Tensor, key: str) -> Stored:
+    def _held(self, tensor: Tensor) -> Stored:
         storage = tensor.storage
         if tensor.chunks:
             data = segments(tensor)
-            return Stored(key, sum(each.length for each in data), data, None, tensor)
+            return Stored(sum(each.length for each in data), data, shown=tensor)
         if storage is None:
             held = b"" if tensor.values is None else bytes(tensor.values)
-            return Stored(key, len(held), (Literal(held),) if held else (), None)
+            return Stored(len(held), (Literal(held),) if held else ())
         if isinstance(storage, NewStorage):
             whole = tensor_of(storage)
-            return Stored(key, storage.nbytes, segments(whole, self._swapped), shown=whole)
+            return Stored(storage.nbytes, segments(whole, self._swapped), shown=whole)
         if storage.nbytes and (storage.extent is None or not storage.compressed):
             there = 0 if storage.extent is None else storage.extent.length
             if there != storage.nbytes:
@@ -78,7 +100,7 @@ class Storages:
                     f"{'is' if there == 1 else 'are'} in the file"
                 )
                 raise RefusedError(f"{message}; ckptdoctor salvage saves what is there.")
-        return Stored(key, storage.nbytes, *self._copied(storage))
+        return Stored(storage.nbytes, *self._copied(storage))
 
     def _copied(self, storage: Storage) -> tuple[tuple[Segment, ...], int | None]:
         if not storage.nbytes or storage.extent is None:
@@ -106,61 +128,25 @@ def name_of(path: str) -> str:
     return stem if stem.isascii() and stem.isprintable() and stem.strip() and not stem.startswith(".") else "archive"
 
 
-def composed(tree: Node, output: str, source: str, swapped: bool = False) -> Composed:
-    """An archive called ``output`` with these contents, whose tensors become what torch has."""
-    node = mapped(tree, lambda each: torch_tensor(each) if isinstance(each, Tensor) else each)
-    storages = Storages(swapped)
-    made = recipe(node, name_of(output), source, storages)
-    stored = {each.key: each for each in storages.found}
-    return Composed({"": made}, made, _contents(node, storages), stored, swapped)
+def write(wanted: Wanted) -> Recipe:
+    """How to write the archive. Values without a known checksum are read for theirs."""
+    contents = wanted.contents
+    stored = {each.key: wanted.stored[each.key] for each in contents.storages}
+    head = pickled(contents.tree, {key: key for key in stored})
+    sums = iter(checksums([each.data for each in stored.values() if each.crc is None]))
+    return Recipe(wanted.file, archive(name_of(contents.path), head, stored, sums))
 
 
-def _contents(node: Node, storages: Storages) -> Checkpoint:
-    """What reading the archive must give: every tensor on the storage that it got."""
-    made: dict[str, Storage] = {}
-
-    def placed(each: Node) -> Node:
-        if not isinstance(each, Tensor):
-            return each
-        key, _, _ = storages.of(each)
-        storage = made.setdefault(key, Storage(key, storages.found[int(key)].nbytes, each.dtype, "cpu", None))
-        return replace(each, storage=storage, values=None, chunks=())
-
-    tree = mapped(node, placed)
-    return Checkpoint(
-        path="",
-        format=TORCH_ZIP,
-        size=0,
-        tree=tree,
-        tensors=tuple(tensors_in(tree)),
-        storages=tuple(made.values()),
-        state_dicts=find_state_dicts(tree),
-    )
-
-
-def recipe(tree: Node, folder: str, source: str, storages: Storages) -> Recipe:
-    """How to write an archive with these contents, whose storages are then in ``storages``.
-
-    Values without a known checksum are read for theirs.
-    """
-    head = pickled(tree, storages)
-    sums = iter(checksums([each.data for each in storages.found if each.crc is None]))
-    return Recipe(source, archive(folder, head, storages.found, sums))
-
-
-def archive(folder: str, head: bytes, found: Sequence[Stored], sums: Iterator[int]) -> tuple[Segment, ...]:
+def archive(folder: str, head: bytes, stored: Mapping[str, Stored], sums: Iterator[int]) -> tuple[Segment, ...]:
     """An archive of a pickle and its storages; ``sums`` are the checksums of those without a known one, in turn."""
     items = [_word(folder, "data.pkl", head), _word(folder, ".format_version", b"1")]
     items += [_word(folder, ".storage_alignment", str(DEFAULT_ALIGNMENT).encode())]
-    items += [_word(folder, "byteorder", b"little"), *_records(folder, found, sums)]
+    items += [_word(folder, "byteorder", b"little")]
+    for key, each in stored.items():
+        crc = next(sums) if each.crc is None else each.crc
+        items.append(Item(f"{folder}/data/{key}", each.nbytes, crc, each.data))
     items += [_word(folder, "version", b"3\n"), _word(folder, ".data/serialization_id", _identity(head, items))]
     return lay_out(items)
-
-
-def _records(folder: str, found: Sequence[Stored], sums: Iterator[int]) -> Iterator[Item]:
-    for each in found:
-        crc = next(sums) if each.crc is None else each.crc
-        yield Item(f"{folder}/data/{each.key}", each.nbytes, crc, each.data)
 
 
 def _word(folder: str, name: str, data: bytes) -> Item:

@@ -10,7 +10,7 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous, storage_span
 from ckptdoctor.edits.elements import Elements, Joined, NewStorage, View, seen, views, width_of
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.compose.reading import Made, Place, of_storage
+from ckptdoctor.formats.fresh.reading import Made, Place, of_storage
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
 

@@ -30,7 +30,7 @@ def installing() -> str:
     return f"{quote(sys.executable)} -m pip install"
 
 
-def require_torch(*others: str) -> None:
+def require_torch_installed(*others: str) -> None:
     """Raises MissingPackageError where torch is not installed, ahead of work that would need it in the end."""
     from importlib.util import find_spec
 

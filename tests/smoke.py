@@ -67,12 +67,11 @@ CASES = [
     Case(("--version",)),
     *_lines("""
 check --fail-on never sick.pt
-check --fail-on never --deep .
+check --fail-on never --deep sick.pt dtypes.pt
 check --fail-on never --like model.pt sick.pt
-check --fail-on never --format sarif sick.pt
 show model.pt
 show --stats dtypes.pt
-show --filter dtype:f32 --format json dtypes.pt
+show --filter dtype:f32 dtypes.pt
 fix sick.pt -o fixed.pt
 fix sick.pt --strip-module --dtype bf16 -o half.safetensors
 fix sick.pt --auto --like model.pt -o auto.pt
@@ -84,10 +83,9 @@ salvage cut.pt -o salvaged.pt
 graft flipped.pt --from model.pt -o grafted.pt
 diff model.pt fixed.pt
 diff --values model.pt half.safetensors
-report model.pt half.safetensors -o report.html
+report model.pt -o report.html
 explain N401
 rules
-rules --format json
 train --slurm --strategy ddp
 browse --help
 """),

@@ -235,6 +235,19 @@ def test_no_heavy_library_is_loaded(folder, name):
     assert [each & set(HEAVY) for each in loaded] == [set()] * len(COMMANDS)
 
 
+def test_torch_is_not_loaded_to_be_named(folder):
+    """Neither by --version, nor where a failure is told in one line: also that torch is not installed."""
+    assert loaded_after([["--version"]], folder)[0] & set(HEAVY) == set()
+    code = (
+        "import sys\n"
+        "from ckptdoctor.crash import no_torch, one_line\n"
+        "print(no_torch() == one_line(ModuleNotFoundError(name='torch')), one_line(ValueError('x')), *sys.modules)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("True ckptdoctor itself failed: ValueError")
+    assert "torch" not in result.stdout.split()
+
+
 def test_what_runs_before_torch_does_not_load_it():
     """Choosing GPUs comes before torch: it looks at CUDA_VISIBLE_DEVICES once. Starting ranks takes no torch either."""
     code = (

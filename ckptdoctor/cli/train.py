@@ -10,7 +10,7 @@ import click
 from ckptdoctor.cli.console import emit, narrate
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP
-from ckptdoctor.crash import require_torch
+from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import TrainingError, UsageError
 from ckptdoctor.trainer.checks import require_choices
 from ckptdoctor.trainer.config import (
@@ -95,7 +95,7 @@ def command(slurm: bool, devices: bool, gpus: str | None, **asked: Any) -> ExitS
     """
     if slurm:
         return _show_script(_config(**asked, cluster=True))
-    require_torch()
+    require_torch_installed()
     if gpus is not None:
         _choose_gpus(gpus, asked["world_size"], asked["device"])
     if devices:

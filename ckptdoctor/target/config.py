@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import Any
 
-from ckptdoctor.crash import require_torch
+from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.target import Reference, hub_cache
 from ckptdoctor.target.blame import in_words
@@ -123,7 +123,7 @@ def library(file: str) -> Any:
 
     Raises MissingPackageError where torch is not installed: without it the library has the names of models and no more.
     """
-    require_torch(*(() if importlib.util.find_spec("transformers") else ("transformers",)))
+    require_torch_installed(*(() if importlib.util.find_spec("transformers") else ("transformers",)))
     try:
         return importlib.import_module("transformers")
     except ImportError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint.addresses import shown
 from ckptdoctor.checkpoint.process import complete
-from ckptdoctor.crash import require_torch
+from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import CkptDoctorError, UsageError
 from ckptdoctor.target import Reference
 from ckptdoctor.target.blame import MEND, NO_CUDA, blame, own_place, own_traceback, wants_cuda
@@ -38,7 +38,7 @@ def from_model(text: str, path: str | None = None, asked: Asked = lambda: None) 
     if is_meant(text):
         return from_transformers(text, path)
     target, file = parse_target(text), _File(asked)
-    require_torch()
+    require_torch_installed()
     with users_code(target):
         found = find(target)
         extra = Taken({})

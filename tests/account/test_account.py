@@ -14,7 +14,7 @@ from typing import get_args
 import pytest
 import torch
 
-import ckptdoctor.repair.plan as planning
+import ckptdoctor.repair.draft as drafted
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.changed_trees import with_tree
 from ckptdoctor.cli.main import run
@@ -163,7 +163,7 @@ def test_a_plan_that_does_not_add_up_is_refused(
 ):
     """With one sentence that says what would be wrong and that it is a bug; nothing is written."""
     before = prefixed.read_bytes()
-    monkeypatch.setattr(planning, "apply", _faulty)
+    monkeypatch.setattr(drafted, "apply", _faulty)
     with pytest.raises(UnprovenError, match="edits do not name: a would lie on storage 1 instead of 0"):
         plan(FixRequest(str(prefixed), strip_module=True))
     assert run(["fix", str(prefixed), "--strip-module"]) == 1

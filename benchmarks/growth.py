@@ -34,7 +34,7 @@ def grown(title: str, counts: Sequence[int], measured: Callable[[int], Measured]
     seconds: list[float] = []
     for count in counts:
         found = measured(count)
-        seconds.append(found.processor)
+        seconds.append(found.cpu)
         each = f"{1e6 * (seconds[-1] - seconds[0]) / count:7.1f} µs each" if count > counts[0] else ""
         print(f"  {count:>9,} tensors  {seconds[-1]:8.3f} s  {found.peak_mb:7.0f} MB  {each}", flush=True)
     print(f"  slope {1e6 * slope(counts, seconds):.1f} µs a tensor")

@@ -16,11 +16,11 @@ MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 @dataclass(frozen=True)
 class Measured:
-    """Median over the rounds: seconds of wall clock and of the processor; and the largest peak of memory in MB."""
+    """Medians over the rounds: seconds of wall clock and CPU seconds of all threads; and the largest peak of memory."""
 
     seconds: float
     peak_mb: float
-    processor: float
+    cpu: float
 
 
 def once(command: Sequence[str]) -> Measured:
@@ -51,7 +51,7 @@ def side_by_side(
         name: Measured(
             statistics.median(run.seconds for run in each),
             max(run.peak_mb for run in each),
-            statistics.median(run.processor for run in each),
+            statistics.median(run.cpu for run in each),
         )
         for name, each in runs.items()
     }

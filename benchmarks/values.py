@@ -1,97 +1,135 @@
-"""Every value of 2 GB in the page cache: the scan for NaN, full statistics and checksums, against one ``sum()``.
+"""Every value of 2 GB in the page cache, by whole processes: beside torch, sft-cli and model-clinic, in one run.
 
-All sides map the file anew, as a process does that has just started.
-
-``python benchmarks/values.py FOLDER``: the folder needs 4 GB of real space; files stay there for the next run. All
-sides take turns in one process. Wall clock is what counts on a quiet machine; CPU seconds of
-all threads tell more on a busy one. Reach: the scan within 1.5 times ``sum()`` and 8 times as fast as ``isnan().any()
-or isinf().any()``; full statistics within 3 times the scan.
+``python benchmarks/values.py FOLDER [ROUNDS]``: the folder needs 12 GB of real space, and 10 GB of memory must be free
+to cache it; files and the environments of the other tools stay there for the next run. All sides take turns. What is
+printed are rows of a table as ``docs/benchmarks.md`` has it: wall clock is what counts on a quiet machine, CPU seconds
+of all threads tell more on a busy one. Reach: ``check --deep`` of float32 in 0.5 s and 150 MB, of 16 bits in 0.9 s,
+``diff --values`` in 0.8 s, ``show --stats`` in 0.9 s, and a ``.pt`` within 1.3 times a safetensors file.
 """
 
 from __future__ import annotations
 
-import statistics
+import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import files
-import torch
+from measure import Measured, ckptdoctor, python, side_by_side
+from peers import PEERS, environment
 
-import ckptdoctor
-from ckptdoctor import formats
-from ckptdoctor.facts.integrity import examine_integrity
-from ckptdoctor.values.examine import examine_values
+DTYPES = ("float32", "bfloat16", "float16")
 
-ROUNDS = 5
+# values as weights have them, in 300 tensors; a copy of float32 that differs throughout, and one as torch saves it
+MAKE = """
+import sys, torch
+from safetensors.torch import save_file
+folder, nbytes, layers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+for name in ("float32", "bfloat16", "float16"):
+    dtype, source = getattr(torch, name), torch.Generator().manual_seed(0)
+    each = nbytes // layers // dtype.itemsize
+    state = {f"layers.{i}.weight": (torch.randn(each, generator=source) * 0.02).to(dtype) for i in range(layers)}
+    save_file(state, f"{folder}/{name}.safetensors", metadata={"format": "pt"})
+    if name == "float32":
+        torch.save(state, f"{folder}/{name}.pt")
+        for value in state.values():
+            value *= 1.01
+        save_file(state, f"{folder}/{name}_tuned.safetensors", metadata={"format": "pt"})
+"""
 
-
-def weights(folder: Path, dtype: torch.dtype) -> Path:
-    """A 2 GB torch zip of 300 tensors with values as weights have them."""
-    path = folder / f"weights_{str(dtype).removeprefix('torch.')}.pt"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        each = files.TWO_GB // dtype.itemsize // files.LAYERS
-        keys = [f"layers.{number}.weight" for number in range(files.LAYERS)]
-        torch.save({key: (torch.randn(each) * 0.02).to(dtype) for key in keys}, path)
-    return path
-
-
-def mapped(path: Path) -> list[torch.Tensor]:
-    """The tensors, of which nothing is read yet."""
-    return list(ckptdoctor.load(path).values())
-
-
-def naive(tensors: list[torch.Tensor]) -> bool:
-    """What scripts do: both are asked of every tensor that is healthy."""
-    return any(bool(each.isnan().any()) or bool(each.isinf().any()) for each in tensors)
-
-
-def timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of wall clock, and CPU seconds of all threads."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - wall, time.process_time() - cpu
-
-
-def compare(path: Path) -> None:
-    """Print every side's seconds, and how many times as long as ``sum()`` it takes."""
-    nbytes = sum(each.nbytes for each in mapped(path))
-    with formats.opened(str(path)) as (source, container):
-        checkpoint = formats.read(source, container)
-        sides: dict[str, Callable[[], object]] = {
-            "sum()": lambda: [each.sum() for each in mapped(path)],
-            "scan for NaN and infinities": lambda: examine_values(checkpoint, source, only_finite=True),
-            "full statistics": lambda: examine_values(checkpoint, source),
-            "isnan().any() or isinf().any()": lambda: naive(mapped(path)),
-            "checksums": lambda: examine_integrity(checkpoint, source),
-        }
-        runs: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
-        for turn in range(ROUNDS + 1):
-            for name, work in sides.items():
-                measured = timed(work)
-                if turn:
-                    runs[name].append(measured)
-    show(f"{path.name}, {torch.get_num_threads()} threads", runs, nbytes)
+# the shortest scripts that look at every value
+SUMS = """
+import sys
+from safetensors import safe_open
+with safe_open(sys.argv[1], "pt") as file:
+    print([file.get_tensor(key).sum().item() for key in file.keys()][-1])
+"""
+SUMS_OF_TORCH = """
+import sys, torch
+print([each.sum().item() for each in torch.load(sys.argv[1], mmap=True, weights_only=True).values()][-1])
+"""
+FINITE = """
+import sys
+from safetensors import safe_open
+with safe_open(sys.argv[1], "pt") as file:
+    print(any(file.get_tensor(key).isnan().any() for key in file.keys()))
+"""
+APART = """
+import sys
+from safetensors import safe_open
+with safe_open(sys.argv[1], "pt") as one, safe_open(sys.argv[2], "pt") as other:
+    print(max((one.get_tensor(key) - other.get_tensor(key)).abs().max().item() for key in one.keys()))
+"""
 
 
-def show(title: str, runs: dict[str, list[tuple[float, float]]], nbytes: int) -> None:
-    """Print medians."""
-    medians = {name: [statistics.median(column) for column in zip(*each, strict=True)] for name, each in runs.items()}
-    first = medians["sum()"]
-    print(f"\n{title}")
-    for name, (wall, cpu) in medians.items():
-        ratios = f"×{wall / first[0]:.2f}   {cpu:6.3f} s CPU  ×{cpu / first[1]:.2f}"
-        print(f"  {name:<34} {wall:7.3f} s  {nbytes / wall / 1e9:5.1f} GB/s  {ratios}")
+def main(folder: Path, rounds: int) -> None:
+    """Print all rows."""
+    made = weights(folder)
+    sft, clinic = (environment(folder / f"venv-{name}", name, wanted) for name, wanted in PEERS.items())
+    print("| what | ckptdoctor | compared with | ratio |\n|---|---|---|---|")
+    for dtype in DTYPES:
+        one = str(made / f"{dtype}.safetensors")
+        rows(
+            f"`check --deep` of 2 GB of {dtype}",
+            {
+                "itself": ckptdoctor("check", "--deep", one),
+                "one `sum()` of each tensor in torch": python(SUMS, one),
+                "`isnan().any()` of each": python(FINITE, one),
+                "`sft check`": [sft, "check", one],
+                "`sft stat`": [sft, "stat", one],
+                "`model-clinic xray`": [clinic, "xray", one],
+                "`check --deep --select V651`": ckptdoctor("check", "--deep", "--select", "V651", one),
+                "`show --stats`": ckptdoctor("show", "--stats", one),
+            },
+            rounds,
+        )
+    one, saved, tuned = [str(made / f"float32{end}") for end in (".safetensors", ".pt", "_tuned.safetensors")]
+    rows(
+        "`check --deep` of a `.pt` of 2 GB of float32",
+        {
+            "itself": ckptdoctor("check", "--deep", saved),
+            "the same of safetensors, which has no checksums": ckptdoctor("check", "--deep", one),
+            "one `sum()` of each tensor in torch": python(SUMS_OF_TORCH, saved),
+        },
+        rounds,
+    )
+    rows(
+        "`diff --values` of 2 GB that differ in every value",
+        {
+            "itself": ckptdoctor("diff", "--values", one, tuned),
+            "the largest difference in torch": python(APART, one, tuned),
+            "`sft diff --delta`": [sft, "diff", "--delta", one, tuned],
+            "`model-clinic diff`": [clinic, "diff", one, tuned],
+        },
+        rounds,
+    )
+
+
+def weights(folder: Path) -> Path:
+    """The folder with all files."""
+    place = folder / "values"
+    if not (place / f"{DTYPES[-1]}.safetensors").exists():
+        place.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-c", MAKE, str(place), str(files.TWO_GB), str(files.LAYERS)]
+        subprocess.run(command, check=True)
+    return place
+
+
+def rows(what: str, commands: dict[str, Sequence[str]], rounds: int) -> None:
+    """Print a row for each command beside the first one."""
+    measured = side_by_side(commands, rounds)
+    own = measured.pop("itself")
+    for name, each in measured.items():
+        first = what, told(own)
+        wall, cpu = each.seconds / own.seconds, each.cpu / own.cpu
+        print(f"| {' | '.join(first)} | {name}: {told(each)} | {wall:.1f} × the time, {cpu:.1f} × the CPU seconds |")
     sys.stdout.flush()
 
 
-def main(folder: Path) -> None:
-    """Both dtypes."""
-    for dtype in (torch.float32, torch.bfloat16):
-        compare(weights(folder, dtype))
+def told(measured: Measured) -> str:
+    """The figures of one side."""
+    return f"{measured.seconds:.2f} s ({measured.cpu:.2f} s CPU), {measured.peak_mb:,.0f} MB"
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "benchmark_files"))
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "benchmark_files"), int(sys.argv[2]) if len(sys.argv) > 2 else 5)

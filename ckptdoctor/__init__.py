@@ -8,7 +8,7 @@
     ckptdoctor.convert("model.pt", "model.safetensors")     # the same tensors in another container
     ckptdoctor.graft("damaged.pt", "copy.pt")     # damaged tensors from another copy, all else as it was
     difference = ckptdoctor.diff("a.pt", "b.safetensors", values=True)   # what changed, and by how much
-    contents = ckptdoctor.load("model.pt")        # plain Python with CPU tensors
+    contents = ckptdoctor.load("model.pt")        # plain Python with CPU tensors; framework="np": arrays of NumPy
     weights = ckptdoctor.load_state_dict("model.pt", net)   # what net.load_state_dict takes, or why there is none
 
 Every name is imported when it is first used, so that ``import ckptdoctor`` costs next to nothing.

@@ -1,14 +1,41 @@
-"""What ends in one line although nobody foresaw it: a bug in ckptdoctor itself, and torch that is not installed."""
+"""Puts in one line what nobody foresaw: a bug in ckptdoctor itself, and torch that is not installed."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ckptdoctor.errors import MissingPackageError
 
-_NO_TORCH = "This is done with torch, and it is not installed: pip install torch"
+
+def no_torch(*others: str) -> str:
+    """The sentence where torch is needed and not installed: it has the command that installs it, and ``others``."""
+    wanted = " ".join(["'ckptdoctor[torch]'", *others])
+    return f"This needs torch, which is not installed: {installing()} {wanted}"
+
+
+def installing() -> str:
+    """What installs into the environment that runs: "pip install", if that is the pip that a shell would find."""
+    from importlib.util import find_spec
+    from shlex import quote
+    from shutil import which
+
+    own = os.path.dirname(os.path.abspath(sys.executable))
+    if os.path.dirname(os.path.abspath(which("pip") or "")) == own:
+        return "pip install"
+    if find_spec("pip") is None:  # environments of uv have none
+        return f"uv pip install --python {quote(sys.executable)}"
+    return f"{quote(sys.executable)} -m pip install"
+
+
+def require_torch_installed(*others: str) -> None:
+    """Raises MissingPackageError where torch is not installed, ahead of work that would need it in the end."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise MissingPackageError(no_torch(*others))
 
 
 @contextmanager
@@ -19,7 +46,7 @@ def asking_for_torch() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise MissingPackageError(_NO_TORCH) from None
+        raise MissingPackageError(no_torch()) from None
 
 
 def wants_trace() -> bool:
@@ -30,7 +57,7 @@ def wants_trace() -> bool:
 def one_line(error: BaseException) -> str:
     """What happened and in which line of code, with how to see more; or that torch is missing, which is no bug."""
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-        return _NO_TORCH
+        return no_torch()
     place = ""
     trace = error.__traceback__
     while trace is not None:

@@ -1,9 +1,11 @@
-"""``ckptdoctor`` as a process of its own: exit status, output, directory and environment, as a shell starts it."""
+"""``ckptdoctor`` as a shell starts it: exit status, output, directory and environment; and its commands in process."""
 
 from __future__ import annotations
 
 import array
 import atexit
+import contextlib
+import io
 import json
 import os
 import signal
@@ -14,6 +16,7 @@ import tempfile
 import threading
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 from tests.command_server import LARGEST
 
@@ -31,6 +34,31 @@ def run(*arguments, cwd, stdin=None, env=None, timeout=60):
         output.seek(0)
         complaint.seek(0)
         return subprocess.CompletedProcess(["ckptdoctor", *words], status, output.read(), complaint.read())
+
+
+def run_here(*arguments, cwd, stdin=b""):
+    """The same within this process: for what is asked of a command, and nothing of its process."""
+    from ckptdoctor.cli.main import run as run_command
+
+    words = [str(each) for each in arguments]
+    given, output = (io.TextIOWrapper(io.BytesIO(data), encoding="utf-8") for data in (stdin, b""))
+    complaint = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
+    before = os.getcwd()
+    os.chdir(cwd)
+    try:
+        with (
+            mock.patch.object(sys, "stdin", given),
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(complaint),
+        ):
+            status = int(run_command(words))
+    finally:
+        os.chdir(before)
+    for stream in (output, complaint):
+        stream.flush()
+    return subprocess.CompletedProcess(
+        ["ckptdoctor", *words], status, output.buffer.getvalue(), complaint.buffer.getvalue()
+    )
 
 
 def run_anew(*arguments, cwd, stdin=None, env=None, timeout=60, **options):

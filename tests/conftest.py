@@ -8,6 +8,7 @@ import random
 import signal
 import tempfile
 import time
+from importlib.util import find_spec
 
 # selenium brings trio, which imports hypothesis where a warning of it would be an error
 import hypothesis
@@ -77,6 +78,8 @@ def pytest_configure(config):
 
     Thousands of tests write 40,000 files, and waited for the disk; slow ones write gigabytes, and stay there.
     """
+    if find_spec("torch") is None:
+        pytest.exit("The tests need torch, which is not installed: pip install -c constraints.txt -e '.[test]'", 4)
     if config.option.markexpr == "not slow" and "TMPDIR" not in os.environ and (memory := _memory()):
         os.environ["TMPDIR"] = memory
         tempfile.tempdir = None
@@ -176,9 +179,9 @@ class OneFileOneWorker(LoadGroupScheduling):
 
 
 def pytest_xdist_auto_num_workers(config):
-    """One more than there are cores: hundreds of tests wait for processes, and meanwhile another one works."""
+    """Two more than there are cores: hundreds of tests wait for processes and keys, and meanwhile others work."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
-    return (len(affinity(0)) if affinity is not None else os.cpu_count() or 1) + 1
+    return (len(affinity(0)) if affinity is not None else os.cpu_count() or 1) + 2
 
 
 def pytest_xdist_make_scheduler(config, log):

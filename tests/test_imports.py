@@ -1,4 +1,4 @@
-"""Who may import whom, held against every import of every module; and what is really loaded while commands run."""
+"""Who may import whom, held against every import of every module and test; and what is loaded while commands run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ PACKAGE = Path(__file__).parent.parent / "ckptdoctor"
 # The rooms of the house, in the order in which they can be read: each imports only what stands before it
 ORDER = (
     # words and nouns
-    *("wording", "brief", "noun", "regex", "errors", "crash", "checkpoint", "facts", "match"),
-    # bytes: pickles, files, edits and what they compute, containers
-    *("pickles", "writing", "casting", "edits", "computing", "remote", "formats"),
+    *("wording", "brief", "noun", "regex", "errors", "crash", "config", "checkpoint"),
+    # bytes: pickles, files, other machines
+    *("pickles", "writing", "remote"),
+    # what several rooms ask, edits and what they compute, containers
+    *("facts", "match", "casting", "edits", "computing", "formats"),
     # what is found and said
     *("findings", "differences", "filters"),
     # values, rules, what errors say, what is expected
@@ -25,7 +27,7 @@ ORDER = (
     # one capability each
     *("account", "prove", "diagnose", "repair", "examine", "fit"),
     *("converting", "salvage", "diffing", "grafting", "look"),
-    *("report", "trainer", "tui", "config", "cli"),
+    *("report", "trainer", "tui", "cli"),
     # the doors: what they open is imported inside functions, or when a name is asked for
     *("api", "__init__", "__main__"),
 )
@@ -33,7 +35,7 @@ ORDER = (
 # only these may import these, and only inside functions
 HEAVY = {
     "torch": {"fit", "loading", "trainer", "target"},
-    "numpy": {"values", "casting", "computing"},
+    "numpy": {"loading", "values", "casting", "computing"},
     "safetensors": {"trainer"},
     "fsspec": {"remote"},
     "huggingface_hub": {"remote"},
@@ -149,7 +151,7 @@ def test_no_files_import_each_other_in_a_circle():
 
 
 def test_heavy_libraries_wait_until_they_are_needed():
-    """torch is imported by loading, inside functions, and by the trainer; numpy by what computes values."""
+    """torch is imported by loading, inside functions, and by the trainer; numpy by what computes or gives values."""
     for path in MODULES:
         for name, at_once in imports(path):
             library = name.split(".")[0]
@@ -233,6 +235,19 @@ def test_no_heavy_library_is_loaded(folder, name):
     assert [each & set(HEAVY) for each in loaded] == [set()] * len(COMMANDS)
 
 
+def test_torch_is_not_loaded_to_be_named(folder):
+    """Neither by --version, nor where a failure is told in one line: also that torch is not installed."""
+    assert loaded_after([["--version"]], folder)[0] & set(HEAVY) == set()
+    code = (
+        "import sys\n"
+        "from ckptdoctor.crash import no_torch, one_line\n"
+        "print(no_torch() == one_line(ModuleNotFoundError(name='torch')), one_line(ValueError('x')), *sys.modules)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("True ckptdoctor itself failed: ValueError")
+    assert "torch" not in result.stdout.split()
+
+
 def test_what_runs_before_torch_does_not_load_it():
     """Choosing GPUs comes before torch: it looks at CUDA_VISIBLE_DEVICES once. Starting ranks takes no torch either."""
     code = (
@@ -250,3 +265,156 @@ def test_importing_the_package_loads_nothing():
     code = "import ckptdoctor, sys; print(*[name for name in sys.modules if name.startswith('ckptdoctor')])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["ckptdoctor"]
+
+
+TESTS = Path(__file__).parent
+
+# The doors of the rooms: what people call and read, and what rooms give to those that come after them. Tests of other
+# rooms ask through these; what lies behind them can be moved and merged without a test that notices
+DOORS = {
+    *(
+        "",
+        "__main__",
+        "api",
+        "brief",
+        "config",
+        "crash",
+        "differences",
+        "errors",
+        "findings",
+        "noun",
+        "regex",
+        "wording",
+    ),
+    *("checkpoint", "checkpoint.dtypes", "checkpoint.expectation", "checkpoint.progress"),
+    *("pickles", "writing", "edits", "formats", "remote", "loading", "loading.load", "target", "target.mapping"),
+    *("facts.values", "filters.table", "values.differences", "values.examine"),
+    *("rules.examples", "rules.framework", "rules.registry"),
+    *("explain.explanation", "explain.recognise"),
+    *("diagnose.catalogue", "diagnose.events", "diagnose.findings", "diagnose.selection", "diagnose.settings"),
+    *("repair.plan", "repair.repair", "repair.request", "converting.conversion", "converting.request"),
+    *("examine.file", "examine.files", "examine.targets", "fit.fit", "fit.state_dict"),
+    *("salvage.salvage", "diffing.headers", "diffing.request", "look.inspector"),
+    *("trainer.config", "trainer.run", "cli.exit_status", "cli.main"),
+}
+
+# Which tests keep to the doors; "" are the files next to this one. Each may look inside the room that it mirrors
+THROUGH_DOORS = {
+    *("", "checkpoint", "cli", "diffing", "examine", "explain", "loading", "look", "oracles", "pickles", "real"),
+    *("report", "rules", "tui"),
+}
+
+# What they import from behind a door all the same. To be made shorter: a line that is no longer true has to go
+BEHIND_DOORS = {
+    # the makers of checkpoints without a file are nouns of other rooms put together
+    "rules/nouns.py": {
+        *("checkpoint.state_dicts", "checkpoint.tensor", "checkpoint.weights"),
+        *("edits.applied.apply_edits", "match.comparison"),
+    },
+    "report/samples.py": {"checkpoint.tensor"},
+    # the laws of all examples ask for what no command shows: the request of a command, the objects of a file
+    "rules/sick.py": {"cli.fix"},
+    "rules/test_laws.py": {"loading.inert"},
+    "rules/test_printed_commands.py": {"checkpoint.weights"},
+    # what rules are made of, given what no reader gives: a note of each kind, a comparison of nothing
+    "rules/test_framework.py": {"match.comparison"},
+    "rules/test_notes.py": {"facts.integrity"},
+    "rules/kit/test_gathering.py": {"edits.applied.apply_edits"},
+    # plain functions of names, shapes and sizes, asked for hundreds of them or for how their work grows
+    "checkpoint/test_key_patterns.py": {"rules.kit.wording", "rules.reference.missing_keys"},
+    "rules/adapter/test_adapter_not_merged.py": {"facts.adapters"},
+    "rules/adapter/test_layouts.py": {"rules.adapter.layouts"},
+    "rules/container/test_archive_wrapped_checkpoint.py": {"facts.notes"},
+    "rules/optimizer/test_broadcasting.py": {"rules.optimizer.optimizer_order_mismatch"},
+    "rules/pickle/test_payload.py": {"rules.pickle.huge_non_tensor_payload"},
+    "rules/pickle/test_other_pickles.py": {"pickles.decode"},
+    # a limit that is lowered, or a step that is counted
+    "rules/file/test_disk_holes.py": {"rules.file.zero_filled_region"},
+    "rules/values/test_base.py": {"examine.deep"},
+    # writers that are asked for what no request asks for
+    "rules/metadata/test_beside.py": {"edits.applied.wanted"},
+    "rules/pickle/test_whole_module_fix.py": {"report.fix_json", "report.fix_text"},
+    # saves as on another machine
+    "rules/device/test_xla_rebuild.py": {"trainer.snapshot.training"},
+    "test_samples.py": {"trainer.networks", "trainer.snapshot.training"},
+    # tables of one room that another has to agree with
+    "cli/test_show_filter.py": {"filters.words"},
+    "cli/test_show_stats.py": {"report.value_table"},
+    "checkpoint/test_key_patterns.py": {"rules.kit.wording", "rules.reference.missing_keys"},
+    "look/test_inspector.py": {"checkpoint.tensor", "values.extremes", "values.preview"},
+    "test_docs.py": {"formats.registry", "report.sarif"},
+    # what is shown of a noun, asked without the command around it
+    "cli/test_explain.py": {"report.explain"},
+    "explain/test_hostile_text.py": {"report.explain"},
+    "explain/test_threads.py": {"report.explain"},
+    "explain/test_load_error.py": {"match.shapes.pairs"},
+    "report/test_diff.py": {"diffing.summary"},
+    "test_brief.py": {"edits.elements"},
+    "tui/models/test_command_line.py": {"report.escape", "report.shell"},
+}
+
+
+def behind_doors(path):
+    """The modules of the package that a file of tests imports from behind the doors of other rooms."""
+    room = room_of_tests(path)
+    named = {each.removeprefix("ckptdoctor").removeprefix(".") for each in package_modules_of(path)}
+    return {name for name in named - DOORS if name.split(".")[0] != room or holds_a_rule(name)}
+
+
+def package_modules_of(path):
+    """The modules of the package that a file imports, wherever the imports stand."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name.split(".")[0] == "ckptdoctor")
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "ckptdoctor":
+            yield from (full if is_module(full := f"{node.module}.{each.name}") else node.module for each in node.names)
+
+
+def is_module(name):
+    """Whether this dotted name is one of the modules of the package."""
+    path = PACKAGE.parent.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+def holds_a_rule(name):
+    """Whether a module stands in a family of rules: those are asked by their codes, by their own tests as well."""
+    room, _, below = name.partition(".")
+    return room == "rules" and "." in below and not below.startswith("kit.")
+
+
+def test_every_door_is_there():
+    """A door that was moved is named anew."""
+    assert {name for name in DOORS if name and not is_module(f"ckptdoctor.{name}")} == set()
+
+
+def test_tests_go_through_doors():
+    """What is behind a door is imported by the tests of its own room, and where the list says so."""
+    files = [path for path in TESTS.rglob("*.py") if room_of_tests(path) in THROUGH_DOORS]
+    found = {path.relative_to(TESTS).as_posix(): behind_doors(path) for path in files}
+    assert {path: names for path, names in found.items() if names} == BEHIND_DOORS
+    assert len(found) > 300
+
+
+def room_of_tests(path):
+    """The folder of tests that a file belongs to; "" for those next to this one."""
+    parts = path.relative_to(TESTS).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+# What other folders of tests import of the families of rules: their evidence, and no rule. It may only get less
+EVIDENCE = {
+    "rules.device.tags",
+    "rules.metadata.config_against_tensors",
+    "rules.optimizer.optimizer_group_mismatch",
+    "rules.optimizer.optimizer_order_mismatch",
+    "rules.reference.missing_keys",
+    "rules.sharding.deepspeed_dir",
+    "rules.sharding.layer_lists",
+    "rules.structure.without_weights",
+}
+
+
+def test_rules_are_asked_by_their_codes():
+    """By check, or by the registry: no test imports the file of a rule to reach its function or its examples."""
+    others = [path for path in TESTS.rglob("*.py") if room_of_tests(path) not in THROUGH_DOORS]
+    assert {name for path in others for name in behind_doors(path) if holds_a_rule(name)} <= EVIDENCE

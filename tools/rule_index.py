@@ -1,4 +1,4 @@
-"""Writes ``ckptdoctor/rules/index.py`` from what each rule says in ``when=``: ``python tools/rule_index.py``."""
+"""Writes ``ckptdoctor/rules/index.py`` from what rules read and say in ``when=``: ``python tools/rule_index.py``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
 from ckptdoctor.checkpoint import Checkpoint, Container  # noqa: E402
+from ckptdoctor.facts.integrity import Integrity  # noqa: E402
+from ckptdoctor.facts.values import Values  # noqa: E402
 from ckptdoctor.rules.framework import Rule  # noqa: E402
 
 RULES = ROOT / "ckptdoctor" / "rules"
 INDEX = RULES / "index.py"
-_HEAD = '''"""Which rules a file may concern, asked before any of them is imported: module → its ``when=``.
+_HEAD = '''"""A file concerns some rules only, told before any of them is imported: module → its ``when=``.
+
+``DEEP`` are the modules of rules that read what is found in every byte, whatever the file.
 
 Generated: ``python tools/rule_index.py`` writes it from the rules, and a test holds it against them.
 """
@@ -28,8 +32,10 @@ from __future__ import annotations
 def index() -> str:
     """The module, as it follows from the rules. Raises ValueError for a rule whose condition cannot be moved."""
     imports: dict[str, set[str]] = {"ckptdoctor.rules.when": {"Condition"}}
-    outside, inside = [], []
+    outside, inside, deep = [], [], []
     for path in sorted(RULES.glob("*/*.py")):
+        if _reads_bytes(path):
+            deep.append(f'    "{path.parent.name}.{path.stem}",')
         found = condition(path)
         if found is None:
             continue
@@ -46,7 +52,15 @@ def index() -> str:
         f"{name}: dict[str, Condition] = {{\n{chr(10).join(rows)}\n}}"
         for name, rows in (("OUTSIDE", outside), ("INSIDE", inside))
     ]
+    tables.append(f"DEEP: tuple[str, ...] = (\n{chr(10).join(deep)}\n)")
     return "\n".join([_HEAD, *lines, "", "\n".join(tables)]) + "\n"
+
+
+def _reads_bytes(path: Path) -> bool:
+    """Whether a module holds a rule that reads checksums or values."""
+    module = importlib.import_module(f"ckptdoctor.rules.{path.parent.name}.{path.stem}")
+    subjects = [each.subject for each in vars(module).values() if isinstance(each, Rule)]
+    return any({Integrity, Values}.intersection((each, *get_args(each))) for each in subjects)
 
 
 def condition(path: Path) -> tuple[str, set[tuple[str, str]]] | None:

@@ -63,8 +63,11 @@ def widened(values: Array, dtype: str) -> Array:
     return values.astype(np.float32 if dtype in NARROW_INTEGERS else np.float64)
 
 
-def widened_into(values: Array, dtype: str, out: Array) -> Array:
-    """The same in the first numbers of ``out``, which is float32 or float64 as ``widened`` has it, and much faster."""
+def widened_into(values: Array, dtype: str, out: Array, *, finite: bool = False) -> Array:
+    """The same in the first numbers of ``out``, which is float32 or float64 as ``widened`` has it, and much faster.
+
+    ``finite``: that all of them are is known.
+    """
     if dtype in ("float32", "float64"):
         return values
     out = out[: values.size]
@@ -73,7 +76,7 @@ def widened_into(values: Array, dtype: str, out: Array) -> Array:
         np.copyto(bits, values)
         bits <<= 16
         return out
-    if dtype == "float16" and not has_float16_beyond(values):
+    if dtype == "float16" and (finite or not has_float16_beyond(values)):
         # the exponent is 112 too small where that of a float32 is; subnormal numbers are so in both
         signed = out.view(np.int32)
         np.copyto(signed, values.view(np.int16))

@@ -1,4 +1,4 @@
-"""Addresses such as ``https://host/model.pt`` where a path can stand, and how they are shown without what is secret."""
+"""Recognises addresses such as ``https://host/model.pt``, and shows them without what is secret."""
 
 from __future__ import annotations
 
@@ -27,14 +27,3 @@ def shown(path: str) -> str:
         return path
     scheme, rest, query = match.groups()
     return f"{scheme}{rest}{query if query and re.fullmatch(_HARMLESS, query, re.ASCII) else ''}"
-
-
-def path_of(address: str) -> str | None:
-    """The local path that a ``file://`` address stands for; None for any other."""
-    scheme, _, rest = address.partition("://")
-    if scheme.lower() != "file":
-        return None
-    from urllib.parse import unquote
-
-    path = rest.removeprefix("localhost")
-    return path if "%" not in path else unquote(path)

@@ -14,7 +14,7 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.diagnose.catalogue import all_rules, look_up
 from ckptdoctor.errors import UsageError
-from ckptdoctor.explain.explanation import Explanation, Verdict, explain
+from ckptdoctor.explain.explanation import Confirmation, Explanation, explain
 from ckptdoctor.explain.reading import is_text, read_text
 from ckptdoctor.report import rule_table
 
@@ -85,7 +85,7 @@ def _show(explained: Explanation, style: str, color: str, source: str) -> None:
         emit(nothing(explained, _called(source)))
 
 
-def _verdict(explained: Explanation, raw: str, path: str) -> Verdict:
+def _verdict(explained: Explanation, raw: str, path: str) -> Confirmation:
     """The verdict of the file on the root of the explanation."""
     from ckptdoctor.examine.file import check
     from ckptdoctor.explain.confirm import confirm

@@ -1,4 +1,4 @@
-"""Which commands there are, and how the command line is parsed."""
+"""Knows which commands there are, and parses the command line."""
 
 from __future__ import annotations
 
@@ -84,6 +84,8 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, modules=COMMANDS, context_settings=SHORT_HELP)
 @click.version_option(package_name="ckptdoctor")
+# torch.distributed.launch says it ahead of the command's own words; what counts is LOCAL_RANK, which it sets as well
+@click.option("--local-rank", "--local_rank", hidden=True, expose_value=False)
 def cli() -> None:
     """Open a checkpoint without running it, say what is wrong, and repair it losslessly."""
 

@@ -10,7 +10,8 @@ import click
 from ckptdoctor.cli.console import emit, narrate
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP
-from ckptdoctor.errors import UsageError
+from ckptdoctor.crash import require_torch_installed
+from ckptdoctor.errors import TrainingError, UsageError
 from ckptdoctor.trainer.checks import require_choices
 from ckptdoctor.trainer.config import (
     DATA,
@@ -20,6 +21,7 @@ from ckptdoctor.trainer.config import (
     PRECISIONS,
     PROCESSES,
     SAVES,
+    SCHEDULES,
     STRATEGIES,
     RunConfig,
 )
@@ -50,6 +52,13 @@ class _Remembering(click.Command):
 @click.option("--epochs", type=int, default=10, show_default=True, help="How often to see all images.")
 @click.option("--batch-size", type=int, help="Images a step, over all replicas.  [default: 64; 16 for foonet]")
 @click.option("--lr", type=float, help="Learning rate of the first epoch.  [default: 0.05; 0.001 for adamw]")
+@click.option(
+    "--schedule",
+    type=click.Choice(SCHEDULES),
+    default="cosine",
+    show_default=True,
+    help="Lower the learning rate each epoch, or keep it constant.",
+)
 @click.option("--momentum", type=float, default=0.9, show_default=True, help="Of SGD.")
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="sgd", show_default=True, help="How to step.")
 @click.option("--amp", type=click.Choice(PRECISIONS), default="no", show_default=True, help="Mixed precision.")
@@ -72,6 +81,7 @@ class _Remembering(click.Command):
 @click.option(
     "--timeout", type=float, metavar="SECONDS", default=120, show_default=True, help="Wait for a rank so long."
 )
+@click.option("--show-work", is_flag=True, help="Print the first step: scatter, gradients, all-reduce (manual, dp).")
 @click.option("--slurm", is_flag=True, help="Print the sbatch script for this run, and do nothing.")
 @click.option("--devices", is_flag=True, help="Print the table of devices, and do nothing.")
 def command(slurm: bool, devices: bool, gpus: str | None, **asked: Any) -> ExitStatus:
@@ -85,6 +95,7 @@ def command(slurm: bool, devices: bool, gpus: str | None, **asked: Any) -> ExitS
     """
     if slurm:
         return _show_script(_config(**asked, cluster=True))
+    require_torch_installed()
     if gpus is not None:
         _choose_gpus(gpus, asked["world_size"], asked["device"])
     if devices:
@@ -128,7 +139,13 @@ def _choose_gpus(choice: str, count: int | None, device: str) -> None:
             "--gpus is for a run that is started here: this rank was started by torchrun or Slurm, which gave it its "
             "GPUs; leave --gpus out"
         )
-    chosen = select(choice, count, os.environ)
+    try:
+        chosen = select(choice, count, os.environ)
+    except TrainingError:  # of nvidia-smi; where no GPU can be used at all, the reason for that comes first
+        from ckptdoctor.trainer import devices
+
+        devices.require("cuda", f"--gpus {choice.strip()}")
+        raise
     from ckptdoctor.trainer import devices
 
     devices.require_gpus(chosen)

@@ -29,10 +29,10 @@ from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.edits.elements import NewStorage
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.whole_modules import outermost_modules
-from ckptdoctor.formats.compose import pickling
-from ckptdoctor.formats.compose.safetensors import Entry, code_of
-from ckptdoctor.formats.compose.strided import refusal
-from ckptdoctor.formats.compose.ties import owners
+from ckptdoctor.formats.fresh import pickling
+from ckptdoctor.formats.fresh.safetensors import Entry, code_of
+from ckptdoctor.formats.fresh.strided import refusal
+from ckptdoctor.formats.fresh.ties import owners
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import first_few
 

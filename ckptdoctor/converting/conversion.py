@@ -12,14 +12,14 @@ from time import perf_counter
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Tensor, show_path
 from ckptdoctor.checkpoint.roots import beside, find_root
+from ckptdoctor.checkpoint.sharing import digest, is_readable, is_telling, probe
 from ckptdoctor.converting.inputs import Inputs, inputs
 from ckptdoctor.converting.request import DCP, ConvertRequest
 from ckptdoctor.converting.writing import report_of, weights_of, write
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.conversion import ConvertReport, Twins
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.dtensors import whole_dtensors
-from ckptdoctor.facts.same_bytes import digest, is_readable, is_telling, probe
+from ckptdoctor.facts.devices import whole_dtensors
 from ckptdoctor.formats.suffixes import SHARDED, TORCH_ZIP
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.reopened import read_back, require_same
@@ -52,7 +52,7 @@ def convert(request: ConvertRequest) -> ConvertReport:
 
 def _stays(request: ConvertRequest, given: Inputs) -> bool:
     """Whether it is one file of torch's, which is edited where it stands."""
-    return len(request.paths) == 1 and given.format in _LOSSLESS and not any(request.names)
+    return len(request.paths) == 1 and given.original.format in _LOSSLESS and not any(request.names)
 
 
 def converted(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:
@@ -172,9 +172,9 @@ _LEGACY_FORMAT, _DTENSORS = "C105", "X810"
 def lossless(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:
     """Write the archive: the contents, or those at ``root``, with the device tags and objects that they have."""
     wrapped = whole_dtensors(given.checkpoints[0]) is not None
-    if given.format == TORCH_ZIP and not root and not wrapped:
+    if given.original.format == TORCH_ZIP and not root and not wrapped:
         return _copied(request, given)
-    codes = [*([_LEGACY_FORMAT] if given.format != TORCH_ZIP else []), *([_DTENSORS] if wrapped else [])]
+    codes = [*([_LEGACY_FORMAT] if given.original.format != TORCH_ZIP else []), *([_DTENSORS] if wrapped else [])]
     selection = Selection(tuple(codes)) if codes else Selection()
     named = FixRequest(
         path=request.paths[0], output=request.output, root=request.root, selection=selection, force=request.force

@@ -14,8 +14,8 @@ from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.converting.torch import taken
 from ckptdoctor.converting.writing import Output, report_of, weights_of
-from ckptdoctor.formats.compose import dcp
-from ckptdoctor.formats.compose.dcp_flat import Flat
+from ckptdoctor.formats.fresh import dcp
+from ckptdoctor.formats.fresh.dcp_flat import Flat, flat
 from ckptdoctor.wording import and_more
 
 _EXTRA = "model.extra.json"
@@ -25,8 +25,9 @@ _LISTED = 3  # places that are named of what cannot be kept
 def to_dcp(request: ConvertRequest, given: Inputs, root: KeyPath) -> Output:
     """What lies at ``root`` as a folder. Raises RefusedError with a list for what cannot be written."""
     found = taken(given, root)
-    made, apart = dcp.composed(found.node, root, given.file, given.swapped)
-    tensors = [stored.shown for stored in made.stored.values() if stored.shown is not None]
+    apart = flat(found.node, root)
+    wanted = dcp.arranged(apart, given.original, given.file)
+    tensors = [stored.shown for stored in wanted.stored.values() if stored.shown is not None]
     report = replace(
         report_of(request, given, tensors),
         restored=found.restored,
@@ -34,10 +35,10 @@ def to_dcp(request: ConvertRequest, given: Inputs, root: KeyPath) -> Output:
         kept=found.kept,
         left_out=(*beside(given.tree, root), *_left_out(found.node, apart)),
         root=root,
-        weights=weights_of(made.contents),
+        weights=weights_of(wanted.contents),
     )
     extra = found.beside(os.path.join(request.output, _EXTRA), given)
-    return Output(((request.output, made),), report, extra, folder=True)
+    return Output(((request.output, wanted),), report, extra, folder=True)
 
 
 def _left_out(node: Node, apart: Flat) -> list[str]:

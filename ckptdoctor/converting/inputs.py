@@ -29,11 +29,11 @@ from ckptdoctor.checkpoint.checkpoint import UNREAD, concerns, unheld
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError
-from ckptdoctor.facts.dtensors import whole_dtensors
+from ckptdoctor.facts.devices import whole_dtensors
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values, to_salvage
-from ckptdoctor.formats.compose.checksums import Bytes
-from ckptdoctor.formats.compose.strided import refusal, segments
 from ckptdoctor.formats.folders.shards import shard_sets
+from ckptdoctor.formats.fresh.checksums import Bytes
+from ckptdoctor.formats.fresh.strided import refusal, segments
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import and_more
 
@@ -50,15 +50,18 @@ class Inputs:
     """
 
     paths: tuple[str, ...]
-    format: str
     tree: Node
     metadata: dict[str, str]
-    swapped: bool
     file: str
     identity: FileIdentity | None
     checkpoints: tuple[Checkpoint, ...]
     sources: tuple[Source, ...]
     absent: tuple[str, ...]
+
+    @property
+    def original(self) -> Checkpoint:
+        """The first of them, of whose byte order all are."""
+        return self.checkpoints[0]
 
 
 @contextmanager
@@ -73,18 +76,15 @@ def inputs(paths: Sequence[str], root: str | None = None, names: Sequence[str] =
     with ExitStack() as stack:
         pairs = [_read(stack, path, root if len(paths) == 1 else None) for path in paths]
         checkpoints, sources = tuple([one for one, _ in pairs]), tuple([other for _, other in pairs])
-        swapped = {each.big_endian for each in checkpoints}
-        if len(swapped) > 1:
+        if len({each.big_endian for each in checkpoints}) > 1:
             raise RefusedError("Some of the files are big-endian and others are not; convert those on their own first.")
         file = file_in(checkpoints[0], sources[0].file)
         yield Inputs(
             tuple(paths),
-            checkpoints[0].format,
             _plain(checkpoints[0])
             if len(pairs) == 1 and not any(names)
-            else _merged(checkpoints, swapped.copy().pop(), names or [""] * len(pairs)),
+            else _merged(checkpoints, checkpoints[0].big_endian, names or [""] * len(pairs)),
             _metadata(checkpoints),
-            swapped.pop(),
             file,
             sources[0].identity if file == sources[0].file else None,
             checkpoints,

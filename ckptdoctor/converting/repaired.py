@@ -17,7 +17,7 @@ from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.edits.applied.wanted import on_storages
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.examine.file import check
-from ckptdoctor.facts.dtensors import whole_dtensors
+from ckptdoctor.facts.devices import whole_dtensors
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.findings import Loader, NextStep, Proof
 from ckptdoctor.prove.origins import counted
@@ -60,10 +60,8 @@ def _given(plan: Plan) -> Inputs:
     tree, wrappers = on_storages(plan.wanted), whole_dtensors(plan.expected)
     return Inputs(
         paths=(path,),
-        format=plan.expected.format,
         tree=tree if wrappers is None else unwrapped(tree, wrappers.classes),
         metadata=dict(plan.expected.metadata or {}),
-        swapped=original.big_endian,
         file=file_in(original, plan.file),
         identity=None if os.path.isdir(plan.file) else original.identity,
         checkpoints=(plan.expected,),

@@ -6,13 +6,13 @@ import os
 import re
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.formats.suffixes import SAFETENSORS, SHARDED, SINGLE, TORCH_OUTPUTS, TORCH_ZIP
+from ckptdoctor.formats.suffixes import DISTRIBUTED, SAFETENSORS, SHARDED, SINGLE, TORCH_OUTPUTS, TORCH_ZIP
 from ckptdoctor.noun import noun
 
 DEFAULT_SHARD = 5 * 10**9
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
-DCP = "torch distributed checkpoint"
+DCP = DISTRIBUTED
 KINDS = ("torch", "safetensors", "dcp")
 
 

@@ -11,24 +11,24 @@ from ckptdoctor.converting.choosing import Chosen, chosen, doubled, entries_of, 
 from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import DEFAULT_SHARD, ConvertRequest
 from ckptdoctor.converting.writing import Output, report_of
-from ckptdoctor.formats.compose import safetensors, shards
-from ckptdoctor.formats.compose.safetensors import Entry
-from ckptdoctor.formats.compose.sidecar import sidecar
+from ckptdoctor.formats.fresh import safetensors, shards
+from ckptdoctor.formats.fresh.safetensors import Entry
+from ckptdoctor.formats.fresh.sidecar import sidecar
 
 _FORMAT = {"format": "pt"}
 
 
 def to_safetensors(request: ConvertRequest, given: Inputs, root: KeyPath, sharded: bool) -> Output:
     """The tensors below ``root`` as safetensors. Raises RefusedError for what takes a choice."""
-    found = chosen(given.tree, root, request.root is not None, request.flatten, given.format)
+    found = chosen(given.tree, root, request.root is not None, request.flatten, given.original.format)
     entries, tied = with_owners(entries_of(found.named), given.metadata, request.clone)
     tensors = tuple([each.tensor for each in entries])
     files = _files(entries, request, sharded)
     containers = []
     for each in files:
         metadata = _metadata(given.metadata, tied, {entry.name for entry in each.entries})
-        made = safetensors.composed(each.entries, metadata, given.file, given.swapped)
-        containers.append((os.path.join(request.output, each.name) if sharded else request.output, made))
+        wanted = safetensors.arranged(each.entries, metadata, given.original, given.file)
+        containers.append((os.path.join(request.output, each.name) if sharded else request.output, wanted))
     report = replace(
         report_of(request, given, tensors),
         tied=tied,

@@ -13,8 +13,8 @@ from ckptdoctor.converting.choosing import require_torch, restored
 from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.converting.writing import Output, report_of, weights_of
-from ckptdoctor.formats.compose import torch_zip
-from ckptdoctor.formats.compose.sidecar import sidecar
+from ckptdoctor.formats.fresh import torch_zip
+from ckptdoctor.formats.fresh.sidecar import sidecar
 from ckptdoctor.noun import noun
 
 _FORMAT = ("format", "pt")
@@ -51,13 +51,13 @@ def taken(given: Inputs, root: KeyPath) -> Taken:
 def to_torch(request: ConvertRequest, given: Inputs, root: KeyPath) -> Output:
     """What lies at ``root`` as an archive. Raises RefusedError with a list for what cannot be written."""
     found = taken(given, root)
-    made = torch_zip.composed(found.node, request.output, given.file, given.swapped)
+    wanted = torch_zip.arranged(found.node, given.original, request.output, given.file)
     report = replace(
-        report_of(request, given, made.contents.tensors),
+        report_of(request, given, wanted.contents.tensors),
         restored=found.restored,
         kept=found.kept,
         left_out=tuple(beside(given.tree, root)),
         root=root,
-        weights=weights_of(made.contents),
+        weights=weights_of(wanted.contents),
     )
-    return Output(((request.output, made),), report, found.beside(request.beside, given))
+    return Output(((request.output, wanted),), report, found.beside(request.beside, given))

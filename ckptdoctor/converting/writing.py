@@ -7,15 +7,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 
+from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Tensor
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import ConvertRequest
+from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.formats.compose.composed import Composed
 from ckptdoctor.noun import noun
-from ckptdoctor.prove.composed import Checksums, CopyTally, prove
+from ckptdoctor.prove.output import Checksums, CopyTally, prove
 from ckptdoctor.writing import Literal, Part, Recipe, publish_together
 
 
@@ -23,12 +24,12 @@ from ckptdoctor.writing import Literal, Part, Recipe, publish_together
 class Output:
     """What is to be written, and what is said of it but for the proof.
 
-    ``containers`` have the paths under which they are published; ``beside`` is the file of what they cannot hold, and
-    ``index`` says which container holds what. ``folder``: all of them lie in a folder that the output is. The stored
-    checksums of ``unsummed`` tensors, which the output cannot tell any more, are checked first.
+    ``containers`` are what is wanted of each, with the path under which it is published; ``beside`` is the file of what
+    they cannot hold, and ``index`` says which container holds what. ``folder``: all of them lie in a folder that the
+    output is. The stored checksums of ``unsummed`` tensors, which the output cannot tell any more, are checked first.
     """
 
-    containers: tuple[tuple[str, Composed], ...]
+    containers: tuple[tuple[str, Wanted], ...]
     report: ConvertReport
     beside: tuple[str, bytes] | None = None
     index: tuple[str, bytes] | None = None
@@ -42,7 +43,7 @@ def report_of(request: ConvertRequest, given: Inputs, tensors: Iterable[Tensor])
     return ConvertReport(
         sources=request.paths,
         output=request.output,
-        source_format=given.format,
+        source_format=given.original.format,
         format=request.target,
         files=(),
         tensors=len(written),
@@ -62,8 +63,13 @@ def weights_of(contents: Checkpoint) -> KeyPath | None:
 def write(output: Output, request: ConvertRequest, given: Inputs) -> ConvertReport:
     """Write all files, verified, or none. Raises WriteError, and DamagedError for values that are not those saved."""
     tallies: list[CopyTally] = []
+    recipes = [formats.write(wanted, None) for _, wanted in output.containers]
     with closing(Checksums(output.unsummed)) as sums:
-        own = [part for path, each in output.containers for part in _parts(path, each, sums, tallies)]
+        own = [
+            part
+            for (path, wanted), recipe in zip(output.containers, recipes, strict=True)
+            for part in _parts(path, wanted, recipe, sums, tallies)
+        ]
         own += _texts(output.index, given)
         every = [*_texts(output.beside, given), *own]
         if output.folder:
@@ -82,19 +88,20 @@ def write(output: Output, request: ConvertRequest, given: Inputs) -> ConvertRepo
     )
 
 
-def _parts(output: str, composed: Composed, sums: Checksums, tallies: list[CopyTally]) -> Iterator[Part]:
+def _parts(output: str, wanted: Wanted, recipe: Recipe, sums: Checksums, tallies: list[CopyTally]) -> Iterator[Part]:
     """The files of a container; they are proven together once the last is written."""
+    recipes = (recipe, *recipe.beside)
     files: dict[str, str] = {}
 
     def verified(name: str, path: str) -> None:
         files[name] = path
-        if len(files) == len(composed.recipes):
+        if len(files) == len(recipes):
             sums.require()
-            tallies.append(prove(files, output, composed))
+            tallies.append(prove(files, output, wanted, recipe))
 
-    for name, recipe in composed.recipes.items():
-        path = os.path.join(output, name) if name else output
-        yield Part(recipe, path, lambda path, name=name: verified(name, path))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+    for each in recipes:
+        path = os.path.join(output, each.name) if each.name else output
+        yield Part(each, path, lambda path, name=each.name: verified(name, path))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
 
 
 def _texts(file: tuple[str, bytes] | None, given: Inputs) -> list[Part]:

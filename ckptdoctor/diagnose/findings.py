@@ -1,4 +1,4 @@
-"""What the rules find in what was read of a file; nothing is opened here."""
+"""Runs the rules over what was read of a file; nothing is opened here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ckptdoctor.diagnose.fixes import of_index, outside
 from ckptdoctor.findings import Coverage, Finding
 from ckptdoctor.noun import replace
 from ckptdoctor.rules.framework import Rule, subject_for
-from ckptdoctor.rules.registry import all_rules, concerned
+from ckptdoctor.rules.registry import all_rules, concerned, deep
 
 if TYPE_CHECKING:
     from ckptdoctor.match.comparison import Comparison
@@ -53,10 +53,12 @@ def apply_rules(rules: Iterable[Rule], subjects: Sequence[object]) -> Iterator[F
 
 
 def concerned_by(subjects: Iterable[object]) -> Iterator[Rule]:
-    """The rules that a container or a checkpoint among these concerns."""
+    """The rules that a container, a checkpoint, or what was found in all bytes of one among these concerns."""
     for subject in subjects:
         if isinstance(subject, (Container, Checkpoint)):
             yield from concerned(subject)
+        elif subject is not None:
+            yield from deep()
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:

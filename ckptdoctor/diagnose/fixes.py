@@ -1,4 +1,4 @@
-"""The fixes that rules propose for some contents, and which of them may be applied side by side."""
+"""Gives the fixes that rules propose for some contents, and tells which of them may be applied side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The deep examination of a checkpoint: every byte for integrity, then every value, from the page cache by then.
+"""Examines a checkpoint deeply: every byte for integrity, then every value, from the page cache by then.
 
 What is unpacked as it is read passes by only once: then both are done at the same time.
 """
@@ -10,13 +10,25 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, get_args
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.checkpoint.progress import Progress, Work, WorkDone, in_thread
+from ckptdoctor.checkpoint.sharing import is_readable
 from ckptdoctor.errors import DamagedError, StoppedError
-from ckptdoctor.facts.integrity import Integrity, examine_integrity, integrity_bytes
+from ckptdoctor.facts.integrity import (
+    Damage,
+    Integrity,
+    Scan,
+    examine_integrity,
+    integrity_bytes,
+    may_have_holes,
+    note_of,
+    readable,
+)
+from ckptdoctor.facts.tied_embeddings import TiedPair, tied_pairs
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Skipped
 from ckptdoctor.match.comparison import Comparison
@@ -26,9 +38,11 @@ from ckptdoctor.rules.framework import Rule
 from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:
-    from ckptdoctor.examine.overheard import Overheard
+    from hashlib import _Hash
+
     from ckptdoctor.formats.packed.front import Front
     from ckptdoctor.formats.packed.thin import Thin
+
 
 _REASONS = 5  # different reasons that a report names for values that were not looked at
 _ONLY_FINITE = ("V651",)  # the rules that ask no more than whether values are finite
@@ -127,7 +141,6 @@ def passed_by(
     checkpoint: Checkpoint, front: Front | Thin, rules: Iterable[Rule]
 ) -> Generator[Progress, None, WorkDone[Passed]]:
     """Read a compressed file to its end, once: its values as they lie, and whatever else is heard of it."""
-    from ckptdoctor.examine.overheard import Overheard
 
     readers = _readers(rules)
 
@@ -202,3 +215,69 @@ def unread(values: Values | None, *, interrupted: bool = False) -> Iterator[Skip
     rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_REASONS))
     if rest:
         yield Skipped(f"the values of {plural(rest, 'more tensor')}", "for other reasons")
+
+
+class Overheard:
+    """What is known of the storages of a checkpoint so far; no two of them share bytes, and each is its tensor's."""
+
+    def __init__(self, checkpoint: Checkpoint, source: Source) -> None:
+        self._coming = readable(checkpoint, source)[::-1]  # the next one comes last
+        self._begun: Scan | None = None
+        self._damage: list[Damage] = []
+        self._digests: dict[str, _Hash] = {}
+        self._over: set[str] = set()
+        self._read = 0
+        for pair in tied_pairs(checkpoint):
+            for tensor in (pair.head, pair.embedding):
+                if pair.same is None and is_readable(tensor) and tensor.storage is not None:
+                    self._digests[tensor.storage.key] = sha256()
+
+    def hear(self, at: int, piece: bytes) -> None:
+        """The next bytes of the file, which begin at byte ``at``."""
+        stop = at + len(piece)
+        while self._coming:
+            storage, extent = self._coming[-1]
+            end = extent.offset + extent.length
+            if extent.offset >= stop and extent.length:
+                return
+            part = piece[max(0, extent.offset - at) : max(0, end - at)]
+            if self._begun is None:
+                self._begun = Scan(storage, extent)
+            if may_have_holes(storage) and part:
+                self._begun.feed(part)
+                self._read += len(part)
+            if storage.key in self._digests:
+                self._digests[storage.key].update(part)
+            if end > stop:
+                return
+            self._coming.pop()
+            self._damage += self._begun.damage()
+            self._begun = None
+            self._over.add(storage.key)
+
+    def integrity(self, checkpoint: Checkpoint, source: Source) -> Integrity:
+        """What was heard of the storages that came to their end.
+
+        ``checkpoint`` is the same one as it is known now: where the file ended early, its last extents are others.
+        """
+        places = {storage.key: (storage, extent) for storage, extent in readable(checkpoint, source)}
+        found = [replace(each, storage=places[each.storage.key][0]) for each in self._damage]
+        if self._begun is not None and self._begun.storage.key in places:
+            storage, extent = places[self._begun.storage.key]
+            if self._begun.fed == extent.length:  # all that there is of it
+                self._begun.ends_early(storage, extent)
+                found += self._begun.damage()
+        unchecked = sum(storage.crc32 is None for storage, _ in places.values())
+        notes = tuple([note_of(each) for each in found])
+        return Integrity(checkpoint, tuple(found), self._read, unchecked, notes, twins=tuple(self._twins(checkpoint)))
+
+    def _twins(self, checkpoint: Checkpoint) -> Iterator[TiedPair]:
+        for pair in tied_pairs(checkpoint):
+            one, other = self._digest(pair.head), self._digest(pair.embedding)
+            if one is not None and other is not None:
+                yield TiedPair(pair.head, pair.embedding, one == other)
+
+    def _digest(self, tensor: Tensor) -> bytes | None:
+        """None where it was not asked for, or the tensor was not heard to its end."""
+        key = tensor.storage.key if tensor.storage is not None else ""
+        return self._digests[key].digest() if key in self._over and key in self._digests else None

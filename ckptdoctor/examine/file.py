@@ -22,6 +22,7 @@ from ckptdoctor.findings import Coverage, FileReport, Finding, Severity, Skipped
 from ckptdoctor.noun import replace
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.rules.registry import deep as deep_rules
 from ckptdoctor.target import Reference
 from ckptdoctor.wording import plural
 
@@ -58,10 +59,10 @@ def diagnose(
 def chosen_rules(settings: Settings, reference: Reference | None = None) -> tuple[Rule, ...] | None:
     """The rules that were asked for. Raises UsageError for a bad code.
 
-    None where none is named, there is no reference and no value is read: those that the file concerns.
+    None where none is named and there is no reference: those that the file concerns.
     """
     sources = any(getattr(settings, name) is not None for name in SOURCES)
-    more = reference is not None or sources or settings.deep or settings.selection != Selection()
+    more = reference is not None or sources or settings.selection != Selection()
     return settings.selection.chosen(all_rules()) if more else None
 
 
@@ -119,7 +120,7 @@ class _Examination:
             from ckptdoctor.examine.deep import not_begun
 
             begun = {each.what for each in self.readings}
-            rules = all_rules() if self.rules is None else self.rules
+            rules = deep_rules() if self.rules is None else self.rules
             self.readings += [each for each in not_begun(self.checkpoint, rules) if each.what not in begun]
         report = FileReport(
             path=self.shown,
@@ -175,7 +176,7 @@ class _Examination:
 
         if not isinstance(source, (Front, Thin)):
             return source, container
-        rules = all_rules() if self.rules is None else self.rules
+        rules = deep_rules() if self.rules is None else self.rules
         passed = yield from passed_by(formats.read(source, container), source, rules)
         self.passed = passed.result
         self.interrupted |= passed.interrupted and not passed.complete
@@ -278,7 +279,7 @@ class _Examination:
         if self.interrupted and self.passed is None:
             yield from self._skip([Skipped("checksums and values", "interrupted")])
             return
-        rules = all_rules() if self.rules is None else self.rules
+        rules = deep_rules() if self.rules is None else self.rules
         try:
             if self.passed is not None:
                 integrity = self.passed.integrity_of(checkpoint, source)

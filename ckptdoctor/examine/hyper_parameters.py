@@ -1,4 +1,4 @@
-"""What a Lightning checkpoint keeps of the arguments of its model, as plain values: nothing of it is made or run.
+"""Reads what Lightning keeps of the arguments of its model, as plain values: nothing of it is made or run.
 
 Source: ``lightning.pytorch.core.saving`` (``_load_state``) and ``dump_checkpoint`` of its checkpoint connector, 2.6.
 """
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Opaque, Part, Sequence
 from ckptdoctor.checkpoint.addresses import shown
+from ckptdoctor.facts.optimizers import LIGHTNING, top
 from ckptdoctor.facts.plain_data import NotPlainError, as_plain
-from ckptdoctor.facts.training_state import LIGHTNING, top
 from ckptdoctor.target.saved import DATAMODULE, Record, Saved
 
 _OWN = "hyper_parameters"

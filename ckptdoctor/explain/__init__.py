@@ -1,1 +1,1 @@
-"""What torch, safetensors and the libraries around them say when a checkpoint does not load, and what it means."""
+"""torch, safetensors and the libraries around them say something when a checkpoint does not load; this explains it."""

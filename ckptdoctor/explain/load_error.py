@@ -1,4 +1,4 @@
-"""The errors of ``load_state_dict``, old wording and new, read into the keys and shapes that they name."""
+"""The errors of ``load_state_dict``, old wording and new, are read into the keys and shapes that they name."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import field
 from itertools import islice
 
-from ckptdoctor.explain.text import Text, squeeze
+from ckptdoctor.explain.text import PastedText, squeeze
 from ckptdoctor.match.shapes.pairs import Pair, Shape
 from ckptdoctor.noun import noun
-from ckptdoctor.rules.misfit import LoadError
+from ckptdoctor.rules.incompatible_keys import LoadError
 from ckptdoctor.wording import and_so_on
 
 
@@ -93,7 +93,7 @@ _ROW = re.compile(r"\s{0,80}(\S{1,1000})\s{0,1000}\|\s{0,20}(UNEXPECTED|MISSING|
 _IN_ROW = re.compile(rf".{{0,200}}?ckpt:{_HERE}vsmodel:{_THERE}")
 
 
-def load_error(text: Text) -> LoadError | None:
+def load_error(text: PastedText) -> LoadError | None:
     """What the text says does not fit a model; None when it says nothing of the kind."""
     found = _Found()
     readers = (_lists, _bare_lists, _grouped, _unused, _single, _stats, _mismatches, _not_matching, _report)
@@ -127,7 +127,7 @@ def read_keys(text: str, at: int) -> tuple[list[str], bool]:
     return keys, whole and not text.startswith(("…", "...", '"', "'"), at)
 
 
-def _all(text: Text, words: str) -> Iterator[tuple[int, int]]:
+def _all(text: PastedText, words: str) -> Iterator[tuple[int, int]]:
     """Where the words begin and end."""
     wanted = squeeze(words)
     at = text.squeezed.find(wanted)
@@ -136,7 +136,7 @@ def _all(text: Text, words: str) -> Iterator[tuple[int, int]]:
         at = text.squeezed.find(wanted, at + len(wanted))
 
 
-def _lists(text: Text, found: _Found) -> None:
+def _lists(text: PastedText, found: _Found) -> None:
     for words, (missing, error) in _LISTS.items():
         for start, end in _all(text, words):
             keys, whole = read_keys(text.squeezed, end)
@@ -146,7 +146,7 @@ def _lists(text: Text, found: _Found) -> None:
                 found.certain = found.certain or error
 
 
-def _bare_lists(text: Text, found: _Found) -> None:
+def _bare_lists(text: PastedText, found: _Found) -> None:
     """Keys without quotes, up to the end of their line (mmcv, mmengine)."""
     for words, (missing, _) in _BARE_LISTS.items():
         seen = -1
@@ -162,7 +162,7 @@ def _bare_lists(text: Text, found: _Found) -> None:
                 found.offsets.append(start)
 
 
-def _grouped(text: Text, found: _Found) -> None:
+def _grouped(text: PastedText, found: _Found) -> None:
     """A module and its leaves on each line: "layer.{bias, weight}" (fvcore.common.checkpoint 0.1, for detectron2)."""
     for words, missing in _GROUPED_LISTS.items():
         seen = -1
@@ -183,7 +183,7 @@ def _grouped(text: Text, found: _Found) -> None:
                 found.offsets.append(start)
 
 
-def _unused(text: Text, found: _Found) -> None:
+def _unused(text: PastedText, found: _Found) -> None:
     for start, end in _all(text, "were not used when initializing"):
         name = _CLASS.match(text.squeezed, end)
         keys, whole = read_keys(text.squeezed, name.end() if name else end)
@@ -192,7 +192,7 @@ def _unused(text: Text, found: _Found) -> None:
             found.offsets.append(start)
 
 
-def _single(text: Text, found: _Found) -> None:
+def _single(text: PastedText, found: _Found) -> None:
     """Before torch 0.4 only the first unexpected key was named."""
     for start, end in _all(text, "unexpected key"):
         named = _OLD_KEY.match(text.squeezed, end)
@@ -203,7 +203,7 @@ def _single(text: Text, found: _Found) -> None:
             found.certain = True
 
 
-def _stats(text: Text, found: _Found) -> None:
+def _stats(text: PastedText, found: _Found) -> None:
     for start, end in _all(text, "Unexpected running stats buffer(s)"):
         named = _STATS.match(text.squeezed, end)
         if named is not None:
@@ -213,7 +213,7 @@ def _stats(text: Text, found: _Found) -> None:
             found.certain = True
 
 
-def _mismatches(text: Text, found: _Found) -> None:
+def _mismatches(text: PastedText, found: _Found) -> None:
     for words, pattern in _MISMATCHES.items():
         for start, end in _all(text, words):
             named = pattern.match(text.squeezed, end)
@@ -222,7 +222,7 @@ def _mismatches(text: Text, found: _Found) -> None:
                 found.certain = True
 
 
-def _not_matching(text: Text, found: _Found) -> None:
+def _not_matching(text: PastedText, found: _Found) -> None:
     for start, end in _all(text, _NOT_MATCHING):
         at = end
         while (named := _WAS.match(text.squeezed, at)) is not None:
@@ -231,7 +231,7 @@ def _not_matching(text: Text, found: _Found) -> None:
             found.offsets.append(start)
 
 
-def _report(text: Text, found: _Found) -> None:
+def _report(text: PastedText, found: _Found) -> None:
     """The table of transformers 5: one row a key."""
     if "LOADREPORT" not in text.squeezed:
         return
@@ -269,7 +269,7 @@ def _shape(named: re.Match[str], which: str) -> Shape:
     return tuple([int(size[:18]) for size in sizes.split(",") if size])
 
 
-def _model_class(text: Text) -> str:
+def _model_class(text: PastedText) -> str:
     for words in ("Error(s) in loading state_dict for", "were not used when initializing"):
         for _, end in _all(text, words):
             named = _CLASS.match(text.squeezed, end)
@@ -282,7 +282,7 @@ def _model_class(text: Text) -> str:
     return ""
 
 
-def line_of(error: LoadError, text: Text) -> str:
+def line_of(error: LoadError, text: PastedText) -> str:
     """The line of a warning, abridged."""
     line = " ".join(text.lines[text.line_at(error.offset)].split())
     return line if len(line) <= _QUOTED else f"{line[:_QUOTED]} …"

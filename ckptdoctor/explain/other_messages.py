@@ -1,4 +1,4 @@
-"""Messages of causes that are in the program, its libraries or the machine: no rule about checkpoints finds them."""
+"""These messages have their cause in the program, its libraries or the machine: no rule about checkpoints finds it."""
 
 from __future__ import annotations
 

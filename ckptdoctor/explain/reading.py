@@ -40,7 +40,7 @@ def read_text(source: str) -> str:
         return source
     try:
         with open(source, "rb") as file:
-            return read_stream(file)
+            return read_pasted(file)
     except OSError as error:
         raise UnreadableError(f"{source} cannot be read: {error.strerror}.") from error
 
@@ -52,10 +52,10 @@ def standard_input() -> str:
 
 @cache
 def _all_of(stream: BinaryIO) -> str:
-    return read_stream(stream)
+    return read_pasted(stream)
 
 
-def read_stream(stream: BinaryIO) -> str:
+def read_pasted(stream: BinaryIO) -> str:
     """The text; of more than 16 MB its beginning and its end."""
     head: list[bytes] = []
     tail: deque[bytes] = deque(maxlen=_TAIL)

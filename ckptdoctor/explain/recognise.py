@@ -1,7 +1,7 @@
 """Finds every known message in a text, and which of them is the root of the others.
 
 Each message is looked for by words that it always has, and only then by a bounded pattern: the time grows with the
-length of the text, whatever stands in it.
+length of the text, whatever stands in it. An error of ``load_state_dict`` is judged by the rules.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import groupby
 
 from ckptdoctor.explain import other_messages
-from ckptdoctor.explain.cause import Hit
-from ckptdoctor.explain.load_error import load_error
-from ckptdoctor.explain.load_state_dict import hits
-from ckptdoctor.explain.text import Text, squeeze
+from ckptdoctor.explain.load_error import line_of, load_error, words_of
+from ckptdoctor.explain.text import PastedText, squeeze
 from ckptdoctor.noun import noun
-from ckptdoctor.rules.messages import Message, Way, Weight
+from ckptdoctor.rules.framework import Rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Judge, LoadError, Repair
+from ckptdoctor.rules.messages import SEE, Message, Way, Weight
 from ckptdoctor.rules.registry import all_rules
 
 _TRIES = 1000  # places of one message that are looked at: ranks and retries repeat it
@@ -27,6 +28,19 @@ _RAISE = 60  # squeezed characters before a message in which a line of source sa
 # a traceback shows source around the line that failed, and messages in it that were never said
 _IN_SOURCE = re.compile(r"raise[\w.]{1,50}\(f?[\"']$")
 _TRACEBACK = "Traceback(mostrecentcalllast)"
+
+
+@noun
+class Hit:
+    """A message that was met: its own words, what it means here, and where (offset in the squeezed text)."""
+
+    code: str
+    words: str
+    meaning: str
+    ways: tuple[Way, ...]
+    offset: int
+    also: tuple[str, ...] = ()
+    weight: Weight = Weight.CAUSE
 
 
 @cache
@@ -48,7 +62,7 @@ class _Place:
     weight: Weight
 
 
-def recognise(text: Text) -> list[Hit]:
+def recognised(text: PastedText) -> list[Hit]:
     """Every cause that the text names (at most eight), the root first; [] when it has no message that is known.
 
     Python prints chained exceptions in the order in which they arose, so among messages that name a cause the first
@@ -58,7 +72,7 @@ def recognise(text: Text) -> list[Hit]:
     found: list[_Place | Hit] = [*_places(text)]
     error = load_error(text)
     if error is not None:
-        found += hits(error, text)
+        found += _hits(error, text)
     return [_hit(text, each) if isinstance(each, _Place) else each for each in _ordered(found)]
 
 
@@ -78,7 +92,7 @@ def _weight(each: _Place | Hit) -> Weight:
     return each.weight
 
 
-def _places(text: Text) -> Iterator[_Place]:
+def _places(text: PastedText) -> Iterator[_Place]:
     """The first place of every wording; of several messages at one place the least general is meant."""
     taken: set[int] = set()
     for message in messages():
@@ -97,7 +111,7 @@ def _first(message: Message, places: Iterator[_Place]) -> _Place | None:
     return next((each for each in places if each.weight is message.weight), first)
 
 
-def _wherever(text: Text, message: Message, says: str) -> Iterator[_Place]:
+def _wherever(text: PastedText, message: Message, says: str) -> Iterator[_Place]:
     pattern, wanted = _compiled(message.then), squeeze(says)
     start = -1
     for _ in range(_TRIES):
@@ -113,7 +127,7 @@ def _wherever(text: Text, message: Message, says: str) -> Iterator[_Place]:
             yield _Place(message, says, start, found.end(), found.groupdict(), weight)
 
 
-def _hit(text: Text, place: _Place) -> Hit:
+def _hit(text: PastedText, place: _Place) -> Hit:
     message, groups = place.message, place.groups
     ways = tuple([Way(way.label, _filled(way.command, groups)) for way in message.ways])
     meaning = _filled(message.meaning, groups)
@@ -124,14 +138,14 @@ def _filled(template: str, groups: dict[str, str]) -> str:
     return template.format_map(groups) if groups else template
 
 
-def _words(text: Text, place: _Place) -> str:
+def _words(text: PastedText, place: _Place) -> str:
     """The message as it stands there; where a line was broken inside a word, its known part as it is known."""
     words = text.original(place.start, place.end)
     rest = place.start + len(squeeze(place.says))
     return words if place.says in words else f"{place.says} {text.original(rest, place.end)}".strip()
 
 
-def _belongs(text: Text, message: Message, start: int) -> bool:
+def _belongs(text: PastedText, message: Message, start: int) -> bool:
     """Whether the words that must stand near do."""
     wanted = message.near or (message.among if _TRACEBACK in text.squeezed else ())
     if not wanted:
@@ -143,3 +157,55 @@ def _belongs(text: Text, message: Message, start: int) -> bool:
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
+
+
+# ---- errors of ``load_state_dict``: every rule that can judge one is asked, and takes what it explains
+
+
+def _hits(error: LoadError, text: PastedText) -> Iterator[Hit]:
+    """One hit for each cause, the one that says most of the file first."""
+    weight = Weight.OUTCOME if error.warning else Weight.CAUSE
+    words = line_of(error, text) if error.warning else words_of(error)
+    found = list(_causes(error))
+    for rule, cause in found:
+        ways = _ways(cause, [each for _, each in found], error)
+        code, also = (rule.code, rule.also) if cause.code is None else (cause.code, ())
+        yield Hit(code, words, cause.meaning, ways, error.offset, also, weight)
+
+
+def _causes(error: LoadError) -> Iterator[tuple[Rule, Cause]]:
+    """What the rules make of an error, one after another: what one explains the next does not see any more."""
+    rest = IncompatibleKeys(error, error.missing, error.unexpected, error.mismatched)
+    for _, judges in groupby(_judges(), key=_turn):
+        found = [(rule, cause) for rule, judge in judges for cause in judge.ask(rest)]
+        found.sort(key=lambda each: -each[1].size)
+        yield from found
+        if found:
+            rest = rest.without([cause for _, cause in found])
+
+
+@cache
+def _judges() -> tuple[tuple[Rule, Judge], ...]:
+    """Every way to ask a rule, in the order in which they are asked."""
+    return tuple(sorted([(rule, judge) for rule in all_rules() for judge in rule.judges], key=_turn))
+
+
+def _turn(asked: tuple[Rule, Judge]) -> tuple[int, int]:
+    return asked[1].turn, asked[1].general
+
+
+def _ways(cause: Cause, all_causes: list[Cause], error: LoadError) -> tuple[Way, ...]:
+    """What to do: the cause's own way where it is the only one, else one command for all of them, where there is one.
+
+    The error is the target where it is a whole one; a warning, or a list that is cut short, tells too little of it.
+    """
+    repairs = {each.repair for each in all_causes}
+    if cause.ways and (len(all_causes) == 1 or Repair.NONE in repairs or Repair.BY_HAND in repairs):
+        ways = cause.ways
+    elif Repair.BY_HAND in repairs or Repair.NONE in repairs:
+        ways = (SEE,)
+    else:
+        unsafe = " --unsafe-fixes" * (Repair.LOSS in repairs)
+        ways = (Way("repair it", f"ckptdoctor fix FILE --auto TARGET{unsafe}"),)
+    target = "--error TEXT" if error.complete and not error.warning else "--model MODULE:CLASS"
+    return tuple([replace(way, command=way.command.replace("TARGET", target)) for way in ways])

@@ -1,4 +1,4 @@
-"""The text of a failure, made comparable: without colours, prefixes of loggers and ranks, and blanks."""
+"""The text of a failure is made comparable: it loses its colours, the prefixes of loggers and ranks, and its blanks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PREFIX = re.compile(
 
 
 @noun(eq=False)
-class Text:
+class PastedText:
     """A text as ``lines`` without decoration, and ``squeezed``: all of them without any white space.
 
     Terminals, loggers and copying break messages anywhere, so messages are looked for in ``squeezed``.
@@ -101,7 +101,7 @@ def squeeze(text: str) -> str:
     return "".join(text.split())
 
 
-def cleaned(raw: str) -> Text:
+def cleaned(raw: str) -> PastedText:
     """The text as people mean it. What lies in the middle of more than 16 million characters is left out."""
     left_out = max(len(raw) - 2 * _PART, 0)
     if left_out:
@@ -110,7 +110,7 @@ def cleaned(raw: str) -> Text:
     lines = tuple(_kept(raw.splitlines()))
     parts = [squeeze(line) for line in lines]
     starts = tuple(accumulate(map(len, parts), initial=0))[: len(parts)]
-    return Text(lines, "".join(parts), starts, left_out)
+    return PastedText(lines, "".join(parts), starts, left_out)
 
 
 def _kept(lines: list[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Adapters in a state dict: which keys are theirs, on which module they sit, and whether the base is there as well.
+"""Finds adapters in a state dict: which keys are theirs, on which module they are, and whether the base is there.
 
 Keys are those of peft: ``<module>.<parameter>`` with an ending ``.weight`` where the parameter is a module of its own,
 and with the adapter's name before that in what ``model.state_dict()`` gives. ``save_pretrained`` leaves the name out.
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
-from ckptdoctor.facts import names, telltale_words
+from ckptdoctor.facts import names
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
 
@@ -97,7 +97,7 @@ class Adapter:
 
 def is_adapter_file(path: str) -> bool:
     """Whether the file has the name that peft gives to adapters, and looks for."""
-    return os.path.basename(path) in telltale_words.ADAPTER_FILES
+    return os.path.basename(path) in names.ADAPTER_FILES
 
 
 def part_of(key: str) -> AdapterPart | None:
@@ -136,7 +136,7 @@ def _copy_of(key: str) -> AdapterPart | None:
 @cached_by_identity
 def adapter_in(state_dict: StateDict) -> Adapter | None:
     """The adapters in a state dict; None where it holds none."""
-    if not names.mentions(state_dict, telltale_words.ADAPTERS):
+    if not names.mentions(state_dict, names.ADAPTERS):
         return None
     keys = names.keys_of(state_dict)
     parts = {key: part for key in keys if (part := part_of(key)) is not None}

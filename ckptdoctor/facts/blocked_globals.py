@@ -1,4 +1,4 @@
-"""Names in a checkpoint's pickles that ``torch.load(weights_only=True)`` refuses: why they are there, and where."""
+"""Finds the names that ``torch.load(weights_only=True)`` refuses: why they are there, and where."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ckptdoctor.facts.whole_modules import is_module
 from ckptdoctor.noun import noun
 
 
-class Cause(Enum):
+class BlockedCause(Enum):
     """Why a refused name is in the file. Each name has one cause, the first that fits."""
 
     DANGEROUS = "dangerous"  # it can run code
@@ -43,7 +43,7 @@ class Blocked:
 
     path: str
     first: GlobalName
-    cause: Cause
+    cause: BlockedCause
     places: tuple[BlockedPlace, ...]
 
 
@@ -89,7 +89,7 @@ def of_numpy(checkpoint: Checkpoint) -> bool:
     return checkpoint.format in ("NumPy array", "NumPy archive")
 
 
-def blocked_by(checkpoint: Checkpoint, cause: Cause) -> tuple[Blocked, ...]:
+def blocked_by(checkpoint: Checkpoint, cause: BlockedCause) -> tuple[Blocked, ...]:
     """The refused names that are there for this cause."""
     return tuple([each for each in blocked_globals(checkpoint) if each.cause is cause])
 
@@ -106,22 +106,22 @@ def convertible(blocked: tuple[Blocked, ...]) -> tuple[Objects, list[object], Ob
     return _objects(plain_places, blocked), values, _objects(other_places, blocked, left_over=True)
 
 
-def _cause(first: GlobalName, in_modules: bool, for_device: bool) -> Cause:
+def _cause(first: GlobalName, in_modules: bool, for_device: bool) -> BlockedCause:
     module, name = modern(first.module, first.name)
     if is_dangerous(module, name):
-        return Cause.DANGEROUS
+        return BlockedCause.DANGEROUS
     if in_modules:
-        return Cause.MODULE
+        return BlockedCause.MODULE
     if for_device:
-        return Cause.DEVICE
+        return BlockedCause.DEVICE
     if is_path(module, name):
-        return Cause.PATH
+        return BlockedCause.PATH
     top = package(module)
     if top == "numpy":
-        return Cause.NUMPY
+        return BlockedCause.NUMPY
     if top == "torch" or is_standard(module):
-        return Cause.OTHER
-    return Cause.FOREIGN
+        return BlockedCause.OTHER
+    return BlockedCause.FOREIGN
 
 
 # the way from the root to a node as nested pairs (way to its parent, last step); a key path only where one is wanted

@@ -1,4 +1,4 @@
-"""Device tags of storages, the states of random number generators, and the functions of torch that rebuild tensors.
+"""Reads how torch would rebuild tensors: on which device, by which function, as DTensors; and states of generators.
 
 Source of the functions: ``torch.Tensor._reduce_ex_internal``.
 """
@@ -6,12 +6,13 @@ Source of the functions: ``torch.Tensor._reduce_ex_internal``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Special, Tensor
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Special, Storage, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
-from ckptdoctor.facts.telltale_words import RNG_STATE_LENGTHS
+from ckptdoctor.facts.names import RNG_STATE_LENGTHS
+from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
 
 # ---- the functions that rebuild tensors
@@ -130,3 +131,63 @@ def names_of_arrays(checkpoint: Checkpoint) -> frozenset[str]:
 def has_values(tensor: Tensor) -> bool:
     """Whether the file shows plainly what the elements of a moved tensor are."""
     return tensor.storage is not None or bool(tensor.parts) or tensor.values is not None
+
+
+DTENSOR = "torch.distributed.tensor.DTensor"
+# the module that torch before 2.5 had it in
+_DTENSORS = frozenset({DTENSOR, "torch.distributed._tensor.api.DTensor", "torch.distributed._tensor.DTensor"})
+_REBUILT = "torch._tensor._rebuild_from_type"
+_PARTIAL = re.compile(r"Partial$")  # _NormPartial and such among them
+_MESHES = frozenset({"int32", "int64"})  # what the ranks of a mesh are saved as
+
+
+@noun
+class Pieces:
+    """DTensors of a file: ``whole`` are those whose local part is all of the tensor."""
+
+    whole: tuple[Tensor, ...]
+    partial: tuple[Tensor, ...]
+
+
+def dtensors(checkpoint: Checkpoint) -> Pieces:
+    """The DTensors, and which of them have all their elements here."""
+    found = [tensor for tensor in checkpoint.tensors if tensor.subclass in _DTENSORS]
+    if not found:
+        return Pieces((), ())
+    summed = any(_PARTIAL.search(each.full) for each in checkpoint.globals)  # each rank holds a summand
+    whole = [each for each in found if not summed and len(each.parts) == 1 and each.parts[0].shape == each.shape]
+    known = {id(each) for each in whole}
+    return Pieces(tuple(whole), tuple([each for each in found if id(each) not in known]))
+
+
+@noun
+class Wrappers:
+    """The classes of DTensors that are whole, and the storages of their meshes, which no tensor shows."""
+
+    classes: tuple[str, ...]
+    storages: tuple[str, ...]
+
+
+def whole_dtensors(checkpoint: Checkpoint) -> Wrappers | None:
+    """The DTensors, where all of them are nothing but what they wrap; None where one is not, or there are none."""
+    found = dtensors(checkpoint)
+    if found.partial or not found.whole or any(each.is_parameter or each.requires_grad for each in _inner(found)):
+        return None
+    if any(not each.rebuild.startswith(_REBUILT) for each in found.whole):
+        return None
+    shown = {each.key for each in storages_in(checkpoint.tensors)}
+    hidden = [each for each in checkpoint.storages if each.key not in shown]
+    meshes = [each.key for each in hidden if each.dtype is not None and each.dtype.name in _MESHES]
+    return Wrappers(tuple(sorted({each.subclass for each in found.whole if each.subclass})), tuple(meshes))
+
+
+def _inner(pieces: Pieces) -> Iterator[Tensor]:
+    return (part for tensor in pieces.whole for part in tensor.parts)
+
+
+def storages_in(tensors: Iterable[Tensor]) -> Iterator[Storage]:
+    """The storages of tensors and of what they are made of."""
+    for tensor in tensors:
+        if tensor.storage is not None:
+            yield tensor.storage
+        yield from storages_in(tensor.parts)

@@ -1,4 +1,4 @@
-"""The deep examination: reads every byte of the storages once, for checksums and for holes.
+"""Reads every byte of the storages once, for checksums and for holes: the deep examination.
 
 A hole is what an interrupted download leaves: a run of zero bytes, 64 KiB or longer, that begins or ends at a page
 boundary of the file in the middle of values that are not zero. Where a checksum fits, the zeros were meant.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Union
 from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, FolderSource, Note, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import StoppedError
-from ckptdoctor.facts.checksums import Promise, digest_of, promise_of
+from ckptdoctor.facts.siblings import Promise, digest_of, promise_of
 from ckptdoctor.noun import noun
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def integrity_bytes(checkpoint: Checkpoint, source: Source) -> int:
 
 
 def _twins(checkpoint: Checkpoint, source: Source, work: Work) -> Iterator[TiedPair]:
-    from ckptdoctor.facts.same_bytes import compared
+    from ckptdoctor.checkpoint.sharing import compared
     from ckptdoctor.facts.tied_embeddings import TiedPair, tied_pairs  # which needs what speaks of this module
 
     for pair in tied_pairs(checkpoint):

@@ -1,4 +1,4 @@
-"""Quantised layers, told by the names, dtypes and shapes of what libraries save of them.
+"""Recognises quantised layers by the names, dtypes and shapes of what libraries save of them.
 
 Sources: ``QuantState.as_dict`` and ``Linear8bitLt._save_to_state_dict`` of bitsandbytes; the ``QuantLinear`` of
 AutoGPTQ and GPTQModel, ``WQLinear_GEMM`` of AutoAWQ; the compressors of compressed-tensors; the export of ModelOpt;
@@ -14,8 +14,7 @@ from math import ceil, prod
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.expectation import Expected
-from ckptdoctor.facts.names import keys_of, mentions
-from ckptdoctor.facts.telltale_words import OBSERVERS, QUANTIZED
+from ckptdoctor.facts.names import OBSERVERS, QUANTIZED, keys_of, mentions
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
 

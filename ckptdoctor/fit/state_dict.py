@@ -1,4 +1,4 @@
-"""``ckptdoctor.load_state_dict``: the weights of a checkpoint under the names that a model gives them, or a refusal."""
+"""Gives the weights of a checkpoint under the names of a model, or refuses: ``ckptdoctor.load_state_dict``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ckptdoctor.formats import opened, read
 from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.soundness import require_sound
 from ckptdoctor.loading.storages import StorageReader
-from ckptdoctor.loading.tensors import make_tensor
+from ckptdoctor.loading.torch_tensors import TorchTensors
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Alignment, Comparison, sort_keys
 from ckptdoctor.noun import noun
@@ -77,7 +77,7 @@ def load_state_dict(
                 warnings.warn(
                     f"{checkpoint.path}: {told_of(checkpoint, unread)}. What belongs there is not loaded.", stacklevel=3
                 )
-        return _made(settled, StorageReader(checkpoint, source))
+        return _made(settled, TorchTensors(StorageReader(checkpoint, source)))
 
 
 # ---- names
@@ -173,12 +173,12 @@ def _droppable(findings: list[Finding]) -> frozenset[KeyPath]:
 # ---- tensors
 
 
-def _made(settled: _Settled, storages: StorageReader) -> OrderedDict[str, torch.Tensor]:
+def _made(settled: _Settled, tensors: TorchTensors) -> OrderedDict[str, torch.Tensor]:
     """What fits, in the order of the reference, with its ``_metadata``: torch reads the versions of modules there."""
     made: OrderedDict[str, Any] = OrderedDict()
     for key in settled.alignment.fits:
         tensor = settled.alignment.here[key]
-        value = make_tensor(replace(tensor, is_parameter=False, requires_grad=False), storages)
+        value = tensors.make(replace(tensor, is_parameter=False, requires_grad=False))
         if isinstance(value, Inert) or value.is_meta:
             kind = "was saved without values" if not isinstance(value, Inert) else f"is a {value.class_name}"
             raise RefusedError(f"{show_path(tensor.path)} {kind}: there is no plain tensor of it to load.")

@@ -1,7 +1,7 @@
 """Opens any checkpoint by what its bytes are, and says how to write it with edits applied.
 
-``examine`` looks at the outside of a file, ``read`` at its headers, and ``rewrite`` turns edits into a recipe for a
-new file. Each container format is a module of its own (``formats.registry``), imported when a file may need it.
+``examine`` looks at the outside of a file, ``read`` at its headers, and ``write`` turns what is wanted into a recipe
+for a new file. Each container format is a module of its own (``formats.registry``), imported when a file may need it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, FileSource, FolderSource, NoteKind, Source
-from ckptdoctor.checkpoint.addresses import is_address, path_of
+from ckptdoctor.checkpoint.addresses import is_address
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.edits import SetSuffix, Truncate
 from ckptdoctor.errors import (
@@ -41,9 +41,9 @@ __all__ = [
     "opened",
     "passed_by",
     "read",
-    "rewrite",
     "salvage",
     "split_member",
+    "write",
 ]
 
 # how much of the beginning of a file is looked at to recognise it
@@ -55,7 +55,7 @@ PACKED = frozenset(
     | {"zip archive", "tar archive", "TorchServe archive"}
 )
 
-# the built-in formats that are written as well as read: ``rewrite`` and ``salvage`` give a file of the same format
+# the built-in formats that are written as well as read: ``write`` and ``salvage`` give a file of the same format
 _WRITTEN = ("torch zip", "torch legacy", "safetensors")
 
 # the notes of a container that say that it is a checkpoint, but a broken one
@@ -72,16 +72,16 @@ _DAMAGE = frozenset(
 
 @contextmanager
 def opened(
-    path: str | os.PathLike[str], *, headers: bool = False, passed: bool = False
+    path: str | os.PathLike[str], *, headers: bool = False, passed: bool = False, here: bool = False
 ) -> Iterator[tuple[Source, Container]]:
     """The file or folder at ``path``, open, and what it is: a checkpoint that was packed is opened inside.
 
     An address (``https://…``) is opened where it is, and ``archive.zip/name`` names a member. ``headers`` promises that
     no values are read: what is packed then is unpacked no further than it takes, and its extents name no file.
     With ``passed`` they are, but in one passage if it offers one (``packed.front``); ``passed_by`` follows it.
-    Raises UnreadableError when it cannot be opened.
+    Raises UnreadableError when it cannot be opened, and with ``here`` UsageError for an address.
     """
-    source, member = _source(os.fspath(path))
+    source, member = _source(os.fspath(path), here)
     with closing(source):
         container = examine(source)
         if container.format not in PACKED or isinstance(source, FolderSource):
@@ -102,13 +102,16 @@ def passed_by(front: Front | Thin, size: int, error: DamagedError | None) -> tup
     return packed.passed_by(front, size, error, examine)
 
 
-def _source(path: str) -> tuple[Source, str | None]:
+def _source(path: str, here: bool) -> tuple[Source, str | None]:
     """Where the bytes are, and the member of an archive that is meant."""
     if is_address(path):
-        local = path_of(path)
-        if local is None:
-            from ckptdoctor.remote import open_remote
+        from ckptdoctor.remote import open_remote
+        from ckptdoctor.remote.downloading import path_of, require_local
 
+        local = path_of(path)
+        if here:
+            require_local(path)
+        if local is None:
             return open_remote(path), None
         path = local
     if os.path.isdir(path):
@@ -244,7 +247,7 @@ def open_checkpoint(path: str | os.PathLike[str], *, headers: bool = False) -> C
 
 @collector_paused()
 def salvage(source: Source, container: Container) -> Checkpoint:
-    """What is left of a broken checkpoint; afterwards ``rewrite`` of this source copies whatever is whole.
+    """What is left of a broken checkpoint; afterwards ``write`` with this source copies whatever is whole.
 
     Storages of which nothing is left have no extent, those that are cut off a shorter one than ``nbytes`` says.
     Raises NotACheckpointError for a container that cannot be salvaged, and DamagedError where its headers are lost.
@@ -265,8 +268,8 @@ def is_written(name: str) -> bool:
 
 
 @collector_paused()
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
-    """How to write the file so that it holds what is wanted.
+def write(wanted: Wanted, source: Source | None) -> Recipe:
+    """How to write what is wanted: as a copy of the file that is its original, or with None out of nouns alone.
 
     Alone, Truncate and SetSuffix are the same for every container: the first copies the beginning of the file, the
     second changes no byte. Raises UnprovenError when a lossless copy cannot be proven, RefusedError when an edit is
@@ -274,11 +277,13 @@ def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """
     from ckptdoctor.writing.recipe import Copy, Recipe
 
+    if source is None:
+        return format_named(wanted.contents.format).write(wanted, None)
     _require_local(source)
     held = [edit for edit in wanted.edits if not isinstance(edit, SetSuffix)]  # a new name changes no byte
     lengths = [edit.length for edit in held if isinstance(edit, Truncate)]
     if not wanted.edits or len(lengths) < len(held):
-        return format_named(wanted.original.format).rewrite(source, wanted)
+        return format_named(wanted.original.format).write(wanted, source)
     for length in lengths:
         if not 0 <= length <= source.size:
             raise RefusedError(f"The file has {plural(source.size, 'byte')}: it cannot be cut after {length:,}.")

@@ -55,8 +55,11 @@ class Format(Protocol):
     def read(self, source: Source, container: Container) -> Checkpoint:
         """The contents, from the headers alone. Raises DamagedError."""
 
-    def rewrite(self, source: Source, wanted: Wanted) -> Recipe:
-        """How to write the file so that it holds what is wanted. Raises UnprovenError, RefusedError or DamagedError."""
+    def write(self, wanted: Wanted, source: Source | None) -> Recipe:
+        """How to write what is wanted: as a copy of the source, or with None as a new file out of nouns alone.
+
+        Raises UnprovenError, RefusedError or DamagedError.
+        """
 
 
 def built_in() -> Iterator[Format]:

@@ -66,6 +66,7 @@ def _fitting(container: Container, suffix: str) -> str:
 
 
 TORCH_ZIP, SINGLE, SHARDED = "torch zip", "safetensors", "sharded safetensors"
+DISTRIBUTED = "torch distributed checkpoint"
 _OF_TORCH = (TORCH_ZIP, "torch legacy")
 
 

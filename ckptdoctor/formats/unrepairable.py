@@ -6,16 +6,16 @@ import os
 from collections.abc import Iterator
 from shlex import quote
 
-from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.errors import RefusedError
 
 
-def refused(source: Source, name: str) -> RefusedError:
-    """The error for edits of a file in the format ``name``: what makes a file that can be repaired."""
-    output = os.path.splitext(source.path.rstrip("/"))[0] + ".safetensors"
+def refused(path: str, name: str) -> RefusedError:
+    """The error for edits of a file at ``path``, in the format ``name``: what makes a file that can be repaired."""
+    output = os.path.splitext(path.rstrip("/"))[0] + ".safetensors"
     return RefusedError(
-        f"{source.path} is a {name}, which cannot be repaired in place: "
-        f"this makes a file that can: ckptdoctor convert {quote(source.path)} {quote(output)}"
+        f"{path} is a {name}, which cannot be repaired in place: "
+        f"this makes a file that can: ckptdoctor convert {quote(path)} {quote(output)}"
     )
 
 
@@ -23,14 +23,20 @@ def refused(source: Source, name: str) -> RefusedError:
 _WHOLE = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 
 
-def refusal(checkpoint: Checkpoint) -> RefusedError:
-    """A repair makes one file of one file: the one in the folder is named, and several must become one first."""
+def refusal(checkpoint: Checkpoint, command: str | None = None) -> RefusedError:
+    """The error for edits of a folder: its only file is named, and several are written elsewhere.
+
+    ``command`` is what does that; where it is not known, they become one file first.
+    """
     path = checkpoint.path
     files = sorted({file for tensor in checkpoint.tensors for file in _files(tensor)})
     if len(files) == 1 and files[0].endswith(_WHOLE):
         file = os.path.join(path, os.path.relpath(files[0], path))
         return RefusedError(f"{path} is a folder whose tensors are all in one file: name that one, {quote(file)}.")
     kind = "a folder of several files" if len(files) > 1 else f"a folder ({checkpoint.format})"
+    if command is not None:
+        told = f"{path} is {kind}, which is not repaired in place. This writes a repaired one:"
+        return RefusedError(f"{told}\n  {command}")
     return RefusedError(
         f"{path} is {kind}, which is not repaired in place: "
         f"make one file of it first, with “ckptdoctor convert {quote(path)} {quote(_single(checkpoint))}”."

@@ -9,8 +9,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Source, Storage, Te
 from ckptdoctor.checkpoint.progress import Progress, Work, in_thread
 from ckptdoctor.examine.deep import integrity_of
 from ckptdoctor.facts.integrity import Damage
-from ckptdoctor.facts.values import Values
-from ckptdoctor.facts.values_of_weights import not_finite
+from ckptdoctor.facts.values import Values, not_finite
 from ckptdoctor.noun import noun
 
 

@@ -29,10 +29,10 @@ from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.notes import unwrapped_path
 from ckptdoctor.grafting.choice import Choice, with_others
 from ckptdoctor.grafting.damage import Health, examined, storages_of
-from ckptdoctor.grafting.recipe import Healed, composed
+from ckptdoctor.grafting.recipe import Healed, grafted
 from ckptdoctor.grafting.request import GraftRequest, output_of
 from ckptdoctor.noun import noun
-from ckptdoctor.repair.request import require_local
+from ckptdoctor.remote.downloading import require_local
 from ckptdoctor.values.diff_bytes import same_bytes
 from ckptdoctor.wording import and_so_on, first_few, listed, plural
 from ckptdoctor.writing.target import resolve
@@ -79,16 +79,17 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
         partners = {pair.a.path: pair for pair in found.pairs if pair.sure}
         here = yield from examined(mine.checkpoint, mine.source)
         here = yield from _without_doubts(here, partners, mine, its)
-        wanted = with_others(mine.checkpoint, here.damage, dict(_wanted(request, mine, here)))
+        asked = with_others(mine.checkpoint, here.damage, dict(_wanted(request, mine, here)))
         there = yield from examined(
-            its.checkpoint, its.source, [partners[path].b for path in wanted if path in partners]
+            its.checkpoint, its.source, [partners[path].b for path in asked if path in partners]
         )
-        likeness = yield from _likeness(found, mine, its, {*here.troubles, *wanted}, there)
-        choice = Choice((mine.checkpoint, mine.source, here), (its.checkpoint, there), partners, wanted)
+        likeness = yield from _likeness(found, mine, its, {*here.troubles, *asked}, there)
+        choice = Choice((mine.checkpoint, mine.source, here), (its.checkpoint, there), partners, asked)
         choice.choose()
         report = _report(request, (mine, its), here, choice, likeness)
         _require(request, report, choice)
-        made = composed(mine.checkpoint, mine.source, choice.made.values())
+        wanted = grafted(mine.checkpoint, mine.source, choice.made.values())
+        recipe = formats.write(wanted, mine.source)
         report = replace(report, new_bytes=_replaced(choice.made))
         if request.dry or report.output is None:
             yield report
@@ -98,7 +99,8 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
         from ckptdoctor.grafting.writing import write
 
         donors = [(tensor, partners[tensor.path].b) for tensor, _ in choice.healed()]
-        report = write(made, report, mine.source, (its.checkpoint, its.source), choice.made, donors, request.force)
+        both = mine.source, (its.checkpoint, its.source)
+        report = write(wanted, recipe, report, *both, choice.made, donors, request.force)
         return replace(report, seconds=perf_counter() - started)
 
 

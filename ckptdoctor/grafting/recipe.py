@@ -1,17 +1,16 @@
-"""How a file is written with some of its storages replaced: new bytes and checksums in their places, nothing else."""
+"""Says what a graft wants: the same contents, with the bytes of another copy in some storages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Source, Storage
-from ckptdoctor.errors import RefusedError
+from ckptdoctor.edits.applied.wanted import Stored, Wanted
 from ckptdoctor.facts.integrity import Damage
-from ckptdoctor.formats.compose.checksums import Bytes
-from ckptdoctor.formats.compose.composed import Composed, Stored
+from ckptdoctor.formats.fresh.checksums import Bytes
 from ckptdoctor.grafting.storages import Patch
 from ckptdoctor.noun import noun
-from ckptdoctor.writing import Copy, Literal, Recipe, Segment
+from ckptdoctor.writing import Copy, Segment
 
 
 @noun
@@ -40,52 +39,19 @@ def heal(source: Source, storage: Storage, patches: Sequence[Patch], damage: Dam
     return Healed(storage, tuple(patches), crc, fits, damage is not None and not fits)
 
 
-def composed(checkpoint: Checkpoint, source: Source, healed: Iterable[Healed]) -> Composed:
-    """The same contents with other bytes in storages. Raises RefusedError where such bytes belong to two records."""
+def grafted(checkpoint: Checkpoint, source: Source, healed: Iterable[Healed]) -> Wanted:
+    """The same contents with other bytes in storages; every other storage that lies in the file holds what it has."""
     made = {each.storage.key: each for each in healed}
-    recipe = _recipe(source, made.values())
-    return Composed({"": recipe}, recipe, checkpoint, {each.key: each for each in _stored(checkpoint, source, made)})
-
-
-def _stored(checkpoint: Checkpoint, source: Source, made: Mapping[str, Healed]) -> Iterator[Stored]:
-    """What each storage that lies in the file holds: other bytes in places, or what it has."""
+    stored: dict[str, Stored] = {}
     for storage in checkpoint.storages:
         extent = storage.extent
-        if extent is None:
-            continue
         if storage.key in made:
-            data = tuple(_whole(source, storage, made[storage.key].patches))
-        else:
+            own = made[storage.key]
+            stored[storage.key] = Stored(storage.nbytes, tuple(_whole(source, storage, own.patches)), own.crc32)
+        elif extent is not None:
             data = (Copy(extent.offset, extent.length),) if extent.length else ()
-        yield Stored(storage.key, extent.length, data)
-
-
-def _recipe(source: Source, healed: Iterable[Healed]) -> Recipe:
-    patches: list[tuple[int, tuple[Segment, ...]]] = []
-    checksums: dict[str, int] = {}
-    for each in healed:
-        assert each.storage.extent is not None
-        patches += [(each.storage.extent.offset + patch.start, patch.data) for patch in each.patches]
-        if each.crc32 is not None and each.crc32 != each.storage.crc32:
-            checksums[each.storage.key] = each.crc32
-    if checksums:
-        from ckptdoctor.formats.torch.zip.checksums import restated
-
-        patches += [(at, (Literal(data),)) for at, data in restated(source, checksums)]
-    return Recipe(source.file, tuple(_segments(source, patches)))
-
-
-def _segments(source: Source, patches: Iterable[tuple[int, tuple[Segment, ...]]]) -> Iterator[Segment]:
-    at = 0
-    for start, data in sorted(patches, key=lambda patch: patch[0]):
-        if start < at:
-            raise RefusedError(f"Two records of the file share byte {start:,}, so that neither can be replaced.")
-        if start > at:
-            yield Copy(at, start - at)
-        yield from data
-        at = start + sum(each.length for each in data)
-    if at < source.size:
-        yield Copy(at, source.size - at)
+            stored[storage.key] = Stored(extent.length, data)
+    return Wanted(checkpoint, checkpoint, stored=stored)
 
 
 def _whole(source: Source, storage: Storage, patches: Iterable[Patch]) -> Iterator[Segment]:

@@ -10,9 +10,9 @@ from ckptdoctor.checkpoint import KeyPath, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import byte_span, is_contiguous
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.compose.checksums import Bytes
-from ckptdoctor.formats.compose.reading import of_storage
-from ckptdoctor.formats.compose.strided import length, refusal, segments
+from ckptdoctor.formats.fresh.checksums import Bytes
+from ckptdoctor.formats.fresh.reading import of_storage
+from ckptdoctor.formats.fresh.strided import length, refusal, segments
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 from ckptdoctor.writing import Copy, Generated, Segment

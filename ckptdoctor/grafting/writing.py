@@ -8,20 +8,21 @@ from dataclasses import replace
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.checkpoint.progress import current
+from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.grafts import GraftReport
 from ckptdoctor.facts.integrity import examine_integrity
-from ckptdoctor.formats.compose.composed import Composed
-from ckptdoctor.prove.composed import require_bytes
+from ckptdoctor.prove.output import require_bytes
 from ckptdoctor.prove.reopened import read_back, require_right, require_same
 from ckptdoctor.values.diff_bytes import same_bytes
-from ckptdoctor.writing import publish
+from ckptdoctor.writing import Recipe, publish
 
 Opened = tuple[Checkpoint, Source]
 Pairs = Sequence[tuple[Tensor, Tensor]]
 
 
 def write(
-    composed: Composed,
+    wanted: Wanted,
+    recipe: Recipe,
     report: GraftReport,
     source: Source,
     its: Opened,
@@ -39,11 +40,11 @@ def write(
     def verify(path: str) -> None:
         with read_back(), formats.opened(path) as (opened, container):
             written = formats.read(opened, container)
-            require_same(composed.contents, written)
-            require_bytes(written, composed)
-            require_right(_wrong((written, opened), composed.contents, its, healed, donors))
+            require_same(wanted.contents, written)
+            require_bytes(written, wanted, recipe)
+            require_right(_wrong((written, opened), wanted.contents, its, healed, donors))
 
-    publish(composed.values, report.output, force=force, verify=verify, identity=source.identity)
+    publish(recipe, report.output, force=force, verify=verify, identity=source.identity)
     return replace(report, written=True)
 
 

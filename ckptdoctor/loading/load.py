@@ -1,4 +1,4 @@
-"""``ckptdoctor.load``: the contents of a checkpoint as plain Python, with tensors on the CPU."""
+"""Loads the contents of a checkpoint as plain Python, with their tensors on the CPU: ``ckptdoctor.load``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import warnings
 from collections import OrderedDict
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from ckptdoctor.checkpoint import (
     Checkpoint,
@@ -19,7 +19,6 @@ from ckptdoctor.checkpoint import (
     Opaque,
     Part,
     Sequence,
-    Source,
     Special,
     Tensor,
     show_path,
@@ -28,21 +27,26 @@ from ckptdoctor.checkpoint.checkpoint import told_of, unread_files
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.crash import asking_for_torch
-from ckptdoctor.errors import DamagedError
+from ckptdoctor.errors import DamagedError, UsageError
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values
 from ckptdoctor.formats import opened, read
 from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.soundness import faults_of, require_sound
 from ckptdoctor.loading.storages import StorageReader
-from ckptdoctor.loading.tensors import make_tensor
+from ckptdoctor.loading.tensors import TensorMaker
 from ckptdoctor.wording import beyond
 
 _SIZE_BITS = 63
 
 
 @asking_for_torch()
-def load(path: str | os.PathLike[str], *, strict: bool = True) -> Any:
+def load(path: str | os.PathLike[str], *, strict: bool = True, framework: Literal["pt", "np"] = "pt") -> Any:
     """The contents of the checkpoint at ``path``: dicts, lists and plain values as saved, tensors on the CPU.
+
+    ``framework`` is what makes the tensors, as ``safetensors.safe_open`` has it: "pt" is torch, and "np" is NumPy, for
+    which no torch is needed. bfloat16 and float8, which NumPy lacks, are then dtypes of ml_dtypes, as in JAX.
+    What only torch has (a dtype or device as a value, tensors that are sparse, quantized or on the meta device) comes
+    from NumPy as ``Inert``, with its parts as arrays.
 
     Device tags do not matter, strides and shared storages are kept, and stored records are mapped rather than read.
     Objects other than plain values and tensors come back as ``Inert`` records; no code of theirs runs.
@@ -54,16 +58,20 @@ def load(path: str | os.PathLike[str], *, strict: bool = True) -> Any:
     a damaged tensor or value is an ``Inert`` record whose state holds the ``reason``, and files that cannot be read
     are left out.
 
-    Raises MissingPackageError where there are tensors and torch is not installed.
+    Raises MissingPackageError where there are tensors and torch (or ml_dtypes, for dtypes that NumPy lacks) is not
+    installed, and UsageError for another framework.
     """
+    if framework not in ("pt", "np"):
+        raise UsageError(f'framework={framework!r} is neither "pt" (torch) nor "np" (NumPy).')
     with opened(path) as (source, container):
         checkpoint = read(source, container)
         require_own_values(checkpoint)
         if strict:
             require_every_file(checkpoint)
             require_sound(checkpoint, source)
-            return load_contents(checkpoint, source)
-        builder = _Builder(StorageReader(checkpoint, source), strict=False)
+        builder = _Builder(_maker(framework, StorageReader(checkpoint, source)), strict=strict)
+        if strict:
+            return builder.build(checkpoint.tree)
         contents = builder.build(checkpoint.tree)
         faults = [*_unread(checkpoint), *[note.message for note in faults_of(checkpoint, source)], *builder.damaged]
         if faults:
@@ -72,9 +80,14 @@ def load(path: str | os.PathLike[str], *, strict: bool = True) -> Any:
         return contents
 
 
-def load_contents(checkpoint: Checkpoint, source: Source) -> Any:
-    """The contents of a checkpoint that was opened already; ``source`` is its file."""
-    return _Builder(StorageReader(checkpoint, source)).build(checkpoint.tree)
+def _maker(framework: str, storages: StorageReader) -> TensorMaker:
+    if framework == "np":
+        from ckptdoctor.loading.numpy_arrays import NumpyArrays
+
+        return NumpyArrays(storages)
+    from ckptdoctor.loading.torch_tensors import TorchTensors
+
+    return TorchTensors(storages)
 
 
 def _unread(checkpoint: Checkpoint) -> list[str]:
@@ -89,8 +102,8 @@ class _Builder:
     What is damaged raises DamagedError; if not ``strict``, it becomes ``Inert``, and ``damaged`` says why.
     """
 
-    def __init__(self, storages: StorageReader, *, strict: bool = True) -> None:
-        self._storages = storages
+    def __init__(self, tensors: TensorMaker, *, strict: bool) -> None:
+        self._tensors = tensors
         self._strict = strict
         self.damaged: list[str] = []
         self._by_path: dict[KeyPath, Any] = {}
@@ -105,7 +118,7 @@ class _Builder:
         # tuples and sets are immutable, so they are closed last, innermost first
         for items, job, kind in reversed(self._tuples):
             try:
-                job.place.set(_closed(kind, items, job.path))
+                job.place.set(self._closed(kind, items, job.path))
             except DamagedError as error:
                 job.place.set(self._fault(error, "torch.Size", {"items": items}))
         return holder[0]
@@ -123,7 +136,7 @@ class _Builder:
         elif isinstance(node, Cycle):
             job.place.set(self._by_path.get(node.path))
         elif isinstance(node, Named):
-            job.place.set(_named(node.name))
+            job.place.set(self._named(node.name))
         elif isinstance(node, Elided):
             error = DamagedError(f"{show_path(job.path)} cannot be given: it {_predicate(node.reason)}")
             job.place.set(self._fault(error, "elided", {"reason": node.reason}))
@@ -132,7 +145,7 @@ class _Builder:
 
     def _tensor(self, node: Tensor) -> Any:
         try:
-            return make_tensor(_in_pairs(node), self._storages)
+            return self._tensors.make(_in_pairs(node))
         except DamagedError as error:
             state = {"dtype": node.dtype.name, "shape": node.shape, "reason": error.message}
             return self._fault(error, node.subclass or node.rebuild, state)
@@ -164,7 +177,7 @@ class _Builder:
 
     def _opaque(self, node: Opaque, job: _Job) -> None:
         try:
-            simple = _simple(node, job.path)
+            simple = self._simple(node, job.path)
         except DamagedError as error:
             simple = self._fault(error, node.class_name, {"arguments": list(node.arguments)})
         if simple is not None:
@@ -196,6 +209,49 @@ class _Builder:
     def _list(self, made: list[Any], items: tuple[Node, ...], path: KeyPath) -> None:
         for index, child in enumerate(items):
             self._todo.append(_Job(child, (*path, index), _Place(made, index)))
+
+    def _closed(self, kind: str, items: list[Any], path: KeyPath) -> Any:
+        """The immutable or hashed kind of sequence, or the list itself where its items cannot be hashed.
+
+        Raises DamagedError for sizes that are no numbers.
+        """
+        if kind == "tuple":
+            return tuple(items)
+        if kind == "torch.Size":
+            try:
+                made = self._tensors.size(items)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise DamagedError(f"{show_path(path)} cannot be a torch.Size: {str(error).splitlines()[0]}") from error
+            if any(size.bit_length() > _SIZE_BITS for size in made):  # torch makes it, and cannot even print it
+                raise DamagedError(f"{show_path(path)} cannot be a torch.Size: a number in it is too large")
+            return made
+        if kind in ("set", "frozenset") and all(
+            isinstance(each, (str, bytes, int, float, type(None))) for each in items
+        ):
+            return set(items) if kind == "set" else frozenset(items)
+        return items
+
+    def _named(self, name: str) -> Any:
+        """A torch dtype for its name, where it can be had; any other name as an inert record."""
+        module, _, last = name.rpartition(".")
+        return self._tensors.dtype(last) if module == "torch" and last in BY_NAME else Inert(name)
+
+    def _simple(self, node: Opaque, path: KeyPath) -> Any:
+        """A torch.device, which is a plain value in all but its class; None for everything else.
+
+        Raises DamagedError for a device that torch does not know.
+        """
+        if node.class_name != "torch.device" or not node.arguments:
+            return None
+        kind, *rest = node.arguments
+        index = [number for number in rest if isinstance(number, int)]
+        if not isinstance(kind, str) or len(index) < len(rest):
+            return None
+        try:
+            # str refuses integers of more than 4,300 digits; no device has a number of 64 bits
+            return self._tensors.device(":".join([kind, *[str(max(-1, min(number, 1 << 64))) for number in index]]))
+        except RuntimeError as error:
+            raise DamagedError(f"{show_path(path)} cannot be a torch.device: {str(error).splitlines()[0]}") from error
 
 
 def _in_pairs(tensor: Tensor) -> Tensor:
@@ -243,58 +299,6 @@ def _key(part: Part) -> Any:
     return part.text if isinstance(part, Special) else part
 
 
-def _closed(kind: str, items: list[Any], path: KeyPath) -> Any:
-    """The immutable or hashed kind of sequence, or the list itself where its items cannot be hashed.
-
-    Raises DamagedError for sizes that are no numbers.
-    """
-    if kind == "tuple":
-        return tuple(items)
-    if kind == "torch.Size":
-        import torch
-
-        try:
-            made = torch.Size(items)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise DamagedError(f"{show_path(path)} cannot be a torch.Size: {str(error).splitlines()[0]}") from error
-        if any(size.bit_length() > _SIZE_BITS for size in made):  # torch makes it, and cannot even print it
-            raise DamagedError(f"{show_path(path)} cannot be a torch.Size: a number in it is too large")
-        return made
-    if kind in ("set", "frozenset") and all(isinstance(item, (str, bytes, int, float, type(None))) for item in items):
-        return set(items) if kind == "set" else frozenset(items)
-    return items
-
-
 def _predicate(reason: str) -> str:
     """Why something was left out of the tree, behind "it": a budget's reason says what there is."""
     return reason.removeprefix("it ") if reason.startswith(("it ", "has ", "is ")) else f"holds {reason}"
-
-
-def _named(name: str) -> Any:
-    """A torch dtype for its name; any other name as an inert record."""
-    module, _, last = name.rpartition(".")
-    if module == "torch" and last in BY_NAME:
-        import torch
-
-        return getattr(torch, last, Inert(name))
-    return Inert(name)
-
-
-def _simple(node: Opaque, path: KeyPath) -> Any:
-    """A torch.device, which is a plain value in all but its class; None for everything else.
-
-    Raises DamagedError for a device that torch does not know.
-    """
-    if node.class_name != "torch.device" or not node.arguments:
-        return None
-    kind, *rest = node.arguments
-    index = [number for number in rest if isinstance(number, int)]
-    if not isinstance(kind, str) or len(index) < len(rest):
-        return None
-    import torch
-
-    try:
-        # str refuses integers of more than 4,300 digits; no device has a number of 64 bits
-        return torch.device(":".join([kind, *[str(max(-1, min(number, 1 << 64))) for number in index]]))
-    except RuntimeError as error:
-        raise DamagedError(f"{show_path(path)} cannot be a torch.device: {str(error).splitlines()[0]}") from error

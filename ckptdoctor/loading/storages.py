@@ -1,4 +1,4 @@
-"""The bytes of storages as torch storages on the CPU, mapped from the file where that is possible."""
+"""Gives the bytes of storages in memory, mapped from the file where that is possible."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import sys
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ckptdoctor.checkpoint import Checkpoint, Extent, Source, Storage
+from ckptdoctor.checkpoint.dtypes import little_endian
 from ckptdoctor.errors import DamagedError, UnreadableError
 from ckptdoctor.wording import plural, system_says
-
-if TYPE_CHECKING:
-    import torch
 
 # MAP_NORESERVE of Linux (asm-generic/mman-common.h), which the mmap module does not name: without it the kernel
 # counts every private map as memory to come and refuses a file larger than what is free
@@ -22,7 +20,7 @@ NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 
 
 class StorageReader:
-    """Gives each storage of one checkpoint once, whatever its device tag, so that ties stay ties.
+    """Gives the bytes of each storage of one checkpoint once, whatever its device tag, so that ties stay ties.
 
     Stored records are views of a private, copy-on-write map of each file: nothing is read before it is used, and
     writing to a tensor never reaches the file. Compressed, byte-swapped and unaligned records are copied, and so are
@@ -31,44 +29,35 @@ class StorageReader:
 
     def __init__(self, checkpoint: Checkpoint, source: Source) -> None:
         self._source = source
-        self.swapped = checkpoint.big_endian
-        self._made: dict[str, torch.UntypedStorage] = {}
-        self._maps: dict[str, tuple[mmap.mmap, torch.UntypedStorage]] = {}
+        self._swapped = checkpoint.big_endian
+        self._made: dict[str, memoryview] = {}
+        self._maps: dict[str, memoryview] = {}
         self._runs = Runs(source, checkpoint.storages)
 
-    def get(self, storage: Storage) -> torch.UntypedStorage:
+    def get(self, storage: Storage) -> memoryview:
         """The storage's bytes. Raises DamagedError when they are not all in the file."""
         if storage.key not in self._made:
             self._made[storage.key] = self._make(storage)
         return self._made[storage.key]
 
-    def held(self, values: memoryview) -> torch.UntypedStorage:
+    def held(self, values: memoryview) -> memoryview:
         """A copy of what stands in the pickle; the same object is copied once, so that ties stay ties."""
         key = f"held {id(values)}"  # never the key of a storage
         if key not in self._made:
-            self._made[key] = _from_bytes(bytearray(values)) if values else _empty()
+            self._made[key] = memoryview(bytearray(values))
         return self._made[key]
 
-    def let_go(self) -> None:
-        """Give back the memory of what was read of the maps, where nobody has written to them; it can be read again.
-
-        The pages stay in the cache of the system, if it has room: only this process is no longer said to use them.
-        """
-        if sys.platform == "linux":  # elsewhere the same advice means something else
-            for mapped, _ in self._maps.values():
-                mapped.madvise(mmap.MADV_DONTNEED)
-
-    def maps(self, storage: Storage) -> bool:
+    def _is_mapped(self, storage: Storage) -> bool:
         """Whether the storage is a view of a file: neither compressed, byte-swapped, unaligned nor far away."""
         if storage.extent is None or not storage.extent.file or storage.compressed or self._source.distant:
             return False
         itemsize = _itemsize(storage)
-        return storage.extent.offset % itemsize == 0 and not (self.swapped and itemsize > 1)
+        return storage.extent.offset % itemsize == 0 and not (self._swapped and itemsize > 1)
 
-    def _make(self, storage: Storage) -> torch.UntypedStorage:
+    def _make(self, storage: Storage) -> memoryview:
         extent = storage.extent
         if storage.nbytes == 0:
-            return _empty()
+            return memoryview(bytearray())
         if extent is None or (not storage.compressed and extent.length < storage.nbytes):
             there = 0 if extent is None else extent.length
             raise DamagedError(
@@ -78,40 +67,34 @@ class StorageReader:
                 offset=None if extent is None else extent.offset,
             )
         if storage.compressed:
-            return self._swap(storage, _from_bytes(_inflated(self._source, storage)))
+            return self._swap(storage, _inflated(self._source, storage))
         if self._source.distant:
-            return self._swap(storage, _from_bytes(self._runs.get(extent)))
-        if not self.maps(storage):
-            copied = _from_bytes(bytearray(self._source.part(extent.file).read(extent.offset, storage.nbytes)))
-            return self._swap(storage, copied)
+            return self._swap(storage, self._runs.get(extent))
+        if not self._is_mapped(storage):
+            return self._swap(storage, bytearray(self._source.part(extent.file).read(extent.offset, storage.nbytes)))
         if extent.file not in self._maps:
             self._maps[extent.file] = _mapped(extent.file)
-        view: torch.UntypedStorage = self._maps[extent.file][1][extent.offset : extent.offset + storage.nbytes]
-        return view
+        return self._maps[extent.file][extent.offset : extent.offset + storage.nbytes]
 
-    def _swap(self, storage: Storage, made: torch.UntypedStorage) -> torch.UntypedStorage:
-        if self.swapped and _itemsize(storage) > 1 and storage.dtype is not None:
-            import torch
-
-            dtype = getattr(torch, storage.dtype.name, None)
-            if dtype is None or storage.nbytes % _itemsize(storage):
+    def _swap(self, storage: Storage, made: bytearray) -> memoryview:
+        """The bytes in the order of this machine."""
+        if self._swapped and _itemsize(storage) > 1 and storage.dtype is not None:
+            if storage.nbytes % _itemsize(storage):
                 raise DamagedError(
                     f"Storage {storage.key} of {self._source.path} cannot be turned into this machine's byte order: "
                     f"its {plural(storage.nbytes, 'byte')} are no whole number of {storage.dtype.name} elements.",
                     offset=None if storage.extent is None else storage.extent.offset,
                 )
-            made.byteswap(dtype)
-        return made
+            made = bytearray(little_endian(bytes(made), storage.dtype))
+        return memoryview(made)
 
 
 def _itemsize(storage: Storage) -> int:
     return 1 if storage.dtype is None else max(1, storage.dtype.bits // 8)
 
 
-def _mapped(path: str) -> tuple[mmap.mmap, torch.UntypedStorage]:
+def _mapped(path: str) -> memoryview:
     """A private, copy-on-write map of the whole file."""
-    import torch
-
     try:
         with open(path, "rb") as file:
             if NO_RESERVE:
@@ -123,19 +106,7 @@ def _mapped(path: str) -> tuple[mmap.mmap, torch.UntypedStorage]:
         raise UnreadableError(f"{path} cannot be mapped into memory: {system_says(error)}") from error
     except ValueError as error:  # of a file that has become empty since its headers were read
         raise UnreadableError(f"{path} cannot be mapped into memory: it is empty now.") from error
-    return mapped, torch.frombuffer(mapped, dtype=torch.uint8).untyped_storage()
-
-
-def _empty() -> torch.UntypedStorage:
-    import torch
-
-    return torch.UntypedStorage(0)
-
-
-def _from_bytes(data: bytearray) -> torch.UntypedStorage:
-    import torch
-
-    return torch.frombuffer(data, dtype=torch.uint8).untyped_storage()
+    return memoryview(mapped)
 
 
 def _inflated(source: Source, storage: Storage) -> bytearray:

@@ -1,4 +1,4 @@
-"""Parts of a checkpoint that fit a target equally well behind different prefixes: generator and discriminator, say.
+"""Finds parts that fit a target equally well behind different prefixes: generator and discriminator, say.
 
 Neither names nor shapes tell which of them is meant; only parts that hold the same values are no rivals.
 """
@@ -13,7 +13,7 @@ from glob import escape
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.expectation import Expected
-from ckptdoctor.facts.key_patterns import drop_patterns
+from ckptdoctor.checkpoint.patterns import drop_patterns
 from ckptdoctor.facts.tied_embeddings import same_checksums
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.likeness import alike

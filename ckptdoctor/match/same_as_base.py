@@ -1,10 +1,10 @@
-"""Tensors of a checkpoint that have the very bytes of those of another one: training has not changed them."""
+"""Finds tensors that have the very bytes of those of another checkpoint: training has not changed them."""
 
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import Checkpoint, Source, StateDict, Tensor
 from ckptdoctor.checkpoint.progress import Work
-from ckptdoctor.facts.same_bytes import is_readable, same
+from ckptdoctor.checkpoint.sharing import is_readable, same
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.noun import noun
 

@@ -1,9 +1,11 @@
-"""A pickle machine that never imports, calls, looks up, hashes or compares what a file holds: bytes → graph → bytes."""
+"""A pickle machine that never imports, calls, looks up, hashes or compares what a file holds: bytes → graph → bytes.
+
+What writes (``encode.py``) is imported by those who write: a check only reads.
+"""
 
 from __future__ import annotations
 
 from ckptdoctor.pickles.decode import decode
-from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.pickles.graph import (
     NO_MEMO,
     Ambiguity,
@@ -46,7 +48,5 @@ __all__ = [
     "Value",
     "Verbatim",
     "decode",
-    "encode",
     "plain",
-    "prove",
 ]

@@ -1,4 +1,4 @@
-"""The bytes that Python's own pickler writes for a constant, a string or a memo index under a given protocol."""
+"""Python's own pickler writes these bytes for a constant, a string or a memo index under a given protocol."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def constant(value: bool | int | float | None, protocol: int) -> bytes:
         return b"\x89" if protocol >= 2 else b"I00\n"
     if isinstance(value, float):
         return b"G" + pack(">d", value) if protocol >= 1 else b"F%s\n" % repr(value).encode()
-    return integer(value, protocol)
+    return integer_bytes(value, protocol)
 
 
-def integer(value: int, protocol: int) -> bytes:
+def integer_bytes(value: int, protocol: int) -> bytes:
     """Opcode and argument for an integer; one beyond 32 bits is a LONG of some kind."""
     if protocol < 1:
         return b"I%d\n" % value if -0x80000000 <= value <= 0x7FFFFFFF else b"L%dL\n" % value
@@ -45,7 +45,7 @@ def twos_complement(value: int) -> bytes:
     return value.to_bytes(size, "little", signed=True)
 
 
-def text(code: int, value: str | bytes) -> bytes:
+def text_bytes(code: int, value: str | bytes) -> bytes:
     """Opcode, count and contents of a string under the opcode ``code``."""
     if code in (op.STRING, op.PERSID, op.UNICODE):
         return _line(code, value)

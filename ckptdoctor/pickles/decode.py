@@ -114,7 +114,7 @@ def _look_around(m: Machine, at: int, opcodes: int) -> None:
 def _explained(m: Machine, at: int, error: Exception) -> DamagedError:
     """The error for an opcode at ``at`` that its handler could not carry out."""
     code = m.data[at]
-    name = op.name_of(code)
+    name = op.opcode_name(code)
     if at + 1 + op.ARGUMENT_SIZE.get(code, 0) > m.size or isinstance(error, StructError):
         return TruncatedError(
             f"the pickle ends within the opcode {name} at byte {at}: the file is cut off; get a complete copy",

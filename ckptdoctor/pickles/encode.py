@@ -191,7 +191,7 @@ def prove(data: bytes, pickle: Pickle) -> None:
 
 def _text(w: _Writer, node: Text) -> None:
     if not w.fetched(node):
-        w.out.append(canonical.text(node.op, node.value))
+        w.out.append(canonical.text_bytes(node.op, node.value))
         w.put(node)
 
 

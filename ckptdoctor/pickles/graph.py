@@ -332,7 +332,7 @@ class FoldedTensor:
 # ---- every node once, in the order in which the stream makes them
 
 
-def below(node: Node) -> list[Value]:
+def values_inside(node: Node) -> list[Value]:
     """The values directly inside a node, in stream order, those that were discarded on the way included."""
     if isinstance(node, Made):
         found = list(node.items)
@@ -352,13 +352,13 @@ def below(node: Node) -> list[Value]:
     return []
 
 
-def below_folded(node: Node) -> list[Value]:
+def values_inside_folded(node: Node) -> list[Value]:
     """The same, but a folded tensor stays folded: inside it are the nodes that it shares with others."""
     if type(node) is not Made:
-        return below(node)
+        return values_inside(node)
     folded = folded_in(node)
     if folded is None:
-        return below(node)
+        return values_inside(node)
     found = [folded.callee, *folded.form.fetched]
     for step in node.steps or ():
         if not step.late:
@@ -378,7 +378,7 @@ def folded_in(node: Made) -> FoldedTensor | None:
     return folded if usual else None
 
 
-def nodes(root: Value, inside: Callable[[Node], list[Value]] = below) -> Iterator[Node]:
+def nodes(root: Value, inside: Callable[[Node], list[Value]] = values_inside) -> Iterator[Node]:
     """Every node below ``root`` once, parents before children, in stream order; without recursion."""
     seen: set[int] = set()
     stack: list[Value] = [root]
@@ -418,4 +418,4 @@ def folded_references(root: Value) -> Iterator[Union[PersistentId, FoldedTensor]
                 if shared in met and not node.steps:
                     continue
                 met.add(shared)
-        stack.extend(reversed(below_folded(node)))
+        stack.extend(reversed(values_inside_folded(node)))

@@ -1,4 +1,4 @@
-"""The state of the pickle machine while it reads a stream, and what its opcodes share."""
+"""The pickle machine keeps its state here while it reads a stream, and its opcodes share what they need."""
 
 from __future__ import annotations
 

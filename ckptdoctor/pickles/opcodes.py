@@ -1,4 +1,4 @@
-"""The pickle opcodes of protocols 0 to 5 as integers, with their names and the size of their fixed arguments.
+"""The pickle opcodes of protocols 0 to 5 are integers here, with their names and the size of their fixed arguments.
 
 The source is CPython's ``Lib/pickle.py`` and ``Lib/pickletools.py``; neither is imported, because both pull in far more
 than a table of numbers.
@@ -101,6 +101,6 @@ ARGUMENT_SIZE: Final[dict[int, int]] = {
 CALLS: Final = frozenset({REDUCE, NEWOBJ, NEWOBJ_EX, OBJ, INST})
 
 
-def name_of(op: int) -> str:
+def opcode_name(op: int) -> str:
     """The name of an opcode, or its number when there is no such opcode."""
     return NAMES.get(op, f"0x{op:02x}")

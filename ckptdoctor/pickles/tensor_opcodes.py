@@ -183,7 +183,7 @@ def _index(get: bytes) -> int:
 def _number(raw: bytes) -> int | None:
     """The integer that a BININT of any width writes, or None when Python's pickler would write it in fewer bytes."""
     value = int.from_bytes(raw[1:], "little", signed=raw[0] == op.BININT)
-    return value if canonical.integer(value, 2) == raw else None
+    return value if canonical.integer_bytes(value, 2) == raw else None
 
 
 @lru_cache(maxsize=4096)

@@ -57,28 +57,30 @@ _SIZED = {op.BININT: (4, _INT), op.BININT1: (1, _INT), op.BININT2: (2, _INT), op
 
 
 @noun
-class Named:
+class NamedGlobal:
     """A class or function that the stream names, and may name."""
 
     path: str
 
 
-_Value = Union[str, Named, tuple[Any, ...]]
+_Value = Union[str, NamedGlobal, tuple[Any, ...]]
 
 
-class Refused(Exception):
+class WeightsOnlyError(Exception):
     """torch refuses the stream; the text says why."""
 
 
 @noun
-class Verdict:
+class WeightsOnlyVerdict:
     """Why torch refuses a pickle ("": it does not), and where it ends."""
 
     refusal: str
     end: int
 
 
-def judged(data: bytes, start: int, allowed: Callable[[str, str], str | None], typed: bool = False) -> Verdict:
+def judged(
+    data: bytes, start: int, allowed: Callable[[str, str], str | None], typed: bool = False
+) -> WeightsOnlyVerdict:
     """Whether torch accepts the pickle at ``start``.
 
     ``allowed`` gives the full name in Python 3 of a class or function that torch allows, and None for any other.
@@ -87,11 +89,11 @@ def judged(data: bytes, start: int, allowed: Callable[[str, str], str | None], t
     machine = _Machine(data, start, allowed, typed)
     try:
         machine.run()
-    except Refused as error:
-        return Verdict(str(error), machine.at)
+    except WeightsOnlyError as error:
+        return WeightsOnlyVerdict(str(error), machine.at)
     except (IndexError, KeyError):
-        return Verdict(f"the stream takes what is not there, at byte {machine.at:,}", machine.at)
-    return Verdict("", machine.at)
+        return WeightsOnlyVerdict(f"the stream takes what is not there, at byte {machine.at:,}", machine.at)
+    return WeightsOnlyVerdict("", machine.at)
 
 
 class _Machine:
@@ -107,7 +109,7 @@ class _Machine:
         self._memo: dict[int, Any] = {}
 
     def run(self) -> None:
-        """Read to STOP. Raises Refused, and IndexError or KeyError for what is taken and not there."""
+        """Read to STOP. Raises WeightsOnlyError, and IndexError or KeyError for what is taken and not there."""
         data, memo = self._data, self._memo
         while True:
             code = data[self.at]
@@ -139,7 +141,7 @@ class _Machine:
             elif code != op.MARK:
                 step = _STEPS.get(code)
                 if step is None:
-                    raise Refused(f"it uses the pickle operation {code}, which torch does not support")
+                    raise WeightsOnlyError(f"it uses the pickle operation {code}, which torch does not support")
                 step(self)
 
     def _tensor(self) -> bool:
@@ -159,7 +161,7 @@ class _Machine:
         if not (
             texts == _STORAGE_TEXT
             and key_size[0] == len(key)
-            and type(named) is type(held) is type(function) is Named
+            and type(named) is type(held) is type(function) is NamedGlobal
             and named.path.endswith("Storage")
             and held.path == _ORDERED
             and function.path.startswith(_UTILS)
@@ -192,7 +194,7 @@ class _Machine:
     def _take(self, count: int) -> bytes:
         found = self._data[self.at : self.at + count]
         if len(found) < count:
-            raise Refused("the stream ends too early")
+            raise WeightsOnlyError("the stream ends too early")
         self.at += count
         return found
 
@@ -202,18 +204,18 @@ class _Machine:
     def _line(self) -> str:
         end = self._data.index(b"\n", self.at) if b"\n" in self._data[self.at : self.at + 4096] else -1
         if end < 0:
-            raise Refused("a name has no end")
+            raise WeightsOnlyError("a name has no end")
         line, self.at = self._data[self.at : end], end + 1
         try:
             return line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise Refused("a name is no text") from error
+            raise WeightsOnlyError("a name is no text") from error
 
     def _text(self, data: bytes, errors: str) -> None:
         try:
             text = data.decode("utf-8", errors)
         except UnicodeDecodeError as error:
-            raise Refused("a text is not UTF-8") from error
+            raise WeightsOnlyError("a text is not UTF-8") from error
         self._stack.append(_STORAGE_TEXT if text == "storage" else _TEXT)
 
     # ---- steps
@@ -236,8 +238,8 @@ class _Machine:
         module, name = self._line(), self._line()
         path = self._allowed(module, name)
         if path is None:
-            raise Refused(f"it names {module}.{name}")
-        self._stack.append(Named(path))
+            raise WeightsOnlyError(f"it names {module}.{name}")
+        self._stack.append(NamedGlobal(path))
 
     def tuple(self) -> None:
         """What follows the mark."""
@@ -285,7 +287,7 @@ class _Machine:
         target = self._stack[-1]
         self._require(isinstance(target, str) and target in _FILLED, "fills as a dict what is none")
         if not all((type(key) is str and key not in _UNHASHABLE) or _is_key(key) for key in keys):
-            raise Refused("a dict has a key that cannot be one")
+            raise WeightsOnlyError("a dict has a key that cannot be one")
 
     def call(self) -> None:
         """``function(*arguments)``."""
@@ -293,7 +295,7 @@ class _Machine:
         self._stack[-1] = self._made(self._stack[-1], arguments)
 
     def _made(self, function: Any, arguments: Any) -> str:
-        self._require(isinstance(function, Named), "calls what is no function")
+        self._require(isinstance(function, NamedGlobal), "calls what is no function")
         self._require(isinstance(arguments, tuple), "calls a function without a tuple of arguments")
         path: str = function.path
         if path.startswith(_UTILS):
@@ -317,7 +319,7 @@ class _Machine:
         parts = identity if isinstance(identity, tuple) else ()
         wanted = 6 if self._typed else 5
         self._require(len(parts) == wanted and parts[0] == _STORAGE_TEXT, "refers to something that is no storage")
-        path = parts[1].path if isinstance(parts[1], Named) else ""
+        path = parts[1].path if isinstance(parts[1], NamedGlobal) else ""
         self._require(
             path.endswith("Storage") and not (self._typed and path == _UNTYPED), "has a storage without a type"
         )
@@ -325,7 +327,7 @@ class _Machine:
 
     def _require(self, fine: bool, trouble: str) -> None:
         if not fine:
-            raise Refused(f"it {trouble}, before byte {self.at:,}")
+            raise WeightsOnlyError(f"it {trouble}, before byte {self.at:,}")
 
 
 @lru_cache(maxsize=1024)

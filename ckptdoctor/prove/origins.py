@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ckptdoctor.checkpoint import Checkpoint, Storage
-from ckptdoctor.edits.applied.wanted import Wanted, new_storages
+from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.elements import is_computed
 from ckptdoctor.errors import WriteError
 from ckptdoctor.findings import Proof
-from ckptdoctor.formats.compose.composed import Composed, Stored
-from ckptdoctor.formats.compose.reading import produced
-from ckptdoctor.formats.compose.strided import tensor_of
-from ckptdoctor.prove.composed import require_bytes
+from ckptdoctor.prove.output import require_bytes
 from ckptdoctor.prove.same_contents import storage_pairs
-from ckptdoctor.writing import CopiedRanges, Copy, Generated, Recipe
+from ckptdoctor.writing import CopiedRanges, Copy, Recipe
 
 
 def trace(wanted: Wanted, written: Checkpoint, recipe: Recipe) -> Proof:
@@ -25,8 +22,7 @@ def trace(wanted: Wanted, written: Checkpoint, recipe: Recipe) -> Proof:
     and that got another key are counted, but not as proven. Raises WriteError, with the tensor, when the bytes of its
     storage come from anywhere else than they must.
     """
-    stored = {each.key: each for each in _stored(wanted)}
-    require_bytes(written, Composed({"": recipe}, recipe, wanted.contents, stored, wanted.original.big_endian))
+    require_bytes(written, wanted, recipe)
     pairs, copied = storage_pairs(wanted.contents, written), CopiedRanges(recipe)
     by_place = {each.extent.offset: each for each in wanted.original.storages if each.extent is not None}
     keys: list[str] = []
@@ -51,25 +47,6 @@ def trace(wanted: Wanted, written: Checkpoint, recipe: Recipe) -> Proof:
 def counted(wanted: Wanted) -> Proof:
     """The same count where the contents go into another container, which is proven tensor by tensor."""
     return _counted([each.key for each in wanted.contents.storages], len(wanted.contents.storages), wanted)
-
-
-def _stored(wanted: Wanted) -> Iterator[Stored]:
-    """What the storages of the copy hold, as far as that is known."""
-    originals, new = {each.key: each for each in wanted.original.storages}, new_storages(wanted)
-    for storage in wanted.contents.storages:
-        key, old = storage.key, originals.get(storage.key)
-        if key in new and old is None:
-            yield Stored(key, new[key].nbytes, _made(new[key]), shown=tensor_of(new[key]))
-        elif old is not None and old.compressed:
-            yield Stored(key, old.nbytes, _made(old))
-        elif old is not None and old.extent is not None:
-            kept = wanted.pieces.get(key, ((0, old.extent.length),))
-            copies = tuple([Copy(old.extent.offset + start, length) for start, length in kept if length])
-            yield Stored(key, sum([each.length for each in copies]), copies)
-
-
-def _made(storage: Storage) -> tuple[Generated, ...]:
-    return (Generated(storage.nbytes, lambda: produced(storage)),) if storage.nbytes else ()
 
 
 def _counted(keys: Iterable[str], storages: int, wanted: Wanted) -> Proof:

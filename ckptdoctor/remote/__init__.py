@@ -1,4 +1,4 @@
-"""Files on other machines: headers are read in a few requests for parts, and nothing is downloaded."""
+"""Opens files on other machines: headers are read in a few requests for parts, and nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ def open_remote(address: str) -> RemoteSource:
 
     Raises UnreadableError, with what to do, where it cannot be reached or its server does not serve parts of files.
     """
-    return RemoteSource(shown(address), _file(address))
-
-
-def _file(address: str) -> RemoteFile:
+    path = shown(address)
     scheme = address.partition("://")[0].lower()
+    file: RemoteFile
     if scheme in ("http", "https"):
         from ckptdoctor.remote.http import HttpFile
 
-        return HttpFile(address, shown(address))
-    if scheme == "hf":
+        file = HttpFile(address, path)
+    elif scheme == "hf":
         from ckptdoctor.remote import hub
 
-        return hub.open_file(address)
-    from ckptdoctor.remote.filesystems import FilesystemFile
+        file = hub.open_file(address, path)
+    else:
+        from ckptdoctor.remote.filesystems import FilesystemFile
 
-    return FilesystemFile(address, shown(address))
+        file = FilesystemFile(address, path)
+    return RemoteSource(path, file)

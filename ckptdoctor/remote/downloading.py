@@ -7,6 +7,29 @@ import shlex
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from ckptdoctor.checkpoint.addresses import is_address, shown
+from ckptdoctor.errors import UsageError
+
+
+def require_local(path: str) -> None:
+    """Raises UsageError, with the command that downloads it, for what is not on this machine."""
+    if not is_address(path):
+        return
+    local = path_of(path)
+    if local is not None:
+        raise UsageError(f"{path} is on this machine: give its path, {local}.")
+    name = shown(path)
+    raise UsageError(f"{name} is not on this machine, and is not repaired where it is: {download_first(name)}")
+
+
+def path_of(address: str) -> str | None:
+    """The local path that a ``file://`` address stands for; None for any other."""
+    scheme, _, rest = address.partition("://")
+    if scheme.lower() != "file":
+        return None
+    path = rest.removeprefix("localhost")
+    return path if "%" not in path else unquote(path)
+
 
 def download_first(address: str) -> str:
     """The end of a sentence that says what to do; ``address`` is one without secrets."""

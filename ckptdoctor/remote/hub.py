@@ -1,4 +1,4 @@
-"""``hf://owner/name/file``: a file of the Hugging Face Hub, by the address from which its server hands it out.
+"""Opens ``hf://owner/name/file``, a file of the Hugging Face Hub, at the address from which its server hands it out.
 
 The address is made here rather than by ``HfFileSystem``, which asks the server about the repository and the file
 before it reads, and is redirected anew for each part: three requests become eight.
@@ -9,18 +9,17 @@ from __future__ import annotations
 import os
 from urllib.parse import quote
 
-from ckptdoctor.checkpoint.addresses import shown
 from ckptdoctor.errors import UnreadableError
 from ckptdoctor.remote.downloading import taken_apart
 from ckptdoctor.remote.http import HttpFile
 
 
-def open_file(address: str) -> HttpFile:
-    """The file at ``hf://…``, with the token that huggingface_hub or HF_TOKEN has, if any."""
+def open_file(address: str, path: str) -> HttpFile:
+    """The file at ``hf://…``, called ``path``, with the token that huggingface_hub or HF_TOKEN has, if any."""
     place = taken_apart(address)
     if not place.file:
         raise UnreadableError(
-            f"{shown(address)} is a repository, not a file: name one of its files, such as "
+            f"{path} is a repository, not a file: name one of its files, such as "
             f"hf://{place.repository}/model.safetensors."
         )
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
@@ -30,7 +29,7 @@ def open_file(address: str) -> HttpFile:
     token = _token()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     hint = "" if token else " Set HF_TOKEN, or run “hf auth login”, where it is private or gated."
-    return HttpFile(url, shown(address), headers, hint)
+    return HttpFile(url, path, headers, hint)
 
 
 def _token() -> str | None:

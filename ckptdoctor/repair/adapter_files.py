@@ -1,4 +1,4 @@
-"""Where an adapter and what is known of it are read: a file of its own, or the checkpoint that holds it as well."""
+"""Reads an adapter and what is known of it: from a file of its own, or from the checkpoint that holds it as well."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource, StateDict, Tensor
 from ckptdoctor.edits.elements import View
 from ckptdoctor.errors import RefusedError, UsageError
-from ckptdoctor.facts import telltale_words
 from ckptdoctor.facts.adapters import Adapter, AdapterPart, adapter_in
-from ckptdoctor.facts.model_config import Config, read_config
-from ckptdoctor.facts.siblings import folder_of
-from ckptdoctor.facts.telltale_words import ADAPTER_CONFIG
+from ckptdoctor.facts.names import ADAPTER_CONFIG, ADAPTER_FILES
+from ckptdoctor.facts.siblings import Config, folder_of, read_config
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.adapter_strength import IA3, Strength, strength_of
 from ckptdoctor.wording import and_so_on, plural
@@ -140,7 +138,7 @@ def donor_of(base: Checkpoint, wanted: Wanted) -> Donor:
         raise RefusedError(f"{base.path} has no adapter in it: name the folder of one, {OPTION} FOLDER.")
     file = _file(wanted.path)
     if not file:
-        raise RefusedError(f"{wanted.path} holds no adapter ({' or '.join(sorted(telltale_words.ADAPTER_FILES))}).")
+        raise RefusedError(f"{wanted.path} holds no adapter ({' or '.join(sorted(ADAPTER_FILES))}).")
     with formats.opened(file) as (source, container):
         checkpoint = formats.read(source, container)
     if checkpoint.big_endian:
@@ -203,9 +201,7 @@ def _file(path: str) -> str:
     """The file of the adapter that is meant; "" where there is none."""
     if not os.path.isdir(path):
         return "" if path.endswith(".json") else path
-    there = [
-        name for name in sorted(telltale_words.ADAPTER_FILES, reverse=True) if os.path.exists(os.path.join(path, name))
-    ]
+    there = [name for name in sorted(ADAPTER_FILES, reverse=True) if os.path.exists(os.path.join(path, name))]
     return os.path.join(path, there[0]) if there else ""
 
 

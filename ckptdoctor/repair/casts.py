@@ -1,4 +1,4 @@
-"""``--dtype``: which tensors are cast, and what casting loses, measured before anything is written."""
+"""Chooses the tensors that ``--dtype`` casts, and measures what casting loses before anything is written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.quantization import quantized_in
 from ckptdoctor.findings import Finding
-from ckptdoctor.formats.compose.reading import Made, Place
+from ckptdoctor.formats.fresh.reading import Made, Place
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.wording import and_more
 

@@ -1,4 +1,4 @@
-"""What loads a file as it is: told by what torch's own reader allows, and never promised beyond that."""
+"""Tells what loads a file as it is: by what torch's own reader allows, and never promised beyond that."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _converts(path: str, checkpoint: Checkpoint) -> bool:
         if not edits or blocked_globals(apply(checkpoint, edits)):
             return False
         with formats.opened(path) as (source, _):
-            formats.rewrite(source, wanted_of(checkpoint, edits))
+            formats.write(wanted_of(checkpoint, edits), source)
     except CkptDoctorError:  # it cannot be said, or not be written
         return False
     return True

@@ -1,4 +1,4 @@
-"""The file of a map of names, and how a person confirms a draft in it: by putting a plain name in the place of a mark.
+"""Reads and writes the file of a map of names; a person confirms a draft in it by putting a name in place of a mark.
 
 ``{"format": "ckptdoctor map 1", "root": …, "names": {old: new}, "dropped": [old, …]}``: ``root`` is where the state
 dict was ("" at the top), the names are those of tensors in it, and what was dropped is gone. In the place of a new name
@@ -16,12 +16,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Union
 
-from ckptdoctor.errors import UnreadableError, UsageError, WriteError
+from ckptdoctor.checkpoint.process import complete
+from ckptdoctor.errors import RefusedError, UnreadableError, UsageError, WriteError
 from ckptdoctor.repair.name_map import Form, Given, Mark, NameMap, add
+from ckptdoctor.repair.request import FixRequest, again
+from ckptdoctor.wording import first_few, plural
 
 FORMAT = "ckptdoctor map 1"
 _TO, _TRANSPOSED, _UNCERTAIN, _OR = "to", "transposed", "uncertain", "or"
 _AXES, _VIEW, _SHAPE = "axes", "view", "shape"
+_RIVALS = 3  # other names of a key that a refusal lists
+_LISTED = 6  # marked pairs that a refusal lists
 
 Value = Union[str, list[str], None, dict[str, object]]
 
@@ -144,3 +149,42 @@ def _form(path: str, old: str, value: dict[str, object]) -> Form | None:
     if not axes and (view or shape):
         raise UsageError(f"{path} is no map of names: {old} wants axes, the order of its dimensions.")
     return Form(axes, view, shape) if axes else None
+
+
+def require_confirmed(request: FixRequest) -> None:
+    """Raise RefusedError for a draft map with marks, and for one whose target is not named: it is checked against that.
+
+    The sentence says which pairs they are, how each is confirmed, and what to run then.
+    """
+    found = request.name_map
+    if found is None or not (found.marks or (found.towards and request.reference is None)):
+        return
+    if not found.marks:
+        raise RefusedError(
+            f"{found.file} was drafted for a target, by whose shapes and kinds of number it is checked: name it\n"
+            f"  {_towards(request, found.towards)}"
+        )
+    lines = [
+        f"{found.file} marks {plural(len(found.marks), 'pair')} that nobody has confirmed.",
+        *first_few(
+            [f"  {old}  →  {_shown(mark)}: {mark.why}" for old, mark in found.marks.items()], _LISTED, before="  and "
+        ),
+        '  in the place of each mark, the whole {"to": …, "uncertain": …}, put the right name (or null, to leave the '
+        "tensor out); then:",
+        f"    {_towards(request, found.towards)}",
+    ]
+    raise RefusedError("\n".join(lines))
+
+
+def _towards(request: FixRequest, target: str) -> str:
+    """The command line again, with the target of a map where none is named."""
+    line = again(request)
+    return line if request.reference is not None or not target else complete(f"{line} {target}")
+
+
+def _shown(mark: Mark) -> str:
+    others = [" and ".join(each.to) or "null" for each in mark.rivals[:_RIVALS]]
+    name = " and ".join(mark.given.to) or "null"
+    listed = f" (or {', '.join(others)})" if others else ""
+    turned = " transposed" if mark.given.transposed else " in another order" if mark.given.form is not None else ""
+    return f"{name}{turned}{listed}"

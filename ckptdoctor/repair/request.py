@@ -1,13 +1,12 @@
-"""What was asked of a repair."""
+"""Describes what was asked of a repair."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-from dataclasses import field
+from dataclasses import field, replace
 
-from ckptdoctor.checkpoint.addresses import is_address, path_of, shown
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.diagnose.selection import Selection
@@ -119,6 +118,7 @@ def again(request: FixRequest) -> str:
     ):
         words += [word for value in values for word in (option, value)]
     words += [word for each in request.renames for word in ("--rename", each.text)]
+    words += [] if request.selection.select is None else ["--select", ",".join(request.selection.select)]
     words += [] if request.heads is None else ["--heads", str(request.heads)]
     asked = (("--slim", request.slim), ("--strip-module", request.strip_module), ("--to-cpu", request.to_cpu))
     more = (("--weights-only-safe", request.weights_only_safe), ("--clone-shared", request.clone_shared))
@@ -132,6 +132,19 @@ def again(request: FixRequest) -> str:
         line += f" {request.target}"
     line += "" if request.output is None else f" -o {shlex.quote(request.output)}"
     return complete(line)
+
+
+def elsewhere(request: FixRequest, flat: bool) -> FixRequest:
+    """The same for a folder that is not repaired in place: as a new folder, or, if not ``flat``, a file of torch.
+
+    That lies beside the folder, or in the one that was named for the output.
+    """
+    path = os.path.normpath(request.path)
+    stem = "fixed" if os.path.basename(path) in ("", ".", "..") else f"{path}.fixed"
+    if request.output is not None:
+        folder = request.output if os.path.isdir(request.output) else os.path.dirname(request.output)
+        stem = os.path.join(folder, os.path.basename(stem))
+    return replace(request, output=f"{stem}/" if flat else f"{stem}.pt")
 
 
 def draft_path(path: str) -> str:
@@ -162,19 +175,6 @@ def cast_target(text: str) -> str:
     if found is None:
         raise UsageError(f"--dtype casts to {', '.join(TARGETS)} (or fp16, bf16 and such); “{text}” is none of them.")
     return found
-
-
-def require_local(path: str) -> None:
-    """Raises UsageError, with the command that downloads it, for what is not on this machine."""
-    if not is_address(path):
-        return
-    local = path_of(path)
-    if local is not None:
-        raise UsageError(f"{path} is on this machine: give its path, {local}.")
-    from ckptdoctor.remote.downloading import download_first
-
-    name = shown(path)
-    raise UsageError(f"{name} is not on this machine, and is not repaired where it is: {download_first(name)}")
 
 
 def index_path(request: FixRequest, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Tensors that are one memory get storages of their own, and tensors with the same bytes become one memory."""
+"""Gives tensors that are one memory storages of their own, and makes one memory of tensors with the same bytes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from itertools import zip_longest
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor, show_path
-from ckptdoctor.checkpoint.sharing import shared
+from ckptdoctor.checkpoint.sharing import compared, digest, is_readable, is_telling, probe, shared
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.edits import Clone, Drop, Edit, SetMetadata
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.same_bytes import compared, digest, is_readable, is_telling, probe
 from ckptdoctor.facts.tied_embeddings import EMBEDDING
 
 _SAFETENSORS, _TORCH = "safetensors", ("torch zip", "torch legacy")

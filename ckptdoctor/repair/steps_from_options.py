@@ -1,4 +1,4 @@
-"""Turns the options of a repair into edits: each one looks at the contents as those before it left them."""
+"""Turns the options of a repair into steps of a draft: each one looks at the contents as those before it left them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,40 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from shlex import join, quote
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Sequence, StateDict, at, children
+from ckptdoctor.checkpoint import (
+    Checkpoint,
+    KeyPath,
+    Mapping,
+    Node,
+    Part,
+    Role,
+    Sequence,
+    StateDict,
+    at,
+    children,
+    show_path,
+)
+from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.patterns import dropped_paths, kept_paths
-from ckptdoctor.checkpoint.roots import find_root
+from ckptdoctor.checkpoint.roots import beside, find_root
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
-from ckptdoctor.edits import Drop, Edit, MoveToCpu, Rename, Retag, TakeRoot
+from ckptdoctor.edits import Drop, Edit, MoveToCpu, Rename, Retag, Safety, TakeRoot
 from ckptdoctor.edits.applied.moving import moved_tensors
+from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
 from ckptdoctor.facts.devices import CPU, rng_tensors
-from ckptdoctor.facts.training_state import scalers, top
+from ckptdoctor.facts.optimizers import saved_optimizers, scalers, top
+from ckptdoctor.match.comparing import compare
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.noun import noun
+from ckptdoctor.repair.casts import dtype_edits
+from ckptdoctor.repair.draft import Draft
 from ckptdoctor.repair.name_map import name_edits, root_edits, turn_edits
 from ckptdoctor.repair.request import FixRequest, Substitution
 from ckptdoctor.repair.sharing import clone_edits, tie_edits
 from ckptdoctor.repair.weights_only import weights_only_edits
+from ckptdoctor.rules.kit.remapping import remap_fix
 
 _SHOWN = 6  # prefixes offered in a message
 
@@ -33,6 +52,31 @@ class OptionStep:
     label: str
     title: str
     edits: Callable[[Checkpoint], list[Edit]]
+
+
+def add_options(draft: Draft, request: FixRequest) -> None:
+    """Add the steps of the options that apply before the contents are brought to a target."""
+    for step in option_steps(request):
+        edits = tuple(step.edits(draft.checkpoint))
+        safety = Safety.UNSAFE if _loses(draft.checkpoint, edits) else Safety.SAFE
+        draft.add(step.label, "", step.title, safety, edits)
+
+
+def add_last_options(draft: Draft, request: FixRequest) -> None:
+    """Add the steps of the options that apply after that: parameters are numbered anew, and weights are cast."""
+    if request.remap_optimizer:
+        edits = tuple(_remap_edits(draft.checkpoint, request.reference, request.unsafe))
+        draft.add("--remap-optimizer", "", "number the parameters of optimizers anew", Safety.SAFE, edits)
+    if request.dtype is not None:
+        edits = tuple(dtype_edits(draft.checkpoint, request.dtype))
+        draft.add(f"--dtype {request.dtype}", "", f"cast to {request.dtype}", Safety.SAFE, edits)
+
+
+def _loses(checkpoint: Checkpoint, edits: tuple[Edit, ...]) -> bool:
+    """Whether something that the file holds is not in it afterwards: a loss, though it was asked for."""
+    roots = [edit.path for edit in edits if isinstance(edit, TakeRoot)]
+    left_out = any(True for path in roots for _ in beside(checkpoint.tree, path))
+    return left_out or any(isinstance(edit, (Compute, Drop)) for edit in edits)
 
 
 def option_steps(request: FixRequest) -> Iterator[OptionStep]:
@@ -288,3 +332,30 @@ def _parts(tree: Node, around: set[KeyPath]) -> dict[KeyPath, list[Part]]:
             found[path] = [part for part, _ in below]
             stack += [((*path, part), child) for part, child in below if (*path, part) in around]
     return found
+
+
+# ---- ``--remap-optimizer``: states are numbered as the target, or the model beside them, numbers parameters
+
+
+def in_its_place(reference: Reference, checkpoint: Checkpoint) -> Reference:
+    """The reference for weights that stay where they are, beside their optimizer."""
+    return replace(reference, root=compare(checkpoint, reference).path)
+
+
+def _remap_edits(checkpoint: Checkpoint, reference: Reference | None, unsafe: bool) -> list[Edit]:
+    """The edits for every optimizer of the file. Raises RefusedError where one cannot be brought to the target.
+
+    States are dropped only where ``unsafe`` admits it.
+    """
+    if not any(each.role is Role.OPTIMIZER for each in checkpoint.state_dicts):
+        raise RefusedError("There is no state of an optimizer in this file whose parameters could be numbered anew.")
+    edits: list[Edit] = []
+    for optimizer in saved_optimizers(checkpoint):
+        subject: Checkpoint | Comparison = checkpoint if reference is None else compare(checkpoint, reference)
+        fix, reason = remap_fix(subject, optimizer)
+        if reason:
+            raise RefusedError(f"{show_path(optimizer.path)} cannot be numbered anew: {reason.partition(': ')[2]}")
+        if fix is not None and reference is not None and fix.safety is Safety.UNSAFE and not unsafe:
+            raise RefusedError(f"--remap-optimizer would {fix.title}, which is a guess or a loss: add --unsafe-fixes.")
+        edits += [each for each in fix.edits if each not in edits] if fix is not None else []
+    return edits

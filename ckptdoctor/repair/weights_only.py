@@ -1,4 +1,4 @@
-"""``--weights-only-safe``: what ``torch.load(weights_only=True)`` refuses becomes plain data, and all else stays.
+"""Turns what ``torch.load(weights_only=True)`` refuses into plain data, and leaves all else as it is.
 
 Namespaces, paths, NumPy numbers, dates and configurations are what they say; any other object that is nothing but its
 attributes becomes the dict of these, one that is made of a single plain value (an enum) that value, and an array of
@@ -16,7 +16,7 @@ from ckptdoctor.checkpoint.patterns import dropped_paths
 from ckptdoctor.edits import Convert, Edit, MoveToCpu, Repickle
 from ckptdoctor.edits.applied.moving import moved_tensors
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.blocked_globals import Blocked, Cause, blocked_globals, outermost, plain_forms
+from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, blocked_globals, outermost, plain_forms
 from ckptdoctor.facts.globals import NEEDS_IMPORT
 from ckptdoctor.facts.protocols import pickle_protocol
 from ckptdoctor.rules.kit.blocked import conversion_edits
@@ -96,10 +96,10 @@ def _way(checkpoint: Checkpoint, refused: list[Blocked], drop: str | None, comma
     """What the user can type next."""
     causes = {each.cause for each in refused}
     other = command.partition(" --")[0]
-    module = find_rule(_WHOLE_MODULE) if Cause.MODULE in causes else None
+    module = find_rule(_WHOLE_MODULE) if BlockedCause.MODULE in causes else None
     if module is not None and any(finding.fix is not None for finding in module.run(checkpoint)):
         return f"choose: {other or 'ckptdoctor fix FILE'} --select {_WHOLE_MODULE} --unsafe-fixes"
-    if Cause.DEVICE in causes and any(moved_tensors(checkpoint, MoveToCpu())):
+    if BlockedCause.DEVICE in causes and any(moved_tensors(checkpoint, MoveToCpu())):
         return f"choose: {other or 'ckptdoctor fix FILE'} --to-cpu"
     if drop is not None:
         return f"choose: {command} {drop}".replace("  ", " ") + "   (leaves it out)"

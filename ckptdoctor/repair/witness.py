@@ -1,4 +1,4 @@
-"""Values as the last witness of a repair towards ``--like``: what has the very bytes of a tensor there is that tensor.
+"""Asks values as the last witness of a repair towards ``--like``: what has the bytes of a tensor there is that tensor.
 
 Equality confirms and decides; nothing else that values say establishes a name. Only what is uncertain is read: a few
 bytes of each tensor, and all of those whose few bytes agree.
@@ -14,8 +14,8 @@ from dataclasses import replace
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
 from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.sharing import compared, is_readable, is_telling, probe, same
 from ckptdoctor.errors import CkptDoctorError, DamagedError
-from ckptdoctor.facts.same_bytes import compared, is_readable, is_telling, probe, same
 from ckptdoctor.facts.tied_embeddings import known_pairs
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison

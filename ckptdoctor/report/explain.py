@@ -1,12 +1,12 @@
-"""An explanation for people, with the message, its rule, its cause and what to do; and the same as JSON."""
+"""Explains a message to people, with its rule, its cause and what to do; and the same as JSON."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
 
-from ckptdoctor.explain.cause import Hit
-from ckptdoctor.explain.explanation import Explanation, name_of
+from ckptdoctor.explain.explanation import Explanation, rule_name
+from ckptdoctor.explain.recognise import Hit
 from ckptdoctor.findings import Severity
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.json import SCHEMA, dump
@@ -68,7 +68,7 @@ def _hit(
 ) -> Iterator[str]:
     if not same_words:
         yield from (paint.dim(line) for line in wrapped(abridged(escape(hit.words), _WORDS), width, "", "  "))
-    rule = f"{hit.code} {name_of(hit.code)}" if hit.code else "no rule of its own"
+    rule = f"{hit.code} {rule_name(hit.code)}" if hit.code else "no rule of its own"
     first, *more = wrapped(f"{rule} · {escape(hit.meaning)}", width, "", "  ")
     yield first.replace(rule, paint.severity(Severity.ERROR, rule), 1) if hit.code else first
     yield from more
@@ -125,7 +125,7 @@ def as_json(explained: Explanation, documented: Collection[str]) -> str:
 def _hit_as_json(hit: Hit, explained: Explanation, documented: Collection[str]) -> dict[str, object]:
     return {
         "code": hit.code or None,
-        "name": name_of(hit.code) if hit.code else None,
+        "name": rule_name(hit.code) if hit.code else None,
         "words": hit.words,
         "meaning": hit.meaning,
         "ways": [{"label": way.label, "command": filled(way.command, explained)} for way in hit.ways],

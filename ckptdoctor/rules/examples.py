@@ -1,4 +1,4 @@
-"""Examples that rules carry: small checkpoints described as data, which the tests turn into real files with torch.
+"""Rules carry examples: small checkpoints described as data, which the tests turn into real files with torch.
 
 Nothing here needs torch: ``T`` stands for a tensor, ``Obj`` for an object of some class, ``Odict`` for a state dict
 as ``Module.state_dict()`` returns it.

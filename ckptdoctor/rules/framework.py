@@ -1,4 +1,4 @@
-"""What a rule is: a generator over one subject, registered under a code that is never reused.
+"""A rule is a generator over one subject, registered under a code that is never reused.
 
 The module that holds a rule is its page: the module's docstring is published by ``ckptdoctor explain CODE`` and has
 the sections of ``SECTIONS``; ``SICK`` and ``HEALTHY`` hold its examples, which tests run; ``MESSAGES`` what programs
@@ -20,8 +20,8 @@ from ckptdoctor.noun import field, noun
 from ckptdoctor.rules.examples import Example
 
 if TYPE_CHECKING:
+    from ckptdoctor.rules.incompatible_keys import Judge
     from ckptdoctor.rules.messages import Message
-    from ckptdoctor.rules.misfit import Judge
 
 # where the pages of the rules are published, one file a code: tools/readme.py writes them
 PAGES = "https://github.com/ckptdoctor/ckptdoctor/blob/main/docs/rules"
@@ -81,7 +81,7 @@ class Rule:
     @property
     def judges(self) -> tuple[Judge, ...]:
         """How the rule is asked of an error of ``load_state_dict``."""
-        from ckptdoctor.rules.misfit import Judge  # which no check has a use for
+        from ckptdoctor.rules.incompatible_keys import Judge  # which no check has a use for
 
         module = vars(sys.modules[self.body.__module__])
         signs = [sign.judge for sign in module.get("SIGNS", ())]

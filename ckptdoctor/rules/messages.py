@@ -1,4 +1,4 @@
-"""What programs print when a rule's problem keeps a checkpoint from loading: each rule names these messages itself.
+"""Programs print messages when a rule's problem keeps a checkpoint from loading, and each rule names its own.
 
 ``explain`` looks for them in texts. ``MESSAGES`` in the module of a rule holds them; what follows the classes here is
 shared by several rules.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 from ckptdoctor import rules
 from ckptdoctor.checkpoint import Checkpoint, Container
 from ckptdoctor.rules.framework import Rule
-from ckptdoctor.rules.index import INSIDE, OUTSIDE
+from ckptdoctor.rules.index import DEEP, INSIDE, OUTSIDE
 
 ENTRY_POINT_GROUP = "ckptdoctor.rules"
 
@@ -28,7 +28,16 @@ def concerned(subject: Container | Checkpoint) -> tuple[Rule, ...]:
     No other is imported: that would take as long as the rest of most checks.
     """
     index = OUTSIDE if isinstance(subject, Container) else INSIDE
-    names = [name for name, when in index.items() if when(subject)]
+    return _rules_of([name for name, when in index.items() if when(subject)])
+
+
+@cache
+def deep() -> tuple[Rule, ...]:
+    """The rules that may read what is found in every byte of a file, ordered by code; no other is imported."""
+    return _rules_of(DEEP)
+
+
+def _rules_of(names: Iterable[str]) -> tuple[Rule, ...]:
     found = [each for name in names for each in _rules_in(f"{rules.__name__}.{name}")]
     return tuple(sorted([*found, *_plugged_in()], key=_code))
 

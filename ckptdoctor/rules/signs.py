@@ -1,4 +1,4 @@
-"""The keys that give a rule's problem away in an error of ``load_state_dict``: ``SIGNS`` in the module of the rule."""
+"""Some keys give a rule's problem away in an error of ``load_state_dict``: ``SIGNS`` in the module of the rule."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Judge, Repair, Turn
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Judge, Misfit, Repair, Turn
 
 
 @noun
@@ -33,9 +33,9 @@ class Sign:
         """The sign as a way to ask its rule."""
         return Judge(Turn.FUSED if self.both else Turn.LEFTOVER, self._causes, self.general)
 
-    def _causes(self, misfit: Misfit) -> Iterator[Cause]:
-        missing = self._among(misfit.missing, self.missing)
-        unexpected = self._among(misfit.unexpected, self.unexpected)
+    def _causes(self, rest: IncompatibleKeys) -> Iterator[Cause]:
+        missing = self._among(rest.missing, self.missing)
+        unexpected = self._among(rest.unexpected, self.unexpected)
         if (missing and unexpected) if self.both else (missing or unexpected):
             filled = bool(missing) and self.without
             ways = (NOT_STRICT,) if filled else self.ways
@@ -55,7 +55,7 @@ class Sign:
         return [key for key in found if key.rpartition(".")[0] not in others]
 
 
-def leaf(names: str) -> str:
+def leaf_among(names: str) -> str:
     """The pattern of keys whose last tokens are these."""
     return rf"(?:.*\.)?(?:{names})"
 

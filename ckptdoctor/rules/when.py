@@ -1,4 +1,4 @@
-"""The conditions under which a rule is asked of a file, told by its headers before the rule is imported.
+"""A condition says whether a rule is asked of a file, by its headers and before the rule is imported.
 
 Importing all rules takes as long as the rest of a check of a small file, and most of them speak of what most files do
 not have. ``@rule(..., when=CONDITION)`` says of which files a rule may speak, and ``index.py``, which is generated from
@@ -18,15 +18,14 @@ from functools import cache
 from math import prod
 from typing import Union
 
-from ckptdoctor.checkpoint import Checkpoint, Container, Mapping, Role, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, Container, Mapping, Role, StateDict, Tensor, show_path
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.checkpoint.weights import WEIGHTS
-from ckptdoctor.facts import telltale_words
-from ckptdoctor.facts.names import mentions
+from ckptdoctor.facts import names
+from ckptdoctor.facts.names import ends_of_names, keys_of, mentions
 from ckptdoctor.facts.protocols import first_value, pickle_protocol
 from ckptdoctor.facts.siblings import folder_of
-from ckptdoctor.facts.telltale_words import ends_of_names
 
 Subject = Union[Container, Checkpoint]
 Condition = Callable[[Subject], bool]
@@ -160,10 +159,10 @@ def keys_mention(*words: str) -> Condition:
     return _of_contents(cached_by_identity(lambda checkpoint: mention(checkpoint, words)))
 
 
-adapter_keys = keys_mention(*telltale_words.ADAPTERS)
-adapter_file = path_ends(*telltale_words.ADAPTER_FILES)
-quantized_keys = keys_mention(*telltale_words.QUANTIZED)
-observer_keys = keys_mention(*telltale_words.OBSERVERS)
+adapter_keys = keys_mention(*names.ADAPTERS)
+adapter_file = path_ends(*names.ADAPTER_FILES)
+quantized_keys = keys_mention(*names.QUANTIZED)
+observer_keys = keys_mention(*names.OBSERVERS)
 language_head = keys_mention("lm_head.weight", "embed_out.weight")
 
 
@@ -214,9 +213,17 @@ def module_versions(checkpoint: Checkpoint) -> bool:
 
 
 @_of_contents
-def running_statistics(checkpoint: Checkpoint) -> bool:
-    """A dict with ``_metadata`` has the statistics of norm layers."""
-    return module_versions(checkpoint) and mention(checkpoint, ("running_mean", "running_var"))
+def uncounted_statistics(checkpoint: Checkpoint) -> bool:
+    """A dict with ``_metadata`` has the statistics of a norm layer without their counter."""
+    return any(each.metadata is not None and _has_uncounted(each) for each in checkpoint.state_dicts)
+
+
+def _has_uncounted(state_dict: StateDict) -> bool:
+    if state_dict.role not in WEIGHTS or not mentions(state_dict, ("running_mean",)):
+        return False
+    keys = set(keys_of(state_dict))
+    means = [key.removesuffix("running_mean") for key in keys if key.endswith("running_mean")]
+    return any(f"{module}num_batches_tracked" not in keys for module in means)
 
 
 @_of_contents
@@ -229,7 +236,7 @@ def flat_parameters(checkpoint: Checkpoint) -> bool:
 @_of_contents
 def numbered_layers(checkpoint: Checkpoint) -> bool:
     """A key may name one of several layers."""
-    return any(mentions(each, telltale_words.LAYER_LISTS) for each in checkpoint.state_dicts)
+    return any(mentions(each, names.LAYER_LISTS) for each in checkpoint.state_dicts)
 
 
 @_of_contents
@@ -265,6 +272,12 @@ def dtype_begins(*names: str) -> Condition:
 
 
 @_of_contents
+def integer_matrices(checkpoint: Checkpoint) -> bool:
+    """There are integers in more than one dimension: the counters of norm layers have none."""
+    return any(len(each.shape) > 1 and each.dtype.kind in ("int", "uint") for each in checkpoint.tensors)
+
+
+@_of_contents
 def several_float_dtypes(checkpoint: Checkpoint) -> bool:
     """Weights are in more than one of the usual floating dtypes."""
     return len(all_dtypes(checkpoint) & _FLOATS) > 1
@@ -289,7 +302,7 @@ def tags_beyond_cpu(checkpoint: Checkpoint) -> bool:
 
 
 @_of_contents
-def views(checkpoint: Checkpoint) -> bool:
+def has_views(checkpoint: Checkpoint) -> bool:
     """A tensor does not view all of a storage of its own, in order."""
     return not fill_their_storages(checkpoint)
 
@@ -303,7 +316,7 @@ def unusual_strides(checkpoint: Checkpoint) -> bool:
 @_of_contents
 def composed_tensors(checkpoint: Checkpoint) -> bool:
     """A tensor is made of others, of a class of its own, or without bytes."""
-    return composed(checkpoint)
+    return has_composed_tensors(checkpoint)
 
 
 @_of_contents
@@ -316,13 +329,9 @@ def requires_grad(checkpoint: Checkpoint) -> bool:
 @cached_by_identity
 def generator_states(checkpoint: Checkpoint) -> bool:
     """A tensor may be the state of a random number generator, by its length and its dtype or name."""
-    if not any(len(each) == 1 and each[0] in telltale_words.RNG_STATE_LENGTHS for each in all_shapes(checkpoint)):
+    if not any(len(each) == 1 and each[0] in names.RNG_STATE_LENGTHS for each in all_shapes(checkpoint)):
         return False
-    sized = [
-        each
-        for each in checkpoint.tensors
-        if len(each.shape) == 1 and each.shape[0] in telltale_words.RNG_STATE_LENGTHS
-    ]
+    sized = [each for each in checkpoint.tensors if len(each.shape) == 1 and each.shape[0] in names.RNG_STATE_LENGTHS]
     return any(each.dtype.name == "uint8" or _named_for_chance(each) for each in sized)
 
 
@@ -390,7 +399,7 @@ def in_c_order(checkpoint: Checkpoint) -> bool:
 
 
 @cached_by_identity
-def composed(checkpoint: Checkpoint) -> bool:
+def has_composed_tensors(checkpoint: Checkpoint) -> bool:
     """Whether a tensor is made of others, of another class than torch's own, or has no bytes of its own."""
     return any(each.storage is None or each.parts or each.subclass is not None for each in checkpoint.tensors)
 
@@ -398,7 +407,7 @@ def composed(checkpoint: Checkpoint) -> bool:
 @cached_by_identity
 def on_the_cpu(checkpoint: Checkpoint) -> bool:
     """Whether every tensor has a storage, and all of both are tagged ``cpu``."""
-    if composed(checkpoint):
+    if has_composed_tensors(checkpoint):
         return False
     return {each.device for each in checkpoint.tensors} | {each.device for each in checkpoint.storages} <= _CPU
 
@@ -407,7 +416,7 @@ def on_the_cpu(checkpoint: Checkpoint) -> bool:
 def fill_their_storages(checkpoint: Checkpoint) -> bool:
     """Whether every tensor has a storage to itself, and views all of it in order."""
     tensors = checkpoint.tensors
-    if composed(checkpoint) or not in_c_order(checkpoint):
+    if has_composed_tensors(checkpoint) or not in_c_order(checkpoint):
         return False
     keys = {each.storage.key for each in tensors if each.storage is not None}
     return len(keys) == len(tensors) and _fill(tensors, {shape: prod(shape) for shape in all_shapes(checkpoint)})

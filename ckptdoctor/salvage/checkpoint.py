@@ -23,7 +23,8 @@ from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.findings import LostTensor, SalvageReport
 from ckptdoctor.noun import noun
-from ckptdoctor.repair.request import FixRequest, require_local
+from ckptdoctor.remote.downloading import require_local
+from ckptdoctor.repair.request import FixRequest
 
 if TYPE_CHECKING:
     from ckptdoctor.repair.plan import Plan
@@ -61,7 +62,7 @@ def plan_salvage(path: str, output: str, *, force: bool = False) -> Salvage:
         goal = wanted_of(original, edits)
         expected = goal.contents
         require_accounted(original, expected, edits)
-        recipe = formats.rewrite(source, goal)
+        recipe = formats.write(goal, source)
     steps = (Step("salvage", "", "leave out what is lost", Safety.UNSAFE, edits, ()),) if edits else ()
     from ckptdoctor.repair.plan import Plan
 

@@ -1,8 +1,9 @@
-"""A reference learnt from a Hugging Face ``config.json``, through transformers where it is installed; never online."""
+"""Learns a reference from a Hugging Face ``config.json``, through transformers if installed; never online."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import Any
 
+from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.target import Reference, hub_cache
 from ckptdoctor.target.blame import in_words
@@ -117,7 +119,11 @@ def _bounded(file: str, config: dict[str, Any]) -> None:
 
 
 def library(file: str) -> Any:
-    """The library, by name and not by an import statement: type checkers would read all of it. ``file`` wants it."""
+    """The library, by name and not by an import statement: type checkers would read all of it. ``file`` wants it.
+
+    Raises MissingPackageError where torch is not installed: without it the library has the names of models and no more.
+    """
+    require_torch_installed(*(() if importlib.util.find_spec("transformers") else ("transformers",)))
     try:
         return importlib.import_module("transformers")
     except ImportError as error:

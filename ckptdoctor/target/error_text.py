@@ -1,4 +1,4 @@
-"""A reference learnt from the text of an error of ``load_state_dict``: what the model said that it misses.
+"""Learns a reference from the text of an error of ``load_state_dict``: what the model said that it misses.
 
 The error names the keys that do not fit; all others of the file do. Shapes of missing keys are not in it: a missing
 key gets the shape of the unexpected key that ends alike, and is left out where there is none, or no telling which.
@@ -19,9 +19,9 @@ from ckptdoctor.explain.load_error import load_error
 from ckptdoctor.explain.reading import is_text, read_text
 from ckptdoctor.explain.text import cleaned
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.incompatible_keys import IncompatibleKeys, LoadError
 from ckptdoctor.rules.kit.names_in_errors import same_tensors
 from ckptdoctor.rules.kit.weight_forms import changes
-from ckptdoctor.rules.misfit import LoadError, Misfit
 from ckptdoctor.target import Expected, Reference
 
 # torch.nn.modules.batchnorm._NormBase: a layer with running stats counts its batches, since torch 0.4.1
@@ -93,7 +93,7 @@ def as_reference(error: LoadError, checkpoint: Checkpoint, source: str = "the mo
 
 def _partners(error: LoadError) -> dict[str, str]:
     """Missing keys that are unexpected ones under another name, where the names allow no other reading."""
-    found = same_tensors(Misfit(error, error.missing, error.unexpected, error.mismatched))
+    found = same_tensors(IncompatibleKeys(error, error.missing, error.unexpected, error.mismatched))
     for change in changes(error.missing, error.unexpected):
         found |= change.names
     return found

@@ -1,4 +1,4 @@
-"""A reference learnt from the user's own code: ``--model nets:Net``, built without memory for its parameters."""
+"""Learns a reference from the user's own code: ``--model nets:Net``, built without memory for its parameters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint.addresses import shown
 from ckptdoctor.checkpoint.process import complete
+from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import CkptDoctorError, UsageError
 from ckptdoctor.target import Reference
 from ckptdoctor.target.blame import MEND, NO_CUDA, blame, own_place, own_traceback, wants_cuda
@@ -29,13 +30,15 @@ def from_model(text: str, path: str | None = None, asked: Asked = lambda: None) 
     """The expectation of the model that ``text`` names: ``pkg.mod:Net``, ``nets.py:build(num_classes=10)``.
 
     This runs the user's code: it is imported, and a class or function is called. What it needs and is not given may be
-    kept by the file at ``path``, which is ``asked`` then. Raises UsageError when that fails, or gives no module.
+    kept by the file at ``path``, which is ``asked`` then. Raises UsageError when that fails, or gives no module, and
+    MissingPackageError where torch is not installed.
     """
     from ckptdoctor.target.transformers_model import from_transformers, is_meant
 
     if is_meant(text):
         return from_transformers(text, path)
     target, file = parse_target(text), _File(asked)
+    require_torch_installed()
     with users_code(target):
         found = find(target)
         extra = Taken({})

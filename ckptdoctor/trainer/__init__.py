@@ -2,5 +2,5 @@
 
 import warnings
 
-# torch says so where NumPy is not installed, in every process; nothing here needs it
+# torch says so where it cannot use the NumPy that is installed, in every process; nothing here needs it
 warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)

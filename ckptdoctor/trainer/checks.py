@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.config import MICRO_SHARDS, SAVES, RunConfig
+from ckptdoctor.trainer.config import MICRO_SHARDS, SAVES, SHOW_WORK, RunConfig
 
 
 def require_choices(config: RunConfig) -> None:
@@ -65,6 +65,12 @@ def _about_the_strategy(config: RunConfig) -> Iterator[str]:
         yield from _about_exact(config)
     if config.compile and strategy not in ("single", "ddp", "fsdp"):
         yield f"--compile works with single, ddp and fsdp: the replicas of {strategy} are made anew in every step"
+
+    if config.show_work and strategy not in SHOW_WORK:
+        yield (
+            f"--show-work prints the first step of manual and dp; in {strategy} there is nothing to see from outside: "
+            "choose --strategy manual or --strategy dp, or leave --show-work out"
+        )
 
 
 def _about_the_device(config: RunConfig) -> Iterator[str]:

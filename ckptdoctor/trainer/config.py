@@ -13,8 +13,12 @@ STRATEGIES = ("single", "dp", "functional", "manual", "ddp", "fsdp", "exact")
 DEVICES = ("auto", "cpu", "cuda", "mps", "xla")
 DATA = ("shapes", "mnist5k", "mnist", "fashion-mnist", "cifar10")
 OPTIMIZERS = ("sgd", "adamw")
+SCHEDULES = ("cosine", "constant")
 PRECISIONS = ("no", "bf16", "fp16")
 SAVES = ("plain", "wrapped", "whole", "legacy", "safetensors", "dcp")
+
+SHOW_WORK = ("manual", "dp")
+"""Strategies whose every part is in sight of this program."""
 
 PROCESSES = frozenset({"ddp", "fsdp", "exact"})
 """Strategies that run one process per device; the others run their replicas in one process."""
@@ -38,6 +42,8 @@ class RunConfig:
     epochs: int = 10
     batch_size: int = 64
     lr: float = 0.05
+    schedule: str = "cosine"
+    """What becomes of the learning rate: "cosine" takes it down towards 0, "constant" leaves it as it is."""
     momentum: float = 0.9
     optimizer: str = "sgd"
     amp: str = "no"
@@ -53,6 +59,8 @@ class RunConfig:
     resume: bool = False
     tag_device: str | None = None
     """The location that torch.save writes for every storage, such as "cuda:0"; None: the truth."""
+    show_work: bool = False
+    """Whether the first step prints what is scattered, computed and summed; ``manual`` and ``dp`` can."""
     timeout: float = 120.0
     """Seconds that a rank waits for the others before it gives the run up."""
 

@@ -35,6 +35,8 @@ class StepDone:
     images_per_second: float
     replica_batches: tuple[int, ...]
     """How many images each replica saw in this step."""
+    work: tuple[str, ...] = ()
+    """The lines of --show-work: of the first step, where they were asked for."""
 
 
 @dataclass(frozen=True)

@@ -136,10 +136,10 @@ def _of_ranks(team: Team) -> tuple[str, ...]:
 
 def _tell_step(run: Run, epoch: int, step: int, last: bool, tally: StepTally, meter: Meter) -> None:
     """Only now and then: the first step, the last one, and as often as a person can see in between."""
-    if run.team.is_first and (step == 1 or last or meter.due()):
+    if run.team.is_first and (step == 1 or last or tally.work or meter.due()):
         loss, accuracy, speed = meter.here()
         batches = tally.replica_batches * run.team.world_size  # every rank has an equal share
-        run.tell(StepDone(epoch, step, loss, accuracy, speed * run.team.world_size, batches))
+        run.tell(StepDone(epoch, step, loss, accuracy, speed * run.team.world_size, batches, tally.work))
 
 
 def _tested(run: Run, epoch: int, meter: Meter) -> float:
@@ -213,8 +213,11 @@ class Meter:
 
 
 def learning_rate(config: RunConfig, epoch: int) -> float:
-    """Half a cosine from ``config.lr`` down towards 0, as ``CosineAnnealingLR`` goes; ``epoch`` counts from 0.
+    """The learning rate of an epoch; ``epoch`` counts from 0.
 
-    A function of the epoch and nothing else: a run that goes on needs to remember no more than where it was.
+    ``cosine`` is half a cosine from ``config.lr`` down towards 0, as ``CosineAnnealingLR`` goes. It is a function of
+    the epoch and nothing else: a run that goes on needs to remember no more than where it was.
     """
+    if config.schedule == "constant":
+        return config.lr
     return config.lr * (1 + cos(pi * epoch / config.epochs)) / 2

@@ -1,4 +1,4 @@
-"""The numbers of tensors, piece by piece, for the threads that look at each of them once.
+"""The numbers of tensors come piece by piece, for the threads that look at each of them once.
 
 Files are read, never mapped: reading costs no more, memory stays small, and a file that somebody truncates meanwhile is
 an error here, and the end of a process that has it mapped.

@@ -14,7 +14,7 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.errors import DamagedError
-from ckptdoctor.formats.compose.strided import length, refusal, segments
+from ckptdoctor.formats.fresh.strided import length, refusal, segments
 from ckptdoctor.noun import noun
 from ckptdoctor.values.files import Files
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment

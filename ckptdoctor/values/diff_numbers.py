@@ -14,9 +14,9 @@ from ckptdoctor.checkpoint import Source, Tensor
 from ckptdoctor.checkpoint.dtypes import DType, cast_loses_values
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.differences import Numbers, Pair, Rank, Ranks, Verdict
-from ckptdoctor.formats.compose.strided import segments
+from ckptdoctor.formats.fresh.strided import segments
 from ckptdoctor.noun import noun
-from ckptdoctor.values.chunks import sum_of_squares
+from ckptdoctor.values.chunks import sum_of, sum_of_squares
 from ckptdoctor.values.diff_bytes import ByteRun, Feed, leaves
 from ckptdoctor.values.files import Files
 
@@ -118,7 +118,7 @@ class DifferenceMeter:
             changed=changed,
             beyond=beyond,
             largest=largest,
-            total=float(np.add.reduce(apart)),
+            total=sum_of(apart),
             square=square,
             square_a=square_a,
             square_b=square_b,

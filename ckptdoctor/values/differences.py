@@ -15,7 +15,7 @@ from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.sharing import view_in_file
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, SoFar, Values, Verdict
 from ckptdoctor.facts.incomplete import require_own_values
-from ckptdoctor.formats.compose.strided import segments
+from ckptdoctor.formats.fresh.strided import segments
 from ckptdoctor.values.diff_bytes import Blocks, ByteRun, batches, leaves, runs, workers
 from ckptdoctor.values.files import Files
 from ckptdoctor.writing.recipe import Generated

@@ -1,4 +1,4 @@
-"""Which tensors of a checkpoint are one, and how many bytes are read to see the values of all; told without NumPy."""
+"""Some tensors of a checkpoint are one: told without NumPy, with the bytes that are read to see the values of all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every value of a checkpoint, read once by several threads; memory does not grow with the file.
+"""Every value of a checkpoint is read once by several threads; memory does not grow with the file.
 
 A thread takes the next piece of work in the order of the file: some small tensors, or a part of a large one. NumPy
 leaves the interpreter to the other threads while it computes, and what the parts of a tensor say is put together in
@@ -30,7 +30,7 @@ from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.regions import UnreadError
 from ckptdoctor.values.summing_up import Narrowing, duplicated_rows, step_of, summed_up
 
-_PART = 32 * CHUNK  # values of a large tensor that a thread takes at a time
+_PART = 16 * CHUNK  # values of a large tensor that a thread takes at a time
 _GRACE = 2.0  # seconds that interrupted threads have for their chunk
 _BATCH = 1 << 20  # values that are worth handing to a thread
 _MOST_THREADS = 8  # memory is not faster than so many
@@ -202,8 +202,8 @@ class _Examination:
                 if not self._go_on(chunk.size * strip.width):
                     return
             rows = None if self.only_finite else self._rows(measured.tensor, chunk)
-            if len(partial.sample) > 1:  # many small pieces of memory would keep what lay between them from being freed
-                partial.sample = [np.concatenate(partial.sample)]
+            if partial.sample:  # many small pieces of memory would keep what lay between them from being freed
+                partial.sample = [widened(np.concatenate(partial.sample), strip.dtype)]
         except CkptDoctorError as error:
             self._leave_out(measured, error)
             return
@@ -221,8 +221,7 @@ class _Examination:
         measure.add(chunk, dtype, partial)
         if measured.narrowing.left:
             measured.narrowing.add(chunk, dtype)
-        sample = chunk[-at % measured.step :: measured.step]
-        partial.sample.append(widened(sample, dtype).copy())
+        partial.sample.append(chunk[-at % measured.step :: measured.step].copy())
 
     def _rows(self, tensor: Tensor, chunk: Array) -> int | None:
         """The rows that are there again, of a tensor that is one chunk."""

@@ -1,4 +1,4 @@
-"""The largest elements of a tensor, and the rows, columns and other slices that hold them. NaN comes first.
+"""The largest elements of a tensor are found, with the rows, columns and other slices that hold them. NaN comes first.
 
 Of a large tensor whole rows are looked at, in runs that are spread evenly but not regularly.
 """

@@ -1,4 +1,4 @@
-"""The bytes of local files, read into memory that is there already."""
+"""The bytes of local files are read into memory that is there already."""
 
 from __future__ import annotations
 

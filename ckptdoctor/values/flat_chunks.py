@@ -1,4 +1,4 @@
-"""A tensor as chunks of real numbers: whatever its layout, each element once, and never more than a chunk in memory."""
+"""A tensor is cut into chunks of real numbers: whatever its layout, each element once, one chunk in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from ckptdoctor.noun import noun
 from ckptdoctor.values.bytes import TensorBytes
 from ckptdoctor.values.regions import UnreadError, computable_dtype, require_values
 
-CHUNK = 1 << 17  # values at a time: the second pass finds them in the cache, and calls into NumPy are few
+CHUNK = 1 << 18  # values at a time, and bytes: the second pass finds them in the cache, and calls into NumPy are few
+_BYTES = 1 << 19
 _WHOLE = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized dtypes are stored as
 
 
@@ -105,13 +106,14 @@ def _in_memory_order(tensor: Tensor) -> Tensor | None:
 def _flat(tensor: Tensor, source: TensorBytes, weight: int) -> Strip:
     """Elements without gaps; a complex number is two real ones."""
     parts, dtype = _parts(tensor), tensor.dtype.name
+    width = tensor.dtype.bits // 8 // parts
+    most = min(CHUNK, _BYTES // width) // parts
 
     def read(start: int, stop: int) -> Iterator[Array]:
-        for piece in source.pieces(tensor, start // parts, stop // parts, CHUNK // parts):
+        for piece in source.pieces(tensor, start // parts, stop // parts, most):
             yield real_parts(piece, dtype)
 
     compressed = tensor.storage is not None and tensor.storage.compressed
-    width = tensor.dtype.bits // 8 // parts
     return Strip(parts * tensor.numel, real_dtype(dtype), width, read, weight, not compressed)
 
 
@@ -131,7 +133,7 @@ def _cut(tensor: Tensor, source: TensorBytes, weight: int) -> Strip:
         dtype, boxes = tensor.dtype.name, source.boxes.held
 
     def read(start: int, stop: int) -> Iterator[Array]:
-        for place in _places(tensor.shape, CHUNK // 2):
+        for place in _places(tensor.shape, CHUNK // 4):
             yield real_parts(boxes(tensor, place).reshape(-1), dtype)
 
     width = tensor.dtype.bits // 8 // parts
@@ -172,7 +174,7 @@ def _quantized(tensor: Tensor, source: TensorBytes) -> Strip:
     stored, scale, zero = _turned(stored, order), scale.transpose(order), zero.transpose(order)
 
     def read(start: int, stop: int) -> Iterator[Array]:
-        for place in _places(stored.shape, CHUNK // 4):
+        for place in _places(stored.shape, CHUNK // 8):
             pairs = zip(place, scale.shape, strict=True)
             here = tuple([slice(run.start, run.stop) if size > 1 else slice(None) for (run,), size in pairs])
             numbers = source.boxes.read(stored, place).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Floats of 8 bits: how often each of the 256 occurs says everything, exactly."""
+"""Of floats of 8 bits it is counted how often each of the 256 occurs, which says everything, exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boxes of a tensor, of each dimension some indexes: no more bytes are read than what lies between them asks for.
+"""A box of a tensor has some indexes of each dimension: no more bytes are read than lie between them.
 
 They are read, never mapped: a file that somebody truncates meanwhile is an error here, and the end of a process that
 has it mapped.

@@ -44,10 +44,16 @@ Segment = Union[Literal, Copy, Generated]
 
 @noun
 class Recipe:
-    """How to make an output file from the file ``source``, whose permissions it gets, and from others."""
+    """How to make an output file from the file ``source``, whose permissions it gets, and from others.
+
+    Where the output is a folder, ``name`` is what the file with the tensors is called there, and ``beside`` are the
+    recipes of the others.
+    """
 
     source: str
     segments: tuple[Segment, ...]
+    name: str = ""
+    beside: tuple[Recipe, ...] = ()
 
     @property
     def size(self) -> int:

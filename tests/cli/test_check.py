@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.cli.files import printable, spelt
-from tests.commands import run
+from tests.commands import run, run_here
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_exit_status(shelf, arguments, status):
 
 def test_a_sick_file_names_cause_and_repair(shelf):
     """The report goes to stdout: the finding, torch's words, the command, and what was not examined."""
-    text = run("check", "sick.pt", cwd=shelf).stdout.decode()
+    text = run_here("check", "sick.pt", cwd=shelf).stdout.decode()
     assert "error N401 module-prefix" in text
     assert "Missing key(s) in state_dict" in text
     assert "ckptdoctor fix sick.pt --strip-module" in text
@@ -55,12 +55,12 @@ def test_a_sick_file_names_cause_and_repair(shelf):
 
 def test_a_healthy_file_is_two_lines(shelf):
     """A healthy file is two lines."""
-    assert len(run("check", "healthy.pt", cwd=shelf).stdout.decode().strip().split("\n")) == 2
+    assert len(run_here("check", "healthy.pt", cwd=shelf).stdout.decode().strip().split("\n")) == 2
 
 
 def test_errors_go_to_stderr_and_the_others_are_still_examined(shelf):
     """A path that cannot be read is a line on stderr; the other files have their reports on stdout."""
-    result = run("check", "missing.pt", "sick.pt", cwd=shelf)
+    result = run_here("check", "missing.pt", "sick.pt", cwd=shelf)
     assert b"missing.pt" in result.stderr and b"missing.pt" not in result.stdout
     assert b"N401" in result.stdout
     assert len(result.stderr.strip().split(b"\n")) == 1
@@ -68,14 +68,14 @@ def test_errors_go_to_stderr_and_the_others_are_still_examined(shelf):
 
 def test_concise_is_one_line_a_finding(shelf):
     """Every line of the concise format begins with the path and the code."""
-    result = run("check", "--format", "concise", "sick.pt", "healthy.pt", cwd=shelf)
+    result = run_here("check", "--format", "concise", "sick.pt", "healthy.pt", cwd=shelf)
     (line,) = result.stdout.decode().strip().split("\n")
     assert line.startswith("sick.pt: N401 error module-prefix: ") and line.endswith("[fix: --strip-module]")
 
 
 def test_json_is_one_document(shelf):
     """The JSON of several files is one document, errors included."""
-    result = run("check", "--format", "json", "sick.pt", "healthy.pt", "missing.pt", cwd=shelf)
+    result = run_here("check", "--format", "json", "sick.pt", "healthy.pt", "missing.pt", cwd=shelf)
     document = json.loads(result.stdout)
     assert document["schema"] == "ckptdoctor/1"
     assert [file["path"] for file in document["files"]] == ["sick.pt", "healthy.pt", "missing.pt"]
@@ -86,7 +86,7 @@ def test_json_is_one_document(shelf):
 
 def test_statistics(shelf):
     """With --statistics the findings of each rule are counted."""
-    result = run("check", "--format", "concise", "--statistics", "sick.pt", cwd=shelf)
+    result = run_here("check", "--format", "concise", "--statistics", "sick.pt", cwd=shelf)
     assert b"1  error  N401  module-prefix" in result.stdout
 
 
@@ -116,16 +116,16 @@ def test_what_is_told_of_standard_input_names_no_copy_of_it(tmp_path):
 
 def test_directories_and_globs(shelf):
     """A directory is searched, a glob expanded, and the end says how many files there were."""
-    everything = run("check", ".", cwd=shelf)
+    everything = run_here("check", ".", cwd=shelf)
     assert b"6 files: " in everything.stdout
-    assert run("check", "h*y.pt", cwd=shelf).returncode == 0
+    assert run_here("check", "h*y.pt", cwd=shelf).returncode == 0
 
 
 @pytest.mark.parametrize("style", ["full", "concise", "json"])
 @pytest.mark.parametrize("options", [[], ["--like", "healthy.pt"], ["--deep"], ["--root", "state_dict"]], ids=spelt)
 def test_hostile_text_never_reaches_the_terminal(shelf, style, options):
     """ANSI, bidi, zero-width characters, line breaks and NULs of a file come out escaped in every format."""
-    result = run("check", "hostile.pt", "--format", style, *options, cwd=shelf)
+    result = run_here("check", "hostile.pt", "--format", style, *options, cwd=shelf)
     assert result.returncode in (0, 1)
     assert b"evil" in result.stdout or style == "concise"
     assert printable(result.stdout) and printable(result.stderr)
@@ -281,10 +281,10 @@ def test_configuration_applies_and_options_replace_it(shelf, tmp_path):
     """The settings of the project hold where the command line says nothing."""
     (tmp_path / "m.pt").write_bytes((shelf / "sick.pt").read_bytes())
     (tmp_path / "ckptdoctor.toml").write_text('ignore = ["N401"]\nformat = "concise"\n')
-    assert run("check", "m.pt", cwd=tmp_path).returncode == 0
-    assert run("check", "m.pt", "--ignore", "D601", cwd=tmp_path).stdout.startswith(b"m.pt: N401")
+    assert run_here("check", "m.pt", cwd=tmp_path).returncode == 0
+    assert run_here("check", "m.pt", "--ignore", "D601", cwd=tmp_path).stdout.startswith(b"m.pt: N401")
     (tmp_path / "ckptdoctor.toml").write_text("nonsense = 1\n")
-    result = run("check", "m.pt", cwd=tmp_path)
+    result = run_here("check", "m.pt", cwd=tmp_path)
     assert result.returncode == 2 and b"nonsense" in result.stderr
 
 
@@ -319,11 +319,11 @@ def test_an_error_text_says_what_is_wanted(tmp_path):
     with pytest.raises(RuntimeError) as error:
         net(10).load_state_dict(saved)
     (tmp_path / "error.txt").write_text(f"Traceback (most recent call last):\n  …\nRuntimeError: {error.value}\n")
-    found = run("check", "model.pt", "--error", "error.txt", "--format", "concise", cwd=tmp_path)
+    found = run_here("check", "model.pt", "--error", "error.txt", "--format", "concise", cwd=tmp_path)
     assert found.returncode == 1
     assert [line.split()[1] for line in found.stdout.splitlines()] == [b"N401"]
     (tmp_path / "error.txt").write_text("nothing of the kind")
-    nothing = run("check", "model.pt", "--error", "error.txt", cwd=tmp_path)
+    nothing = run_here("check", "model.pt", "--error", "error.txt", cwd=tmp_path)
     assert nothing.returncode == 2
     assert b"error.txt has no error of load_state_dict in it" in nothing.stdout + nothing.stderr
 

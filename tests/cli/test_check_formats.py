@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.cli.files import printable, spelt
-from tests.commands import run
+from tests.commands import run_here
 from tests.report.sarif_schema import SCHEMA
 
 
@@ -32,7 +32,7 @@ def results(done):
 )
 def test_the_status_is_that_of_any_format(shelf, style, arguments, status):
     """What is printed does not depend on the status, and is data alone."""
-    done = run("check", *arguments, "--format", style, cwd=shelf)
+    done = run_here("check", *arguments, "--format", style, cwd=shelf)
     assert done.returncode == status and printable(done.stdout) and done.stdout
     assert bool(done.stderr) == (status == 2)
     if style == "sarif":
@@ -44,7 +44,7 @@ def test_folders_are_one_log(shelf, tmp_path):
     (tmp_path / "runs").mkdir()
     for name in ("sick.pt", "training.pt"):
         (tmp_path / "runs" / name).write_bytes((shelf / name).read_bytes())
-    done = run("check", "runs", "--format", "sarif", cwd=tmp_path)
+    done = run_here("check", "runs", "--format", "sarif", cwd=tmp_path)
     found = results(done)
     places = {each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in found}
     assert places == {"runs/sick.pt", "runs/training.pt"}
@@ -57,20 +57,20 @@ def test_folders_are_one_log(shelf, tmp_path):
     for each, size in zip(prefix["locations"], (24, 8), strict=True):
         region = each["physicalLocation"]["region"]
         assert region["byteLength"] == size and region["byteOffset"] + size <= len(data)
-    again = results(run("check", "runs/training.pt", "runs/sick.pt", "--format", "sarif", cwd=tmp_path))
+    again = results(run_here("check", "runs/training.pt", "runs/sick.pt", "--format", "sarif", cwd=tmp_path))
     assert {str(each["partialFingerprints"]) for each in again} == {str(each["partialFingerprints"]) for each in found}
 
 
 def test_standard_input_has_no_place(shelf):
     """Nothing of the temporary copy is told."""
-    done = run("check", "-", "--format", "sarif", cwd=shelf, stdin=(shelf / "sick.pt").read_bytes())
+    done = run_here("check", "-", "--format", "sarif", cwd=shelf, stdin=(shelf / "sick.pt").read_bytes())
     assert {each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in results(done)} == {"-"}
     assert b"/tmp" not in done.stdout
 
 
 def test_a_workflow(shelf):
     """One command for each finding, and what was not examined once at the end."""
-    text = run("check", "sick.pt", "training.pt", "--format", "github", cwd=shelf).stdout.decode()
+    text = run_here("check", "sick.pt", "training.pt", "--format", "github", cwd=shelf).stdout.decode()
     commands = [line for line in text.split("\n") if line.startswith("::")]
     assert commands[0].startswith("::error file=sick.pt,title=N401 module-prefix::both keys begin with")
     assert text.count("Not examined") == 1
@@ -78,7 +78,7 @@ def test_a_workflow(shelf):
 
 def test_a_comment(shelf):
     """One table for all files."""
-    text = run("check", "sick.pt", "healthy.pt", "--format", "markdown", cwd=shelf).stdout.decode()
+    text = run_here("check", "sick.pt", "healthy.pt", "--format", "markdown", cwd=shelf).stdout.decode()
     assert text.startswith("**1 error in 2 files**\n\n| severity | file |")
     assert "| error | `sick.pt` | `N401` module-prefix | both keys begin with" in text
     assert "`ckptdoctor fix sick.pt --strip-module` (safe)" in text and "Nothing found in `healthy.pt`." in text
@@ -87,4 +87,4 @@ def test_a_comment(shelf):
 def test_a_project_may_ask_for_it(shelf, tmp_path):
     """The format can be set in the configuration."""
     (tmp_path / "ckptdoctor.toml").write_text('format = "sarif"\n')
-    assert results(run("check", shelf / "sick.pt", cwd=tmp_path))
+    assert results(run_here("check", shelf / "sick.pt", cwd=tmp_path))

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 import ckptdoctor
 from ckptdoctor import errors
 from tests.cli.files import hostile, printable
-from tests.commands import run
+from tests.commands import run_here
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +48,14 @@ def shelf(tmp_path_factory):
 )
 def test_the_status_says_whether_they_differ(shelf, other, options, status):
     """0 the same as far as was compared, 1 different, 2 trouble in one sentence."""
-    done = run("diff", "a.pt", other, *options, cwd=shelf)
+    done = run_here("diff", "a.pt", other, *options, cwd=shelf)
     assert done.returncode == status, done.stdout + done.stderr
     assert bool(done.stderr) == (status == 2) and b"Traceback" not in done.stderr
 
 
 def test_the_screen(shelf):
     """The sentence comes first, then what is the same and what is not."""
-    text = run("diff", "a.pt", "head.pt", "--values", cwd=shelf).stdout.decode()
+    text = run_here("diff", "a.pt", "head.pt", "--values", cwd=shelf).stdout.decode()
     assert text.startswith("A  a.pt · torch zip") and "\nB  head.pt · torch zip" in text
     assert "\nidentical but for the head (fc)\n" in text
     assert "4 tensors  equal, bit for bit" in text and "1 tensor  fc.weight" in text
@@ -66,7 +66,7 @@ def test_the_screen(shelf):
 def test_every_style(shelf, style):
     """Each style prints, whatever the files hold."""
     for pair in (("a.pt", "wrapped.pt"), ("hostile.pt", "a.pt"), ("hostile.pt", "hostile.pt")):
-        done = run("diff", *pair, "--values", "--all", "--format", style, cwd=shelf)
+        done = run_here("diff", *pair, "--values", "--all", "--format", style, cwd=shelf)
         assert done.returncode in (0, 1) and not done.stderr and printable(done.stdout)
         if style == "json":
             assert json.loads(done.stdout)["schema"] == "ckptdoctor/1"

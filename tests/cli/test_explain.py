@@ -9,7 +9,7 @@ import torch
 
 from ckptdoctor.cli.main import cli
 from tests.cli.files import HOSTILE, printable
-from tests.commands import run
+from tests.commands import run_here
 
 CUDA = """Traceback (most recent call last):
   File "eval.py", line 12, in <module>
@@ -26,7 +26,7 @@ PREFIX = (
 
 def explain(*arguments, cwd, text=None):
     """The exit status, what was printed, and what was said on stderr."""
-    result = run("explain", *arguments, cwd=cwd, stdin=text.encode() if text is not None else None)
+    result = run_here("explain", *arguments, cwd=cwd, stdin=text.encode() if text is not None else None)
     return result.returncode, result.stdout.decode(), result.stderr.decode()
 
 
@@ -176,7 +176,7 @@ def test_json(files):
 def test_text_is_not_trusted(tmp_path):
     """What would take over a terminal is made visible, in messages and in names of files."""
     text = f'torch.load("{HOSTILE}.pth")\nMissing key(s) in state_dict: "{HOSTILE}". \nUnsupported operand 118'
-    result = run("explain", cwd=tmp_path, stdin=text.encode("utf-8", "surrogatepass"))
+    result = run_here("explain", cwd=tmp_path, stdin=text.encode("utf-8", "surrogatepass"))
     assert result.returncode == 0
     assert printable(result.stdout)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.commands import run
+from tests.commands import run_here
 
 
 def weights() -> OrderedDict[str, torch.Tensor]:
@@ -20,7 +20,7 @@ def weights() -> OrderedDict[str, torch.Tensor]:
 
 
 def fix(folder: Path, *arguments: str) -> tuple[int, str]:
-    done = run("fix", *arguments, cwd=folder)
+    done = run_here("fix", *arguments, cwd=folder)
     return done.returncode, done.stdout.decode()
 
 

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from ckptdoctor.cli.main import COMMANDS, cli
+from ckptdoctor.crash import no_torch
 from ckptdoctor.diagnose.catalogue import all_rules
 from tests.commands import run
 
@@ -83,4 +84,4 @@ def test_what_needs_torch_says_so_where_there_is_none(shelf):
     code = "import sys; sys.modules['torch'] = None; from ckptdoctor.cli.main import main; main(['train', 'foonet'])"
     result = subprocess.run([sys.executable, "-c", code], cwd=shelf, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert result.stderr == "error: This is done with torch, and it is not installed: pip install torch\n"
+    assert result.stderr == f"error: {no_torch()}\n"

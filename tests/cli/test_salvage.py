@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.cli.files import printable
-from tests.commands import run
+from tests.commands import run_here
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def broken(tmp_path):
 
 def test_what_is_saved_and_what_is_lost_is_said(broken):
     """The table has every lost tensor with how much of it is there, and the status says that something was lost."""
-    done = run("salvage", "broken.pt", "-o", "saved.pt", cwd=broken)
+    done = run_here("salvage", "broken.pt", "-o", "saved.pt", cwd=broken)
     text = done.stdout.decode()
     assert done.returncode == 1
     assert "2 of 4 tensors saved, 50.0 % of the values" in text
@@ -35,22 +35,22 @@ def test_what_is_saved_and_what_is_lost_is_said(broken):
 def test_nothing_is_overwritten_unless_forced(broken):
     """An existing output stays, and the original always does."""
     before = (broken / "broken.pt").read_bytes()
-    assert run("salvage", "broken.pt", cwd=broken).returncode == 1
-    again = run("salvage", "broken.pt", cwd=broken)
+    assert run_here("salvage", "broken.pt", cwd=broken).returncode == 1
+    again = run_here("salvage", "broken.pt", cwd=broken)
     assert again.returncode == 1 and b"exists already" in again.stderr
-    assert run("salvage", "broken.pt", "--force", cwd=broken).returncode == 1
+    assert run_here("salvage", "broken.pt", "--force", cwd=broken).returncode == 1
     assert (broken / "broken.pt").read_bytes() == before
     assert torch.load(broken / "broken.salvaged.pt")
 
 
 def test_json_lists_every_loss(broken):
     """Programs get the whole table."""
-    document = json.loads(run("salvage", "broken.pt", "--format", "json", cwd=broken).stdout)
+    document = json.loads(run_here("salvage", "broken.pt", "--format", "json", cwd=broken).stdout)
     assert document["recovered"] == {"tensors": 2, "bytes": 8000, "verified": 2}
     assert [(each["key"], each["share"]) for each in document["lost"]] == [("w2", 0.5), ("w3\x1b[2J", 0.0)]
 
 
 def test_a_whole_file_comes_back_whole(broken):
     """Nothing lost is status 0; what cannot be read is status 2."""
-    assert run("salvage", "whole.pt", cwd=broken).returncode == 0
-    assert run("salvage", "nothing.pt", cwd=broken).returncode == 2
+    assert run_here("salvage", "whole.pt", cwd=broken).returncode == 0
+    assert run_here("salvage", "nothing.pt", cwd=broken).returncode == 2

@@ -15,7 +15,7 @@ from ckptdoctor.cli import main
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.filters.words import WORDS
 from tests.cli.files import HOSTILE, printable, spelt
-from tests.commands import run
+from tests.commands import run_here
 
 
 def asked(folder, name, *options):
@@ -109,7 +109,7 @@ def test_findings(shelf):
 
 def test_standard_input(shelf):
     """A file that comes through a pipe is filtered, and examined, like any other."""
-    result = run(
+    result = run_here(
         "show", "-", "--keys", "--filter", "finding:N401 bias", cwd=shelf, stdin=(shelf / "sick.pt").read_bytes()
     )
     assert result.stdout.startswith(b"module.fc.bias ") and result.stdout.count(b"\n") == 1
@@ -125,7 +125,7 @@ def test_hostile_text_never_reaches_the_terminal(shelf, options, text):
 
 def test_the_help_explains_the_language(shelf):
     """In the words of the browser's help."""
-    text = " ".join(run("show", "--help", cwd=shelf).stdout.decode().split())
+    text = " ".join(run_here("show", "--help", cwd=shelf).stdout.decode().split())
     assert all(" ".join(f"{word} {meaning}".split()) in text for word, meaning in WORDS)
 
 

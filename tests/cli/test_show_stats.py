@@ -17,7 +17,7 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.report.value_table import ORDERS
 from ckptdoctor.values.examine import examine_values
 from tests.cli.files import printable, spelt
-from tests.commands import run
+from tests.commands import run_here
 
 
 @pytest.fixture(scope="module")
@@ -263,5 +263,5 @@ def test_nothing_to_measure(tmp_path):
 
 def test_standard_input(sick):
     """A file can come through a pipe."""
-    result = run("show", "-", "--stats", cwd=sick.parent, stdin=sick.read_bytes())
+    result = run_here("show", "-", "--stats", cwd=sick.parent, stdin=sick.read_bytes())
     assert b"layers.0" in result.stdout

@@ -32,6 +32,11 @@ def started(*words, **choices):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **choices)
 
 
+def forked(*words):
+    """The same, forked."""
+    return Forked(run, ["train", *words])
+
+
 def test_foonet_shows_what_each_replica_sees(tmp_path, capsys):
     """DataParallel on two replicas: 8 and 8 of a batch of 16; a checkpoint an epoch, and the next command to type."""
     assert run(["train", *SMALL, "--strategy", "dp", "--world-size", "2"]) == 0
@@ -73,7 +78,7 @@ def test_resume_without_a_checkpoint_is_refused(capsys):
     )
 
 
-SMALL_VGG = {"network": "vgg", "width": 4, "images": 1000, "batch_size": 20, "epochs": 2}
+SMALL_VGG = {"network": "vgg", "width": 2, "images": 400, "batch_size": 8, "epochs": 2}
 
 
 def test_a_run_that_is_stopped_and_resumed_ends_as_one_that_never_stopped(tmp_path):
@@ -115,6 +120,7 @@ def test_slurm_prints_a_script_that_bash_understands(capsys):
         (["--data", "mnist"], "--data-dir"),
         (["--tag-device", "nonsense!"], "nonsense!"),
         (["--strategy", "manual", "--save", "whole"], "whole"),
+        (["--strategy", "ddp", "--show-work"], "--show-work prints the first step of manual and dp"),
         (["--gpus", "0"], "--gpus chooses GPUs, and --device cpu uses none"),
     ],
 )
@@ -136,15 +142,24 @@ def test_a_device_that_is_not_here_is_one_sentence(capsys):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize("more", [[], pytest.param(["--devices"], marks=pytest.mark.slow)])
-def test_gpus_that_are_not_there_are_refused(more, tmp_path):
-    """--gpus on a machine without GPUs says why there is none and what there is, and trains nothing."""
-    process = started("--gpus", "9", *more)
-    said, complaint = process.communicate(timeout=60)
-    assert (process.returncode, said) == (2, "")
-    assert complaint.startswith("error: --gpus 9: no GPU can be used here, ")
-    assert complaint.endswith("The devices here: cpu; leave --gpus out\n")
+@pytest.mark.parametrize("start", [forked, pytest.param(started, marks=pytest.mark.slow)])
+def test_gpus_that_are_not_there_are_refused(start, tmp_path):
+    """--gpus on a machine without GPUs says what --device cuda says, and trains nothing."""
+    gpus, cuda = start("--gpus", "9", "--devices"), forked("--device", "cuda")
+    said, complaint = gpus.communicate(timeout=60)
+    assert (gpus.returncode, said) == (2, "")
+    assert cuda.communicate(timeout=60)[1] == complaint.replace("--gpus 9", "--device cuda")
+    assert complaint.startswith("error: --gpus 9: ") and complaint.endswith("; or train on the CPU: --device cpu\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_gpus_cannot_be_chosen_where_there_are_none(monkeypatch, capsys):
+    """--gpus auto does not send those without a GPU to numbers: it says what --device cuda says."""
+    monkeypatch.setenv("PATH", "")  # no nvidia-smi
+    assert run(["train", "--device", "cuda"]) == run(["train", "--gpus", "auto"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert second == first.replace("--device cuda", "--gpus auto", 1)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -163,12 +178,18 @@ def of_torchrun(rank, port):
 
 
 def test_what_torchrun_starts_is_the_same_run(tmp_path):
-    """With the variables of torchrun each process is a rank of the run; the first one speaks."""
+    """With the variables of torchrun each process is a rank of the run; the first one speaks.
+
+    torch.distributed.launch also puts the local rank before the command, spelled in one of two ways.
+    """
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         port = server.getsockname()[1]
     words = ["train", *SMALL, "--strategy", "ddp", "--out", "here", "--save", "wrapped"]
-    processes = [Forked(run, words, environ={**os.environ, **of_torchrun(rank, port)}) for rank in (0, 1)]
+    processes = [
+        Forked(run, [option, *words], environ={**os.environ, **of_torchrun(rank, port)})
+        for rank, option in enumerate(("--local-rank=0", "--local_rank=1"))
+    ]
     said = []
     for process in processes:
         out, complaint = process.communicate(timeout=60)
@@ -178,14 +199,25 @@ def test_what_torchrun_starts_is_the_same_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_torchrun_starts_the_same_run(tmp_path):
-    """The same under torchrun itself."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+@pytest.mark.parametrize("launcher", ["torch.distributed.run", "torch.distributed.launch"])
+def test_torchrun_starts_the_same_run(launcher, tmp_path):
+    """The same under torchrun itself, and under what came before it."""
+    command = [sys.executable, "-m", launcher, "--standalone", "--nproc-per-node", "2"]
     words = ["-m", "ckptdoctor", "train", *SMALL, "--strategy", "ddp", "--out", "here", "--save", "wrapped"]
     quiet = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.run([*command, *words], capture_output=True, text=True, timeout=120, env=quiet, check=False)
     assert process.returncode == 0, process.stderr
     assert_two_ranks_trained(tmp_path / "here", process.stdout)
+
+
+def test_the_first_step_is_shown_at_work(capsys):
+    """--show-work prints each replica's part and gradient, and then their sum, once and within 80 columns."""
+    words = ["--strategy", "dp", "--world-size", "2", "--epochs", "1", "--show-work", "--out", "here"]
+    assert run(["train", "foonet", "--device", "cpu", *words]) == 0
+    said = capsys.readouterr().out
+    shown = said[said.index("first step:") : said.index("epoch 1/1:")]
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.count("(8, 3), labels") == 2 and said.count("first step:") == said.count("replica 1 on cpu:") / 2 == 1
 
 
 def assert_two_ranks_trained(out, said):

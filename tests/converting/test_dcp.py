@@ -15,11 +15,11 @@ from safetensors.torch import save_file
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 import ckptdoctor
-from ckptdoctor.checkpoint.changed_trees import mapped
 from ckptdoctor.converting.conversion import convert
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.errors import RefusedError, UsageError, WriteError
-from ckptdoctor.formats import compose
+from ckptdoctor.formats.fresh import dcp as fresh_dcp
+from ckptdoctor.formats.fresh.strided import segments
 from tests.formats.folders.same import assert_same
 from tests.work import growth
 
@@ -213,14 +213,14 @@ def test_a_place_of_its_own(tmp_path):
 def test_wrong_elements_are_noticed(tmp_path, monkeypatch):
     """The output is held against the tensors that were read, not against what was meant to be written."""
     torch.save({"a": torch.arange(12.0).reshape(3, 4).t()}, tmp_path / "model.pt")
-    composed = compose.dcp.composed
+    write = fresh_dcp.write
 
-    def wrong(node, *rest):
-        made, apart = composed(node, *rest)
-        turned, _ = composed(mapped(node, lambda each: replace(each, stride=(3, 1))), *rest)
-        return replace(turned, contents=made.contents, stored=made.stored), apart
+    def wrong(wanted):
+        (stored,) = wanted.stored.values()
+        data = segments(replace(stored.shown, stride=(3, 1)))
+        return write(replace(wanted, stored={"0": replace(stored, data=data)}))
 
-    monkeypatch.setattr(compose.dcp, "composed", wrong)
+    monkeypatch.setattr(fresh_dcp, "write", wrong)
     with pytest.raises(WriteError, match="are others in the output"):
         converted(tmp_path / "model.pt", tmp_path / "out")
     assert os.listdir(tmp_path) == ["model.pt"]

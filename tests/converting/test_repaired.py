@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ckptdoctor.casting import cast
+from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.checkpoint.progress import heard
 from ckptdoctor.converting.conversion import convert
 from ckptdoctor.converting.repaired import carry_out
@@ -25,6 +28,7 @@ from ckptdoctor.repair.plan import Plan, plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
 from tests.account.repairs import CASES
+from tests.commands import run
 from tests.repair.applying import planned
 
 
@@ -121,7 +125,7 @@ def test_wrong_numbers_are_noticed(tmp_path: Path, monkeypatch):
 
 def test_a_tensor_that_is_cut_out_of_what_is_computed(tmp_path: Path, monkeypatch):
     """The whole is made in a temporary file, and proven there."""
-    import ckptdoctor.formats.compose.strided as strided
+    import ckptdoctor.formats.fresh.strided as strided
 
     monkeypatch.setattr(strided, "seen", lambda *_: None)
     torch.save(weights(), tmp_path / "x.pt")
@@ -190,6 +194,46 @@ def test_a_folder_of_shards_is_repaired(suffix: str, output: str, tmp_path: Path
     assert outcome.conversion is not None and outcome.conversion.computed == 4
     assert outcome.report.steps and outcome.proof is not None and not outcome.proof.findings
     assert {each.name: each.read_bytes() for each in path.iterdir()} == before
+
+
+def distributed(folder: Path) -> Path:
+    """A folder of torch.distributed.checkpoint, in which the state dict lies in a dict."""
+    made = {f"module.{key}": value.contiguous().clone() for key, value in weights().items()}
+    torch.save({"model": made, "epoch": 3}, folder / "x.pt")
+    convert(ConvertRequest((str(folder / "x.pt"),), str(folder / "step 7"), to="dcp"))
+    return folder / "step 7"
+
+
+@pytest.mark.parametrize("options", [["--strip-module"], ["--select", "N401"], []])
+@pytest.mark.parametrize(
+    ("made", "told", "output"),
+    [(lambda folder: sharded(folder, ".bin"), "shards.fixed/", "shards.fixed"), (distributed, "'step 7.fixed.pt'", "")],
+)
+def test_a_refused_folder_is_told_the_command_that_repairs_it(
+    made: Callable[[Path], Path], told: str, output: str, options: list[str], tmp_path: Path
+):
+    """With all that was asked for; it does what it says."""
+    path = made(tmp_path)
+    refused = run("fix", path.name, *options, cwd=tmp_path).stdout.decode()
+    assert refused.startswith(f"refused · {path.name} is a ")
+    command = refused.splitlines()[1]
+    assert command.split("-o ")[-1] == told
+    words = shlex.split(command)
+    assert words[:3] == ["ckptdoctor", "fix", path.name] and words[3:-2] == options
+    assert run(*words[1:], cwd=tmp_path).returncode == 0
+    got = load_file(tmp_path / output / "model.safetensors") if output else torch.load(tmp_path / words[-1])["model"]
+    assert got.keys() == weights().keys()
+    assert all(torch.equal(value, weights()[key]) for key, value in got.items())
+
+
+@pytest.mark.parametrize("output", ["out.pt", "out.safetensors"])
+def test_a_plan_reads_no_values_for_checksums_of_what_is_not_written(output: str, tmp_path: Path, monkeypatch):
+    """Each byte once, to know that it is sound; what the copy states is worked out when the copy is written."""
+    torch.save({f"{number}.weight": torch.ones(50_000) for number in range(8)}, tmp_path / "x.pt")
+    count, read = [], FileSource.read
+    monkeypatch.setattr(FileSource, "read", lambda self, at, length: (count.append(length), read(self, at, length))[1])
+    made = plan(FixRequest(str(tmp_path / "x.pt"), str(tmp_path / output), dtype="float64"))
+    assert made.edits and 1 <= sum(count) / made.original.size < 1.1
 
 
 def test_a_folder_that_lacks_a_shard_is_not_repaired(tmp_path: Path):

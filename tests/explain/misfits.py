@@ -236,7 +236,7 @@ MISFITS = {
     "nested": Misfit("W301", Net, lambda: {"epoch": 3, "state_dict": Net().state_dict()}),
     "nested beside an average": Misfit("W301", Net, lambda: {"model": Net().state_dict(), "ema": Net().state_dict()}),
     "a dict for each part": Misfit(
-        "W304", Net, lambda: {"body": Net().body.state_dict(), "head": Net().head.state_dict()}
+        "W312", Net, lambda: {"body": Net().body.state_dict(), "head": Net().head.state_dict()}
     ),
     "an optimizer": Misfit("W303", Net, lambda: torch.optim.SGD(Net().parameters(), 0.1).state_dict()),
     "no head": Misfit("R005", Language, _weights_of(Language, keep=lambda key: key != "lm_head.weight")),

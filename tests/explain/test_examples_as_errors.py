@@ -20,10 +20,8 @@ INSTEAD = {
     # names alone do not tell that an adapter is for another model, or which rank it has
     "L902": {"L906"},
     "L909": {"L906"},
-    "L906": {"L902"},
     # what fits is not named: whether other layers have other sizes as well
     "R003": {"S510"},
-    "S503": {"S510"},
     "X802": {"S510"},
     # the keys that are left over behind a wrapper
     "N417": {"N401"},
@@ -32,8 +30,6 @@ INSTEAD = {
     "N428": {"N409"},
     # query, key and value are fused on one side as well
     "N426": {"S507"},
-    # one state dict for each part, of which the model is made
-    "W312": {"W304"},
 }
 
 
@@ -93,7 +89,7 @@ def test_most_are_called_by_their_own_rule():
     """The others are those of which an error names too little."""
     found = [parameter.values for parameter in errors()]
     own = [code for code, text in found if _is_about(code, text)]
-    assert len(own) >= 0.7 * len(found)
+    assert len(own) >= 0.8 * len(found)
 
 
 # what makes these healthy an error does not tell
@@ -120,6 +116,8 @@ NOT_TOLD = {
     ("N416", "norm layers of torch 0.4.0"),
     # names that a replacement leaves, of tensors with another shape
     ("N403", "another shape"),
+    # what is inside a dict of the file: which of two is the part that is meant
+    ("W312", "an average beside them"),
     # which of the model's layers what is left over would be
     ("N422", "a target that misses something"),
 }

@@ -9,7 +9,7 @@ import shlex
 import pytest
 import torch
 
-from tests.commands import run
+from tests.commands import run_here
 from tests.explain.misfits import MISFITS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # old weight norm is deprecated
@@ -37,7 +37,7 @@ def fail(tmp_path):
 
 
 def explained(folder, *arguments):
-    result = run("explain", *arguments, "--format", "json", cwd=folder)
+    result = run_here("explain", *arguments, "--format", "json", cwd=folder)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)["explanations"]
 
@@ -67,7 +67,7 @@ def test_the_cause_is_told_and_what_helps(name, fail, tmp_path):
 def follow(command, misfit, folder):
     """Whether what the command left, or the line of Python did, is a model with all of its weights."""
     if command.startswith(("ckptdoctor check", "ckptdoctor show")):
-        assert run(*shlex.split(command)[1:], cwd=folder).returncode in (0, 1)
+        assert run_here(*shlex.split(command)[1:], cwd=folder).returncode in (0, 1)
         return False
     if command.startswith("ckptdoctor fix"):
         if "MODULE:CLASS" in command:
@@ -86,7 +86,7 @@ def follow(command, misfit, folder):
 def _repaired(command, misfit, folder):
     for old in folder.glob("*.fixed*"):
         old.unlink()
-    result = run(*shlex.split(command)[1:], cwd=folder)
+    result = run_here(*shlex.split(command)[1:], cwd=folder)
     assert result.returncode == 0, (command, result.stdout, result.stderr)
     misfit.model().load_state_dict(torch.load(folder / "sick.fixed.pt"), strict=True)
     return True
@@ -96,7 +96,7 @@ def _repaired(command, misfit, folder):
 def test_check_agrees(name, fail, tmp_path):
     """``check --error`` finds the same cause in the file, and names a repair of it."""
     misfit = fail(name)
-    report = json.loads(run("check", "sick.pt", "--error", "error.txt", "--format", "json", cwd=tmp_path).stdout)
+    report = json.loads(run_here("check", "sick.pt", "--error", "error.txt", "--format", "json", cwd=tmp_path).stdout)
     found = {finding["code"]: finding for finding in report["files"][0]["findings"]}
     assert misfit.code in found
     assert found[misfit.code]["fix"]
@@ -109,9 +109,9 @@ def test_a_text_may_be_typed_where_its_file_may(fail, tmp_path):
     assert explained(tmp_path, text)[0]["code"] == "N423"
     assert explained(tmp_path, "--error", text)[0]["code"] == "N423"
     assert explained(tmp_path, 'Unexpected key(s) in state_dict: "fc.weight". ')[0]["code"] == "R002"
-    report = json.loads(run("check", "sick.pt", "--error", text, "--format", "json", cwd=tmp_path).stdout)
+    report = json.loads(run_here("check", "sick.pt", "--error", text, "--format", "json", cwd=tmp_path).stdout)
     assert [finding["code"] for finding in report["files"][0]["findings"]] == ["N423"]
-    assert run("fix", "sick.pt", "--auto", "--error", text, cwd=tmp_path).returncode == 0
+    assert run_here("fix", "sick.pt", "--auto", "--error", text, cwd=tmp_path).returncode == 0
     MISFITS["renamed"].model().load_state_dict(torch.load(tmp_path / "sick.fixed.pt"))
 
 
@@ -119,7 +119,7 @@ def test_a_text_without_a_file_has_a_name_in_the_commands(fail, tmp_path):
     """What has to be saved first is said once, and under which name."""
     fail("renamed")
     text = (tmp_path / "error.txt").read_text()
-    told = run("explain", cwd=tmp_path, stdin=text.encode()).stdout.decode()
+    told = run_here("explain", cwd=tmp_path, stdin=text.encode()).stdout.decode()
     assert "ckptdoctor fix sick.pt --auto --error error.txt" in told
     assert told.count("save it under this name first") == 1
-    assert "save it under this name" not in run("explain", "--error", "error.txt", cwd=tmp_path).stdout.decode()
+    assert "save it under this name" not in run_here("explain", "--error", "error.txt", cwd=tmp_path).stdout.decode()

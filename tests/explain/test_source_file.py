@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.explain.explanation import explain
-from ckptdoctor.explain.source_file import source_file
+from ckptdoctor.explain.explanation import explain, source_file
 from ckptdoctor.explain.text import cleaned
 
 NAMED = [

@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from ckptdoctor.explain.reading import read_stream, read_text
+from ckptdoctor.explain.reading import read_pasted, read_text
 from ckptdoctor.explain.text import cleaned
 
 PREFIXES = [
@@ -57,12 +57,12 @@ def test_squeezed_text_remembers_its_lines():
 )
 def test_encodings(mark, encoding):
     """What PowerShell writes is read too."""
-    assert read_stream(io.BytesIO(mark + "é ok".encode(encoding))) == "é ok"
+    assert read_pasted(io.BytesIO(mark + "é ok".encode(encoding))) == "é ok"
 
 
 def test_bytes_that_are_no_text_do_not_fail():
     """Broken bytes become marks."""
-    assert "ok" in read_stream(io.BytesIO(b"\xff\xfe\xfa ok"[2:]))
+    assert "ok" in read_pasted(io.BytesIO(b"\xff\xfe\xfa ok"[2:]))
 
 
 def test_standard_input_is_read_once_and_another_one_anew(monkeypatch):

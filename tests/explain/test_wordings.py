@@ -10,7 +10,7 @@ import pytest
 from ckptdoctor.cli.main import cli
 from ckptdoctor.diagnose.catalogue import all_rules
 from ckptdoctor.explain import other_messages
-from ckptdoctor.explain.explanation import explain, name_of
+from ckptdoctor.explain.explanation import explain, rule_name
 from ckptdoctor.explain.recognise import messages
 from ckptdoctor.rules.registry import find_rule
 from tests.explain.wordings import WORDINGS, both
@@ -35,7 +35,7 @@ def test_commands_are_ones_that_exist(text, code):
 def test_every_message_is_sound(message):
     """Its rule has a name, its commands exist, and nothing advises to turn weights_only off."""
     assert message.says
-    assert all(name_of(code) for code in (message.code, *message.also) if code)
+    assert all(rule_name(code) for code in (message.code, *message.also) if code)
     assert "weights_only=False" not in message.meaning
     for way in message.ways:
         assert "weights_only" not in way.command
@@ -54,7 +54,7 @@ def assert_parses(command):
 def test_names_of_their_own_are_for_what_no_rule_looks_for():
     """A cause that has a rule is called as the rule calls itself."""
     assert not other_messages.NAMES.keys() & {rule.code for rule in all_rules()}
-    assert name_of("N401") == "module-prefix"
+    assert rule_name("N401") == "module-prefix"
 
 
 def test_each_rule_says_its_messages_itself():

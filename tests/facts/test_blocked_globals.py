@@ -6,7 +6,7 @@ import pytest
 
 from ckptdoctor.checkpoint import Checkpoint, GlobalName, Mapping, Named, Opaque, Sequence, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.facts.blocked_globals import Cause, blocked_by, blocked_globals, convertible, outermost
+from ckptdoctor.facts.blocked_globals import BlockedCause, blocked_by, blocked_globals, convertible, outermost
 
 
 def tensor(*path, **more):
@@ -36,16 +36,16 @@ def test_allowed_names_are_no_finding():
 @pytest.mark.parametrize(
     ("name", "cause"),
     [
-        ("argparse.Namespace", Cause.OTHER),
-        ("torch.optim.adam.Adam", Cause.OTHER),
-        ("pathlib.PosixPath", Cause.PATH),
-        ("pathlib._local.PosixPath", Cause.PATH),
-        ("numpy._core.multiarray.scalar", Cause.NUMPY),
-        ("numpy.core.multiarray._reconstruct", Cause.NUMPY),
-        ("__main__.RecorderMeter", Cause.FOREIGN),
-        ("omegaconf.dictconfig.DictConfig", Cause.FOREIGN),
-        ("posix.system", Cause.DANGEROUS),
-        ("__builtin__.eval", Cause.DANGEROUS),
+        ("argparse.Namespace", BlockedCause.OTHER),
+        ("torch.optim.adam.Adam", BlockedCause.OTHER),
+        ("pathlib.PosixPath", BlockedCause.PATH),
+        ("pathlib._local.PosixPath", BlockedCause.PATH),
+        ("numpy._core.multiarray.scalar", BlockedCause.NUMPY),
+        ("numpy.core.multiarray._reconstruct", BlockedCause.NUMPY),
+        ("__main__.RecorderMeter", BlockedCause.FOREIGN),
+        ("omegaconf.dictconfig.DictConfig", BlockedCause.FOREIGN),
+        ("posix.system", BlockedCause.DANGEROUS),
+        ("__builtin__.eval", BlockedCause.DANGEROUS),
     ],
 )
 def test_each_name_has_one_cause(name, cause):
@@ -58,16 +58,22 @@ def test_classes_within_a_module_belong_to_it():
     """A class that is used in a pickled model only is the model's, another use makes it its own."""
     tree = mapping(model=Opaque("models.Net", (), mapping(_parameters=mapping(), _modules=mapping(fc=linear()))))
     names = ("models.Net", "torch.nn.modules.linear.Linear")
-    assert [each.cause for each in blocked_globals(checkpoint(tree, *names))] == [Cause.MODULE, Cause.MODULE]
+    assert [each.cause for each in blocked_globals(checkpoint(tree, *names))] == [
+        BlockedCause.MODULE,
+        BlockedCause.MODULE,
+    ]
     tree = Mapping("dict", (*tree.entries, ("kind", Named("models.Net"))))
-    assert [each.cause for each in blocked_globals(checkpoint(tree, *names))] == [Cause.FOREIGN, Cause.MODULE]
+    assert [each.cause for each in blocked_globals(checkpoint(tree, *names))] == [
+        BlockedCause.FOREIGN,
+        BlockedCause.MODULE,
+    ]
 
 
 def test_dangerous_comes_before_everything():
     """A dangerous name inside a model is dangerous."""
     state = mapping(_parameters=mapping(), _modules=mapping(), hook=Opaque("posix.system", ("ls",)))
     found = blocked_globals(checkpoint(mapping(model=Opaque("models.Net", (), state)), "models.Net", "posix.system"))
-    assert [each.cause for each in found] == [Cause.MODULE, Cause.DANGEROUS]
+    assert [each.cause for each in found] == [BlockedCause.MODULE, BlockedCause.DANGEROUS]
     assert [place.path for place in found[1].places] == [("model", "hook")]
 
 
@@ -80,7 +86,7 @@ def test_places_are_paths_in_the_tree():
         d=tensor("d", subclass="my.Thing"),
         e=tensor("e"),
     )
-    (found,) = blocked_by(checkpoint(tree, "my.Thing"), Cause.FOREIGN)
+    (found,) = blocked_by(checkpoint(tree, "my.Thing"), BlockedCause.FOREIGN)
     assert [place.path for place in found.places] == [("a",), ("b", 1), ("b", 2), ("c",), ("d",)]
 
 
@@ -97,7 +103,7 @@ def test_convertible_objects_are_told_from_the_others():
     good = Opaque("argparse.Namespace", (), mapping(lr=1))
     bad = Opaque("argparse.Namespace", (), mapping(f=Named("functools.partial")))
     names = ("argparse.Namespace", "functools.partial", "functools.wraps")
-    found = blocked_by(checkpoint(mapping(good=good, bad=bad), *names), Cause.OTHER)
+    found = blocked_by(checkpoint(mapping(good=good, bad=bad), *names), BlockedCause.OTHER)
     plain, values, rest = convertible(found)
     assert [place.path for place in plain.places] == [("good",)]
     assert values == [{"lr": 1}]
@@ -110,7 +116,7 @@ def test_outermost_places_hold_the_others():
     """A Namespace inside a Namespace is not told by itself."""
     inner = Opaque("argparse.Namespace", (), mapping(lr=1))
     tree = mapping(args=Opaque("argparse.Namespace", (), mapping(inner=inner)))
-    found = blocked_by(checkpoint(tree, "argparse.Namespace"), Cause.OTHER)
+    found = blocked_by(checkpoint(tree, "argparse.Namespace"), BlockedCause.OTHER)
     assert [place.path for place in outermost(found)] == [("args",)]
 
 

@@ -28,7 +28,7 @@ from tests.rules import nouns
 )
 def test_tags_are_taken_apart(tag: str, backend: str, index: int | None, cuda: bool) -> None:
     """Backend and index; an index that is no small number is none."""
-    assert (tags.backend(tag), tags.index(tag), tags.is_cuda(tag)) == (backend, index, cuda)
+    assert (tags.backend(tag), tags.device_index(tag), tags.is_cuda(tag)) == (backend, index, cuda)
 
 
 def test_storages_are_counted_without_generator_states() -> None:

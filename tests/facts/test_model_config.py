@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ckptdoctor import formats
-from ckptdoctor.facts.model_config import config_beside
+from ckptdoctor.facts.siblings import config_beside
 from ckptdoctor.rules.metadata.config_against_tensors import disagreements, dtype_drift
 from tests.libraries import real, transformers
 

@@ -74,11 +74,11 @@ def test_a_suffix_that_promises_another_format_is_noted(container, name, fitting
 
 
 def test_each_built_in_format_offers_what_the_protocol_asks_for():
-    """NAME, examine, read and rewrite; and it can be found by its name."""
+    """NAME, examine, read and write; and it can be found by its name."""
     for name in BUILT_IN:
         module = import_module(name)
         assert isinstance(module.NAME, str) and format_named(module.NAME) is module
-        assert all(callable(getattr(module, verb)) for verb in ("examine", "read", "rewrite"))
+        assert all(callable(getattr(module, verb)) for verb in ("examine", "read", "write"))
 
 
 def test_an_unknown_format_is_a_usage_error():
@@ -116,9 +116,9 @@ def test_cutting_and_a_new_suffix_are_the_same_for_every_container(tmp_path):
         path = save("m.pt", tmp_path, container)
         with FileSource(path) as source:
             checkpoint = formats.read(source, formats.examine(source))
-            assert formats.rewrite(source, wanted_of(checkpoint, [SetSuffix(".x")])).segments == (Copy(0, source.size),)
-            assert formats.rewrite(source, wanted_of(checkpoint, [Truncate(9)])).segments == (Copy(0, 9),)
-            assert formats.rewrite(source, wanted_of(checkpoint, [Rename((), (("fc.bias", "b"),))])).new_bytes > 0
+            assert formats.write(wanted_of(checkpoint, [SetSuffix(".x")]), source).segments == (Copy(0, source.size),)
+            assert formats.write(wanted_of(checkpoint, [Truncate(9)]), source).segments == (Copy(0, 9),)
+            assert formats.write(wanted_of(checkpoint, [Rename((), (("fc.bias", "b"),))]), source).new_bytes > 0
 
 
 def test_a_format_plugs_in_through_an_entry_point(tmp_path):
@@ -130,7 +130,7 @@ def test_a_format_plugs_in_through_an_entry_point(tmp_path):
         "    return Container(source.path, source.size, NAME, head, True) if head.startswith(b'CLAY') else None\n"
         "def read(source, container):\n"
         "    return Checkpoint(source.path, NAME, source.size, Mapping('dict', ()), (), (), ())\n"
-        "def rewrite(source, checkpoint, edits): raise NotImplementedError\n"
+        "def write(wanted, source): raise NotImplementedError\n"
     )
     (tmp_path / "clay-1.dist-info").mkdir()
     (tmp_path / "clay-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: clay\nVersion: 1\n")

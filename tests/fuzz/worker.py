@@ -37,7 +37,8 @@ from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError
 from ckptdoctor.examine.file import check
 from ckptdoctor.loading import load
 from ckptdoctor.noun import complete_all
-from ckptdoctor.pickles import decode, encode, prove
+from ckptdoctor.pickles import decode
+from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.writing.recipe import Copy, Generated, Literal
 from tests.fuzz.mutations import mutated
 
@@ -230,7 +231,7 @@ def through_everything(path: Path) -> None:
             [Rename(each.path, renames(each.keys)) for each in report.checkpoint.state_dicts],
         ):
             try:
-                recipe = formats.rewrite(source, wanted_of(report.checkpoint, edits))
+                recipe = formats.write(wanted_of(report.checkpoint, edits), source)
                 output = b"".join(piece(source, segment) for segment in recipe.segments)
             except CkptDoctorError:
                 continue

@@ -6,15 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
-from ckptdoctor.checkpoint.patterns import dropped_paths
-from ckptdoctor.facts.key_patterns import drop_patterns
+from ckptdoctor.checkpoint.patterns import drop_patterns, dropped_paths
 from ckptdoctor.match import norms
 from ckptdoctor.match.comparison import Comparison, Explained
 from ckptdoctor.match.leftovers import Leftovers, explained, leftovers
 from ckptdoctor.rules.examples import Odict, T
-from ckptdoctor.rules.naming.profiler_buffers import profiler_buffers
-from ckptdoctor.rules.reference.missing_keys import missing_keys
-from ckptdoctor.rules.reference.unexpected_keys import unexpected_keys
 from tests.rules import nouns
 from tests.work import growth
 
@@ -61,12 +57,12 @@ def test_each_key_goes_to_the_rule_that_can_say_why() -> None:
     assert [(block.name, len(block.keys)) for block in found.blocks] == [("criterion", 2)]
     assert [each.keys for each in found.stats] == [("in.running_mean",)]
     assert explained(comparison).unexpected == set(comparison.renamed.unexpected)
-    assert list(unexpected_keys.run(comparison)) == []
+    assert nouns.findings_in("R002", comparison.checkpoint, comparison.reference) == []
 
 
 def test_what_nobody_explains_is_still_listed() -> None:
     """R002 lists the rest, and counts it alone."""
-    [found] = nouns.findings(unexpected_keys, {**BODY, **MORE, **OTHERS}, BODY)
+    [found] = nouns.findings("R002", {**BODY, **MORE, **OTHERS}, BODY)
     assert [path[-1] for path in found.keys if path[-1] in MORE] == ["in.running_mean"]  # behind no convolution
     assert {path[-1] for path in found.keys} >= set(OTHERS)
 
@@ -75,11 +71,11 @@ def test_a_count_that_n420_leaves_alone_is_listed() -> None:
     """Where the rule about profilers does not speak, R002 does: no key is nobody's."""
     body: dict[str, object] = {f"layer{number}.weight": T((4, 4)) for number in range(5)}
     contents = {**body, "layer0.total_ops": T((1,), "float64")}
-    assert nouns.findings(profiler_buffers, contents, body) == []
-    assert len(nouns.findings(unexpected_keys, contents, body)) == 1
+    assert nouns.findings("N420", contents, body) == []
+    assert len(nouns.findings("R002", contents, body)) == 1
     contents |= {f"layer{number}.total_params": T((1,), "float64") for number in range(5)}
-    assert len(nouns.findings(profiler_buffers, contents, body)) == 1
-    assert nouns.findings(unexpected_keys, contents, body) == []
+    assert len(nouns.findings("N420", contents, body)) == 1
+    assert nouns.findings("R002", contents, body) == []
 
 
 def test_missing_keys_are_shared_out_too() -> None:
@@ -89,7 +85,7 @@ def test_missing_keys_are_shared_out_too() -> None:
     assert found.unasked == ("bn.num_batches_tracked",)
     assert found.uncounted == ()
     assert found.derived_missing == ("embeddings.position_ids",)
-    assert list(missing_keys.run(comparison)) == []
+    assert nouns.findings_in("R001", comparison.checkpoint, comparison.reference) == []
     assert norms.uncounted(comparison, "bn.num_batches_tracked")
     assert not norms.uncounted(comparison, "bn.weight")
 
@@ -203,6 +199,6 @@ def test_the_work_grows_with_the_number_of_keys() -> None:
 
     def sorted_out(layers: int) -> None:
         assert len(leftovers(given[layers]).counters) == layers
-        assert list(unexpected_keys.run(given[layers])) == []
+        assert nouns.findings_in("R002", given[layers].checkpoint, given[layers].reference) == []
 
     assert growth(sorted_out, 500, 5_000, runs=1) < 40

@@ -15,7 +15,8 @@ import json, resource, sys, time
 {before}
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.noun import complete_all
-from ckptdoctor.pickles import decode, encode
+from ckptdoctor.pickles import decode
+from ckptdoctor.pickles.encode import encode
 complete_all()  # what the first of a class would bring about is none of a file's doing
 files = [open(path, "rb").read() for path in sys.argv[1:]]
 {after}

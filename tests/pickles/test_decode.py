@@ -12,8 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
-from ckptdoctor.pickles import Global, Literal, Made, PersistentId, Popped, Text, Tuple, decode, encode, plain
+from ckptdoctor.pickles import Global, Literal, Made, PersistentId, Popped, Text, Tuple, decode, plain
 from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.encode import encode
 from tests.pickles.payloads import OBJECTS, TORCH, saved
 
 

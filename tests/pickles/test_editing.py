@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from ckptdoctor.errors import UnprovenError
-from ckptdoctor.pickles import Made, PersistentId, Popped, Step, Text, Tuple, decode, encode, prove
+from ckptdoctor.pickles import Made, PersistentId, Popped, Step, Text, Tuple, decode
 from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.encode import encode, prove
 from tests.pickles.payloads import OBJECTS, TORCH, saved
 from tests.pickles.reading import below, value_of
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.errors import UnprovenError
-from ckptdoctor.pickles import decode, encode, prove
+from ckptdoctor.pickles import decode
+from ckptdoctor.pickles.encode import encode, prove
 from tests.pickles.payloads import OBJECTS, TORCH, saved
 from tests.pickles.reading import value_of
 

@@ -7,7 +7,8 @@ import zipfile
 
 import torch
 
-from ckptdoctor.pickles import decode, encode, prove
+from ckptdoctor.pickles import decode
+from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.pickles.graph import Made, Text
 
 

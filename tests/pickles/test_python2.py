@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.pickles import Literal, Made, Text, Verbatim, decode, plain, prove
+from ckptdoctor.pickles import Literal, Made, Text, Verbatim, decode, plain
 from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.encode import prove
 
 # fmt: off
 PICKLES = {

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.pickles import Made, decode, prove, weights_only
+from ckptdoctor.pickles import Made, decode, weights_only
+from ckptdoctor.pickles.encode import prove
 from ckptdoctor.pickles.opcode_handlers import containers
 from ckptdoctor.pickles.tensor_opcodes import take_tensor
 from ckptdoctor.pickles.weights_only import judged

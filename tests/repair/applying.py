@@ -9,7 +9,8 @@ from ckptdoctor import formats
 from ckptdoctor.account.account import require_accounted
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.edits import Edit, Safety
-from ckptdoctor.repair.plan import Plan, _Draft
+from ckptdoctor.repair.draft import Draft
+from ckptdoctor.repair.plan import Plan
 from ckptdoctor.repair.repair import Outcome, repair
 from ckptdoctor.repair.request import FixRequest
 
@@ -23,12 +24,12 @@ def planned_steps(path: Path, steps: Sequence[Sequence[Edit]], output: Path | No
     """The same with several steps."""
     with FileSource(path) as source:
         original = formats.read(source, formats.examine(source))
-        draft = _Draft(original)
+        draft = Draft(original)
         for step in steps:
             draft.add("test", "", "test", Safety.UNSAFE, tuple(step))
         edits = [edit for step in steps for edit in step]
         require_accounted(original, draft.checkpoint, edits, draft.origins.remade, draft.origins.pieces)
-        recipe = formats.rewrite(source, draft.wanted)
+        recipe = formats.write(draft.wanted, source)
     return Plan(
         request=FixRequest(str(path), force=True),
         output=str(output or path.with_suffix(f".fixed{path.suffix}")),

@@ -12,7 +12,8 @@ from ckptdoctor.edits import Clone, Drop, Safety
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats import open_checkpoint
-from ckptdoctor.repair.plan import _Draft, plan
+from ckptdoctor.repair.draft import Draft
+from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.repair.steps_from_options import option_steps
@@ -173,11 +174,11 @@ def test_a_name_comes_back_only_for_the_same_bytes(tmp_path):
     path = tmp_path / "model.pt"
     edits = (Drop((("head",),)), Tie(("embed",), "head"))
     torch.save({"embed": weight, "head": other}, path)
-    _Draft(open_checkpoint(str(path))).add("", "", "", Safety.UNSAFE, edits)
+    Draft(open_checkpoint(str(path))).add("", "", "", Safety.UNSAFE, edits)
     other[31, 7] += 1e-3
     torch.save({"embed": weight, "head": other}, path)
     with pytest.raises(RefusedError, match="other bytes"):
-        _Draft(open_checkpoint(str(path))).add("", "", "", Safety.UNSAFE, edits)
+        Draft(open_checkpoint(str(path))).add("", "", "", Safety.UNSAFE, edits)
 
 
 def test_the_options_say_what_they_do(tmp_path):
@@ -216,7 +217,7 @@ def test_a_clone_is_refused_where_there_is_no_tensor(tmp_path):
     """The edit names the place."""
     torch.save({"a": torch.ones(2), "n": 3}, tmp_path / "model.pt")
     with pytest.raises(RefusedError, match="no tensor at n"):
-        _Draft(open_checkpoint(str(tmp_path / "model.pt"))).add("", "", "", Safety.UNSAFE, (Clone((("n",),)),))
+        Draft(open_checkpoint(str(tmp_path / "model.pt"))).add("", "", "", Safety.UNSAFE, (Clone((("n",),)),))
 
 
 @real

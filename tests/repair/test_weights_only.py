@@ -37,7 +37,7 @@ def rewritten(folder: Path, contents: object, **how: Any) -> Any:
         edits = weights_only_edits(checkpoint)
         if not edits:
             return torch.load(path)
-        publish(formats.rewrite(source, wanted_of(checkpoint, edits)), str(folder / "safe.pt"))
+        publish(formats.write(wanted_of(checkpoint, edits), source), str(folder / "safe.pt"))
     return torch.load(folder / "safe.pt")
 
 

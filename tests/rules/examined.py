@@ -13,7 +13,26 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Finding
 from ckptdoctor.rules.examples import Example
+from ckptdoctor.rules.framework import Rule
+from ckptdoctor.rules.registry import find_rule
 from tests.builders import build
+
+
+def sick(code: str) -> tuple[Example, ...]:
+    """The examples in which a rule finds something."""
+    return rule_of(code).sick
+
+
+def healthy(code: str) -> tuple[Example, ...]:
+    """The examples in which a rule finds nothing."""
+    return rule_of(code).healthy
+
+
+def rule_of(code: str) -> Rule:
+    """The rule with this code."""
+    rule = find_rule(code)
+    assert rule is not None, f"there is no rule {code}"
+    return rule
 
 
 def found(path: Path, code: str, *, deep: bool = False) -> list[Finding]:

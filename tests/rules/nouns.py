@@ -15,11 +15,13 @@ from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.diagnose.findings import compared, findings_of
+from ckptdoctor.edits import Fix
+from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.findings import Finding
-from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Odict, T
-from ckptdoctor.rules.framework import Rule
+from tests.rules.examined import rule_of
 
 
 def checkpoint(contents: object, format: str = "torch zip") -> Checkpoint:
@@ -45,12 +47,30 @@ def reference(contents: object, source: str = "like.pt") -> Reference:
 
 def comparison(contents: object, like: object, root: KeyPath | None = None) -> Comparison:
     """Contents held against a reference."""
-    return compare(checkpoint(contents), reference(like), root)
+    made = compared(checkpoint(contents), reference(like), root)
+    assert made is not None
+    return made
 
 
-def findings(rule: Rule, contents: object, like: object = None) -> list[Finding]:
-    """What a rule says of contents; of their comparison where there is a reference."""
-    return list(rule.run(checkpoint(contents) if like is None else comparison(contents, like)))
+def findings(code: str, contents: object, like: object = None) -> list[Finding]:
+    """What the rule with this code says of contents; of their comparison where there is a reference."""
+    return findings_in(code, checkpoint(contents), None if like is None else reference(like))
+
+
+def findings_in(code: str, read: Checkpoint, like: Reference | None = None) -> list[Finding]:
+    """What check says of a checkpoint that was read where only this rule is selected.
+
+    Unasked it must say the same: where a rule finds anything, it has to concern the headers.
+    """
+    rule = rule_of(code)
+    found = findings_of(read, [rule], like)
+    assert not found or like is not None or rule.when is None or rule.when(read), f"check would not ask {code}"
+    return found
+
+
+def repaired(contents: object, fix: Fix) -> Checkpoint:
+    """The checkpoint that these contents are after a repair."""
+    return apply(contents if isinstance(contents, Checkpoint) else checkpoint(contents), fix.edits)
 
 
 def described(state_dict: typing.Mapping[str, torch.Tensor]) -> dict[str, object]:

@@ -56,7 +56,7 @@ def test_plain_tensors_fill_storages_of_their_own() -> None:
     assert when.fill_their_storages(plain)
     assert when.in_c_order(plain)
     assert when.on_the_cpu(plain)
-    assert not when.composed(plain)
+    assert not when.has_composed_tensors(plain)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ckptdoctor import formats
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.examine.file import check
 from ckptdoctor.match.shapes.pairs import Pair
-from ckptdoctor.rules.misfit import LoadError
+from ckptdoctor.rules.incompatible_keys import LoadError
 from ckptdoctor.target import Expected
 from ckptdoctor.target.error_text import as_reference, from_error, read_error, reference_from_error
 from tests.work import growth

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
@@ -162,7 +163,8 @@ def test_a_library_of_models_that_is_not_there_is_one_command_away(folder, monke
     """Its name is no module of theirs that is misspelt."""
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr("importlib.util.find_spec", lambda *_: None)
+    finds = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: finds(name) if name == "torch" else None)
     with pytest.raises(UsageError, match=f"^{name} is not installed beside ckptdoctor: pip install {name}$"):
         from_model(f"{name}:resnet50")
 

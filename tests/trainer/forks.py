@@ -16,14 +16,21 @@ import tempfile
 from multiprocessing import forkserver
 from types import SimpleNamespace
 
-from ckptdoctor.trainer.launch import ranks, worker
+from ckptdoctor.trainer.launch import launcher, worker
 
 FORKED = "forkserver"
 """How ``torch.multiprocessing`` starts such processes."""
 
 _SERVED = multiprocessing.get_context(FORKED)
 _SERVED.set_forkserver_preload(
-    ["ckptdoctor.trainer.run", "ckptdoctor.trainer.strategies.make", "torch._dynamo", "torch.distributed.checkpoint"]
+    [
+        "ckptdoctor.trainer.run",
+        "ckptdoctor.trainer.strategies.make",
+        "ckptdoctor.trainer.progress.terminal",
+        "ckptdoctor.cli.train",
+        "torch._dynamo",
+        "torch.distributed.checkpoint",
+    ]
 )
 
 
@@ -105,11 +112,11 @@ def _settle(environ):
 
 def fork_ranks():
     """From here on, the launcher in this process forks its ranks instead of starting them."""
-    ranks.subprocess = SimpleNamespace(Popen=ForkedRank, DEVNULL=subprocess.DEVNULL)
+    launcher.subprocess = SimpleNamespace(Popen=ForkedRank, DEVNULL=subprocess.DEVNULL)
 
 
 class ForkedRank:
-    """A rank as ``launch.ranks`` starts it, but for its program: that goes on from what the launcher has imported."""
+    """A rank as the launcher starts it, but for its program: that goes on from what the launcher has imported."""
 
     def __init__(self, command, *, env, stdin, stdout, stderr, pass_fds, start_new_session):
         assert command == [sys.executable, "-m", worker.__name__] and stdin == subprocess.DEVNULL and start_new_session

@@ -50,7 +50,7 @@ def test_a_killed_launcher_leaves_no_orphan(tmp_path):
 
 def test_a_run_that_is_killed_again_and_again_arrives_at_the_same_bits(tmp_path):
     """Killed at any moment, in the middle of a save too, a run goes on from its last complete checkpoint."""
-    choices = {"network": "resnet", "width": 4, "images": 200, "batch_size": 20, "epochs": 4, "ema": True}
+    choices = {"network": "resnet", "width": 2, "images": 60, "batch_size": 6, "epochs": 4, "ema": True}
     finished(**choices, out=str(tmp_path / "whole"))
     out, chance = str(tmp_path / "out"), random.Random(0)
     kills = 0

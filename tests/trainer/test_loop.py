@@ -64,3 +64,9 @@ def test_it_is_that_of_torch(epochs):
         assert learning_rate(config, epoch) == pytest.approx(scheduler.get_last_lr()[0])
         optimizer.step()
         scheduler.step()
+
+
+def test_a_constant_schedule_keeps_the_learning_rate():
+    """Every epoch has the one that was asked for."""
+    config = RunConfig(lr=0.3, epochs=10, schedule="constant")
+    assert {learning_rate(config, epoch) for epoch in range(10)} == {0.3}

@@ -86,11 +86,17 @@ def config_of(name, out="run"):
     return RunConfig(**{**SMALL, **RUNS[name], "out": str(out)})
 
 
+@cache
+def sizes_of(data):
+    """The shape of an input and the number of classes."""
+    found = load_data(RunConfig(data=data, images=1))
+    return found.shape, len(found.classes)
+
+
 def bare_model(name):
     """A network like the one that was trained, with other weights."""
     config = config_of(name)
-    data = load_data(config)
-    model = build(config, data.shape, len(data.classes))
+    model = build(config, *sizes_of(config.data))
     with torch.no_grad():
         for value in model.state_dict().values():
             value.zero_()

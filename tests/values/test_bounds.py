@@ -142,6 +142,15 @@ def test_squares_are_added_up_within_their_bound(values):
     assert compared.sum_of_squares(many) == pytest.approx(exact, rel=6.2e-5, abs=1e-40)
 
 
+@given(st.lists(st.integers(-(10**4), 10**4), min_size=1, max_size=50), st.integers(33, 5_000))
+@settings(deadline=None)
+def test_sums_are_within_their_bound(values, count):
+    """Whatever is next to what: each value goes through 31 roundings of float32 at most."""
+    many = np.resize(np.array(values, np.float32) ** 3, count)
+    exact = many.astype(np.float64)
+    assert compared.sum_of(many) == pytest.approx(float(exact.sum()), rel=0, abs=1.86e-6 * float(np.abs(exact).sum()))
+
+
 @pytest.mark.parametrize("value", [0.1, 1.0, 7.0, 1e-3, 3e4])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_sums_of_constants_do_not_drift(dtype, value):

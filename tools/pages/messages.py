@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ckptdoctor.explain import other_messages, recognise
-from ckptdoctor.explain.text import Text, cleaned, squeeze
+from ckptdoctor.explain.text import PastedText, cleaned, squeeze
 from ckptdoctor.rules.messages import Message
 from ckptdoctor.rules.registry import all_rules
 from tests.explain import corpus
@@ -130,7 +130,7 @@ def _examples(message: Message) -> Iterator[_Example]:
             yield _Example(entry.source, entry.text.rstrip(), *found)
 
 
-def _found(message: Message, text: Text) -> tuple[str, dict[str, str]] | None:
+def _found(message: Message, text: PastedText) -> tuple[str, dict[str, str]] | None:
     """The words of the message as they are in a text, and the groups of its pattern."""
     for words in map(squeeze, message.says):
         start = text.squeezed.find(words)

@@ -1,4 +1,4 @@
-"""What is wanted of an output: contents, how they came about where edits made them, and what new storages hold."""
+"""Says what is wanted of an output: contents, what storages hold, and which edits brought it about."""
 
 from __future__ import annotations
 
@@ -15,14 +15,34 @@ from ckptdoctor.edits.elements import Elements, NewStorage, View, nbytes, of_ran
 from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.noun import noun
+from ckptdoctor.writing.recipe import Segment
+
+
+@noun
+class Stored:
+    """What one storage is to hold: its bytes, and their checksum where that is known.
+
+    ``shown`` is a tensor that shows all of it where the bytes come from, if it is to be proven element by element.
+    """
+
+    nbytes: int
+    data: tuple[Segment, ...]
+    crc: int | None = None
+    shown: Tensor | None = None
 
 
 @noun
 class Wanted:
-    """``contents`` are what the copy of ``original`` is to hold: its nodes know by ``origin`` what they were made of.
+    """What an output is to hold: reading it must give ``contents``.
 
-    ``remade`` is what new storages (by key in ``contents``) hold, in terms of the original's storages and of values
-    that stood in the pickle; ``pieces`` are the byte ranges to which storages shrink. ``edits`` say how it came about.
+    ``original`` is what it is made of; of several checkpoints the first. In a copy of the original a storage holds what
+    it holds there, but for three things, each by its key in ``contents``: ``pieces`` are the byte ranges to which it
+    shrinks; ``remade`` is what a new one holds, in terms of the original's storages and of values that stood in the
+    pickle; and ``stored`` is what is put in the place of its bytes, out of any file. Nodes know by ``origin`` what they
+    were made of, and ``edits`` say how that came about.
+
+    What is no copy, but written out of nouns alone, has all of its storages in ``stored``, and the owner and
+    permissions of ``file``.
     """
 
     original: Checkpoint
@@ -30,6 +50,8 @@ class Wanted:
     edits: tuple[Edit, ...] = ()
     remade: Mapping[str, Elements] = field(default_factory=dict)
     pieces: Mapping[str, tuple[Piece, ...]] = field(default_factory=dict)
+    stored: Mapping[str, Stored] = field(default_factory=dict)
+    file: str = ""
 
 
 def wanted_of(checkpoint: Checkpoint, edits: Sequence[Edit]) -> Wanted:

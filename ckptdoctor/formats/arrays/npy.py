@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
-__all__ = ["NAME", "examine", "read", "rewrite"]
+__all__ = ["NAME", "examine", "read", "write"]
 
 NAME = "NumPy array"
 
@@ -98,9 +98,9 @@ def _storage(source: Source, header: Header) -> tuple[Storage | None, list[Note]
     return storage, notes
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
+def write(wanted: Wanted, source: Source | None) -> Recipe:
     """Raises RefusedError: a file of NumPy is converted, not repaired."""
-    raise refused(source, NAME)
+    raise refused(wanted.original.path, NAME)
 
 
 # ---- arrays of Python objects are pickled: which classes and functions they name; none of the objects is made

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
-__all__ = ["NAME", "examine", "read", "rewrite"]
+__all__ = ["NAME", "examine", "read", "write"]
 
 NAME = "NumPy archive"
 
@@ -184,6 +184,6 @@ def _inflated(packed: bytes) -> bytes:
         raise DamagedError(f"its compressed bytes are damaged: {error}") from error
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
+def write(wanted: Wanted, source: Source | None) -> Recipe:
     """Raises RefusedError: a file of NumPy is converted, not repaired."""
-    raise refused(source, NAME)
+    raise refused(wanted.original.path, NAME)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Mapping, Node, Part, Source
 from ckptdoctor.formats.folders.gathering import Gathering, folder_of, known, size_of
-from ckptdoctor.formats.folders.new_index import rewrite_index
+from ckptdoctor.formats.folders.new_index import write_index
 from ckptdoctor.formats.folders.weights import model_branch, weights_in
 
 if TYPE_CHECKING:  # writing is not needed to read
@@ -75,6 +75,6 @@ def _random(gathering: Gathering) -> Iterator[tuple[Part, Node]]:
         yield int(match[1]), gathering.branch(match[0], ("random_states", int(match[1])))
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
+def write(wanted: Wanted, source: Source | None) -> Recipe:
     """The index is written anew; nothing else is done in place."""
-    return rewrite_index(source, wanted)
+    return write_index(wanted, source)

@@ -29,6 +29,7 @@ from ckptdoctor.formats.folders.dcp_metadata import Entry, Metadata, read_metada
 from ckptdoctor.formats.folders.dcp_pieces import Pieces
 from ckptdoctor.formats.folders.gathering import Gathering, folder_of, known, size_of, unread
 from ckptdoctor.formats.other_pickles import behind, of_texts
+from ckptdoctor.formats.suffixes import DISTRIBUTED
 from ckptdoctor.formats.unrepairable import refusal
 from ckptdoctor.pickles.nested import texts_of
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
-NAME = "torch distributed checkpoint"
+NAME = DISTRIBUTED
 
 _METADATA = ".metadata"
 _LONGEST = 1 << 30
@@ -97,8 +98,12 @@ def _metadata(folder: FolderSource, gathering: Gathering) -> Metadata:
     return metadata
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
-    """Not done in place."""
+def write(wanted: Wanted, source: Source | None) -> Recipe:
+    """How to write a new folder, of one ``.distcp`` file; none is edited in place. Raises RefusedError."""
+    if source is None:
+        from ckptdoctor.formats.fresh import dcp
+
+        return dcp.write(wanted)
     raise refusal(wanted.original)
 
 

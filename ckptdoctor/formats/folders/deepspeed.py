@@ -101,6 +101,6 @@ def _branch(name: str) -> str:
     return name.rpartition("/")[2].removesuffix(".pt")
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
+def write(wanted: Wanted, source: Source | None) -> Recipe:
     """Not done in place."""
     raise refusal(wanted.original)

@@ -85,6 +85,6 @@ def read(source: Source, container: Container) -> Checkpoint:
     return gathering.checkpoint(container, Mapping("dict", tuple(entries)))
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
+def write(wanted: Wanted, source: Source | None) -> Recipe:
     """Not done in place."""
     raise refusal(wanted.original)

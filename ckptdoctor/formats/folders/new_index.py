@@ -23,14 +23,17 @@ if TYPE_CHECKING:  # writing is not needed to read
 _IN_THE_WAY = UNREAD | {NoteKind.INDEX_LACKS, NoteKind.KEY_IN_TWO_FILES}
 
 
-def rewrite_index(source: Source, wanted: Wanted) -> Recipe:
+def write_index(wanted: Wanted, source: Source | None) -> Recipe:
     """How to write the new index. Raises RefusedError for every other edit, and where the shards do not tell."""
     from ckptdoctor.writing.recipe import Literal, Recipe
 
     names = {edit.name for edit in wanted.edits if isinstance(edit, WriteIndex)}
+    others = any(not isinstance(edit, WriteIndex) for edit in wanted.edits)
+    if source is None or len(names) != 1 or others:
+        raise refusal(wanted.original)
     folder = folder_of(source)
     weights = weights_in(folder)
-    if len(names) != 1 or any(not isinstance(edit, WriteIndex) for edit in wanted.edits) or weights is None:
+    if weights is None:
         raise refusal(wanted.original)
     (name,) = names
     try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, NoteKind, Source
 from ckptdoctor.formats.folders.gathering import Gathering, folder_of, known, size_of
-from ckptdoctor.formats.folders.new_index import rewrite_index
+from ckptdoctor.formats.folders.new_index import write_index
 from ckptdoctor.formats.folders.weights import gather_weights, weights_in
 
 if TYPE_CHECKING:  # writing is not needed to read
@@ -36,6 +36,6 @@ def read(source: Source, container: Container) -> Checkpoint:
     return gathering.checkpoint(container, gather_weights(gathering, weights))
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
+def write(wanted: Wanted, source: Source | None) -> Recipe:
     """The index is written anew; nothing else is done in place."""
-    return rewrite_index(source, wanted)
+    return write_index(wanted, source)

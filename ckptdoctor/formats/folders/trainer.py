@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Mapping, Node, Part, Source
 from ckptdoctor.formats.folders.gathering import Gathering, folder_of, known, size_of
-from ckptdoctor.formats.folders.new_index import rewrite_index
+from ckptdoctor.formats.folders.new_index import write_index
 from ckptdoctor.formats.folders.weights import model_branch, weights_in
 
 if TYPE_CHECKING:  # writing is not needed to read
@@ -63,6 +63,6 @@ def _rng(gathering: Gathering) -> list[tuple[Part, Node]]:
     return [("rng_state", Mapping("dict", tuple(found)))] if found else []
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
+def write(wanted: Wanted, source: Source | None) -> Recipe:
     """The index is written anew; nothing else is done in place."""
-    return rewrite_index(source, wanted)
+    return write_index(wanted, source)

@@ -161,6 +161,6 @@ def _short(text: str) -> str:
     return text if len(text) <= 120 else f"{text[:100]}… ({len(text)} characters)"
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
+def write(wanted: Wanted, source: Source | None) -> Recipe:
     """Not done in place."""
     raise refusal(wanted.original)

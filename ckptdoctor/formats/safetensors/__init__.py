@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
-__all__ = ["NAME", "examine", "read", "rewrite", "salvage"]
+__all__ = ["NAME", "examine", "read", "salvage", "write"]
 
 
 def examine(source: Source, head: bytes) -> Container | None:
@@ -33,11 +33,19 @@ def read(source: Source, container: Container) -> Checkpoint:
     return reader.read(source, container)
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
-    """How to write the file with these edits applied: see ``safetensors.writer``, which only repairs import."""
+def write(wanted: Wanted, source: Source | None) -> Recipe:
+    """How to write the file: as a copy, or out of nouns alone. Only repairs import what does it."""
+    if source is None:
+        from ckptdoctor.formats.fresh import safetensors
+
+        return safetensors.write(wanted)
+    if wanted.stored:
+        from ckptdoctor.formats.in_place import write_in_place
+
+        return write_in_place(wanted, source)
     from ckptdoctor.formats.safetensors import writer
 
-    return writer.rewrite(source, wanted)
+    return writer.write_copy(wanted, source)
 
 
 def salvage(source: Source, container: Container) -> Checkpoint:

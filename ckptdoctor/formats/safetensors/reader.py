@@ -26,7 +26,7 @@ from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.safetensors.header import Header, read_header
 from ckptdoctor.formats.safetensors.signature import NAME
 
-# each source's header, parsed once for examine, read and rewrite
+# each source's header, parsed once for examine, read and write
 _headers: WeakKeyDictionary[Source, Header] = WeakKeyDictionary()
 
 # shapes that are remembered; more could be chosen so that their hashes collide, which makes looking them up slow
@@ -119,7 +119,7 @@ _ENDS = (NoteKind.TRUNCATED, NoteKind.TRAILING_BYTES)
 
 
 def salvage(source: Source, container: Container) -> Checkpoint:
-    """The contents with whatever is left of them; afterwards ``rewrite`` copies what is whole.
+    """The contents with whatever is left of them; afterwards ``write`` copies what is whole.
 
     Tensors of which nothing is left have a storage without an extent, the one at the cut a shorter one. Raises
     DamagedError where the header itself is not whole: all values lie behind it.

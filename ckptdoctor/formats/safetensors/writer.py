@@ -52,7 +52,7 @@ _ODD_METADATA = f"the {METADATA} entry "
 _BYTES_OF_THEIR_OWN = "each tensor of a safetensors file has its own bytes, in C order and without gaps"
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
+def write_copy(wanted: Wanted, source: Source) -> Recipe:
     """How to write the file so that it holds what is wanted.
 
     Raises UnprovenError when the header is one that readers disagree about, RefusedError for what a safetensors file

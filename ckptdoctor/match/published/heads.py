@@ -1,4 +1,4 @@
-"""The number of heads of attention, asked of the target and of files next to both checkpoints; never guessed."""
+"""Asks the target and files next to both checkpoints for the number of heads of attention; it is never guessed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.checkpoint.expectation import PAIRED, Reference
-from ckptdoctor.facts.model_config import Config, config_beside, read_config
-from ckptdoctor.facts.siblings import folder_of
+from ckptdoctor.facts.siblings import Config, config_beside, folder_of, read_config
 from ckptdoctor.match.published.matching import LayoutConversion
 from ckptdoctor.match.published.table import QUERIES
 

@@ -1,4 +1,4 @@
-"""Classes and functions by name, calls of them, persistent ids and extension codes: noted, never carried out."""
+"""Classes and functions by name, calls of them, persistent ids and extension codes are noted, never carried out."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _extension(m: Machine, at: int) -> int:
     layout, width = {op.EXT1: ("<B", 1), op.EXT2: ("<H", 2)}.get(code, ("<i", 4))
     number: int = unpack_from(layout, m.data, at)[0]
     if number <= 0:
-        raise damaged(at - 1, op.name_of(code), f"has the extension code {number}, which cannot exist")
+        raise damaged(at - 1, op.opcode_name(code), f"has the extension code {number}, which cannot exist")
     m.ambiguous("extension", f"extension code {number} means what each program registered for it", at - 1)
     m.nodes += 1
     m.stack.append(Extension(code, number))

@@ -1,4 +1,4 @@
-"""Marks, tuples, lists, dicts and sets, and the steps that fill them."""
+"""Marks, tuples, lists, dicts and sets are made, and steps fill them."""
 
 from __future__ import annotations
 
@@ -89,20 +89,20 @@ def _dict(m: Machine, at: int) -> int:
 
 def _append(m: Machine, at: int) -> int:
     value = m.stack.pop()
-    step(m, op.APPEND, [value], at - 1)
+    record_step(m, op.APPEND, [value], at - 1)
     return at
 
 
 def _appends(m: Machine, at: int) -> int:
     values = m.pop_mark()
-    step(m, m.data[at - 1], values, at - 1)  # APPENDS or ADDITEMS
+    record_step(m, m.data[at - 1], values, at - 1)  # APPENDS or ADDITEMS
     return at
 
 
 def _setitem(m: Machine, at: int) -> int:
     value = m.stack.pop()
     key = m.stack.pop()
-    step(m, op.SETITEM, [key, value], at - 1)
+    record_step(m, op.SETITEM, [key, value], at - 1)
     return at
 
 
@@ -110,13 +110,13 @@ def _setitems(m: Machine, at: int) -> int:
     values = m.pop_mark()
     if len(values) % 2:
         raise damaged(at - 1, "SETITEMS", "has a key without a value")
-    step(m, op.SETITEMS, values, at - 1)
+    record_step(m, op.SETITEMS, values, at - 1)
     return at
 
 
 def _build(m: Machine, at: int) -> int:
     state = m.stack.pop()
-    step(m, op.BUILD, [state], at - 1)
+    record_step(m, op.BUILD, [state], at - 1)
     return at
 
 
@@ -142,7 +142,7 @@ HANDLERS: dict[int, Handler] = {
 }
 
 
-def step(m: Machine, code: int, payload: list[Value], offset: int) -> None:
+def record_step(m: Machine, code: int, payload: list[Value], offset: int) -> None:
     """Record a step on the object on top of the stack. Raises LookupError when the stack is empty."""
     target = m.stack[-1]
     if type(target) is not Made or (m.borrowed and m.is_borrowed(target)):
@@ -174,7 +174,7 @@ def _step_elsewhere(m: Machine, step: Step, offset: int) -> None:
             holder.result = revisit
     else:
         m.discarded = True
-        m.ambiguous("step-target", f"{op.name_of(step.op)} changes something that is no object made here", offset)
+        m.ambiguous("step-target", f"{op.opcode_name(step.op)} changes something that is no object made here", offset)
         return
     assert isinstance(target, Made)  # a Revisit is only ever made of one
     if target.steps is None:

@@ -1,4 +1,4 @@
-"""PROTO, FRAME and STOP: where the stream begins, how it is cut into frames, and where it ends."""
+"""PROTO, FRAME and STOP say where the stream begins, how it is cut into frames, and where it ends."""
 
 from __future__ import annotations
 

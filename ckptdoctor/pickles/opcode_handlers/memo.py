@@ -1,4 +1,4 @@
-"""The memo (PUT, GET and MEMOIZE in all widths), and what takes values off the stack (POP, POP_MARK, DUP)."""
+"""PUT, GET and MEMOIZE in all widths use the memo; POP, POP_MARK and DUP change the stack alone."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def _text_index(m: Machine, at: int) -> tuple[int, int]:
     line, end = m.line(at, m.budgets.digits, at - 1)
     if _INDEX.fullmatch(line) is None:
         if _ANY_INDEX.fullmatch(line) is None or int(line) >> 63:
-            raise damaged(at - 1, op.name_of(m.data[at - 1]), f"has the argument {line[:40]!r}, which is no memo index")
+            raise damaged(
+                at - 1, op.opcode_name(m.data[at - 1]), f"has the argument {line[:40]!r}, which is no memo index"
+            )
         m.ambiguous("numeral", f"a memo index is spelled {line[:40]!r}, which unpicklers read differently", at - 1)
     return int(line), end
 

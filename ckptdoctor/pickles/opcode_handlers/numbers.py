@@ -1,4 +1,4 @@
-"""None, booleans, integers and floats, in binary and as text.
+"""None, booleans, integers and floats are read, in binary and as text.
 
 A constant written as Python's pickler writes it becomes the plain value, any other a Literal that keeps its bytes.
 """

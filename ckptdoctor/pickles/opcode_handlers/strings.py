@@ -1,4 +1,4 @@
-"""Text, bytes, byte arrays and the strings of Python 2, under each of their opcodes."""
+"""Text, bytes, byte arrays and the strings of Python 2 are read, under each of their opcodes."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _line_text(m: Machine, code: int, value: str | bytes, at: int, end: int) -> 
         m.protocol = 0
     m.nodes += 1
     raw = m.data[at - 1 : end]
-    as_usual = canonical.text(code, value) == raw
+    as_usual = canonical.text_bytes(code, value) == raw
     m.stack.append(Text(code, value) if as_usual else Verbatim(code, value, raw))
     return end
 

@@ -33,9 +33,9 @@ from ckptdoctor.rules.adapter.layouts import PEFT, is_of_adapter, lora_layout, o
 from ckptdoctor.rules.adapter.on_base_model import OnBase, on_base
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import BASE_MODEL, SEE, Message
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 
 _BASE = {"model.layers.0.q_proj.weight": T((4, 4)), "model.layers.0.v_proj.weight": T((4, 4)), "h.weight": T((9, 4))}
 _LEAD = "base_model.model."
@@ -81,23 +81,24 @@ def adapter_base_mismatch(comparison: Comparison) -> Iterator[Problem]:
     found, state_dict = on_base(comparison), comparison.state_dict
     if found is None or state_dict is None:
         return
-    if found.misfits:
-        yield _misfit(comparison, state_dict, found)
+    if found.other_shapes:
+        yield _other_shape(comparison, state_dict, found)
     layout = lora_layout(state_dict.keys)  # kohya's names have lost their dots: they cannot be looked up
     if 2 * len(found.found) < len(found.modules) and (layout is None or layout.name == PEFT):
         yield _absent(comparison, state_dict, found)
 
 
-def _misfit(comparison: Comparison, state_dict: StateDict, found: OnBase) -> Problem:
-    first = found.misfits[0]
+def _other_shape(comparison: Comparison, state_dict: StateDict, found: OnBase) -> Problem:
+    first = found.other_shapes[0]
     source = comparison.reference.source
+    number = len(found.other_shapes)
     return Problem(
-        message=f"{wording.count(len(found.misfits), 'tensor')} of the adapter {_do(len(found.misfits))} not fit "
+        message=f"{wording.count(number, 'tensor')} of the adapter {_do(number)} not fit "
         f"{source}: {first.tensor.key} is {wording.shape(first.tensor.shape)}, and {first.key} there is "
         f"{wording.shape(first.wanted)}",
         cause="The adapter was made for a model of other sizes, or of another vocabulary.",
         advice=_advice(comparison),
-        keys=tuple([each.tensor.path for each in found.misfits]),
+        keys=tuple([each.tensor.path for each in found.other_shapes]),
         location=Location(path=state_dict.path),
     )
 
@@ -130,9 +131,9 @@ def _advice(comparison: Comparison) -> str:
 
 
 @judges(Turn.SHAPE, general=2)
-def of_a_shape(misfit: Misfit) -> Iterator[Cause]:
+def of_a_shape(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Matrices of an adapter differ in more than their rank."""
-    pairs = [pair for pair in misfit.mismatched if is_of_adapter(pair.key)]
+    pairs = [pair for pair in rest.mismatched if is_of_adapter(pair.key)]
     found = [pair for pair in pairs if not only_rank_differs(pair)]
     if found:
         meaning = (

@@ -1,4 +1,4 @@
-"""The state dict of a model with an adapter in it: base layers and adapter, side by side.
+"""The state dict is that of a model with an adapter in it: base layers and adapter lie side by side.
 
 What it means
     ``model.state_dict()`` of a model that peft wrapped was saved as a whole: its keys begin with ``base_model.model.``,
@@ -47,11 +47,11 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.renames import rename_fix, share
-from ckptdoctor.rules.kit.weight_forms import Form, changes
+from ckptdoctor.rules.kit.renames import how_many, rename_fix
+from ckptdoctor.rules.kit.weight_forms import WeightForm, changes
 from ckptdoctor.rules.messages import CHECK, NO_MODULE, Way, unknown_key
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.signs import Sign
 from ckptdoctor.rules.when import adapter_keys
 
@@ -173,13 +173,13 @@ def _problem(state_dict: StateDict, adapter: Adapter, path: str) -> Problem:
     fix, advice = (None, _TWICE_HERE) if adapter.copies else _base_fix(state_dict, going)
     more, commands = ("", _choice(adapter)) if adapter.copies else _merging(adapter, path)
     return Problem(
-        message=f"{share(len(going), state_dict)} {'is' if len(going) == 1 else 'are'} an adapter on {modules}, "
+        message=f"{how_many(len(going), state_dict)} {'is' if len(going) == 1 else 'are'} an adapter on {modules}, "
         "whose own weights lie beside it",
         cause="Saved from a model that peft wrapped. The model itself has none of these names, and with strict=False "
         "loads next to nothing; what was trained is only in the adapter.",
         torch_says=(
-            *((wording.missing_keys([base_name(key) for key in renamed]),) if renamed else ()),
-            wording.unexpected_keys([*renamed, *[tensor.key for tensor in going]]),
+            *((wording.missing_line([base_name(key) for key in renamed]),) if renamed else ()),
+            wording.unexpected_line([*renamed, *[tensor.key for tensor in going]]),
         ),
         advice=f"{advice} {more}".strip(),
         keys=tuple([tensor.path for tensor in going]),
@@ -225,10 +225,10 @@ def _choice(adapter: Adapter) -> tuple[str, ...]:
 
 
 @judges(Turn.FILE, general=3)
-def of_an_adapter_alone(misfit: Misfit) -> Iterator[Cause]:
+def of_an_adapter_alone(rest: IncompatibleKeys) -> Iterator[Cause]:
     """All that is unexpected is an adapter's, and the target is a model."""
-    adapter = [key for key in misfit.unexpected if any(part in key for part in (".lora_", ".hada_", ".lokr_"))]
-    if not adapter or len(adapter) < len(misfit.unexpected) or any("lora_" in key for key in misfit.missing):
+    adapter = [key for key in rest.unexpected if any(part in key for part in (".lora_", ".hada_", ".lokr_"))]
+    if not adapter or len(adapter) < len(rest.unexpected) or any("lora_" in key for key in rest.missing):
         return
     meaning = (
         "the file holds an adapter (LoRA), which adds to the weights of a model and is not one; no command makes a"
@@ -236,16 +236,21 @@ def of_an_adapter_alone(misfit: Misfit) -> Iterator[Cause]:
     )
     load = "peft.PeftModel.from_pretrained(model, FOLDER)  # the folder with the adapter and its adapter_config.json"
     ways = (Way("load it onto the base model", load),)
-    yield Cause(meaning, Repair.NONE, ways, missing=misfit.missing, unexpected=adapter)
+    yield Cause(meaning, Repair.NONE, ways, missing=rest.missing, unexpected=adapter)
 
 
 @judges(Turn.FORM)
-def of_wrapped_layers(misfit: Misfit) -> Iterator[Cause]:
+def of_wrapped_layers(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Layers have an adapter beside them, on one side only."""
-    for change in changes(misfit.missing, misfit.unexpected):
-        if change.here is Form.LORA:
+    if rest.unexpected and all(key.startswith(_LEAD) for key in rest.unexpected):
+        inner = {key.removeprefix(_LEAD): key for key in rest.unexpected}
+        if any(change.here is WeightForm.LORA for change in changes(rest.missing, inner)):
+            yield Cause(_SIDE_BY_SIDE, Repair.BY_HAND, _TO_MERGE, missing=rest.missing, unexpected=rest.unexpected)
+            return
+    for change in changes(rest.missing, rest.unexpected):
+        if change.here is WeightForm.LORA:
             yield change.cause(_SIDE_BY_SIDE, Repair.BY_HAND, _TO_MERGE)
-        elif change.there is Form.LORA:
+        elif change.there is WeightForm.LORA:
             meaning = "the model has LoRA layers in it (PEFT), the file was saved from one without"
             ways = (Way("load before peft.get_peft_model", "model.load_state_dict(weights)"),)
             yield change.cause(meaning, Repair.BY_HAND, ways)

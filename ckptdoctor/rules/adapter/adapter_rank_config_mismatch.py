@@ -26,15 +26,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.model_config import Config
+from ckptdoctor.facts.siblings import Config
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.adapter.config import ConfigDisagreement, adapter_config_beside, config_disagreements
+from ckptdoctor.rules.adapter.config import AdapterConfigDisagreement, adapter_config_beside, config_disagreements
 from ckptdoctor.rules.adapter.layouts import is_of_adapter, only_rank_differs
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import SEE
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.when import file_beside
 
 _NAME = "adapter_model.safetensors"
@@ -85,7 +85,7 @@ def adapter_rank_config_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
         )
 
 
-def _found(each: ConfigDisagreement) -> str:
+def _found(each: AdapterConfigDisagreement) -> str:
     first, others = each.modules[0], len(each.modules) - 1
     more = f" (and {wording.count(others, 'other layer')})" if others else ""
     if each.field == "target_modules":
@@ -93,7 +93,7 @@ def _found(each: ConfigDisagreement) -> str:
     return f"{first} has rank {each.tensors[0].shape[0]:,}{more}"
 
 
-def _change(config: Config, each: ConfigDisagreement) -> str:
+def _change(config: Config, each: AdapterConfigDisagreement) -> str:
     """What to write where, for people."""
     line = config.lines.get(each.field)
     place = f"line {line} of {config.path}" if line is not None else config.path
@@ -107,17 +107,17 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _line(each: ConfigDisagreement) -> tuple[str, ...]:
+def _line(each: AdapterConfigDisagreement) -> tuple[str, ...]:
     if each.field != "r" or type(each.said) is not int:
         return ()
     tensor = each.tensors[0]
-    return (wording.size_mismatch(tensor.key, tensor.shape, (each.said, *tensor.shape[1:])),)
+    return (wording.mismatch_line(tensor.key, tensor.shape, (each.said, *tensor.shape[1:])),)
 
 
 @judges(Turn.SHAPE, general=2)
-def of_a_shape(misfit: Misfit) -> Iterator[Cause]:
+def of_a_shape(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Matrices of an adapter differ in their rank alone."""
-    pairs = [pair for pair in misfit.mismatched if is_of_adapter(pair.key)]
+    pairs = [pair for pair in rest.mismatched if is_of_adapter(pair.key)]
     found = [pair for pair in pairs if only_rank_differs(pair)]
     if found:
         meaning = (

@@ -31,7 +31,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.renames import rename_fix, share
+from ckptdoctor.rules.kit.renames import how_many, rename_fix
 from ckptdoctor.rules.when import keys_mention
 
 _MARK = "__orig_mod_"
@@ -75,7 +75,7 @@ def _without(key: str) -> str:
 def _problem(state_dict: StateDict, held: list[str]) -> Problem:
     fix, advice = rename_fix(state_dict, _without, 'drop "_orig_mod" from the keys', Safety.SAFE, "--select L910")
     return Problem(
-        message=f'{share(len(held), state_dict)} {"holds" if len(held) == 1 else "hold"} "_orig_mod"',
+        message=f'{how_many(len(held), state_dict)} {"holds" if len(held) == 1 else "hold"} "_orig_mod"',
         cause="Trained on a model that went through torch.compile, which holds the real one in an attribute of this "
         "name. Programs find no layer that is called so, and leave these keys out.",
         advice=advice,

@@ -1,4 +1,4 @@
-"""What the ``adapter_config.json`` beside an adapter says, and where its tensors say something else."""
+"""The ``adapter_config.json`` beside an adapter is read, and held against what its tensors say."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.weights import top_weights
-from ckptdoctor.facts import telltale_words
 from ckptdoctor.facts.adapters import LEAD, Adapter, adapter_in, factors
-from ckptdoctor.facts.model_config import Config, read_config
-from ckptdoctor.facts.siblings import folder_of
-from ckptdoctor.facts.telltale_words import ADAPTER_CONFIG
+from ckptdoctor.facts.names import ADAPTER_CONFIG, ADAPTER_FILES
+from ckptdoctor.facts.siblings import Config, folder_of, read_config
 from ckptdoctor.noun import noun
 
 # fields with which ranks are counted in another way
@@ -23,7 +21,7 @@ _PLAIN = re.compile(r"[\w.\-]+")
 
 
 @noun
-class ConfigDisagreement:
+class AdapterConfigDisagreement:
     """A field, what it says, and what it would have to be; ``modules`` are those that show it, ``tensors`` theirs."""
 
     field: str
@@ -37,7 +35,7 @@ class ConfigDisagreement:
 def adapter_config_beside(checkpoint: Checkpoint) -> Config | None:
     """The config of the adapter; None where there is none, or none that can be read."""
     folder = folder_of(checkpoint.path)
-    if folder.name and folder.name not in telltale_words.ADAPTER_FILES:
+    if folder.name and folder.name not in ADAPTER_FILES:
         return None
     return read_config(folder, ADAPTER_CONFIG)
 
@@ -48,7 +46,7 @@ def text_of(config: Config | None, field: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def config_disagreements(checkpoint: Checkpoint, config: Config) -> Iterator[ConfigDisagreement]:
+def config_disagreements(checkpoint: Checkpoint, config: Config) -> Iterator[AdapterConfigDisagreement]:
     """Where the config of a LoRA adapter and its tensors say different things."""
     state_dict = top_weights(checkpoint)
     adapter = adapter_in(state_dict) if state_dict is not None else None
@@ -67,7 +65,7 @@ def _ranks(adapter: Adapter, state_dict: StateDict) -> Iterator[tuple[str, Tenso
             yield part.module.removeprefix(LEAD), tensor
 
 
-def _rank(ranks: Mapping[str, Tensor], config: Config) -> Iterator[ConfigDisagreement]:
+def _rank(ranks: Mapping[str, Tensor], config: Config) -> Iterator[AdapterConfigDisagreement]:
     said, pattern = config.fields.get("r"), config.fields.get("rank_pattern") or {}
     if type(said) is not int or not isinstance(pattern, dict) or not _all_plain(list(pattern)):
         return
@@ -79,10 +77,10 @@ def _rank(ranks: Mapping[str, Tensor], config: Config) -> Iterator[ConfigDisagre
     usual = Counter(own.values()).most_common(1)[0][0]
     tensors = tuple([ranks[module] for module in wrong])
     if usual != said:
-        yield ConfigDisagreement("r", said, usual, wrong, tensors)
+        yield AdapterConfigDisagreement("r", said, usual, wrong, tensors)
     if any(named.get(module, usual) != rank for module, rank in own.items()):
         exceptions = {module: rank for module, rank in own.items() if rank != usual}
-        yield ConfigDisagreement("rank_pattern", pattern, exceptions, wrong, tensors)
+        yield AdapterConfigDisagreement("rank_pattern", pattern, exceptions, wrong, tensors)
 
 
 def _named(modules: Iterable[str], pattern: Mapping[str, object]) -> Iterator[tuple[str, object]]:
@@ -94,7 +92,7 @@ def _named(modules: Iterable[str], pattern: Mapping[str, object]) -> Iterator[tu
             yield module, pattern[min(found, key=order.__getitem__)]
 
 
-def _targets(ranks: Mapping[str, Tensor], config: Config) -> Iterator[ConfigDisagreement]:
+def _targets(ranks: Mapping[str, Tensor], config: Config) -> Iterator[AdapterConfigDisagreement]:
     """Modules that no target names: ``peft.tuners.tuners_utils.check_target_module_exists`` for a list of names."""
     said = config.fields.get("target_modules")
     if not isinstance(said, list) or not said or not _all_plain(said) or config.fields.get("target_parameters"):
@@ -105,7 +103,7 @@ def _targets(ranks: Mapping[str, Tensor], config: Config) -> Iterator[ConfigDisa
     unnamed = {module: tensor for module, tensor in ranks.items() if not _is_target(module, known)}
     if unnamed:
         wanted = sorted({*known, *[module.rpartition(".")[2] for module in unnamed]})
-        yield ConfigDisagreement("target_modules", said, wanted, tuple(unnamed), tuple(unnamed.values()))
+        yield AdapterConfigDisagreement("target_modules", said, wanted, tuple(unnamed), tuple(unnamed.values()))
 
 
 def _is_target(module: str, targets: frozenset[str]) -> bool:

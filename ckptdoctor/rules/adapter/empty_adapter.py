@@ -1,4 +1,4 @@
-"""An adapter file without an adapter: no tensors, or low-rank matrices without elements.
+"""An adapter file holds no adapter: it has no tensors, or low-rank matrices without elements.
 
 What it means
     The file that should hold the adapter holds nothing (443 bytes in old files of torch, 40 of safetensors), or some
@@ -33,7 +33,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.renames import share
+from ckptdoctor.rules.kit.renames import how_many
 from ckptdoctor.rules.when import adapter_file, adapter_keys, any_of
 
 _Q = "base_model.model.layers.0.q_proj"
@@ -80,7 +80,7 @@ def _hollow(state_dict: StateDict) -> Iterator[Problem]:
         return
     first = empty[0]
     yield Problem(
-        message=f"{share(len(empty), state_dict)} {'is a matrix' if len(empty) == 1 else 'are matrices'} of LoRA "
+        message=f"{how_many(len(empty), state_dict)} {'is a matrix' if len(empty) == 1 else 'are matrices'} of LoRA "
         f"without rows and columns ({first.key} is {wording.shape(first.shape)})",
         cause=_CAUSE,
         advice=_ADVICE,

@@ -1,4 +1,4 @@
-"""How programs write LoRA and its kin down: told by the keys alone.
+"""Programs write LoRA and its kin down in layouts of their own, which keys alone tell apart.
 
 Sources: kohya-ss/sd-scripts ``networks/lora.py``, KohakuBlueleaf/LyCORIS, peft, and diffusers
 ``loaders/lora_conversion_utils.py`` and ``utils/state_dict_utils.py``.

@@ -35,8 +35,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.adapter.layouts import PEFT, LoraLayout, lora_layout
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.messages import BASE_MODEL, CHECK, Message, Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import adapter_file
 
 _K = "lora_unet_mid_block_attentions_0_proj_in"
@@ -125,13 +125,17 @@ def _layout(state_dict: StateDict | None) -> LoraLayout | None:
     return lora_layout(names.keys_of(state_dict))
 
 
+def _message(ours: LoraLayout, theirs: str) -> str:
+    return f"the adapter has the keys of {ours.name}, {theirs}"
+
+
 def _by(layout: LoraLayout) -> str:
     return f"{layout.name} {'write' if layout.name.endswith('s') else 'writes'} it"
 
 
 def _problem(state_dict: StateDict, ours: LoraLayout, theirs: str) -> Problem:
     return Problem(
-        message=f"the adapter has the keys of {ours.name}, {theirs}",
+        message=_message(ours, theirs),
         cause=f"Read by {ours.readers}. Others leave out keys that they do not know, and the adapter has no effect.",
         advice=f"Convert it with {ours.converter}.",
         keys=tuple([(*state_dict.path, key) for key in names.keys_of(state_dict)]),
@@ -140,10 +144,10 @@ def _problem(state_dict: StateDict, ours: LoraLayout, theirs: str) -> Problem:
 
 
 @judges(Turn.FILE, general=3)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """What is unexpected is an adapter as one program writes it, and what is missing as another does."""
-    ours, theirs = lora_layout(misfit.unexpected), lora_layout(misfit.missing)
+    ours, theirs = lora_layout(rest.unexpected), lora_layout(rest.missing)
     if ours is not None and theirs is not None and ours is not theirs:
-        meaning = f"the adapter has the keys of {ours.name}, and the model wants it as {_by(theirs)}"
+        meaning = _message(ours, f"and the model wants it as {_by(theirs)}")
         ways = (Way("convert it with", ours.converter), CHECK)
-        yield Cause(meaning, Repair.BY_HAND, ways, missing=misfit.missing, unexpected=misfit.unexpected)
+        yield Cause(meaning, Repair.BY_HAND, ways, missing=rest.missing, unexpected=rest.unexpected)

@@ -1,4 +1,4 @@
-"""An adapter held against the model that it is to be put on: which layers it finds there, and whether they fit."""
+"""An adapter is held against the model that it is to be put on: which layers it finds there, and whether they fit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEPTH, _LENGTH = 32, 1024  # tokens of a name that are looked at; longer ones a
 
 
 @noun
-class Misfit:
+class OtherShape:
     """A tensor that does not fit the model's ``key``, which is of the shape ``wanted``."""
 
     tensor: Tensor
@@ -30,7 +30,7 @@ class OnBase:
     """An adapter on a model. ``modules`` are its layers, as its keys call them.
 
     ``lead`` is what their names begin with here, ``wanted`` what peft would have before them for this model; ``found``
-    are the layers of the model that it then sits on, ``misfits`` what does not fit them.
+    are the layers of the model that it then sits on, ``other_shapes`` what does not fit them.
     """
 
     adapter: Adapter
@@ -38,7 +38,7 @@ class OnBase:
     lead: str
     wanted: str
     found: tuple[str, ...]
-    misfits: tuple[Misfit, ...]
+    other_shapes: tuple[OtherShape, ...]
 
 
 @cached_by_identity
@@ -52,8 +52,8 @@ def on_base(comparison: Comparison) -> OnBase | None:
     layers = {key.rpartition(".")[0] for key in wanted if len(key) < _LENGTH}
     modules = tuple([module for module in adapter.modules if len(module) < _LENGTH])
     lead, given, found = _leads(modules, layers)
-    misfits = tuple(_misfits(adapter, state_dict.tensors, wanted, lead, given)) if found else ()
-    return OnBase(adapter, modules, lead, LEAD + given, found, misfits)
+    other_shapes = tuple(_other_shapes(adapter, state_dict.tensors, wanted, lead, given)) if found else ()
+    return OnBase(adapter, modules, lead, LEAD + given, found, other_shapes)
 
 
 def _leads(modules: tuple[str, ...], layers: set[str]) -> tuple[str, str, tuple[str, ...]]:
@@ -92,16 +92,16 @@ def _endings(layers: set[str]) -> dict[str, list[str]]:
     return found
 
 
-def _misfits(
+def _other_shapes(
     adapter: Adapter, tensors: tuple[Tensor, ...], wanted: Mapping[str, Expected], lead: str, added: str
-) -> Iterator[Misfit]:
+) -> Iterator[OtherShape]:
     """Layers saved as a whole that are of another shape there, and matrices with an outer size that the layer lacks."""
     for tensor in tensors:
         if tensor.key not in adapter.parts and tensor.key.startswith(lead):
             key = added + adapters.base_name(tensor.key, lead)
             expected = wanted.get(key)
             if expected is not None and expected.shape != tensor.shape and _is_plain(expected):
-                yield Misfit(tensor, key, expected.shape)
+                yield OtherShape(tensor, key, expected.shape)
     for part, tensor in adapters.factors(adapter, tensors):
         key = f"{added}{part.module.removeprefix(lead)}.weight"
         expected = wanted.get(key)
@@ -110,7 +110,7 @@ def _misfits(
             continue
         outer = tensor.shape[1 if part.parameter.endswith("A") else 0]
         if outer not in expected.shape:  # either: Conv1D of transformers holds its weight the other way round
-            yield Misfit(tensor, key, expected.shape)
+            yield OtherShape(tensor, key, expected.shape)
 
 
 def _is_plain(expected: Expected) -> bool:

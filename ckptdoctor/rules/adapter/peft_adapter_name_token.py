@@ -38,10 +38,10 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.renames import rename_fix, share
+from ckptdoctor.rules.kit.renames import how_many, rename_fix
 from ckptdoctor.rules.messages import CHECK, Message
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import adapter_keys
 
 _Q = "base_model.model.layers.0.q_proj"
@@ -120,10 +120,10 @@ def _problem(
     if commands:
         advice = f"One file holds one adapter. Choose, of {quoted}:"
     return Problem(
-        message=f"{share(len(held), state_dict)} {'names' if len(held) == 1 else 'name'} the adapter {quoted}",
+        message=f"{how_many(len(held), state_dict)} {'names' if len(held) == 1 else 'name'} the adapter {quoted}",
         cause="Made of model.state_dict(); save_pretrained leaves the name out, and peft adds the one that is chosen "
         "when the adapter is loaded. Under another name nothing of this is loaded, and the adapter has no effect.",
-        torch_says=(wording.unexpected_keys(held),),
+        torch_says=(wording.unexpected_line(held),),
         advice=advice,
         keys=tuple([(*state_dict.path, key) for key in held]),
         location=Location(path=state_dict.path),
@@ -156,10 +156,10 @@ def _safety(
 
 
 @judges(Turn.NAME)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Keys are missing that are unexpected ones with the name of an adapter."""
-    missing = set(misfit.missing)
-    parts = {key: part for key in misfit.unexpected if (part := part_of(key)) is not None and part.adapter}
+    missing = set(rest.missing)
+    parts = {key: part for key in rest.unexpected if (part := part_of(key)) is not None and part.adapter}
     found = {part.plain: key for key, part in parts.items() if part.plain in missing}
     if found and len({parts[key].adapter for key in found.values()}) == 1:
         name = parts[next(iter(found.values()))].adapter

@@ -34,11 +34,11 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.adapter.on_base_model import OnBase, on_base
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.names_in_errors import lead_cause
 from ckptdoctor.rules.kit.renames import rename_edits
 from ckptdoctor.rules.messages import BASE_MODEL, Message
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 
 _BASE = {
     "model.embed_tokens.weight": T((9, 4)),
@@ -110,7 +110,7 @@ def _problem(comparison: Comparison, state_dict: StateDict, found: OnBase) -> Pr
         f'{comparison.reference.source} with "{found.wanted}" before their names, which begin with {here}',
         cause="The adapter was made on the same network in another frame. peft finds none of these keys, and the "
         "adapter has no effect.",
-        torch_says=(wording.unexpected_keys(held),),
+        torch_says=(wording.unexpected_line(held),),
         advice="" if fix else "Not every key begins like that: no repair is offered.",
         keys=tuple([(*state_dict.path, key) for key in held]),
         location=Location(path=state_dict.path),
@@ -132,6 +132,6 @@ def _fix(state_dict: StateDict, found: OnBase) -> Fix | None:
 
 
 @judges(Turn.PREFIX, general=1)
-def of_a_prefix(misfit: Misfit) -> Iterator[Cause]:
+def of_a_prefix(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Half of the keys of one side begin with it."""
-    yield from lead_cause(misfit, "L902", "the adapter's keys begin at another level than the model that takes them")
+    yield from lead_cause(rest, "L902", "the adapter's keys begin at another level than the model that takes them")

@@ -1,4 +1,4 @@
-"""Whether a file lies where Triton's server looks for a TorchScript model: ``MODEL/VERSION/model.pt``."""
+"""Triton's server looks for a TorchScript model in a place of its own: ``MODEL/VERSION/model.pt``."""
 
 from __future__ import annotations
 

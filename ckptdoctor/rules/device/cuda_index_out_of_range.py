@@ -72,10 +72,10 @@ def cuda_index_out_of_range(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Storages on a CUDA device other than the first."""
     tagged = tags.tagged(checkpoint)
     cuda = [tag for tag in tagged if tags.is_cuda(tag)]
-    further = [tag for tag in cuda if tags.index(tag)]
+    further = [tag for tag in cuda if tags.device_index(tag)]
     if not further:
         return
-    highest = max([tags.index(tag) or 0 for tag in further])
+    highest = max([tags.device_index(tag) or 0 for tag in further])
     yield Problem(
         message=f"{tags.are_tagged(tagged, further)}: loading needs {highest + 1:,} GPUs",
         cause=(
@@ -95,4 +95,4 @@ def cuda_index_out_of_range(checkpoint: Checkpoint) -> Iterator[Problem]:
 def _together(cuda: list[str]) -> str:
     if len(cuda) == 1:
         return ""
-    return f"The repair retags {wording.count(len(cuda), 'CUDA device')} in all: {tags.named(cuda)}."
+    return f"The repair retags {wording.count(len(cuda), 'CUDA device')} in all: {tags.listed_tags(cuda)}."

@@ -76,7 +76,7 @@ def cuda_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Storages on the first CUDA device, where none is on another."""
     tagged = tags.tagged(checkpoint)
     cuda = [tag for tag in tagged if tags.is_cuda(tag)]
-    if not cuda or any(tags.index(tag) for tag in cuda):
+    if not cuda or any(tags.device_index(tag) for tag in cuda):
         return
     yield Problem(
         message=tags.are_tagged(tagged, cuda),

@@ -86,7 +86,7 @@ def _several(checkpoint: Checkpoint, counts: dict[str, int]) -> Problem:
     found = list(counts)
     return Problem(
         message=f"the storages are spread over {wording.count(len(counts), 'device')}: "
-        f"{tags.histogram(counts, 'storage')}",
+        f"{tags.counted_tags(counts, 'storage')}",
         cause=(
             "A model spread over several devices, or tensors from several ranks. torch.load puts each back on its own "
             "device, and computing with them fails where two devices meet."
@@ -106,7 +106,7 @@ def _partly_moved(checkpoint: Checkpoint, state_dict: StateDict) -> Iterator[Pro
     rare = min(counts, key=lambda tag: counts[tag])
     place = wording.of_place(state_dict.path)
     yield Problem(
-        message=f"the weights{place} lie on {len(counts)} devices: {tags.histogram(counts, 'tensor')}",
+        message=f"the weights{place} lie on {len(counts)} devices: {tags.counted_tags(counts, 'tensor')}",
         cause=(
             "Part of the model never moved to the accelerator, or back from it. torch.load puts each tensor back on "
             "its own device, and computing with them fails where the two meet."

@@ -78,7 +78,7 @@ def _moved(states: Sequence[Tensor]) -> Problem:
     found = list(dict.fromkeys(map(_device, states)))
     storages = tuple(dict.fromkeys([each.storage.key for each in states if each.storage is not None]))
     return Problem(
-        message=f"{_are(states)} tagged {tags.named(found)}",
+        message=f"{_are(states)} tagged {tags.listed_tags(found)}",
         cause=(
             "torch takes the state of a random number generator only as a byte tensor on the CPU, of a CUDA generator "
             'too. Most often the file was loaded with map_location="cuda" and saved again.'

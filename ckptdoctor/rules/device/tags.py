@@ -1,4 +1,4 @@
-"""What the rules about devices share: how many storages carry which tag, and the way to the CPU as a fix."""
+"""The rules about devices share how many storages carry which tag, and the way to the CPU as a fix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ckptdoctor.rules.kit import wording
 _NAMED = 4  # tags that a sentence names before it only counts them
 
 
-def named(tags: Sequence[str]) -> str:
+def listed_tags(tags: Sequence[str]) -> str:
     """Tags as a list: ``cuda:0``, ``cuda:0 and cuda:1``, ``a, b, c, d and 12 others``."""
     if len(tags) <= _NAMED:
         return wording.listed(tags)
@@ -26,12 +26,12 @@ def are_tagged(tagged: Mapping[str, Sequence[Storage]], tags: Sequence[str]) -> 
     """How many storages carry the tags: ``1,124 storages are tagged cuda:0``."""
     number = sum([len(tagged[tag]) for tag in tags])
     verb = "is" if number == 1 else "are"
-    return f"{wording.count(number, 'storage')} {verb} tagged {named(tags)}"
+    return f"{wording.count(number, 'storage')} {verb} tagged {listed_tags(tags)}"
 
 
 def to_cpu(tags: Sequence[str], storages: tuple[str, ...] | None = None, option: str = "--to-cpu") -> Fix:
     """The safe fix that makes these tags ``cpu`` (on these storages only)."""
-    return Fix(f"{named(tags)} → cpu", (Retag(devices.CPU, tuple(tags), storages),), Safety.SAFE, option)
+    return Fix(f"{listed_tags(tags)} → cpu", (Retag(devices.CPU, tuple(tags), storages),), Safety.SAFE, option)
 
 
 def all_to_cpu(checkpoint: Checkpoint, found: Sequence[str]) -> Fix | None:
@@ -47,7 +47,10 @@ def all_to_cpu(checkpoint: Checkpoint, found: Sequence[str]) -> Fix | None:
     tags = tuple([device for device in found if device in there_are])
     edits: list[Edit] = [MoveToCpu(tuple(there))] if there else []
     return Fix(
-        f"{named(found)} → cpu", (*edits, Retag(devices.CPU, tags)) if tags else tuple(edits), Safety.SAFE, "--to-cpu"
+        f"{listed_tags(found)} → cpu",
+        (*edits, Retag(devices.CPU, tags)) if tags else tuple(edits),
+        Safety.SAFE,
+        "--to-cpu",
     )
 
 
@@ -63,7 +66,7 @@ def paths(checkpoint: Checkpoint, tags: Collection[str]) -> tuple[KeyPath, ...]:
     )
 
 
-def histogram(counts: Mapping[str, int], noun: str) -> str:
+def counted_tags(counts: Mapping[str, int], noun: str) -> str:
     """Tags with their counts, most first: ``cuda:0 (300 tensors) and cpu (20)``."""
     ranked = sorted(counts.items(), key=lambda each: -each[1])
     words = [
@@ -86,7 +89,7 @@ def backend(tag: str) -> str:
     return tag.partition(":")[0]
 
 
-def index(tag: str) -> int | None:
+def device_index(tag: str) -> int | None:
     """The device index of a tag; ``cuda`` alone means the first. None where there is no number after the colon."""
     number = tag.partition(":")[2]
     if not number:
@@ -96,7 +99,7 @@ def index(tag: str) -> int | None:
 
 def is_cuda(tag: str) -> bool:
     """Whether torch takes the tag for a CUDA device (``cuda``, ``cuda:N``)."""
-    return backend(tag) == "cuda" and index(tag) is not None
+    return backend(tag) == "cuda" and device_index(tag) is not None
 
 
 def tagged(checkpoint: Checkpoint, *, rng: bool = False) -> dict[str, list[Storage]]:

@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.edits import Fix, MoveToCpu, Safety
 from ckptdoctor.facts import devices
-from ckptdoctor.facts.blocked_globals import Blocked, Cause, blocked_by
+from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, blocked_by
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, Odict, T
@@ -101,11 +101,11 @@ _MODULES = frozenset({"hpu", "privateuseone"})  # what their own package puts be
 def xla_rebuild(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors of devices without storages."""
     moved = [tensor for tensors in devices.moved(checkpoint).values() for tensor in tensors]
-    names = blocked_by(checkpoint, Cause.DEVICE) if moved else ()
+    names = blocked_by(checkpoint, BlockedCause.DEVICE) if moved else ()
     plain = [tensor for tensor in moved if devices.has_values(tensor)]
     if plain:
         found = _devices(plain)
-        fix = Fix(f"{tags.named(found)} → cpu", (MoveToCpu(tuple(found)),), Safety.SAFE, "--to-cpu")
+        fix = Fix(f"{tags.listed_tags(found)} → cpu", (MoveToCpu(tuple(found)),), Safety.SAFE, "--to-cpu")
         yield _problem(checkpoint, plain, names, fix)
     unclear = [tensor for tensor in moved if not devices.has_values(tensor)]
     if unclear:
@@ -116,12 +116,13 @@ def _problem(checkpoint: Checkpoint, tensors: Sequence[Tensor], names: Sequence[
     found = _devices(tensors)
     verb = "is" if len(tensors) == 1 else "are"
     return Problem(
-        message=f"{wording.count(len(tensors), 'tensor')} {verb} moved to {tags.named(found)} when the file is loaded",
+        message=f"{wording.count(len(tensors), 'tensor')} {verb} moved to {tags.listed_tags(found)} when the file is "
+        "loaded",
         cause=(
             "Saved from a device whose tensors have no storages, such as a TPU. Where it is not there torch.load "
             f"{_needs(checkpoint, names)}."
         ),
-        torch_says=(*refused.lines(names[:1]), *dict.fromkeys(map(_says, found[:_QUOTED]))),
+        torch_says=(*refused.refusal_lines(names[:1]), *dict.fromkeys(map(_says, found[:_QUOTED]))),
         advice="" if fix is not None else _WHERE_IT_IS if checkpoint.format == _LEGACY else _WITH_TORCH,
         keys=tuple([tensor.path for tensor in tensors]),
         location=refused.first_use(names) if names else Location(path=tensors[0].path),

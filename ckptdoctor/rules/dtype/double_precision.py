@@ -28,7 +28,7 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.rules.dtype.float_kinds import doubles
+from ckptdoctor.rules.dtype.float_kinds import double_tensors
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import sets, wording
@@ -52,14 +52,14 @@ def double_precision(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     if isinstance(subject, Comparison):  # R004 compares each dtype
         return
     for state_dict in weights_among(subject.state_dicts):
-        found = doubles(state_dict)
+        found = double_tensors(state_dict)
         if sum([each.nbytes for each in found]) >= _LITTLE:
             total, name = len(state_dict.tensors), found[0].dtype.name
             whole = len(found) == total and total > 1
             which = wording.all_of(total, "tensor") if whole else f"{len(found):,} of {wording.count(total, 'tensor')}"
             yield Problem(
                 message=f"{which}{wording.of_place(state_dict.path)} {'is' if len(found) == 1 else 'are'} {name}, "
-                f"{sets.size(sum([each.nbytes for each in found]))}",
+                f"{sets.size_words(sum([each.nbytes for each in found]))}",
                 cause="float32 takes half of that; load_state_dict casts to the dtype of each parameter.",
                 advice="If it came from NumPy by accident, --dtype float32 casts them.",
                 keys=tuple([each.path for each in found]),

@@ -26,9 +26,8 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.facts.model_config import config_beside
 from ckptdoctor.facts.quantization import FLOAT8, quantized_in
-from ckptdoctor.facts.siblings import is_shard
+from ckptdoctor.facts.siblings import config_beside, is_shard
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

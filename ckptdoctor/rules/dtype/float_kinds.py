@@ -1,4 +1,4 @@
-"""Which tensors of a model have which dtype, and which of them stand out."""
+"""The rules about floats share which tensors of a model have which dtype, and which of them stand out."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def mixture(state_dict: StateDict) -> Mixture | None:
     kinds = [(name, tuple(tensors)) for name, tensors in plain.items() if tensors]
     if len(kinds) < 2 or quantized_in(state_dict).layers:
         return None
-    return Mixture(tuple(sorted(kinds, key=lambda each: -elements(each[1]))))
+    return Mixture(tuple(sorted(kinds, key=lambda each: -total_elements(each[1]))))
 
 
-def elements(tensors: Iterable[Tensor]) -> int:
+def total_elements(tensors: Iterable[Tensor]) -> int:
     """How many elements they have together."""
     return sum([each.numel for each in tensors])
 
 
-def doubles(state_dict: StateDict) -> Sequence[Tensor]:
+def double_tensors(state_dict: StateDict) -> Sequence[Tensor]:
     """Its tensors of float64 and complex128."""
     return [each for each in state_dict.tensors if each.dtype.name in ("float64", "complex128")]

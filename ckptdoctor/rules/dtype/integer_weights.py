@@ -33,7 +33,7 @@ from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.when import dtype_begins
+from ckptdoctor.rules.when import integer_matrices
 
 _INTEGERS = ("int", "uint")
 _MEANING = regex(r"scale|zero|absmax|scb|quant|lut|code|biases|packed|g_idx|perm|bits|shape|format", re.IGNORECASE)
@@ -49,7 +49,7 @@ HEALTHY = (
 )
 
 
-@rule("T557", "integer-weights", Severity.WARNING, when=dtype_begins("int", "uint"))
+@rule("T557", "integer-weights", Severity.WARNING, when=integer_matrices)
 def integer_weights(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Models with integers for weights."""
     for state_dict in weights_among(checkpoint.state_dicts):

@@ -76,7 +76,8 @@ def _problem(state_dict: StateDict, found: Mixture) -> Problem:
     one, other = _TORCH[others[0][0]], _TORCH[most]
     return Problem(
         message=f"matrices{wording.of_place(state_dict.path)} are of {len(counts)} dtypes: {wording.listed(counts)}",
-        cause=f"Not {most}: {wording.groups({each.key: each.numel for each in rest})}. load_state_dict casts each to "
+        cause=f"Not {most}: {wording.module_groups({each.key: each.numel for each in rest})}. load_state_dict casts "
+        "each to "
         "the dtype of its parameter; where the tensors themselves are used, the dtypes meet.",
         torch_says=(f"mat1 and mat2 must have the same dtype, but got {one} and {other}",),
         keys=tuple([each.path for each in rest]),

@@ -26,8 +26,7 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.edits import Cast, Fix, Safety
 from ckptdoctor.edits.casts import can_be_cast
-from ckptdoctor.facts.values import Values
-from ckptdoctor.facts.values_of_weights import Read, weights_read
+from ckptdoctor.facts.values import Read, Values, weights_read
 from ckptdoctor.facts.weight_sets import may_train
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T

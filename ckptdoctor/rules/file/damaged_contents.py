@@ -35,7 +35,7 @@ from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.file import truncated_legacy, truncated_safetensors, truncated_zip
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.blocked import listed
+from ckptdoctor.rules.kit.blocked import listed_names
 from ckptdoctor.rules.kit.noticed import problems
 from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
 from ckptdoctor.rules.when import noticed
@@ -81,7 +81,7 @@ def damaged_contents(subject: Noted) -> Iterator[Problem]:
         kinds.append(NoteKind.TRUNCATED)
     asides = () if isinstance(subject, Integrity) else subject.asides
     named = before_the_break(asides)
-    before = f"; before that it names {listed(named)}" if named else ""
+    before = f"; before that it names {listed_names(named)}" if named else ""
     hostile = dangerous([name for aside in asides for name in aside.names])
     yield from problems(
         [replace(note, message=f"{note.message.rstrip('.')}{before}") for note in notes_of(subject, *kinds)],

@@ -1,1 +1,1 @@
-"""What rules of several families share: words, renames, repairs and where they are offered."""
+"""Rules of several families share words, renames, repairs, and where those are offered."""

@@ -1,4 +1,4 @@
-"""The edits that split and fuse the projections of attention, once it is known in which order their rows lie."""
+"""The projections of attention are split and fused by edits, once it is known in which order their rows lie."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def one_after_another(found: Fused, layout: str = "q-k-v") -> dict[str, Ranges]:
     return rows(layout, queries // size, keys // size, size)
 
 
-def arranged(comparison: Comparison, found: Iterable[tuple[Fused, dict[str, Ranges]]]) -> tuple[Edit, ...]:
+def projection_edits(comparison: Comparison, found: Iterable[tuple[Fused, dict[str, Ranges]]]) -> tuple[Edit, ...]:
     """The edits for all of these; of one kind together: they are carried out together."""
     edits = [edit for each, ranges in found for edit in _edits(comparison, each, ranges)]
     kinds = (Split, Fuse, Transpose)

@@ -1,4 +1,4 @@
-"""What the rules about refused classes share: how they name classes and places, and plain data as a fix."""
+"""The rules about refused classes share how they name classes and places, and plain data as a fix."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def where(place: BlockedPlace) -> str:
     return show_path(place.path) if place.path else "the checkpoint itself"
 
 
-def places(found: Sequence[BlockedPlace]) -> str:
+def listed_places(found: Sequence[BlockedPlace]) -> str:
     """Where the objects stand, abridged: ``args, hparams/path, …``."""
     return wording.abridged([where(place) for place in found])
 
 
 def classes(blocked: Iterable[Blocked]) -> str:
     """The names, abridged: ``argparse.Namespace and functools.partial``."""
-    return listed([each.path for each in blocked])
+    return listed_names([each.path for each in blocked])
 
 
-def listed(names: Sequence[str]) -> str:
+def listed_names(names: Sequence[str]) -> str:
     """The same for names alone."""
     return wording.listed(names) if len(names) <= wording.SHOWN else wording.abridged(names)
 
 
-def lines(blocked: Sequence[Blocked]) -> tuple[str, ...]:
+def refusal_lines(blocked: Sequence[Blocked]) -> tuple[str, ...]:
     """How torch refuses them: it stops at the first, and goes on to the next once that is allowed."""
     return tuple(dict.fromkeys([unsupported_global(each.path) for each in blocked]))[:MOST_LINES]
 
@@ -47,7 +47,9 @@ def trusting(blocked: Sequence[Blocked], sentence: str) -> str:
     acting = [each.path for each in blocked if may_act(*each.path.rpartition(".")[::2])]
     if acting:
         called = f"{'it' if len(acting) == 1 else 'them'} while the file is loaded"
-        return f"Do not allow {listed(acting)}: torch would call {called}, and only its code tells what that does."
+        return (
+            f"Do not allow {listed_names(acting)}: torch would call {called}, and only its code tells what that does."
+        )
     return sentence.format(
         f"torch.serialization.add_safe_globals([{', '.join([torch_shows(each.path) for each in blocked])}])"
     )
@@ -63,7 +65,7 @@ def first_use(blocked: Sequence[Blocked]) -> Location:
 def plain_fix(checkpoint: Checkpoint, objects: Objects, values: Sequence[object], title: str, code: str) -> Fix:
     """The fix: each of the objects becomes the plain data that it is."""
     wanted = dict(zip([place.path for place in objects.places], values, strict=True))
-    edits = tuple([Replace(path, value) for path, value in gathered(checkpoint.tree, wanted).items()])
+    edits = tuple([Replace(path, value) for path, value in gathered_values(checkpoint.tree, wanted).items()])
     return Fix(title, edits, Safety.SAFE, f"--select {code}")
 
 
@@ -72,10 +74,14 @@ def conversion_edits(checkpoint: Checkpoint, wanted: PlainForms) -> list[Edit]:
     made: list[Edit] = [MakeTensors(tuple([place.path for place in wanted.tensors]))] if wanted.tensors else []
     archive: list[Edit] = [Convert("torch zip")] if made and checkpoint.format == "torch legacy" else []
     values = {place.path: value for place, value in wanted.plain}
-    return [*archive, *made, *[Replace(path, value) for path, value in gathered(checkpoint.tree, values).items()]]
+    return [
+        *archive,
+        *made,
+        *[Replace(path, value) for path, value in gathered_values(checkpoint.tree, values).items()],
+    ]
 
 
-def drop_fix(checkpoint: Checkpoint, objects: Sequence[BlockedPlace], code: str) -> Fix | None:
+def drop_objects_fix(checkpoint: Checkpoint, objects: Sequence[BlockedPlace], code: str) -> Fix | None:
     """Dropping all of the objects, if each stands under a key of a dict and no tensor goes with it."""
     for place in objects:
         if not place.path or not isinstance(at(checkpoint.tree, place.path[:-1]), Mapping):
@@ -85,7 +91,7 @@ def drop_fix(checkpoint: Checkpoint, objects: Sequence[BlockedPlace], code: str)
     if not objects:
         return None
     edits = (Drop(tuple([place.path for place in objects])),)
-    return Fix(f"drop {places(objects)}", edits, Safety.UNSAFE, f"--select {code}")
+    return Fix(f"drop {listed_places(objects)}", edits, Safety.UNSAFE, f"--select {code}")
 
 
 # Many small replacements as a few large ones: a list of a thousand NumPy numbers is replaced as one list
@@ -98,7 +104,7 @@ class _MixedError(Exception):
     """The container holds something besides plain values and replaced ones."""
 
 
-def gathered(tree: Node, values: Table[KeyPath, object]) -> dict[KeyPath, object]:
+def gathered_values(tree: Node, values: Table[KeyPath, object]) -> dict[KeyPath, object]:
     """The same change to ``tree`` as putting each of ``values`` at its path.
 
     Where there are many, a list, tuple or dict of nothing but plain and replaced values is replaced as a whole; then

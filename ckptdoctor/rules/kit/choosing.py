@@ -1,4 +1,4 @@
-"""What the rules that rename share where several parts fit a target equally well: which they are, and how to choose."""
+"""Several parts of a file may fit a target equally well: rules that rename say which they are, and how to choose."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ckptdoctor.rules.kit import wording
 _SHOWN = 4  # parts of which each gets its command
 
 
-class Choice(NamedTuple):
+class ChoiceAdvice(NamedTuple):
     """What several parts have in common, in a sentence, and the command that takes each."""
 
     advice: str
     commands: tuple[str, ...]
 
 
-def choice_of(comparison: Comparison, keys: Collection[str]) -> Choice | None:
+def choice_of(comparison: Comparison, keys: Collection[str]) -> ChoiceAdvice | None:
     """The choice that one of these keys of the file is part of; None where nothing else fits as well."""
     found = rivals(comparison)
     if found is None or not _concerns(found, keys):
@@ -33,7 +33,7 @@ def choice_of(comparison: Comparison, keys: Collection[str]) -> Choice | None:
     else:
         said = f"{names} fit {target} equally well, and nothing tells which is meant."
         ways = [f"{part.options} {auto_option(comparison)}" for part in shown if part.options]
-    return Choice(f"{said} Choose:", tuple([f"ckptdoctor fix FILE {way}" for way in ways]))
+    return ChoiceAdvice(f"{said} Choose:", tuple([f"ckptdoctor fix FILE {way}" for way in ways]))
 
 
 def _concerns(found: Rivals, keys: Collection[str]) -> bool:

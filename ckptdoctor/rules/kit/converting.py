@@ -1,4 +1,4 @@
-"""What the rules about other containers share: the command that converts the file, and what its name promises."""
+"""The rules about other containers share the command that converts the file, and what its name promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules share that leave keys out which a target does not want: the fix, and its options."""
+"""The rules that leave out keys which a target does not want share the fix, and its options."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 import shlex
 from collections.abc import Iterable, Sequence
 
+from ckptdoctor.checkpoint.patterns import drop_patterns
 from ckptdoctor.edits import Drop, Fix, Safety
-from ckptdoctor.facts.key_patterns import drop_patterns
 from ckptdoctor.findings import Location
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.framework import Problem
@@ -59,9 +59,9 @@ def unexpected_problem(
     choice = choice_of(comparison, {comparison.renamed.here[key].key for key in keys})
     fix, advice = drop_fix(comparison, keys, safety) if choice is None else (None, choice.advice)
     return Problem(
-        message=f"{counted(comparison, keys)} {what}",
+        message=f"{keys_of_all(comparison, keys)} {what}",
         cause=cause,
-        torch_says=(wording.unexpected_keys(keys),),
+        torch_says=(wording.unexpected_line(keys),),
         advice=advice,
         keys=tuple([comparison.renamed.here[key].path for key in keys]),
         location=Location(path=comparison.path),
@@ -76,14 +76,14 @@ def missing_problem(comparison: Comparison, keys: tuple[str, ...], what: str, ca
     return Problem(
         message=f"{len(keys):,} of {there} {what}",
         cause=cause,
-        torch_says=(wording.missing_keys(keys),),
+        torch_says=(wording.missing_line(keys),),
         advice=advice,
         keys=tuple([(*comparison.path, key) for key in keys]),
         location=Location(path=comparison.path),
     )
 
 
-def counted(comparison: Comparison, keys: tuple[str, ...]) -> str:
+def keys_of_all(comparison: Comparison, keys: tuple[str, ...]) -> str:
     """How many of the keys here: ``24 of 320 keys of state_dict``."""
     total = wording.count(len(comparison.renamed.here), "key")
     return f"{len(keys):,} of {total}{wording.of_place(comparison.path)}"

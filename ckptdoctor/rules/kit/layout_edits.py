@@ -1,4 +1,4 @@
-"""The edits that bring a checkpoint from one published layout to another one."""
+"""A checkpoint is brought from one published layout to another by edits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def layout_edits(comparison: Comparison) -> tuple[Edit, ...]:
 
 
 def lacking(comparison: Comparison) -> str:
-    """What has to be said before the conversion can be made; "" where nothing has. ``with_heads`` are the commands."""
+    """What has to be said before the conversion can be made; "" where nothing has. See ``commands_with_heads``."""
     found = comparison.conversion
     if found is None or not found.lacks:
         return ""
@@ -57,7 +57,7 @@ def lacking(comparison: Comparison) -> str:
     return f"rows of queries and keys are permuted in each head, and {found.lacks}. Say how many there are, such as:"
 
 
-def with_heads(comparison: Comparison) -> tuple[str, ...]:
+def commands_with_heads(comparison: Comparison) -> tuple[str, ...]:
     """The commands that say how many heads there are, for the sizes that are most frequent; see ``lacking``."""
     found = comparison.conversion
     if found is None or not found.lacks:
@@ -68,7 +68,7 @@ def with_heads(comparison: Comparison) -> tuple[str, ...]:
     return tuple([f"ckptdoctor fix FILE {auto_option(comparison)} --heads {number}" for number in heads])
 
 
-def title(found: LayoutConversion) -> str:
+def conversion_title(found: LayoutConversion) -> str:
     """What the edits do, in a few words."""
     said = []
     for how, what in (

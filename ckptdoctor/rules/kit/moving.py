@@ -1,4 +1,4 @@
-"""What the rules share that rename keys to the names of a target: one step of the chain as a problem with its fix."""
+"""The rules that rename keys to the names of a target share one step of the chain as a problem with its fix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ckptdoctor.rules.kit.renames import rename_edits
 _ORDER_ALONE = "Keys of one shape are paired by the order that they have on both sides, which proves nothing."
 
 
-def moved(comparison: Comparison, code: str, cause: str, doubt: str = "") -> Iterator[Problem]:
+def moved_problems(comparison: Comparison, code: str, cause: str, doubt: str = "") -> Iterator[Problem]:
     """A problem for each step of the chain that the rule ``code`` speaks for; ``doubt`` is said of unsure ones."""
     for index, move in enumerate(comparison.moves):
         if move.code == code and comparison.state_dict is not None:
@@ -32,7 +32,7 @@ def _problem(comparison: Comparison, move: Move, index: int, cause: str, doubt: 
     return Problem(
         message=_message(comparison, move, len(old)),
         cause=cause if move.sure or not doubt else _ORDER_ALONE,
-        torch_says=(wording.missing_keys(new), wording.unexpected_keys(old)),
+        torch_says=(wording.missing_line(new), wording.unexpected_line(old)),
         advice=advice or ("" if move.sure else doubt),
         keys=tuple([before.here[key].path for key in old]),
         location=Location(path=comparison.path),

@@ -1,4 +1,4 @@
-"""How missing and unexpected keys of an error belong together: the renames that rules propose, told by names alone.
+"""Missing and unexpected keys of an error belong together by the renames that rules propose, told by names alone.
 
 The shape of none of these keys is known: all get the same, so that shapes decide nothing. A rename that the names alone
 do not make sure counts where it gives whole parts their names and leaves next to nothing, and is told as what may be.
@@ -21,8 +21,12 @@ from ckptdoctor.match.moves import Gap, Move
 from ckptdoctor.match.norms import COUNTER, inside, leaf, module_of
 from ckptdoctor.match.prefixes import Cut, Prefix, best_prefix, cut_of, prefix_code
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair
+
+# where numbers differ the error is no target to repair the file for
+BY_MODEL = Way("repair it", "ckptdoctor fix FILE --auto --model MODULE:CLASS")
 
 _MEAN = "running_mean"
 _ENOUGH = 2  # keys that parts with other names or numbers explain: one is a coincidence
@@ -64,26 +68,26 @@ class Renamed:
 
     def cause(self, meaning: str) -> Cause:
         """What its rule makes of it. Where it is not certain, the error is no target to repair the file for."""
-        ways = () if self.certain else (Way("repair it", "ckptdoctor fix FILE --auto --model MODULE:CLASS"),)
+        ways = () if self.certain else (BY_MODEL,)
         repair = Repair.SAFE if self.certain else Repair.NONE
         return Cause(meaning, repair, ways, missing=self.names, unexpected=self.unexpected)
 
 
-def gap_of(misfit: Misfit) -> Gap:
+def gap_of(rest: IncompatibleKeys) -> Gap:
     """What does not fit, as rules read it: in one order, whatever the error's, for the keys between are not known."""
-    here = {key: Tensor((key,), BY_NAME["float32"], (), (), None) for key in sorted(misfit.unexpected)}
-    wanted = dict.fromkeys(sorted(misfit.missing), Expected(()))
+    here = {key: Tensor((key,), BY_NAME["float32"], (), (), None) for key in sorted(rest.unexpected)}
+    wanted = dict.fromkeys(sorted(rest.missing), Expected(()))
     return Gap(here, wanted, tuple(here), tuple(wanted))
 
 
-def cut(misfit: Misfit) -> tuple[Cut, Mapping[str, str]] | None:
+def cut_keys(rest: IncompatibleKeys) -> tuple[Cut, Mapping[str, str]] | None:
     """Whether ``key[7:]`` made the unexpected keys of the missing ones, and which of which.
 
     Where two keys of the model end alike, the file has one tensor for both, and nobody can tell whose it is.
     """
-    if not misfit.unexpected or not misfit.missing:
+    if not rest.unexpected or not rest.missing:
         return None
-    gap = gap_of(misfit)
+    gap = gap_of(rest)
     counted = {inside(module_of(key), COUNTER): Expected(()) for key in gap.wanted if leaf(key) == _MEAN}
     wanted = {**gap.wanted, **counted}
     found = cut_of(gap.here, wanted)
@@ -107,15 +111,15 @@ class Lead:
 
 
 @cached_by_identity
-def lead(misfit: Misfit) -> Lead | None:
+def lead(rest: IncompatibleKeys) -> Lead | None:
     """The prefix that half of the keys of either side have too much; None where there is none."""
-    if not misfit.missing or not misfit.unexpected:
+    if not rest.missing or not rest.unexpected:
         return None
-    gap = gap_of(misfit)
+    gap = gap_of(rest)
     found = best_prefix(gap.here, gap.wanted, 0)
     if found is None:
         return None
-    longer, shorter = (misfit.missing, gap.here) if found.added else (misfit.unexpected, gap.wanted)
+    longer, shorter = (rest.missing, gap.here) if found.added else (rest.unexpected, gap.wanted)
     inner = {key: key[len(found.text) :] for key in longer if key.startswith(found.text)}
     fitting = sum([key in shorter for key in inner.values()])
     if 2 * fitting < min(len(longer), len(shorter)):
@@ -125,8 +129,8 @@ def lead(misfit: Misfit) -> Lead | None:
         _rule_of(found, inner),
         found,
         frozenset(explained.intersection(gap.wanted)),
-        frozenset(explained.intersection(gap.here) | counters(misfit.unexpected, explained)),
-        all(rest in shorter for rest in inner.values() if leaf(rest) != COUNTER),
+        frozenset(explained.intersection(gap.here) | counters(rest.unexpected, explained)),
+        all(bare in shorter for bare in inner.values() if leaf(bare) != COUNTER),
     )
 
 
@@ -136,40 +140,40 @@ def _rule_of(prefix: Prefix, keys: Iterable[str]) -> str:
     return "L902" if any(".lora_" in key for key in keys) else prefix_code(prefix)
 
 
-def lead_cause(misfit: Misfit, code: str, holder: str) -> Iterator[Cause]:
+def lead_cause(rest: IncompatibleKeys, code: str, holder: str) -> Iterator[Cause]:
     """What the rule ``code`` makes of keys that begin with something on one side only; ``holder`` puts it there."""
-    found = lead(misfit)
+    found = lead(rest)
     if found is None or found.code != code:
         return
     text = found.prefix.text
     side = "the model's keys begin, and the file's do not," if found.prefix.added else "the file's keys begin"
     missing, unexpected = found.missing, found.unexpected
-    alone = found.fits and missing.issuperset(misfit.missing) and unexpected.issuperset(misfit.unexpected)
+    alone = found.fits and missing.issuperset(rest.missing) and unexpected.issuperset(rest.unexpected)
     option = "--add-prefix" if found.prefix.added else "--strip-prefix"
     way = Way("repair it", f"ckptdoctor fix FILE {option} {quote(text)}")
     whole = Way("repair it", "ckptdoctor fix FILE --auto TARGET")
-    ways = (way,) if alone or misfit.error.warning else (whole,)
+    ways = (way,) if alone or rest.error.warning else (whole,)
     yield Cause(f"{side} with “{text}”: {holder}", Repair.SAFE, ways, missing=missing, unexpected=unexpected)
 
 
-def wrapped(misfit: Misfit, tokens: Collection[str], *, model: bool = False) -> tuple[str, Renamed] | None:
+def in_wrapper(rest: IncompatibleKeys, tokens: Collection[str], *, model: bool = False) -> tuple[str, Renamed] | None:
     """The keys of parts that lie in a wrapper in the file, or in the ``model``; and the first of them up to its token.
 
     Of wrappers inside each other the outermost is meant.
     """
-    longer, shorter = (misfit.missing, misfit.unexpected) if model else (misfit.unexpected, misfit.missing)
+    longer, shorter = (rest.missing, rest.unexpected) if model else (rest.unexpected, rest.missing)
     known = set(shorter)
-    plain = {key: bare for key in longer if (bare := unwrapped(key)) != key and bare in known}
+    plain = {key: bare for key in longer if (bare := without_wrappers(key)) != key and bare in known}
     held = {key: bare for key, bare in plain.items() if _first_token(key) in tokens}
     if not held or len(set(held.values())) < len(held):
         return None
     pairs = held if model else {bare: key for key, bare in held.items()}
     first = next(iter(held))
     token = _first_token(first)
-    return first[: first.index(f"{token}.") + len(token)], _with_counters(pairs, misfit)
+    return first[: first.index(f"{token}.") + len(token)], _with_counters(pairs, rest)
 
 
-def unwrapped(key: str) -> str:
+def without_wrappers(key: str) -> str:
     """The key without the tokens of wrappers of torch, ``module`` among them."""
     return names.without_tokens(key, _TOKENS)
 
@@ -178,32 +182,41 @@ def _first_token(key: str) -> str:
     return next((token for token in key.split(".")[:-1] if token in _TOKENS), "")
 
 
-def renamed(misfit: Misfit, *codes: str) -> Iterator[Renamed]:
+def renames(rest: IncompatibleKeys, *codes: str) -> Iterator[Renamed]:
     """The renames of these rules, as check proposes them for the file."""
-    for each in _renamed(misfit):
+    for each in _renamed(rest):
         if each.move is not None and each.move.code in codes:
             yield each
 
 
+def rename_causes(rest: IncompatibleKeys, code: str, why: str) -> Iterator[Cause]:
+    """What the rule ``code`` makes of its renames; ``why`` is the cause that it gives for those of a file."""
+    said = wording.fragment(why)
+    for each in renames(rest, code):
+        move = f": {each.told} gives the model's names" if "→" in each.told else ""
+        doubt = f", it seems: {each.told} would give the model's names, and they alone do not prove it"
+        yield each.cause(said + (move if each.sure else doubt))
+
+
 @cached_by_identity
-def _renamed(misfit: Misfit) -> tuple[Renamed, ...]:
-    if not misfit.missing or not misfit.unexpected:
+def _renamed(rest: IncompatibleKeys) -> tuple[Renamed, ...]:
+    if not rest.missing or not rest.unexpected:
         return ()
     from ckptdoctor.match.search import moves_by_name
 
-    gap = gap_of(misfit)
+    gap = gap_of(rest)
     moves = tuple(moves_by_name(gap.here, gap.wanted))
     if any(not move.sure for move in moves) and all(move.sure or move.code == "N423" for move in moves):
-        doubtful = _steps(moves, gap, misfit)
-        if all(map(_of_parts, doubtful)) and _most(doubtful, misfit):
+        doubtful = _steps(moves, gap, rest)
+        if all(map(_of_parts, doubtful)) and _most(doubtful, rest):
             return doubtful
-    found = _steps(certain(moves, gap.here), gap, misfit)
-    if _most(found, misfit):
+    found = _steps(certain(moves, gap.here), gap, rest)
+    if _most(found, rest):
         return found
     return tuple([each for each in found if each.move is not None and each.move.code != "N423"])
 
 
-def _steps(moves: Iterable[Move], gap: Gap, misfit: Misfit) -> tuple[Renamed, ...]:
+def _steps(moves: Iterable[Move], gap: Gap, rest: IncompatibleKeys) -> tuple[Renamed, ...]:
     """What each of the moves, one after another, does to keys that are missing in the end."""
     moves = tuple(moves)
     final = {key: key for key in gap.here}
@@ -215,7 +228,7 @@ def _steps(moves: Iterable[Move], gap: Gap, misfit: Misfit) -> tuple[Renamed, ..
     for move, keys in zip(moves, touched, strict=True):
         pairs = {final[key]: key for key in keys if final[key] in gap.wanted}
         if len(pairs) >= (_ENOUGH if move.code in _INFERRED else 1):
-            found.append(_with_counters(pairs, misfit, move))
+            found.append(_with_counters(pairs, rest, move))
     return tuple(found)
 
 
@@ -225,16 +238,16 @@ def _of_parts(found: Renamed) -> bool:
     return min(parts.values()) >= _ENOUGH and all(leaf(new) == leaf(old) for new, old in found.names.items())
 
 
-def _most(found: Iterable[Renamed], misfit: Misfit) -> bool:
+def _most(found: Iterable[Renamed], rest: IncompatibleKeys) -> bool:
     """Whether so much is explained that it is the same model: of another one some parts are called alike, too."""
     names = {name for each in found for name in each.names}
     keys = {key for each in found for key in each.unexpected}
-    return 3 * len(names) >= 2 * len(misfit.missing) and 3 * len(keys) >= 2 * len(misfit.unexpected)
+    return 3 * len(names) >= 2 * len(rest.missing) and 3 * len(keys) >= 2 * len(rest.unexpected)
 
 
-def _with_counters(pairs: Mapping[str, str], misfit: Misfit, move: Move | None = None) -> Renamed:
+def _with_counters(pairs: Mapping[str, str], rest: IncompatibleKeys, move: Move | None = None) -> Renamed:
     explained = pairs.values()
-    return Renamed(pairs, frozenset(explained) | counters(misfit.unexpected, explained), move)
+    return Renamed(pairs, frozenset(explained) | counters(rest.unexpected, explained), move)
 
 
 def counters(unexpected: Iterable[str], explained: Iterable[str]) -> set[str]:
@@ -243,26 +256,26 @@ def counters(unexpected: Iterable[str], explained: Iterable[str]) -> set[str]:
     return {key for key in unexpected if key.endswith(COUNTER) and module_of(key) in stats}
 
 
-def dotless(misfit: Misfit) -> dict[str, Renamed]:
+def dotless(rest: IncompatibleKeys) -> dict[str, Renamed]:
     """The unexpected keys that are missing ones without their dots, by what stands before them ("" or with its dot)."""
     wanted: dict[str, list[str]] = {}
-    for key in misfit.missing:
+    for key in rest.missing:
         wanted.setdefault(key.replace(".", ""), []).append(key)
     found: dict[str, dict[str, str]] = {}
-    for key in misfit.unexpected:
+    for key in rest.unexpected:
         lead, dot, name = key.rpartition(".")
         like = wanted.get(name, [])
         if "." not in lead and len(like) == 1 and like[0].count(".") > key.count("."):
             found.setdefault(lead + dot, {})[like[0]] = key
-    return {lead: _with_counters(pairs, misfit) for lead, pairs in found.items()}
+    return {lead: _with_counters(pairs, rest) for lead, pairs in found.items()}
 
 
-def same_tensors(misfit: Misfit) -> dict[str, str]:
+def same_tensors(rest: IncompatibleKeys) -> dict[str, str]:
     """Missing keys that are unexpected ones under another name, where the names allow no other reading."""
-    found = cut(misfit)
+    found = cut_keys(rest)
     if found is not None:
         return dict(found[1])  # of several that fell together each has the shape of what is left: one does, but which?
-    held = [each[1] for model in (False, True) if (each := wrapped(misfit, _TOKENS, model=model)) is not None]
-    moved = [each for each in _renamed(misfit) if each.move is not None and each.move.code != "N410"]
-    sure = [each for each in (*dotless(misfit).values(), *held, *moved) if each.certain]
+    held = [each[1] for model in (False, True) if (each := in_wrapper(rest, _TOKENS, model=model)) is not None]
+    moved = [each for each in _renamed(rest) if each.move is not None and each.move.code != "N410"]
+    sure = [each for each in (*dotless(rest).values(), *held, *moved) if each.certain]
     return {key: partner for each in sure for key, partner in each.names.items()}

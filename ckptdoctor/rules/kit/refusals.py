@@ -1,4 +1,4 @@
-"""How torch 2.13 and safetensors 0.8 word their refusals."""
+"""torch 2.13 and safetensors 0.8 word their refusals in these lines."""
 
 from __future__ import annotations
 

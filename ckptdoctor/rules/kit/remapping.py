@@ -1,4 +1,4 @@
-"""What the rules about optimizers share: the repair that gives each parameter's state the number it must have."""
+"""The rules about optimizers share the repair that gives each parameter's state the number it must have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the naming rules share: which state dicts they look at, and one-to-one renames as fixes."""
+"""The naming rules share which state dicts they look at, and one-to-one renames as fixes."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def rename_edits(
     return tuple(edits), None
 
 
-def torch_lines(old: Sequence[str], extra: Sequence[str] = ()) -> tuple[str, ...]:
+def wrapped_lines(old: Sequence[str], extra: Sequence[str] = ()) -> tuple[str, ...]:
     """What the bare model says to these keys of a wrapped one (and to ``extra``, which it does not have)."""
     # num_batches_tracked is not missed: BatchNorm asks for it only where _metadata names its module
     wanted = list(islice((key for key in old if not key.endswith("num_batches_tracked")), wording.SHOWN + 1))
-    unexpected = wording.unexpected_keys(chain(extra, old))
-    return (wording.missing_keys([names.bare(key) for key in wanted]), unexpected) if wanted else (unexpected,)
+    unexpected = wording.unexpected_line(chain(extra, old))
+    return (wording.missing_line([names.bare(key) for key in wanted]), unexpected) if wanted else (unexpected,)
 
 
 def wrapper_tokens(subject: Checkpoint | Comparison, code: str, cause: str) -> Iterator[Problem]:
@@ -89,9 +89,9 @@ def _wrapped(state_dict: StateDict, old: Sequence[str], tokens: frozenset[str], 
         f"--select {code}",
     )
     return Problem(
-        message=f"{share(len(old), state_dict)} {'holds' if len(old) == 1 else 'hold'} {quoted}",
+        message=f"{how_many(len(old), state_dict)} {'holds' if len(old) == 1 else 'hold'} {quoted}",
         cause=cause,
-        torch_says=torch_lines(old),
+        torch_says=wrapped_lines(old),
         advice=advice,
         keys=tuple([(*state_dict.path, key) for key in old]),
         location=Location(path=state_dict.path),
@@ -99,7 +99,7 @@ def _wrapped(state_dict: StateDict, old: Sequence[str], tokens: frozenset[str], 
     )
 
 
-def share(number: int, state_dict: StateDict) -> str:
+def how_many(number: int, state_dict: StateDict) -> str:
     """How many keys of a state dict: ``all 320 keys of state_dict``, ``12 of 320 keys of state_dict``."""
     total = len(state_dict.tensors)
     place = wording.of_place(state_dict.path)

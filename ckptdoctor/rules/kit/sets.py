@@ -1,4 +1,4 @@
-"""How rules speak of several sets of weights in one file."""
+"""Rules speak of several sets of weights in one file with these words and commands."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def one(sets: Sequence[StateDict]) -> bool:
     )
 
 
-def size(nbytes: int) -> str:
+def size_words(nbytes: int) -> str:
     """``512 bytes``, ``5.9 kB``, ``102 MB``."""
     if nbytes < 1000:
         return wording.count(nbytes, "byte")
@@ -57,7 +57,7 @@ def size(nbytes: int) -> str:
 
 def _one(state_dict: StateDict) -> str:
     tensors = tensors_of(state_dict)
-    facts = [wording.count(len(tensors), "key"), size(sum([each.nbytes for each in tensors]))]
+    facts = [wording.count(len(tensors), "key"), size_words(sum([each.nbytes for each in tensors]))]
     if is_average(state_dict):
         facts.append("averaged")
     return f'"{show_path(state_dict.path)}" ({", ".join(facts)})'

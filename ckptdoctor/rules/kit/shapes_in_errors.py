@@ -1,4 +1,4 @@
-"""What the shapes in an error say about their cause: which rule speaks of which pair.
+"""The shapes in an error say something about their cause: each pair goes to the rule that speaks of it.
 
 Of a file it is decided with the shapes that fit (``match.shapes.sorting``). An error does not name them: how large a
 part of the model differs, what lies behind a layer and which bias fits cannot be asked. What a pair of shapes says by
@@ -16,7 +16,7 @@ from ckptdoctor.match.shapes.kinds import is_position, is_vocabulary
 from ckptdoctor.match.shapes.pairs import Pair, same_but_for_ones
 from ckptdoctor.match.shapes.positions import positions
 from ckptdoctor.match.shapes.sorting import inflated, input_channels
-from ckptdoctor.rules.misfit import Misfit
+from ckptdoctor.rules.incompatible_keys import IncompatibleKeys
 
 # SpatialTransformer of Stable Diffusion: convolutions in version 1, linear layers in 2 and XL
 _PROJECTION = re.compile(
@@ -36,15 +36,15 @@ _MANY = 8  # pairs beyond which it is so, of whatever layers they are
 _OF_ANOTHER = ("S503", "S504", "S506", "S513")  # what another size of the model shows as, too
 
 
-def pairs_of(misfit: Misfit, code: str) -> tuple[Pair, ...]:
+def pairs_for(rest: IncompatibleKeys, code: str) -> tuple[Pair, ...]:
     """The pairs of which the rule ``code`` speaks."""
-    return _sorted(misfit).get(code, ())
+    return _sorted(rest).get(code, ())
 
 
 @cached_by_identity
-def _sorted(misfit: Misfit) -> dict[str, tuple[Pair, ...]]:
+def _sorted(rest: IncompatibleKeys) -> dict[str, tuple[Pair, ...]]:
     """Each pair to the first rule that explains it, as for files: narrow causes say nothing where all sizes differ."""
-    left = list(misfit.mismatched)
+    left = list(rest.mismatched)
     found: dict[str, tuple[Pair, ...]] = {}
 
     def take(code: str, pairs: Collection[Pair]) -> None:
@@ -59,7 +59,7 @@ def _sorted(misfit: Misfit) -> dict[str, tuple[Pair, ...]]:
     take("S506", [pair for pair in left if same_but_for_ones(pair)])
     take("S502", _tables(left))
     take("S503", [pair for each in positions(left) for pair in each.pairs])
-    take("S503", [pair for pair in left if is_position(pair.key) and len(pair.here) == len(pair.there)])  # squares
+    take("S503", [pair for pair in left if is_position(pair.key) and len(pair.here) == len(pair.there)])
     first = input_channels(None, left)
     take("S504", [first] if first is not None else [])
     take("S513", inflated(left))
@@ -69,7 +69,7 @@ def _sorted(misfit: Misfit) -> dict[str, tuple[Pair, ...]]:
     if wide or (left and any(code in found for code in _OF_ANOTHER)) or _many(left):
         others = [pair for code in _OF_ANOTHER for pair in found.pop(code, ())]
         keys = {pair.key for pair in (*left, *others)}
-        take("S510", [pair for pair in misfit.mismatched if pair.key in keys])
+        take("S510", [pair for pair in rest.mismatched if pair.key in keys])
     take("R003", tuple(left))
     return found
 
@@ -88,7 +88,14 @@ def _is_width(pair: Pair) -> bool:
     """Whether a table of embeddings has other columns, or a transformer in a UNet is of another Stable Diffusion."""
     if _PROJECTION.fullmatch(pair.key):
         return True
-    return _is_table(pair) and len(pair.here) == len(pair.there) >= 2 and pair.here[-1] != pair.there[-1]
+    if not _is_table(pair) or len(pair.here) != len(pair.there):
+        return False
+    return len(pair.here) >= 2 and pair.here[-1] != pair.there[-1] and not _is_index(pair)
+
+
+def _is_index(pair: Pair) -> bool:
+    """Whether it tells which position each pair of positions has, as relative_position_index: a square on each side."""
+    return is_position(pair.key) and len(set(pair.here)) == len(set(pair.there)) == 1
 
 
 def _is_table(pair: Pair) -> bool:

@@ -1,4 +1,4 @@
-"""What the rules about shapes share: pairs of shapes in words, torch's lines about them, and the problem they make."""
+"""The rules about shapes share pairs of shapes in words, torch's lines about them, and the problem they make."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording
 
 
-def shown(pair: Pair) -> str:
+def pair_words(pair: Pair) -> str:
     """A key with its shapes: ``fc.weight [1000, 2048] here, [10, 2048] in the model``."""
     return f"{pair.key} {wording.shape(pair.here)} here, {wording.shape(pair.there)} in the model"
 
@@ -22,17 +22,17 @@ def shown(pair: Pair) -> str:
 def likewise(pairs: Sequence[Pair]) -> str:
     """The first pair with its shapes, the second by name, and how many more there are."""
     if len(pairs) == 1:
-        return shown(pairs[0])
+        return pair_words(pairs[0])
     others = pairs[1].key if len(pairs) == 2 else wording.count(len(pairs) - 1, "more key")
-    return f"{shown(pairs[0])}; {others} likewise"
+    return f"{pair_words(pairs[0])}; {others} likewise"
 
 
-def torch_lines(pairs: Iterable[Pair]) -> tuple[str, ...]:
+def mismatch_lines(pairs: Iterable[Pair]) -> tuple[str, ...]:
     """torch's lines about the first of the pairs."""
-    return tuple([wording.size_mismatch(pair.key, pair.here, pair.there) for pair in islice(pairs, wording.SHOWN)])
+    return tuple([wording.mismatch_line(pair.key, pair.here, pair.there) for pair in islice(pairs, wording.SHOWN)])
 
 
-def places(comparison: Comparison, keys: Iterable[str]) -> tuple[KeyPath, ...]:
+def key_places(comparison: Comparison, keys: Iterable[str]) -> tuple[KeyPath, ...]:
     """Where the keys (under their names after all renames) lie: in the file, or where they would."""
     here = comparison.renamed.here
     return tuple([here[key].path if key in here else (*comparison.path, key) for key in keys])
@@ -45,9 +45,9 @@ def mismatch(
     return Problem(
         message=message,
         cause=cause,
-        torch_says=torch_lines(pairs),
+        torch_says=mismatch_lines(pairs),
         advice=advice,
-        keys=places(comparison, [pair.key for pair in pairs]),
+        keys=key_places(comparison, [pair.key for pair in pairs]),
         location=Location(path=comparison.path),
         fix=fix,
     )

@@ -1,4 +1,4 @@
-"""Shards with their index, and files of one tensor that wraps others, for the examples of rules."""
+"""The examples of rules share shards with their index, and files of one tensor that wraps others."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def shard(number: int, of: int = 2) -> str:
     return f"model-{number:05}-of-{of:05}.safetensors"
 
 
-def index(total: int = 48, of: int = 2, **files: str) -> dict[str, object]:
+def index_file(total: int = 48, of: int = 2, **files: str) -> dict[str, object]:
     """An index: what is in ONE in the first shard, what is in TWO in the second, but for what ``files`` says."""
     table = dict.fromkeys(ONE, shard(1, of)) | dict.fromkeys(TWO, shard(2, of))
     table |= {key.replace("_", "."): file for key, file in files.items()}
     return {"metadata": {"total_size": total}, "weight_map": table}
 
 
-def wrapped(module: str, name: str, local: int | None = None, whole: int = 4) -> bytes:
+def wrapped_tensor(module: str, name: str, local: int | None = None, whole: int = 4) -> bytes:
     """A state dict with a tensor of ``whole`` elements of a class; ``local``: those of the tensor in it (None: none).
 
     Only what is read of it is there: nothing loads it.

@@ -1,4 +1,4 @@
-"""Weights that are kept in parts: weight norm, spectral norm, other parametrisations, pruning, LoRA.
+"""A weight may be kept in parts: weight norm, spectral norm, other parametrisations, pruning, LoRA.
 
 One side of an error has the parts of one way, the other side those of another way or the plain weight. Of a file these
 are told by all parts and their shapes (``facts.weight_norms``); an error names no shapes, and a list that is cut short
@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.incompatible_keys import Cause, Repair
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Repair
 
 
-class Form(Enum):
+class WeightForm(Enum):
     """How a weight is kept."""
 
     PLAIN = "plain"
@@ -32,14 +32,14 @@ class Form(Enum):
 
 # what each part is; parts of one role have one shape, and "direction" has the shape of the plain weight
 _ROLES = {
-    Form.PLAIN: {"": "direction"},
-    Form.OLD_WEIGHT_NORM: {"g": "length", "v": "direction"},
-    Form.NEW_WEIGHT_NORM: {"original0": "length", "original1": "direction"},
-    Form.OLD_SPECTRAL_NORM: {"orig": "direction", "u": "u", "v": "v", "": "direction"},
-    Form.NEW_SPECTRAL_NORM: {"original": "direction", "0._u": "u", "0._v": "v"},
-    Form.PRUNED: {"orig": "direction", "mask": "mask"},
-    Form.PARAMETRIZED: {"original": "direction"},
-    Form.LORA: {"base_layer": "direction"},
+    WeightForm.PLAIN: {"": "direction"},
+    WeightForm.OLD_WEIGHT_NORM: {"g": "length", "v": "direction"},
+    WeightForm.NEW_WEIGHT_NORM: {"original0": "length", "original1": "direction"},
+    WeightForm.OLD_SPECTRAL_NORM: {"orig": "direction", "u": "u", "v": "v", "": "direction"},
+    WeightForm.NEW_SPECTRAL_NORM: {"original": "direction", "0._u": "u", "0._v": "v"},
+    WeightForm.PRUNED: {"orig": "direction", "mask": "mask"},
+    WeightForm.PARAMETRIZED: {"original": "direction"},
+    WeightForm.LORA: {"base_layer": "direction"},
 }
 _OLD = re.compile(r"(?P<module>(?:.*\.)?)(?P<name>\w+?)_(?P<part>g|v|orig|u|mask)")
 _NEW = re.compile(r"(?P<module>(?:.*\.)?)parametrizations\.(?P<name>\w+)\.(?P<part>original\d?|\d+\.\w+)")
@@ -48,14 +48,14 @@ _ADAPTER = re.compile(r"(?P<module>.*\.)lora_(?:A|B|embedding_A|embedding_B|magn
 
 
 @noun
-class Change:
+class FormChange:
     """Weights that the file keeps in one way and the model in another: the keys that are parts of them.
 
     ``names`` are missing keys that are the very tensors of unexpected ones.
     """
 
-    here: Form
-    there: Form
+    here: WeightForm
+    there: WeightForm
     names: Mapping[str, str]
     missing: frozenset[str]
     unexpected: frozenset[str]
@@ -65,17 +65,17 @@ class Change:
         return Cause(meaning, repair, ways, missing=self.missing, unexpected=self.unexpected, code=code)
 
 
-def changes(missing: Collection[str], unexpected: Collection[str]) -> Iterator[Change]:
+def changes(missing: Collection[str], unexpected: Collection[str]) -> Iterator[FormChange]:
     """The ways in which weights are kept differently, the one with most keys first."""
     missing, unexpected = dict.fromkeys(missing), dict.fromkeys(unexpected)  # lists may be long, and are searched
     wanted, here = _slots(missing, unexpected), _slots(unexpected, missing)
-    found: dict[tuple[Form, Form], list[tuple[dict[str, str], dict[str, str]]]] = defaultdict(list)
+    found: dict[tuple[WeightForm, WeightForm], list[tuple[dict[str, str], dict[str, str]]]] = defaultdict(list)
     for slot in [each for each in wanted if each in here]:  # in the order of the text, in every run
         forms = _form(here[slot]), _form(wanted[slot])
         if forms[0] is not forms[1]:
             found[_agreed(*forms)].append((wanted[slot], here[slot]))
     for (one, other), slots in sorted(found.items(), key=lambda each: -len(each[1])):
-        adapters = _adapters(missing, unexpected) if Form.LORA in (one, other) else (frozenset(), frozenset())
+        adapters = _adapters(missing, unexpected) if WeightForm.LORA in (one, other) else (frozenset(), frozenset())
         yield _change(one, other, slots, adapters)
 
 
@@ -98,38 +98,38 @@ def _parts(key: str) -> re.Match[str] | None:
     return _NEW.fullmatch(key) or _OLD.fullmatch(key) or _BASE.fullmatch(key)
 
 
-def _form(parts: Collection[str]) -> Form:
+def _form(parts: Collection[str]) -> WeightForm:
     names = set(parts)
     for form, telling in (
-        (Form.LORA, {"base_layer"}),
-        (Form.NEW_WEIGHT_NORM, {"original0", "original1"}),
-        (Form.NEW_SPECTRAL_NORM, {"0._u", "0._v"}),
-        (Form.PARAMETRIZED, {"original"}),
-        (Form.PRUNED, {"mask"}),
-        (Form.OLD_WEIGHT_NORM, {"g"}),
-        (Form.OLD_SPECTRAL_NORM, {"u"}),
-        (Form.OLD_WEIGHT_NORM, {"v"}),
+        (WeightForm.LORA, {"base_layer"}),
+        (WeightForm.NEW_WEIGHT_NORM, {"original0", "original1"}),
+        (WeightForm.NEW_SPECTRAL_NORM, {"0._u", "0._v"}),
+        (WeightForm.PARAMETRIZED, {"original"}),
+        (WeightForm.PRUNED, {"mask"}),
+        (WeightForm.OLD_WEIGHT_NORM, {"g"}),
+        (WeightForm.OLD_SPECTRAL_NORM, {"u"}),
+        (WeightForm.OLD_WEIGHT_NORM, {"v"}),
     ):
         if names & telling:
             return form
-    return Form.PLAIN
+    return WeightForm.PLAIN
 
 
-def _agreed(here: Form, there: Form) -> tuple[Form, Form]:
+def _agreed(here: WeightForm, there: WeightForm) -> tuple[WeightForm, WeightForm]:
     """A list that is cut short may show only the part that all parametrisations have."""
-    if here is Form.PARAMETRIZED and there is Form.OLD_SPECTRAL_NORM:
-        return Form.NEW_SPECTRAL_NORM, there
-    if there is Form.PARAMETRIZED and here is Form.OLD_SPECTRAL_NORM:
-        return here, Form.NEW_SPECTRAL_NORM
+    if here is WeightForm.PARAMETRIZED and there is WeightForm.OLD_SPECTRAL_NORM:
+        return WeightForm.NEW_SPECTRAL_NORM, there
+    if there is WeightForm.PARAMETRIZED and here is WeightForm.OLD_SPECTRAL_NORM:
+        return here, WeightForm.NEW_SPECTRAL_NORM
     return here, there
 
 
 def _change(
-    one: Form,
-    other: Form,
+    one: WeightForm,
+    other: WeightForm,
     slots: list[tuple[dict[str, str], dict[str, str]]],
     adapters: tuple[frozenset[str], frozenset[str]],
-) -> Change:
+) -> FormChange:
     partners: dict[str, str] = {}
     for wanted, here in slots:
         roles = {role: here[part] for part, role in _ROLES[one].items() if part in here}
@@ -139,7 +139,7 @@ def _change(
                 partners[key] = roles[role]
     missing = frozenset(key for wanted, _ in slots for key in wanted.values())
     unexpected = frozenset(key for _, here in slots for key in here.values())
-    return Change(one, other, partners, missing | adapters[0], unexpected | adapters[1])
+    return FormChange(one, other, partners, missing | adapters[0], unexpected | adapters[1])
 
 
 def _adapters(missing: Collection[str], unexpected: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:

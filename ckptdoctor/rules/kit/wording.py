@@ -1,4 +1,4 @@
-"""Words that rules share: counts, places, abridged lists, and the lines that torch prints."""
+"""Rules share their words: counts, places, abridged lists, and the lines that torch prints."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ def all_of(number: int, noun: str) -> str:
     if number == 1:
         return f"the only {noun}"
     return f"both {noun}s" if number == 2 else f"all {number:,} {noun}s"
+
+
+def fragment(sentence: str) -> str:
+    """A sentence as a part of another one: without its capital letter and its full stop."""
+    return f"{sentence[:1].lower()}{sentence[1:].removesuffix('.')}"
 
 
 def of_place(path: KeyPath) -> str:
@@ -61,17 +66,17 @@ def shape(sizes: Sequence[int]) -> str:
     return f"[{', '.join(map(str, sizes))}]"
 
 
-def missing_keys(keys: Iterable[str]) -> str:
+def missing_line(keys: Iterable[str]) -> str:
     """torch's line about missing keys (``Module.load_state_dict``), abridged."""
     return f"Missing key(s) in state_dict: {_quoted(keys)}"
 
 
-def unexpected_keys(keys: Iterable[str]) -> str:
+def unexpected_line(keys: Iterable[str]) -> str:
     """torch's line about unexpected keys (``Module.load_state_dict``), abridged."""
     return f"Unexpected key(s) in state_dict: {_quoted(keys)}"
 
 
-def size_mismatch(key: str, here: Sequence[int], there: Sequence[int]) -> str:
+def mismatch_line(key: str, here: Sequence[int], there: Sequence[int]) -> str:
     """torch's line about a key of another shape (``Module._load_from_state_dict``)."""
     return (
         f"size mismatch for {key}: copying a param with shape torch.Size({shape(here)}) from checkpoint, "
@@ -102,7 +107,7 @@ def grouped_keys(sizes: Mapping[str, int], at_most: int) -> list[KeyGroup]:
     return sorted(groups, key=lambda group: (-group.parameters, -len(group.keys)))
 
 
-def groups(sizes: Mapping[str, int]) -> str:
+def module_groups(sizes: Mapping[str, int]) -> str:
     """The modules that keys (with their elements) belong to, for people: ``fc (2 keys, 20,490 parameters)``."""
     found = grouped_keys(sizes, GROUPS)
     return listed(found, GROUPS, "module", say=_group)

@@ -1,4 +1,4 @@
-"""Where the ``config.json`` beside a checkpoint and its tensors say different things."""
+"""The ``config.json`` beside a checkpoint and its tensors may say different things."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
 from ckptdoctor.checkpoint.weights import top_weights
-from ckptdoctor.facts.model_config import Config, is_shard_of_model
+from ckptdoctor.facts.siblings import Config, is_shard_of_model
 from ckptdoctor.noun import noun
 
 _EMBEDDINGS = re.compile(

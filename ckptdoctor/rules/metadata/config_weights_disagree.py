@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.model_config import Config, config_beside
+from ckptdoctor.facts.siblings import Config, config_beside
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -117,4 +117,4 @@ def _line(each: Disagreement) -> tuple[str, ...]:
     if tensor is None or type(each.said) is not int:
         return ()
     wanted = [each.said if size == each.found else size for size in tensor.shape]
-    return (wording.size_mismatch(tensor.key, tensor.shape, wanted),)
+    return (wording.mismatch_line(tensor.key, tensor.shape, wanted),)

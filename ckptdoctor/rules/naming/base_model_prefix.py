@@ -31,10 +31,11 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.moving import moved
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.moving import moved_problems
 from ckptdoctor.rules.kit.names_in_errors import lead_cause
 from ckptdoctor.rules.messages import CHECK, NOT_MAPPED, Way, unknown_key
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.naming.prefixing import prefix_problem
 
 _BASE = {"embeddings.weight": T((9, 4)), "encoder.0.weight": T((4, 4)), "encoder.1.weight": T((4, 4))}
@@ -69,7 +70,7 @@ def base_model_prefix(comparison: Comparison) -> Iterator[Problem]:
     prefix, state_dict = comparison.prefix, comparison.state_dict
     if prefix is not None and state_dict is not None and prefix_code(prefix) == "N410":
         yield prefix_problem(comparison, state_dict, prefix, _CAUSE)
-    yield from moved(
+    yield from moved_problems(
         comparison,
         "N410",
         _CAUSE,
@@ -77,8 +78,6 @@ def base_model_prefix(comparison: Comparison) -> Iterator[Problem]:
 
 
 @judges(Turn.PREFIX, general=1)
-def of_a_prefix(misfit: Misfit) -> Iterator[Cause]:
+def of_a_prefix(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Half of the keys of one side begin with it."""
-    yield from lead_cause(
-        misfit, "N410", "the base model and the model with a head differ in the attribute that holds it"
-    )
+    yield from lead_cause(rest, "N410", wording.fragment(_CAUSE))

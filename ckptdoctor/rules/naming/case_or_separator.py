@@ -27,9 +27,9 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.moving import moved
-from ckptdoctor.rules.kit.names_in_errors import renamed
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
+from ckptdoctor.rules.kit.moving import moved_problems
+from ckptdoctor.rules.kit.names_in_errors import rename_causes
 
 _HERE = {"encoder/layer_norm/weight": T((4,)), "encoder/dense/weight": T((4, 3))}
 _WANTED = {"encoder.LayerNorm.weight": T((4,)), "encoder.dense.weight": T((4, 3))}
@@ -42,20 +42,20 @@ HEALTHY = (
         like={"AB.weight": T((4,)), "c.weight": T((9,))},
     ),
 )
+_CAUSE = "Names that differ only in case and separators are the same to people, not to torch."
 
 
 @rule("N427", "case-or-separator", Severity.WARNING)
 def case_or_separator(comparison: Comparison) -> Iterator[Problem]:
     """One step of the chain."""
-    yield from moved(
+    yield from moved_problems(
         comparison,
         "N427",
-        "Names that differ only in case and separators are the same to people, not to torch.",
+        _CAUSE,
     )
 
 
 @judges(Turn.NAME, general=1)
-def of_names(misfit: Misfit) -> Iterator[Cause]:
+def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """The names allow this rename, and no other."""
-    for each in renamed(misfit, "N427"):
-        yield each.cause("the names differ only in case and separators")
+    yield from rename_causes(rest, "N427", _CAUSE)

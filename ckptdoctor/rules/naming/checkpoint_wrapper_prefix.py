@@ -33,8 +33,8 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
 from ckptdoctor.rules.kit.renames import wrapper_tokens
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.naming.wrapped_keys import all_in_wrapper, parts_in_wrapper
 from ckptdoctor.rules.when import keys_mention
 
@@ -66,12 +66,12 @@ def checkpoint_wrapper_prefix(subject: Checkpoint | Comparison) -> Iterator[Prob
 
 
 @judges(Turn.WRAPPER)
-def of_all_keys(misfit: Misfit) -> Iterator[Cause]:
+def of_all_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Unexpected keys have its token, and no missing one does."""
-    yield from all_in_wrapper(misfit, names.ACTIVATION_CHECKPOINT, "activation checkpointing")
+    yield from all_in_wrapper(rest, names.ACTIVATION_CHECKPOINT, "activation checkpointing")
 
 
 @judges(Turn.NAME)
-def of_parts(misfit: Misfit) -> Iterator[Cause]:
+def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Keys are missing that are unexpected ones without its token."""
-    yield from parts_in_wrapper(misfit, names.ACTIVATION_CHECKPOINT)
+    yield from parts_in_wrapper(rest, names.ACTIVATION_CHECKPOINT)

@@ -28,9 +28,9 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.moving import moved
-from ckptdoctor.rules.kit.names_in_errors import renamed
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
+from ckptdoctor.rules.kit.moving import moved_problems
+from ckptdoctor.rules.kit.names_in_errors import rename_causes
 
 _WANTED = {"moe.weight_gate.7": T((4, 3)), "gamma_norm.scale": T((4,)), "out.weight": T((2, 4))}
 _HERE = {
@@ -40,23 +40,20 @@ _HERE = {
 }
 SICK = (Example("names that were damaged while loading", _HERE, like=_WANTED),)
 HEALTHY = (Example("the names as they were", _WANTED, like=_WANTED),)
+_CAUSE = "A loader replaced letters anywhere in the names, not only whole names of parameters."
 
 
 @rule("N415", "corrupted-by-substring-rename", Severity.ERROR)
 def corrupted_by_substring_rename(comparison: Comparison) -> Iterator[Problem]:
     """One step of the chain."""
-    yield from moved(
+    yield from moved_problems(
         comparison,
         "N415",
-        "A loader replaced letters anywhere in the names, not only whole names of parameters.",
+        _CAUSE,
     )
 
 
 @judges(Turn.NAME, general=1)
-def of_names(misfit: Misfit) -> Iterator[Cause]:
+def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """The names allow this rename, and no other."""
-    for each in renamed(misfit, "N415"):
-        yield each.cause(
-            f"a text was replaced wherever it stood in the names, inside of other words as well: {each.told} gives the"
-            " model's names"
-        )
+    yield from rename_causes(rest, "N415", _CAUSE)

@@ -32,9 +32,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit.dropping import missing_problem, unexpected_problem
-from ckptdoctor.rules.misfit import Repair
-from ckptdoctor.rules.signs import Sign, leaf
+from ckptdoctor.rules.signs import Sign, leaf_among
 
 _BERT = {"embeddings.word_embeddings.weight": T((9, 4)), "encoder.layer.0.weight": T((4, 4))}
 _GPT = {f"h.{layer}.attn.c_attn.weight": T((4, 12)) for layer in range(2)}
@@ -42,7 +42,7 @@ _MASKS = {f"h.{layer}.attn.bias": T((1, 1, 8, 8), "uint8") for layer in range(2)
     f"h.{layer}.attn.masked_bias": T(()) for layer in range(2)
 }
 _LLAMA = {"layers.0.q_proj.weight": T((8, 8))}
-_DERIVED = leaf(
+_DERIVED = leaf_among(
     r"position_ids|inv_freq|rotary_emb\.\w+|freqs|freqs_cis|masked_bias|attn\.bias|relative_position_index|attn_mask"
     r"|causal_mask"
 )

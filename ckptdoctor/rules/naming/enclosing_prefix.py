@@ -35,8 +35,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
 from ckptdoctor.rules.kit.names_in_errors import lead_cause
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.naming.prefixing import prefix_problem
 
 _BARE = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
@@ -85,8 +85,8 @@ def _cause(comparison: Comparison, attribute: str, added: bool) -> str:
 
 
 @judges(Turn.PREFIX, general=1)
-def of_a_prefix(misfit: Misfit) -> Iterator[Cause]:
+def of_a_prefix(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Half of the keys of one side begin with it."""
     yield from lead_cause(
-        misfit, "N409", "the same network, held by an attribute of another (a LightningModule, a wrapper)"
+        rest, "N409", "the same network, held by an attribute of another (a LightningModule, a wrapper)"
     )

@@ -35,9 +35,9 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK, Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.when import flat_parameters
 
 _FLAT = {"_fsdp_wrapped_module.layers.0._fsdp_wrapped_module._flat_param": T((72,)), "_flat_param": T((18,))}
@@ -83,7 +83,7 @@ def _problem(state_dict: StateDict, found: list[str]) -> Problem:
         message=f"{len(found):,} of {total}{wording.of_place(state_dict.path)} {verb} of FSDP",
         cause="FSDP saved the flat tensors that it works with (LOCAL_STATE_DICT). Which parameter, of which shape, "
         "begins where in them is not in the file, and the other ranks' pieces may not be either.",
-        torch_says=(wording.unexpected_keys(found),),
+        torch_says=(wording.unexpected_line(found),),
         advice="Load it into the same FSDP model and save that with get_model_state_dict(model, "
         "options=StateDictOptions(full_state_dict=True)) of torch.distributed.checkpoint.state_dict.",
         keys=tuple([(*state_dict.path, key) for key in found]),
@@ -95,22 +95,22 @@ _GATHER = Way("save again with", "FSDP.set_state_dict_type(model, StateDictType.
 
 
 @judges(Turn.WRAPPER, general=3)
-def of_its_names(misfit: Misfit) -> Iterator[Cause]:
+def of_its_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Flat parameters are unexpected."""
-    found = [key for key in misfit.unexpected if key.split(".")[-1].startswith(("_flat_param", "flat_param_"))]
+    found = [key for key in rest.unexpected if key.split(".")[-1].startswith(("_flat_param", "flat_param_"))]
     if found:
         meaning = (
             "the file holds FSDP's flat parameters, each rank its own part; names and shapes cannot be told from them,"
             " and no command makes whole weights of this file alone"
         )
-        yield Cause(meaning, Repair.NONE, (_GATHER,), missing=misfit.missing, unexpected=found)
+        yield Cause(meaning, Repair.NONE, (_GATHER,), missing=rest.missing, unexpected=found)
 
 
 @judges(Turn.SHAPE, general=3)
-def of_its_shape(misfit: Misfit) -> Iterator[Cause]:
+def of_its_shape(rest: IncompatibleKeys) -> Iterator[Cause]:
     """A run of numbers is longer than any side of the matrix that it should be."""
     found = [
-        pair for pair in misfit.mismatched if len(pair.here) == 1 < len(pair.there) and pair.here[0] > max(pair.there)
+        pair for pair in rest.mismatched if len(pair.here) == 1 < len(pair.there) and pair.here[0] > max(pair.there)
     ]
     if found:
         meaning = (

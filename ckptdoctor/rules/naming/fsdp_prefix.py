@@ -35,8 +35,8 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
 from ckptdoctor.rules.kit.renames import wrapper_tokens
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 from ckptdoctor.rules.naming.wrapped_keys import all_in_wrapper, parts_in_wrapper
 from ckptdoctor.rules.when import keys_mention
 
@@ -81,12 +81,12 @@ def _unflatten(key: str) -> str:
 
 
 @judges(Turn.WRAPPER)
-def of_all_keys(misfit: Misfit) -> Iterator[Cause]:
+def of_all_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Unexpected keys have its token, and no missing one does."""
-    yield from all_in_wrapper(misfit, names.FSDP, "FSDP")
+    yield from all_in_wrapper(rest, names.FSDP, "FSDP")
 
 
 @judges(Turn.NAME)
-def of_parts(misfit: Misfit) -> Iterator[Cause]:
+def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Keys are missing that are unexpected ones without its token."""
-    yield from parts_in_wrapper(misfit, names.FSDP)
+    yield from parts_in_wrapper(rest, names.FSDP)

@@ -28,10 +28,10 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.moving import moved
-from ckptdoctor.rules.kit.names_in_errors import renamed
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
+from ckptdoctor.rules.kit.moving import moved_problems
+from ckptdoctor.rules.kit.names_in_errors import rename_causes
 from ckptdoctor.rules.messages import NO_MODULE, NOT_MAPPED, unknown_key
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
 
 _TF = {"dense.weight": T((4, 4)), "LayerNorm.gamma": T((4,)), "LayerNorm.beta": T((4,))}
 _TORCH = {"dense.weight": T((4, 4)), "LayerNorm.weight": T((4,)), "LayerNorm.bias": T((4,))}
@@ -52,24 +52,20 @@ HEALTHY = (
     Example("the same names", _TF, like=_TF),
     Example("a layer scale", {"norm.gamma": T((4,)), "norm.weight": T((4,))}, like={"norm.weight": T((4,))}),
 )
+_CAUSE = "Ports of TensorFlow models call weight and bias of a norm layer gamma and beta."
 
 
 @rule("N414", "gamma-beta", Severity.ERROR)
 def gamma_beta(comparison: Comparison) -> Iterator[Problem]:
     """One step of the chain."""
-    yield from moved(
+    yield from moved_problems(
         comparison,
         "N414",
-        "Ports of TensorFlow models call weight and bias of a norm layer gamma and beta.",
+        _CAUSE,
     )
 
 
 @judges(Turn.NAME, general=1)
-def of_names(misfit: Misfit) -> Iterator[Cause]:
+def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Keys end in gamma and beta on one side, and in weight and bias on the other."""
-    for each in renamed(misfit, "N414"):
-        sides = ("the file", "the model") if each.told.startswith("gamma") else ("the model", "the file")
-        yield each.cause(
-            f"{sides[0]} names the parameters of its norms gamma and beta, as TensorFlow does; {sides[1]}, weight and"
-            " bias"
-        )
+    yield from rename_causes(rest, "N414", _CAUSE)

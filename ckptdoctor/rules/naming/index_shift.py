@@ -23,15 +23,18 @@ Repair
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.shapes.pairs import Shape
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.moving import moved
-from ckptdoctor.rules.kit.names_in_errors import renamed
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.moving import moved_problems
+from ckptdoctor.rules.kit.names_in_errors import BY_MODEL, rename_causes
 
 _HERE = {f"layers.{n}.weight": T((n + 2, 3)) for n in range(3)}
 _WANTED = {f"layers.{n + 1}.weight": value for n, value in enumerate(_HERE.values())}
@@ -47,20 +50,67 @@ HEALTHY = (
     Example("the same numbers", _HERE, like=_HERE),
     Example("a layer less", {"layers.0.weight": T((2, 3)), "layers.1.weight": T((3, 3))}, like=_HERE),
 )
+_CAUSE = "A container has more or fewer elements before these on one side."
 
 
 @rule("N424", "index-shift", Severity.ERROR)
 def index_shift(comparison: Comparison) -> Iterator[Problem]:
     """One step of the chain."""
-    yield from moved(
+    yield from moved_problems(
         comparison,
         "N424",
-        "A container of the target has more or fewer elements before these.",
+        _CAUSE,
     )
 
 
 @judges(Turn.NAME, general=1)
-def of_names(misfit: Misfit) -> Iterator[Cause]:
+def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """The names allow this rename, and no other."""
-    for each in renamed(misfit, "N424"):
-        yield each.cause(f"layers are counted from another number: {each.told} gives the model's names")
+    yield from rename_causes(rest, "N424", _CAUSE)
+
+
+_NUMBERED = re.compile(r"(?P<container>.*?)(?P<number>\d{1,9})(?P<rest>\..+)")
+
+
+@judges(Turn.NAME, general=2)
+def of_shapes(rest: IncompatibleKeys) -> Iterator[Cause]:
+    """Below one container each shape in the file is that of the model so many numbers further."""
+    here = dict.fromkeys(rest.unexpected) | {pair.key: pair.here for pair in rest.mismatched}
+    there = dict.fromkeys(rest.missing) | {pair.key: pair.there for pair in rest.mismatched}
+    ours, theirs = _by_container(here), _by_container(there)
+    for container in [each for each in ours if each in theirs]:
+        shift = min(theirs[container])[0] - min(ours[container])[0]
+        if shift and _fit(ours[container], theirs[container], shift):
+            keys = {f"{container}{number}{name}" for number, name in (*ours[container], *theirs[container])}
+            sign = "+" if shift > 0 else "-"
+            move = f"{container}{{n}} → {container}{{n{sign}{abs(shift)}}}"
+            meaning = f"{wording.fragment(_CAUSE)}: {move} gives the model's shapes"
+            yield Cause(
+                meaning,
+                Repair.NONE,
+                (BY_MODEL,),
+                missing=keys.intersection(rest.missing),
+                unexpected=keys.intersection(rest.unexpected),
+                mismatched=keys.intersection([pair.key for pair in rest.mismatched]),
+            )
+
+
+_Numbered = dict[tuple[int, str], "Shape | None"]
+
+
+def _by_container(shapes: Mapping[str, Shape | None]) -> dict[str, _Numbered]:
+    """What is in each numbered container: by its number and what follows that; the shape, where it is known."""
+    found: dict[str, _Numbered] = {}
+    for key, shape in shapes.items():
+        parts = _NUMBERED.fullmatch(key)
+        if parts is not None:
+            found.setdefault(parts["container"], {})[int(parts["number"]), parts["rest"]] = shape
+    return found
+
+
+def _fit(ours: _Numbered, theirs: _Numbered, shift: int) -> bool:
+    """Whether all of it is there so many numbers further, and shapes that both sides name are equal: one at least."""
+    pairs = [(shape, theirs.get((number + shift, name), ())) for (number, name), shape in ours.items()]
+    known = [(one, other) for one, other in pairs if one is not None and other is not None]
+    whole = len(ours) == len(theirs) and all((number + shift, name) in theirs for number, name in ours)
+    return whole and bool(known) and all(one == other for one, other in known)

@@ -45,11 +45,11 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.published.families import family_of, layout
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
-from ckptdoctor.rules.kit.layout_edits import lacking, layout_edits, title, with_heads
+from ckptdoctor.rules.kit.layout_edits import commands_with_heads, conversion_title, lacking, layout_edits
 from ckptdoctor.rules.messages import AUTO, COMPARE, Way, unknown_key
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 
 _META = {
     "tok_embeddings.weight": T((9, 4)),
@@ -135,34 +135,38 @@ def known_layout_family(comparison: Comparison) -> Iterator[Problem]:
         one, other = ours.name, theirs.name
         cause, advice = f"Renaming is not enough: {family.why}.", f"Convert it with {family.converter}."
     yield Problem(
-        message=f"the checkpoint has the layout of {one}, {comparison.reference.source} that of {other}",
+        message=_layouts(one, comparison.reference.source, other),
         cause=cause,
         torch_says=(
-            wording.missing_keys(comparison.plain.missing),
-            wording.unexpected_keys(comparison.plain.unexpected),
+            wording.missing_line(comparison.plain.missing),
+            wording.unexpected_line(comparison.plain.unexpected),
         ),
         advice=advice,
         keys=tuple([here[key].path for key in comparison.plain.unexpected]),
         location=Location(path=comparison.path),
         fix=_fix(comparison),
-        commands=with_heads(comparison),
+        commands=commands_with_heads(comparison),
     )
+
+
+def _layouts(ours: str, target: str, theirs: str) -> str:
+    return f"the checkpoint has the layout of {ours}, {target} that of {theirs}"
 
 
 def _fix(comparison: Comparison) -> Fix | None:
     edits = layout_edits(comparison)
     if comparison.conversion is None or not edits:
         return None
-    return Fix(title(comparison.conversion), edits, Safety.CONFIRMED, auto_option(comparison))
+    return Fix(conversion_title(comparison.conversion), edits, Safety.CONFIRMED, auto_option(comparison))
 
 
 @judges(Turn.PREFIX, general=2)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """What is missing has the names of one code base, and what is unexpected those of another."""
-    ours, theirs = layout(misfit.unexpected), layout(misfit.missing)
+    ours, theirs = layout(rest.unexpected), layout(rest.missing)
     family = family_of(ours, theirs)
     if family is None or ours is None or theirs is None:
         return
-    meaning = f"the file has the layout of {ours.name}, the model that of {theirs.name}: {family.why}"
+    meaning = f"{_layouts(ours.name, 'the model', theirs.name)}: {family.why}"
     ways = (COMPARE, AUTO, Way("or convert it with", family.converter))
-    yield Cause(meaning, Repair.BY_HAND, ways, missing=misfit.missing, unexpected=misfit.unexpected)
+    yield Cause(meaning, Repair.BY_HAND, ways, missing=rest.missing, unexpected=rest.unexpected)

@@ -37,10 +37,10 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import unexpected_problem
 from ckptdoctor.rules.kit.names_in_errors import dotless
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import keys_mention
 
 _NET = {"blocks.7.1.weight": T((4, 3)), "blocks.7.1.bias": T((4,)), "out.weight": T((2, 4))}
@@ -93,7 +93,7 @@ def _alone(state_dict: StateDict, found: LitEma) -> Problem:
             if beside
             else "The names of buffers may not hold dots; no model but LitEma itself has such keys."
         ),
-        torch_says=(wording.unexpected_keys(found.keys),),
+        torch_says=(wording.unexpected_line(found.keys),),
         advice=(
             "A model that keeps no average loads without it: fix leaves it out where a target is named."
             if beside and found.prefix
@@ -124,13 +124,23 @@ def _compared(comparison: Comparison, found: LitEma) -> Problem:
 
 
 @judges(Turn.NAME)
-def of_names(misfit: Misfit) -> Iterator[Cause]:
+def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Keys under one name, or beside the counters of an average, are missing ones without their dots."""
-    for lead, found in dotless(misfit).items():
+    for lead, found in dotless(rest).items():
         counters = {lead + DECAY, lead + UPDATES}
-        if not lead and not counters.issubset(misfit.unexpected):
+        if not lead and not counters.issubset(rest.unexpected):
             continue  # names without dots, and no average
         named = f", under “{lead}”" if lead else ""
         meaning = f"the file holds averaged weights (LitEma{named}), whose names have no dots"
-        beside = {key for key in misfit.unexpected if lead and key.startswith(lead)}
+        beside = {key for key in rest.unexpected if lead and key.startswith(lead)}
         yield Cause(meaning, Repair.LOSS, missing=found.names, unexpected=found.unexpected | counters | beside)
+
+
+@judges(Turn.LEFTOVER)
+def of_counters(rest: IncompatibleKeys) -> Iterator[Cause]:
+    """The counters of an average are left over under a name of their own, and with them the average."""
+    for lead in [key.removesuffix(UPDATES) for key in rest.unexpected if key.endswith(f".{UPDATES}")]:
+        average = {key for key in rest.unexpected if key.startswith(lead) and "." not in key[len(lead) :]}
+        if lead + DECAY in average and average > {lead + DECAY, lead + UPDATES}:
+            meaning = f"the file also holds averaged weights (LitEma, under “{lead}”), which the model does not keep"
+            yield Cause(meaning, Repair.LOSS, unexpected=average)

@@ -31,9 +31,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import Block, leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import unexpected_problem
-from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.signs import Sign
 
 _NET = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}

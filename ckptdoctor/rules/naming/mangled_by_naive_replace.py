@@ -29,17 +29,17 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
-from ckptdoctor.facts.telltale_words import ends_of_names
+from ckptdoctor.facts.names import ends_of_names
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.prefixes import Cut
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.moving import moved
-from ckptdoctor.rules.kit.names_in_errors import cut, renamed
+from ckptdoctor.rules.kit.moving import moved_problems
+from ckptdoctor.rules.kit.names_in_errors import cut_keys, rename_causes
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import cut_names
 
 _WANTED = {"mlp_module.layer0.weight": T((4, 3)), "mlp_module.layer1.weight": T((2, 4)), "head.weight": T((5, 2))}
@@ -71,7 +71,7 @@ def mangled_by_naive_replace(subject: Checkpoint | Comparison) -> Iterator[Probl
         if subject.cut is not None and subject.cut.back is None and subject.state_dict is not None:
             yield _fallen_together(subject, subject.state_dict, subject.cut)
         letters = subject.cut.letters if subject.cut is not None else 0
-        yield from moved(subject, "N403", _cause(letters) if letters else _REPLACED)
+        yield from moved_problems(subject, "N403", _cause(letters) if letters else _REPLACED)
         return
     for state_dict in subject.state_dicts:
         if state_dict.role in WEIGHTS and (found := ends_of_names(state_dict.keys)):
@@ -109,9 +109,9 @@ def _ends(state_dict: StateDict, found: list[str]) -> Problem:
 
 
 @judges(Turn.PREFIX)
-def of_cut_keys(misfit: Misfit) -> Iterator[Cause]:
+def of_cut_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Each unexpected key is the end of a missing one."""
-    found = cut(misfit)
+    found = cut_keys(rest)
     if found is None:
         return
     made, names = found
@@ -120,21 +120,16 @@ def of_cut_keys(misfit: Misfit) -> Iterator[Cause]:
         " begin with “module.”: each unexpected key is what that leaves of a missing one"
     )
     if not made.lost:
-        yield Cause(meaning, Repair.SAFE, missing=names, unexpected=misfit.unexpected)
+        yield Cause(meaning, Repair.SAFE, missing=names, unexpected=rest.unexpected)
         return
-    lost = len(names) - len(misfit.unexpected)
+    lost = len(names) - len(rest.unexpected)
     meaning += f". Several keys became one, so {lost:,} of the tensors are lost, and no command brings them back"
     save = 'weights = {key.removeprefix("module."): value for key, value in weights.items()}'
     ways = (Way("strip the original file with", save),)
-    yield Cause(meaning, Repair.NONE, ways, missing=names, unexpected=misfit.unexpected)
+    yield Cause(meaning, Repair.NONE, ways, missing=names, unexpected=rest.unexpected)
 
 
 @judges(Turn.NAME, general=1)
-def of_replaced_text(misfit: Misfit) -> Iterator[Cause]:
+def of_replaced_text(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Missing keys are unexpected ones, but for ``module.`` in the middle of names."""
-    for each in renamed(misfit, "N403"):
-        meaning = (
-            'somebody stripped “module.” with key.replace("module.", ""), which takes it out of the middle of names'
-            " as well"
-        )
-        yield each.cause(meaning)
+    yield from rename_causes(rest, "N403", _REPLACED)

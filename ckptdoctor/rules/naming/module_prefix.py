@@ -36,9 +36,9 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
+from ckptdoctor.rules.kit.renames import how_many, rename_fix, weights, wrapped_lines
 from ckptdoctor.rules.messages import NO_MODULE, NOT_MAPPED, STRIP, unknown_key
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.naming.wrapped_keys import led_keys, parts_in_wrapper
 from ckptdoctor.rules.when import keys_mention
 
@@ -104,13 +104,14 @@ def _leading(state_dict: StateDict, led: Sequence[str], severity: Severity) -> P
     if fix is not None and not sure:
         advice = "The other keys do not: make sure that no part of the model itself is called module."
     return Problem(
-        message=f'{share(len(led), state_dict)} {"begins" if len(led) == 1 else "begin"} with "module."{_behind(led)}',
+        message=f"{how_many(len(led), state_dict)} {'begins' if len(led) == 1 else 'begin'} with "
+        f'"module."{_behind(led)}',
         cause=(
             "Saved from a model wrapped in DataParallel or DistributedDataParallel. "
             "Loading it into the bare model fails, and with strict=False loads nothing"
         )
         + ("." if sure else " of these."),
-        torch_says=torch_lines(led),
+        torch_says=wrapped_lines(led),
         advice=advice,
         keys=tuple([(*state_dict.path, key) for key in led]),
         location=Location(path=state_dict.path),
@@ -132,7 +133,7 @@ def _inside(state_dict: StateDict, inside: Sequence[str]) -> Problem:
     prefix = ".".join(tokens[: tokens.index(names.MODULE, start) + 1])
     hold = "has" if len(inside) == 1 else "have"
     return Problem(
-        message=f'{share(len(inside), state_dict)} {hold} "module." inside, as in "{inside[0]}"',
+        message=f'{how_many(len(inside), state_dict)} {hold} "module." inside, as in "{inside[0]}"',
         cause=(
             "Either a part of the model was wrapped in DataParallel before it was saved, or the model has an attribute "
             "called module; the file alone does not tell."
@@ -159,13 +160,13 @@ _WRAPPED_CLASSES = ("DataParallel", "DistributedDataParallel", "OptimizedModule"
 
 
 @judges(Turn.WRAPPER, general=1)
-def of_all_keys(misfit: Misfit) -> Iterator[Cause]:
+def of_all_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Most unexpected keys begin with ``module.``, and without it they are the model's."""
-    led = led_keys(misfit)
-    if not led or names.N_AVERAGED in misfit.unexpected:
+    led = led_keys(rest)
+    if not led or names.N_AVERAGED in rest.unexpected:
         return
     inner = {names.bare(key) for key in led}
-    if misfit.missing and inner.isdisjoint(misfit.missing):
+    if rest.missing and inner.isdisjoint(rest.missing):
         return  # another name under module., not this model behind a wrapper
     meaning = (
         "the file was saved from a model inside DataParallel or DistributedDataParallel: its keys begin with “module.”"
@@ -174,6 +175,6 @@ def of_all_keys(misfit: Misfit) -> Iterator[Cause]:
 
 
 @judges(Turn.NAME)
-def of_parts(misfit: Misfit) -> Iterator[Cause]:
+def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Keys are missing that are unexpected ones without ``module.``."""
-    yield from parts_in_wrapper(misfit, {names.MODULE})
+    yield from parts_in_wrapper(rest, {names.MODULE})

@@ -33,9 +33,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.names_in_errors import counters, lead_cause, unwrapped, wrapped
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
+from ckptdoctor.rules.kit.names_in_errors import counters, in_wrapper, lead_cause, without_wrappers
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.naming.prefixing import prefix_problem
 
 _BARE = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
@@ -68,33 +68,33 @@ def module_prefix_absent(comparison: Comparison) -> Iterator[Problem]:
 
 
 @judges(Turn.WRAPPER, general=2)
-def of_all_keys(misfit: Misfit) -> Iterator[Cause]:
+def of_all_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Most missing keys begin with a wrapper's token, and without it they are the file's."""
     for token, wrapper in ((names.MODULE, "DataParallel or DistributedDataParallel"), ("_orig_mod", "torch.compile")):
-        led = [key for key in misfit.missing if key.startswith(f"{token}.")]
-        inner = {unwrapped(key) for key in led}
-        here = not misfit.unexpected or not inner.isdisjoint(misfit.unexpected)
-        if led and here and 2 * len(led) >= len(misfit.missing):
+        led = [key for key in rest.missing if key.startswith(f"{token}.")]
+        inner = {without_wrappers(key) for key in led}
+        here = not rest.unexpected or not inner.isdisjoint(rest.unexpected)
+        if led and here and 2 * len(led) >= len(rest.missing):
             meaning = f"the model is inside {wrapper}, the file was saved from the bare model"
             ways = (
                 Way("load it into the bare model", f"model.{token}.load_state_dict(weights)"),
                 Way("or repair the file", "ckptdoctor fix FILE --auto TARGET"),
             )
-            inner |= counters(misfit.unexpected, inner)
+            inner |= counters(rest.unexpected, inner)
             yield Cause(meaning, Repair.SAFE, ways, missing=led, unexpected=inner)
             return
 
 
 @judges(Turn.PREFIX, general=1)
-def of_a_prefix(misfit: Misfit) -> Iterator[Cause]:
+def of_a_prefix(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Half of the keys lack it."""
-    yield from lead_cause(misfit, "N402", "the model is inside DataParallel or DistributedDataParallel")
+    yield from lead_cause(rest, "N402", "the model is inside DataParallel or DistributedDataParallel")
 
 
 @judges(Turn.NAME)
-def of_parts(misfit: Misfit) -> Iterator[Cause]:
+def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Keys are unexpected that are missing ones without the token of a wrapper."""
-    found = wrapped(misfit, names.WRAPPERS | {names.MODULE}, model=True)
+    found = in_wrapper(rest, names.WRAPPERS | {names.MODULE}, model=True)
     if found is not None:
         place, keys = found
         meaning = f"a part of the model is inside a wrapper (“{place}.”), the file was saved without it"

@@ -34,10 +34,10 @@ from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.match.norms import COUNTER, final_versions, inside, module_of, without_counter
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.misfit import Repair
-from ckptdoctor.rules.signs import Sign, leaf
-from ckptdoctor.rules.when import running_statistics
+from ckptdoctor.rules.signs import Sign, leaf_among
+from ckptdoctor.rules.when import uncounted_statistics
 
 _NET: dict[str, object] = {
     "conv.weight": T((4, 3, 3, 3)),
@@ -54,7 +54,7 @@ SIGNS = (
         "the file lacks num_batches_tracked, a counter that BatchNorm has since torch 0.4.1 and that inference does"
         " not need",
         Repair.SAFE,
-        missing=leaf("num_batches_tracked"),
+        missing=leaf_among("num_batches_tracked"),
         lonely=True,
         general=1,
     ),
@@ -81,7 +81,7 @@ HEALTHY = (
 )
 
 
-@rule("N416", "num-batches-tracked-missing", Severity.WARNING, when=running_statistics)
+@rule("N416", "num-batches-tracked-missing", Severity.WARNING, when=uncounted_statistics)
 def num_batches_tracked_missing(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Norm layers whose counter torch would ask for."""
     if isinstance(subject, Comparison):
@@ -108,7 +108,7 @@ def _problem(
         f"{'lacks' if len(modules) == 1 else 'lack'} the counter of batches {that}",
         cause="The running stats are here without num_batches_tracked, and _metadata says version 2 of the layers, "
         "which has it. Without _metadata torch would set it to 0 by itself.",
-        torch_says=(wording.missing_keys(missing),),
+        torch_says=(wording.missing_line(missing),),
         keys=tuple([(*state_dict.path, inside(module, COUNTER)) for module in modules]),
         location=Location(path=state_dict.path),
         fix=Fix(

@@ -27,9 +27,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit.dropping import unexpected_problem
-from ckptdoctor.rules.misfit import Repair
-from ckptdoctor.rules.signs import Sign, leaf
+from ckptdoctor.rules.signs import Sign, leaf_among
 
 _NET = {
     "conv.weight": T((4, 3, 3, 3)),
@@ -44,7 +44,7 @@ SIGNS = (
     Sign(
         "the file has num_batches_tracked, a counter of BatchNorm that the model's layers do not keep",
         Repair.LOSS,
-        unexpected=leaf("num_batches_tracked"),
+        unexpected=leaf_among("num_batches_tracked"),
         lonely=True,
         general=1,
     ),

@@ -36,12 +36,12 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import beside, orthogonals, parametrized
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
-from ckptdoctor.rules.kit.shaping import places
-from ckptdoctor.rules.kit.weight_forms import Form, changes
+from ckptdoctor.rules.kit.shaping import key_places
+from ckptdoctor.rules.kit.weight_forms import WeightForm, changes
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.naming.plain_weights import load_before
 
 _BIAS = {"fc.bias": T((4,)), "head.weight": T((2, 4))}
@@ -85,9 +85,9 @@ def parametrized_weight(comparison: Comparison) -> Iterator[Problem]:
         message=f"{first} here, {key} in the model{likewise}",
         cause="Saved from a model with torch.nn.utils.parametrize, which computes the weight of an original; the model "
         "that it is for has the weight itself.",
-        torch_says=(wording.missing_keys([each for each, _ in found]), wording.unexpected_keys(parts)),
+        torch_says=(wording.missing_line([each for each, _ in found]), wording.unexpected_line(parts)),
         advice=_MAPS if whole else _OWN,
-        keys=places(comparison, parts),
+        keys=key_places(comparison, parts),
         location=Location(path=comparison.path),
         commands=tuple([f"{option} {each}" for each in ORTHOGONAL]) if whole else (),
     )
@@ -104,22 +104,22 @@ _REMOVE = Way(
 _TOLD = Way("or, if they are orthogonal, see what to tell", "ckptdoctor check FILE TARGET")
 # the weights that other rules know of
 _NORMS = (
-    {Form.OLD_WEIGHT_NORM, Form.NEW_WEIGHT_NORM, Form.PLAIN},
-    {Form.OLD_SPECTRAL_NORM, Form.NEW_SPECTRAL_NORM, Form.PLAIN},
-    {Form.PRUNED, Form.PLAIN},
+    {WeightForm.OLD_WEIGHT_NORM, WeightForm.NEW_WEIGHT_NORM, WeightForm.PLAIN},
+    {WeightForm.OLD_SPECTRAL_NORM, WeightForm.NEW_SPECTRAL_NORM, WeightForm.PLAIN},
+    {WeightForm.PRUNED, WeightForm.PLAIN},
 )
 
 
 @judges(Turn.FORM)
-def of_parts(misfit: Misfit) -> Iterator[Cause]:
+def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Parts of weights are on one side, which no other rule knows of, and the weights or other parts on the other."""
-    for change in changes(misfit.missing, misfit.unexpected):
+    for change in changes(rest.missing, rest.unexpected):
         here, there = change.here, change.there
-        if Form.LORA in (here, there) or any({here, there} <= norm for norm in _NORMS):
+        if WeightForm.LORA in (here, there) or any({here, there} <= norm for norm in _NORMS):
             continue
-        if there is Form.PLAIN:
+        if there is WeightForm.PLAIN:
             yield change.cause(_PLAIN_THERE, Repair.BY_HAND, (_REMOVE, _TOLD))
-        elif here is Form.PLAIN:
+        elif here is WeightForm.PLAIN:
             meaning = "the model keeps weights as parametrisations (torch.nn.utils.parametrize), the file plain ones"
             ways = (load_before("the model gets its parametrisations"),)
             yield change.cause(meaning, Repair.BY_HAND, ways, code="")

@@ -1,4 +1,4 @@
-"""What the rules share that compute plain weights of what a norm keeps."""
+"""Two rules share how plain weights are computed of what a norm keeps."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ckptdoctor.findings import Location
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import Computable, computable
 from ckptdoctor.rules.framework import Problem
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
-from ckptdoctor.rules.kit.shaping import places
-from ckptdoctor.rules.kit.weight_forms import Form, changes
+from ckptdoctor.rules.kit.shaping import key_places
+from ckptdoctor.rules.kit.weight_forms import WeightForm, changes
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair
 
 _WORDS = {"weight": "weight norm", "spectral": "spectral norm"}
 
@@ -37,9 +37,9 @@ def computed(comparison: Comparison, norm: str) -> Iterator[Problem]:
         message=f"{wording.listed(list(first.parts))} here, {first.key} in the model{likewise}",
         cause=f"The checkpoint keeps what {_WORDS[norm]} computes the weight of, the model wants the weight itself: "
         "that of a module without the norm, or after it was removed.",
-        torch_says=(wording.missing_keys([each.key for each in found]), wording.unexpected_keys(parts)),
+        torch_says=(wording.missing_line([each.key for each in found]), wording.unexpected_line(parts)),
         advice=_advice(comparison, [each for each, edit in zip(found, edits, strict=True) if edit is None]),
-        keys=places(comparison, parts),
+        keys=key_places(comparison, parts),
         location=Location(path=comparison.path),
         fix=Fix(title, ready, Safety.UNSAFE, auto_option(comparison)) if ready else None,
     )
@@ -74,18 +74,18 @@ def _advice(comparison: Comparison, odd: list[Computable]) -> str:
     )
 
 
-def kept_apart(misfit: Misfit, norm: str, *ways: Form) -> Iterator[Cause]:
+def kept_apart(rest: IncompatibleKeys, norm: str, *ways: WeightForm) -> Iterator[Cause]:
     """What an error says of weights with ``norm``, which torch keeps in two ways."""
     since = "as a parametrisation since torch 2.1, with hooks before"
-    for change in changes(misfit.missing, misfit.unexpected):
+    for change in changes(rest.missing, rest.unexpected):
         here, there = change.here, change.there
         if here in ways and there in ways:
             meaning = f"{norm} is kept in two ways ({since}): {here.value} in the file, {there.value} in the model"
             yield change.cause(meaning, Repair.SAFE)
-        elif here in ways and there is Form.PLAIN:
+        elif here in ways and there is WeightForm.PLAIN:
             meaning = f"the file keeps weights with {norm} ({here.value}), the model plain ones, which can be computed"
             yield change.cause(meaning, Repair.LOSS)
-        elif there in ways and here is Form.PLAIN:
+        elif there in ways and here is WeightForm.PLAIN:
             meaning = f"the model keeps weights with {norm} ({there.value}), the file plain ones"
             yield change.cause(meaning, Repair.BY_HAND, (load_before(f"the model gets its {norm}"),))
 

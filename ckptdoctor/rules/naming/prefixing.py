@@ -1,4 +1,4 @@
-"""What N402 and N409 share: the one prefix that makes a reference fit, as a problem with its fix."""
+"""N402 and N409 share the one prefix that makes a reference fit, as a problem with its fix."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def prefix_problem(comparison: Comparison, state_dict: StateDict, prefix: Prefix
         message=_message(comparison, prefix, len(renamed)),
         cause=cause,
         torch_says=(
-            *((wording.missing_keys(before.missing),) if before.missing else ()),
-            *((wording.unexpected_keys(before.unexpected),) if before.unexpected else ()),
+            *((wording.missing_line(before.missing),) if before.missing else ()),
+            *((wording.unexpected_line(before.unexpected),) if before.unexpected else ()),
         ),
         advice="" if choice is None else choice.advice,
         keys=tuple([before.here[key].path for key in renamed]),

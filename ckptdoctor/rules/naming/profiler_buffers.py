@@ -30,10 +30,10 @@ from ckptdoctor.match.buffers import profiler_counters
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.renames import share, weights
-from ckptdoctor.rules.misfit import Repair
-from ckptdoctor.rules.signs import Sign, leaf
+from ckptdoctor.rules.kit.renames import how_many, weights
+from ckptdoctor.rules.signs import Sign, leaf_among
 from ckptdoctor.rules.when import keys_mention
 
 _COUNT = T((1,), "float64", value=12)
@@ -41,7 +41,7 @@ SIGNS = (
     Sign(
         "a profiler (thop) has left its counters in the model before it was saved",
         Repair.LOSS,
-        unexpected=leaf("total_ops|total_params"),
+        unexpected=leaf_among("total_ops|total_params"),
     ),
 )
 SICK = (
@@ -81,10 +81,10 @@ def _judged(state_dict: StateDict) -> Iterator[Problem]:
         return
     paths = tuple([tensor.path for tensor in found])
     yield Problem(
-        message=f"{share(len(found), state_dict)} are counters of a profiler (total_ops, total_params)",
+        message=f"{how_many(len(found), state_dict)} are counters of a profiler (total_ops, total_params)",
         cause="thop.profile() left its counters in the model before it was saved; a model that was not profiled "
         "does not know them.",
-        torch_says=(wording.unexpected_keys([tensor.key for tensor in found]),),
+        torch_says=(wording.unexpected_line([tensor.key for tensor in found]),),
         keys=paths,
         location=Location(path=state_dict.path),
         fix=Fix(f"drop {wording.count(len(found), 'counter')}", (Drop(paths),), Safety.SAFE, "--select N420"),

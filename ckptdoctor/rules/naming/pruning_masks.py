@@ -37,10 +37,10 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import Pruned, pruned_for, pruned_in
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
-from ckptdoctor.rules.kit.weight_forms import Form, changes
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
+from ckptdoctor.rules.kit.weight_forms import WeightForm, changes
 from ckptdoctor.rules.naming.plain_weights import load_before
 from ckptdoctor.rules.when import keys_mention
 
@@ -90,7 +90,7 @@ def _problem(found: tuple[Pruned, ...], place: KeyPath, safety: Safety, option: 
         message=f"{wording.listed(list(first.parts))} {verb} here instead of {first.key}{likewise}",
         cause="Saved from a model pruned with torch.nn.utils.prune, which computes each parameter from an original and "
         "a mask; a model that was not pruned knows neither name.",
-        torch_says=(wording.missing_keys([each.key for each in found]), wording.unexpected_keys(parts)),
+        torch_says=(wording.missing_line([each.key for each in found]), wording.unexpected_line(parts)),
         advice=_advice(found),
         keys=tuple([each.path for one in found for each in (one.original, one.mask) if each is not None]),
         location=Location(path=place),
@@ -126,15 +126,15 @@ def _advice(found: Iterable[Pruned]) -> str:
 
 
 @judges(Turn.FORM)
-def of_parts(misfit: Misfit) -> Iterator[Cause]:
+def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Originals and masks are on one side, and plain weights on the other."""
-    for change in changes(misfit.missing, misfit.unexpected):
-        if change.here is Form.PRUNED and change.there is Form.PLAIN:
+    for change in changes(rest.missing, rest.unexpected):
+        if change.here is WeightForm.PRUNED and change.there is WeightForm.PLAIN:
             meaning = (
                 "the file was saved from a model while it was pruned (weight_orig and weight_mask, whose product is the"
                 " weight), and the model is not"
             )
             yield change.cause(meaning, Repair.SAFE)
-        elif change.there is Form.PRUNED and change.here is Form.PLAIN:
+        elif change.there is WeightForm.PRUNED and change.here is WeightForm.PLAIN:
             meaning = "the model is pruned (weight_orig and weight_mask), the file was saved from one that is not"
             yield change.cause(meaning, Repair.BY_HAND, (load_before("the model is pruned"),), code="")

@@ -34,9 +34,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.meanings import SPECTRAL
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.moving import moved
-from ckptdoctor.rules.kit.weight_forms import Form
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
+from ckptdoctor.rules.kit.moving import moved_problems
+from ckptdoctor.rules.kit.weight_forms import WeightForm
 from ckptdoctor.rules.naming.plain_weights import computed, kept_apart
 
 _OLD = {"conv.weight_orig": T((4, 3)), "conv.weight_u": T((4,)), "conv.weight_v": T((3,)), "conv.bias": T((4,))}
@@ -62,7 +62,7 @@ HEALTHY = (
 @rule("N413", "spectralnorm-format", Severity.ERROR)
 def spectralnorm_format(comparison: Comparison) -> Iterator[Problem]:
     """One step of the chain, or weights that are computed."""
-    yield from moved(
+    yield from moved_problems(
         comparison,
         "N413",
         "Spectral norm has two formats: weight_orig, weight_u and weight_v, or parametrizations.weight.",
@@ -71,6 +71,6 @@ def spectralnorm_format(comparison: Comparison) -> Iterator[Problem]:
 
 
 @judges(Turn.FORM)
-def of_parts(misfit: Misfit) -> Iterator[Cause]:
+def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Parts of weights are on one side, and the weights or other parts on the other."""
-    yield from kept_apart(misfit, "spectral norm", Form.OLD_SPECTRAL_NORM, Form.NEW_SPECTRAL_NORM)
+    yield from kept_apart(rest, "spectral norm", WeightForm.OLD_SPECTRAL_NORM, WeightForm.NEW_SPECTRAL_NORM)

@@ -38,11 +38,11 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.names_in_errors import lead_cause, unwrapped
-from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
+from ckptdoctor.rules.kit.names_in_errors import lead_cause, without_wrappers
+from ckptdoctor.rules.kit.renames import how_many, rename_fix, weights, wrapped_lines
 from ckptdoctor.rules.messages import SAFE, Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.naming.wrapped_keys import led_keys
 from ckptdoctor.rules.signs import Sign
 from ckptdoctor.rules.when import keys_mention
@@ -122,7 +122,7 @@ def _averaged_model(state_dict: StateDict, counter: Tensor) -> Problem:
             "Saved from torch.optim.swa_utils.AveragedModel, which holds the averaged model in an attribute called "
             "module. Loading it into the bare model fails, and with strict=False loads nothing."
         ),
-        torch_says=torch_lines(old, [counter.key]),
+        torch_says=wrapped_lines(old, [counter.key]),
         advice=advice,
         keys=tuple([tensor.path for tensor in state_dict.tensors]),
         location=Location(path=state_dict.path),
@@ -142,15 +142,15 @@ def _ema_class(state_dict: StateDict) -> Iterator[Problem]:
     both = ONLINE in prefixes
     fix, advice = (None, _CHOICE) if both else _strip(state_dict, prefix)
     yield Problem(
-        message=f'{share(len(led), state_dict)} {"begins" if len(led) == 1 else "begin"} with "{prefix}"'
+        message=f'{how_many(len(led), state_dict)} {"begins" if len(led) == 1 else "begin"} with "{prefix}"'
         + (f', the others with "{ONLINE}."' if both else ""),
         cause=(
             "Saved from a wrapper that averages weights (an EMA class), which holds the averaged model in an attribute "
             f"called {averaged[0]}. The wrapper itself can load it; the bare model cannot."
         ),
         torch_says=(
-            wording.missing_keys([key[len(prefix) :] for key in led]),
-            wording.unexpected_keys(names.keys_of(state_dict)),
+            wording.missing_line([key[len(prefix) :] for key in led]),
+            wording.unexpected_line(names.keys_of(state_dict)),
         ),
         advice=advice,
         keys=tuple([(*state_dict.path, key) for key in led]),
@@ -186,22 +186,22 @@ def _keeping(prefix: str) -> str:
 
 
 @judges(Turn.WRAPPER, general=1)
-def of_its_counter(misfit: Misfit) -> Iterator[Cause]:
+def of_its_counter(rest: IncompatibleKeys) -> Iterator[Cause]:
     """AveragedModel counts its updates; it holds the model in ``module``."""
-    if names.N_AVERAGED not in misfit.unexpected:
+    if names.N_AVERAGED not in rest.unexpected:
         return
-    led = led_keys(misfit)
+    led = led_keys(rest)
     also = " and its prefix" if led else ""
     yield Cause(
         f"the file was saved from an averaged model (AveragedModel), with its counter{also}",
         Repair.SAFE,
         (SAFE,),
-        missing={unwrapped(key) for key in led},
+        missing={without_wrappers(key) for key in led},
         unexpected=[*led, names.N_AVERAGED],
     )
 
 
 @judges(Turn.PREFIX, general=1)
-def of_a_prefix(misfit: Misfit) -> Iterator[Cause]:
+def of_a_prefix(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Half of the keys begin with the name of an average."""
-    yield from lead_cause(misfit, "N411", "averaged weights (EMA), saved under the name of the average")
+    yield from lead_cause(rest, "N411", "averaged weights (EMA), saved under the name of the average")

@@ -34,9 +34,9 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.moving import moved
-from ckptdoctor.rules.kit.names_in_errors import renamed
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
+from ckptdoctor.rules.kit.moving import moved_problems
+from ckptdoctor.rules.kit.names_in_errors import rename_causes
 
 _OLD = {f"layers.{n}.norm.{i}.{leaf}": T((4 + n,)) for n in (0, 1) for i in (1, 2) for leaf in ("weight", "bias")}
 _NEW = {key.replace("norm.", "layer_norm_"): value for key, value in _OLD.items()}
@@ -57,27 +57,21 @@ HEALTHY = (
         like={"x.weight": T((2, 2)), "y.weight": T((4, 4)), "z.weight": T((6, 6))},
     ),
 )
+_CAUSE = "Each side has names of its own for the same parts."
 
 
 @rule("N423", "systematic-rename", Severity.ERROR)
 def systematic_rename(comparison: Comparison) -> Iterator[Problem]:
     """One step of the chain."""
-    yield from moved(
+    yield from moved_problems(
         comparison,
         "N423",
-        "The same parts have other names in the code of the target.",
+        _CAUSE,
         "Which key is which follows only from their order, and no guess is written: say it with --rename or --map.",
     )
 
 
 @judges(Turn.NAME, general=1)
-def of_names(misfit: Misfit) -> Iterator[Cause]:
+def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Parts have other names, each in every key that has it."""
-    for each in renamed(misfit, "N423"):
-        if each.sure:
-            yield each.cause(f"a part has another name in the model: {each.told} gives the model's names")
-        else:
-            yield each.cause(
-                f"a part may have another name in the model: {each.told} would give the model's names, and they alone"
-                " do not prove it"
-            )
+    yield from rename_causes(rest, "N423", _CAUSE)

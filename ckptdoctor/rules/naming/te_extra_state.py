@@ -29,17 +29,17 @@ import shlex
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint.expectation import EXTRA_STATE, is_extra_state
+from ckptdoctor.checkpoint.patterns import key_patterns
 from ckptdoctor.edits import Drop, Fix, Safety
-from ckptdoctor.facts import key_patterns
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
-from ckptdoctor.rules.misfit import Repair
-from ckptdoctor.rules.signs import Sign, leaf
+from ckptdoctor.rules.signs import Sign, leaf_among
 
 _NET = {"mlp.linear_fc1.weight": T((8, 4)), "mlp.linear_fc2.weight": T((4, 8))}
 _EXTRA = {"mlp.linear_fc1._extra_state": T((16,), "uint8"), "mlp.linear_fc2._extra_state": T((0,), "uint8")}
@@ -62,8 +62,8 @@ SIGNS = (
     Sign(
         "Transformer Engine keeps an _extra_state beside the weights, and only one side has it",
         Repair.SAFE,
-        missing=leaf("_extra_state"),
-        unexpected=leaf("_extra_state"),
+        missing=leaf_among("_extra_state"),
+        unexpected=leaf_among("_extra_state"),
         without=True,
         general=1,
     ),
@@ -112,7 +112,7 @@ def _unexpected(comparison: Comparison, keys: tuple[str, ...]) -> Problem:
         f"{comparison.reference.source} does not load",
         cause="The saved layers wrote more than tensors of their own (get_extra_state), as Transformer Engine's do for "
         "fp8; the target's layers do not.",
-        torch_says=(wording.unexpected_keys(keys),),
+        torch_says=(wording.unexpected_line(keys),),
         advice=advice,
         keys=tuple([(*state_dict.path, key) for key in going]),
         location=Location(path=comparison.path),
@@ -126,7 +126,7 @@ def _drop(comparison: Comparison, going: list[str]) -> tuple[Fix | None, str]:
     state_dict, gone = comparison.state_dict, set(going)
     staying = [key for key in (*state_dict.keys, *state_dict.others) if key not in gone]
     everywhere = f"*.{EXTRA_STATE}"
-    patterns = [everywhere] if _all_of_them(going, staying) else key_patterns.key_patterns(going, staying)
+    patterns = [everywhere] if _all_of_them(going, staying) else key_patterns(going, staying)
     shown = [f"--drop {shlex.quote(pattern)}" for pattern in patterns[:_PATTERNS]]
     if len(patterns) > _PATTERNS:
         return None, f"They lie scattered: {len(patterns):,} options such as {shown[0]} would leave them out."
@@ -147,7 +147,7 @@ def _missing(comparison: Comparison, keys: tuple[str, ...]) -> Problem:
         "modules, which the file does not hold",
         cause="The target's layers read more than tensors of their own (set_extra_state), as Transformer Engine's do "
         "for fp8; the saved layers wrote none.",
-        torch_says=(wording.missing_keys(keys),),
+        torch_says=(wording.missing_line(keys),),
         advice="load_state_dict(…, strict=False) leaves it as the target made it; see that nothing else is missing.",
         keys=tuple([(*comparison.path, key) for key in keys]),
         location=Location(path=comparison.path),

@@ -37,10 +37,10 @@ from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.match.norms import COUNTER, STATS, RunningStats, inside, leaf, module_of
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges, some_keys
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.dropping import counted, drop_fix
+from ckptdoctor.rules.kit.dropping import drop_fix, keys_of_all
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges, some_keys
 
 _BARE = {"0.weight": T((4, 3, 3, 3)), "0.bias": T((4,)), "3.weight": T((2, 4, 3, 3))}
 _OLD = {
@@ -83,7 +83,7 @@ def unexpected_running_stats(comparison: Comparison) -> Iterator[Problem]:
     fix, advice = drop_fix(comparison, keys, Safety.CONFIRMED if old else Safety.UNSAFE)
     build = "" if old else "If the model is to compute what it did, build it with track_running_stats=True instead."
     yield Problem(
-        message=f"{counted(comparison, keys)} are running stats of {wording.count(len(found), 'layer')} that "
+        message=f"{keys_of_all(comparison, keys)} are running stats of {wording.count(len(found), 'layer')} that "
         f"{'keeps' if len(found) == 1 else 'keep'} none in {comparison.reference.source}",
         cause=_cause(found),
         torch_says=_torch_says(comparison, found),
@@ -112,7 +112,7 @@ def _torch_says(comparison: Comparison, found: tuple[RunningStats, ...]) -> tupl
     taken = {key for each in own for key in each.stats}
     rest = [key for each in found for key in each.keys if key not in taken]
     lines = [_refusal(each) for each in own[: wording.SHOWN]]
-    return ((wording.unexpected_keys(rest),) if rest else ()) + tuple(lines)
+    return ((wording.unexpected_line(rest),) if rest else ()) + tuple(lines)
 
 
 def _refusal(found: RunningStats) -> str:
@@ -128,18 +128,18 @@ def _refusal(found: RunningStats) -> str:
 
 
 @judges(Turn.LEFTOVER)
-def of_names(misfit: Misfit) -> Iterator[Cause]:
+def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """torch refuses the statistics of InstanceNorm by name, and those of other layers as unexpected."""
-    unexpected, known = set(misfit.unexpected), {module_of(key) for key in misfit.missing}
-    modules = {module_of(key) for key in misfit.error.running_stats}
+    unexpected, known = set(rest.unexpected), {module_of(key) for key in rest.missing}
+    modules = {module_of(key) for key in rest.error.running_stats}
     modules |= {
         module_of(key)
-        for key in misfit.unexpected
+        for key in rest.unexpected
         if leaf(key) == STATS[0] and inside(module_of(key), STATS[1]) in unexpected and module_of(key) not in known
     }
     # what else of the layer is left over makes it a whole layer that the model has not
-    modules -= {module_of(key) for key in misfit.unexpected if leaf(key) not in (*STATS, COUNTER)}
-    found = [key for key in misfit.unexpected if leaf(key) in (*STATS, COUNTER) and module_of(key) in modules]
+    modules -= {module_of(key) for key in rest.unexpected if leaf(key) not in (*STATS, COUNTER)}
+    found = [key for key in rest.unexpected if leaf(key) in (*STATS, COUNTER) and module_of(key) in modules]
     if not found:
         return
     meaning = (

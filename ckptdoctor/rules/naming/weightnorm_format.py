@@ -34,9 +34,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.meanings import WEIGHT
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.moving import moved
-from ckptdoctor.rules.kit.weight_forms import Form
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
+from ckptdoctor.rules.kit.moving import moved_problems
+from ckptdoctor.rules.kit.weight_forms import WeightForm
 from ckptdoctor.rules.naming.plain_weights import computed, kept_apart
 
 _OLD = {"conv.weight_g": T((4, 1, 1)), "conv.weight_v": T((4, 3, 5)), "conv.bias": T((4,))}
@@ -62,7 +62,7 @@ HEALTHY = (
 @rule("N412", "weightnorm-format", Severity.ERROR)
 def weightnorm_format(comparison: Comparison) -> Iterator[Problem]:
     """One step of the chain, or weights that are computed."""
-    yield from moved(
+    yield from moved_problems(
         comparison,
         "N412",
         "Weight norm has two formats: weight_g and weight_v, or parametrizations.weight.original0 and original1.",
@@ -71,6 +71,6 @@ def weightnorm_format(comparison: Comparison) -> Iterator[Problem]:
 
 
 @judges(Turn.FORM)
-def of_parts(misfit: Misfit) -> Iterator[Cause]:
+def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Parts of weights are on one side, and the weights or other parts on the other."""
-    yield from kept_apart(misfit, "weight norm", Form.OLD_WEIGHT_NORM, Form.NEW_WEIGHT_NORM)
+    yield from kept_apart(rest, "weight norm", WeightForm.OLD_WEIGHT_NORM, WeightForm.NEW_WEIGHT_NORM)

@@ -1,35 +1,35 @@
-"""What the rules about wrappers share when they judge an error: keys that have a wrapper's token on one side only."""
+"""The rules about wrappers judge an error alike: keys have a wrapper's token on one side only."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
 from ckptdoctor.facts import names
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair
 from ckptdoctor.rules.messages import STRIP
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair
 
 _LED = f"{names.MODULE}."
 _WRAPPED_CLASSES = ("DataParallel", "DistributedDataParallel", "OptimizedModule", "AveragedModel")
 
 
-def all_in_wrapper(misfit: Misfit, tokens: Collection[str], wrapper: str) -> Iterator[Cause]:
+def all_in_wrapper(rest: IncompatibleKeys, tokens: Collection[str], wrapper: str) -> Iterator[Cause]:
     """Unexpected keys have one of the tokens, and no missing one has it."""
-    from ckptdoctor.rules.kit.names_in_errors import unwrapped
+    from ckptdoctor.rules.kit.names_in_errors import without_wrappers
 
     for token in sorted(tokens):
-        found = [key for key in misfit.unexpected if token in key.split(".")]
-        if found and not any(token in key.split(".") for key in misfit.missing):
-            inner = {unwrapped(key) for key in found}
-            sure = inner.issubset(misfit.missing) or not misfit.missing
+        found = [key for key in rest.unexpected if token in key.split(".")]
+        if found and not any(token in key.split(".") for key in rest.missing):
+            inner = {without_wrappers(key) for key in found}
+            sure = inner.issubset(rest.missing) or not rest.missing
             meaning = f"the file was saved from a model inside {wrapper}, which put “{token}.” into its keys"
             yield Cause(meaning, Repair.SAFE if sure else Repair.NONE, (STRIP,), missing=inner, unexpected=found)
 
 
-def parts_in_wrapper(misfit: Misfit, tokens: Collection[str]) -> Iterator[Cause]:
+def parts_in_wrapper(rest: IncompatibleKeys, tokens: Collection[str]) -> Iterator[Cause]:
     """Keys are missing that are unexpected ones with one of the tokens."""
-    from ckptdoctor.rules.kit.names_in_errors import wrapped
+    from ckptdoctor.rules.kit.names_in_errors import in_wrapper
 
-    found = wrapped(misfit, tokens)
+    found = in_wrapper(rest, tokens)
     if found is not None:
         place, keys = found
         token = place.rpartition(".")[2]
@@ -37,17 +37,17 @@ def parts_in_wrapper(misfit: Misfit, tokens: Collection[str]) -> Iterator[Cause]
         yield Cause(meaning, Repair.SAFE, missing=keys.names, unexpected=keys.unexpected)
 
 
-def led_keys(misfit: Misfit) -> list[str]:
+def led_keys(rest: IncompatibleKeys) -> list[str]:
     """The unexpected keys that begin with ``module.``, where most do and the model's keys do not."""
-    led = [key for key in misfit.unexpected if key.startswith(_LED)]
-    if 2 * len(led) < len(misfit.unexpected) or any(key.startswith(_LED) for key in misfit.missing):
+    led = [key for key in rest.unexpected if key.startswith(_LED)]
+    if 2 * len(led) < len(rest.unexpected) or any(key.startswith(_LED) for key in rest.missing):
         return []
-    return led if _is_bare(misfit) else []
+    return led if _is_bare(rest) else []
 
 
-def _is_bare(misfit: Misfit) -> bool:
+def _is_bare(rest: IncompatibleKeys) -> bool:
     """Whether the model is not wrapped itself: a bare one would miss its keys, and the whole text would say so."""
-    error = misfit.error
+    error = rest.error
     if error.model_class.rpartition(".")[2] in _WRAPPED_CLASSES:
         return False
     return bool(error.missing) or not (error.complete or error.first_only)

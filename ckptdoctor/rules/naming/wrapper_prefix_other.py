@@ -33,9 +33,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
 from ckptdoctor.rules.kit.names_in_errors import lead_cause
-from ckptdoctor.rules.kit.renames import rename_fix, torch_lines
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.kit.renames import rename_fix, wrapped_lines
 from ckptdoctor.rules.naming.prefixing import prefix_problem
 from ckptdoctor.rules.when import keys_mention
 
@@ -85,7 +85,7 @@ def _wrapped(state_dict: StateDict) -> Iterator[Problem]:
         Safety.SAFE,
         f"--strip-prefix {prefix}",
     )
-    missing, *rest = torch_lines(list(keys))
+    missing, *rest = wrapped_lines(list(keys))
     yield Problem(
         message=f'all {len(keys):,} keys begin with "{prefix}"',
         cause=_cause(prefix),
@@ -104,6 +104,6 @@ def _cause(prefix: str) -> str:
 
 
 @judges(Turn.PREFIX, general=1)
-def of_a_prefix(misfit: Misfit) -> Iterator[Cause]:
+def of_a_prefix(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Half of the keys of one side begin with it."""
-    yield from lead_cause(misfit, "N408", "the same network, held by a wrapper (of Fabric, of Opacus, of one's own)")
+    yield from lead_cause(rest, "N408", "the same network, held by a wrapper (of Fabric, of Opacus, of one's own)")

@@ -1,4 +1,4 @@
-"""What the rules about training states share: the repair that leaves out states, which the training begins anew."""
+"""The rules about training states share the repair that leaves out states, which the training begins anew."""
 
 from __future__ import annotations
 

@@ -54,19 +54,20 @@ def optimizer_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
     paths = tuple([each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER])
     if not paths or not any(each.role in WEIGHTS for each in checkpoint.state_dicts):
         return
-    kept = bytes_of(checkpoint, Role.OPTIMIZER)
+    kept = bytes_of_roles(checkpoint, Role.OPTIMIZER)
     total = sum([each.nbytes for each in checkpoint.storages])
     if kept >= _MUCH and 2 * kept >= total:
         yield Problem(
-            message=f"{wording.percent(kept, total)} of the file is the state of the optimizer: {sets.size(kept)} of "
-            f"{sets.size(total)}",
+            message=f"{wording.percent(kept, total)} of the file is the state of the optimizer: "
+            f"{sets.size_words(kept)} of "
+            f"{sets.size_words(total)}",
             cause="It is needed to resume the training, and for nothing else.",
             advice="To publish it: ckptdoctor fix FILE --slim keeps the weights, averaged ones among them.",
             keys=paths,
         )
 
 
-def bytes_of(checkpoint: Checkpoint, *roles: Role) -> int:
+def bytes_of_roles(checkpoint: Checkpoint, *roles: Role) -> int:
     """The bytes of the storages that the state dicts of these roles use, each storage once."""
     found: dict[str, int] = {}
     for state_dict in checkpoint.state_dicts:

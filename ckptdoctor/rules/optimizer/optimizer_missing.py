@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Role
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.checkpoint import unread_files
-from ckptdoctor.facts.training_state import LIGHTNING, scalers, top
+from ckptdoctor.facts.optimizers import LIGHTNING, scalers, top
 from ckptdoctor.facts.weight_sets import weight_sets
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T

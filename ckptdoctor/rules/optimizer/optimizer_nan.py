@@ -30,9 +30,8 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Part, Role, StateDi
 from ckptdoctor.checkpoint import Mapping as Dict
 from ckptdoctor.checkpoint.tree import mapping_at
 from ckptdoctor.edits import Fix
-from ckptdoctor.facts.training_state import as_number
-from ckptdoctor.facts.values import Values
-from ckptdoctor.facts.values_of_weights import not_finite
+from ckptdoctor.facts.optimizers import as_number
+from ckptdoctor.facts.values import Values, not_finite
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -232,8 +232,8 @@ def _torch(slots: Sequence[Slot], wanted: Sequence[Candidate]) -> tuple[str, ...
     if len(slots) != len(wanted):  # what was left out the file does not tell
         return ()
     pairs = [(state, parameter) for _, state, parameter in clashes(slots, wanted)]
-    steps = [refusal(state, parameter) for state, parameter in pairs]
-    steps += [refusal(parameter, state) for state, parameter in pairs]
+    steps = [in_place_refusal(state, parameter) for state, parameter in pairs]
+    steps += [in_place_refusal(parameter, state) for state, parameter in pairs]
     return tuple([line for line in steps if line is not None][:1])
 
 
@@ -242,7 +242,7 @@ def _torch(slots: Sequence[Slot], wanted: Sequence[Candidate]) -> tuple[str, ...
 _Shape = tuple[int, ...]
 
 
-def refusal(output: _Shape, other: _Shape) -> str | None:
+def in_place_refusal(output: _Shape, other: _Shape) -> str | None:
     """What ``output.add_(other)`` says; None where it works (at::infer_size, TensorIteratorBase::compute_shape)."""
     rank = max(len(output), len(other))
     together = []

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node
-from ckptdoctor.facts.training_state import LIGHTNING, is_count, top
+from ckptdoctor.facts.optimizers import LIGHTNING, is_count, top
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -1,4 +1,4 @@
-"""What optimizers and schedulers in a file keep: options, states and step counters, group by group."""
+"""Optimizers and schedulers in a file keep options, states and step counters, group by group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.tree import mapping_at
-from ckptdoctor.facts.training_state import as_number
+from ckptdoctor.facts.optimizers import as_number
 from ckptdoctor.noun import noun
 
 _READ = 16  # optimizers, and schedulers, of one file that are looked at
@@ -64,7 +64,7 @@ def schedulers(checkpoint: Checkpoint) -> tuple[tuple[KeyPath, dict[Part, Node]]
     return tuple([(path, dict(node.entries)) for path, node in found if node is not None])
 
 
-def numbers(node: Node) -> tuple[float, ...] | None:
+def numbers_in(node: Node) -> tuple[float, ...] | None:
     """A list of numbers; None for anything else."""
     found = [as_number(each) for each in node.items] if isinstance(node, Items) else [None]
     return None if any(each is None for each in found) else tuple([each for each in found if each is not None])

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from math import isfinite
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, show_path
-from ckptdoctor.facts.training_state import scalers, top
+from ckptdoctor.facts.optimizers import scalers, top
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

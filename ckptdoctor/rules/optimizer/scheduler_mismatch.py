@@ -27,14 +27,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Part, Role, show_path
-from ckptdoctor.facts.training_state import as_number
+from ckptdoctor.facts.optimizers import as_number
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.optimizer.forgetting import forget
-from ckptdoctor.rules.optimizer.saved_states import Optimizer, numbers, optimizer_states, schedulers
+from ckptdoctor.rules.optimizer.saved_states import Optimizer, numbers_in, optimizer_states, schedulers
 from ckptdoctor.rules.when import has
 
 _NEAR = 1e-9  # the part of a rate by which two may differ
@@ -81,7 +81,7 @@ def scheduler_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _number(path: KeyPath, parts: dict[Part, Node], optimizer: Optimizer) -> list[Problem]:
-    rates = numbers(parts.get("base_lrs"))
+    rates = numbers_in(parts.get("base_lrs"))
     groups = len(optimizer.groups)
     if rates is None or len(rates) == groups:
         return []
@@ -104,7 +104,7 @@ def _number(path: KeyPath, parts: dict[Part, Node], optimizer: Optimizer) -> lis
 
 
 def _rates(path: KeyPath, parts: dict[Part, Node], optimizer: Optimizer) -> list[Problem]:
-    last = numbers(parts.get("_last_lr"))
+    last = numbers_in(parts.get("_last_lr"))
     given = [group.options.get("lr") for group in optimizer.groups]
     now = [each for each in map(as_number, given) if each is not None]
     if last is None or len(last) != len(given) or len(now) != len(given):

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Named, Node, Opaque
 from ckptdoctor.edits import Fix, Replace, Safety
-from ckptdoctor.facts.training_state import LIGHTNING, top
+from ckptdoctor.facts.optimizers import LIGHTNING, top
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -35,7 +35,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, GlobalName, Lying
-from ckptdoctor.facts.blocked_globals import Cause, blocked_by, of_numpy, outermost
+from ckptdoctor.facts.blocked_globals import BlockedCause, blocked_by, of_numpy, outermost
 from ckptdoctor.facts.globals import dangerous, is_dangerous, is_harmless, modern
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import replace
@@ -103,15 +103,15 @@ def dangerous_global(subject: Container | Checkpoint) -> Iterator[Problem]:
 
 def _named(checkpoint: Checkpoint) -> Iterator[Problem]:
     """The names in the pickles of the contents."""
-    found = blocked_by(checkpoint, Cause.DANGEROUS)
+    found = blocked_by(checkpoint, BlockedCause.DANGEROUS)
     how = "allow_pickle=True" if of_numpy(checkpoint) else "weights_only=False"
     if found:
         places = outermost(found)
-        where = f" ({refused.places(places)})" if places else ""
+        where = f" ({refused.listed_places(places)})" if places else ""
         yield Problem(
             message=f"{_holders(checkpoint)} {refused.classes(found)}{where}: with {how} it can run commands",
             cause=f"No checkpoint needs this. Loading it with {how} runs whatever its author put there.",
-            torch_says=() if of_numpy(checkpoint) else refused.lines(found),
+            torch_says=() if of_numpy(checkpoint) else refused.refusal_lines(found),
             advice=f"Do not load it with {how}. {_TRUSTED}",
             keys=tuple([place.path for place in places]),
             location=refused.first_use(found),
@@ -120,7 +120,8 @@ def _named(checkpoint: Checkpoint) -> Iterator[Problem]:
     if strange:
         first = checkpoint.globals[0]
         yield Problem(
-            message=f"an array of objects names {refused.listed(strange)}: numpy.load calls it with allow_pickle=True",
+            message=f"an array of objects names {refused.listed_names(strange)}: numpy.load calls it with "
+            "allow_pickle=True",
             cause=_UNKNOWN,
             advice="Load it with allow_pickle=True only if you trust whoever wrote it.",
             location=Location(member=first.member or None, offset=first.offset),
@@ -156,7 +157,7 @@ def _aside(aside: Aside, names: list[str], runs: bool) -> Problem:
 
 def _sentence(aside: Aside, names: list[str]) -> str:
     """What the pickle is, what it names, and when that is called."""
-    where, at, named = aside.member or "the file", f"byte {aside.offset:,}", refused.listed(names)
+    where, at, named = aside.member or "the file", f"byte {aside.offset:,}", refused.listed_names(names)
     if aside.lying is Lying.BROKEN:
         return f"{where} names {named} and breaks off after that, at {at}: a loader can call it before it fails"
     if aside.lying is Lying.BEHIND:

@@ -62,7 +62,7 @@ def huge_non_tensor_payload(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Much that is no tensor."""
     if not checkpoint.tensors:
         return
-    found = payloads(checkpoint, _SMALL)
+    found = large_values(checkpoint, _SMALL)
     total = sum(each.nbytes for each in found)
     if total < LITTLE or total * 10 < checkpoint.size:
         return
@@ -75,11 +75,11 @@ def huge_non_tensor_payload(checkpoint: Checkpoint) -> Iterator[Problem]:
     )
 
 
-def _places(found: list[Payload]) -> str:
+def _places(found: list[LargeValue]) -> str:
     return wording.listed(found, _NAMED, say=lambda each: f"{show_path(each.path)} ({_size(each.nbytes)})")
 
 
-def _command(found: list[Payload]) -> str:
+def _command(found: list[LargeValue]) -> str:
     from glob import escape
 
     patterns = [shlex.quote(escape(show_path(each.path))) for each in found[:_NAMED]]
@@ -98,20 +98,20 @@ _HOLDERS = (Mapping, Sequence, Opaque)
 
 
 @noun
-class Payload:
+class LargeValue:
     """A value without tensors under a key of a dict, and about how many bytes its pickle takes."""
 
     path: KeyPath
     nbytes: int
 
 
-def payloads(checkpoint: Checkpoint, least: int) -> list[Payload]:
+def large_values(checkpoint: Checkpoint, least: int) -> list[LargeValue]:
     """The largest values without tensors, from ``least`` bytes on, largest first; each under a key of a dict."""
     stored = sum(storage.extent.length for storage in checkpoint.storages if storage.extent is not None)
     if checkpoint.size - stored < least and not any(storage.compressed for storage in checkpoint.storages):
         return []
     sizes = _sizes(checkpoint.tree)
-    found: list[Payload] = []
+    found: list[LargeValue] = []
     stack: list[tuple[KeyPath, Node]] = [((), checkpoint.tree)]
     while stack:
         path, node = stack.pop()
@@ -122,7 +122,7 @@ def payloads(checkpoint: Checkpoint, least: int) -> list[Payload]:
             if tensors:
                 stack.append(((*path, part), child))
             elif size >= least and isinstance(node, Mapping):
-                found.append(Payload((*path, part), size))
+                found.append(LargeValue((*path, part), size))
     return sorted(found, key=lambda each: -each.nbytes)
 
 

@@ -28,8 +28,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Fix
-from ckptdoctor.facts.blocked_globals import Cause, Objects, blocked_by, convertible
-from ckptdoctor.facts.globals import to_install
+from ckptdoctor.facts.blocked_globals import BlockedCause, Objects, blocked_by, convertible
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -37,6 +36,7 @@ from ckptdoctor.rules.kit import blocked as refused
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.refusals import not_importable
 from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.pickle.packages import to_install
 from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
@@ -75,23 +75,23 @@ HEALTHY = (
 @rule("P210", "needs-package", Severity.ERROR, when=unusual_names)
 def needs_package(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Classes of known packages."""
-    found = tuple([each for each in blocked_by(checkpoint, Cause.FOREIGN) if to_install(each.path)])
+    found = tuple([each for each in blocked_by(checkpoint, BlockedCause.FOREIGN) if to_install(each.path)])
     plain, values, rest = convertible(found)
     if plain.places:
         title = f"turn {wording.count(len(plain.places), 'object')} into plain data"
         yield _problem(plain, refused.plain_fix(checkpoint, plain, values, title, "P210"))
     if rest.blocked:
-        yield _problem(rest, refused.drop_fix(checkpoint, rest.places, "P210"))
+        yield _problem(rest, refused.drop_objects_fix(checkpoint, rest.places, "P210"))
 
 
 def _problem(objects: Objects, fix: Fix | None) -> Problem:
     places, found = objects.places, objects.blocked
     packages = list(dict.fromkeys([name for each in found if (name := to_install(each.path))]))
-    stand = f" ({refused.places(places)})" if places else ""
+    stand = f" ({refused.listed_places(places)})" if places else ""
     return Problem(
         message=f"the file holds {refused.classes(found)}{stand}, and needs {wording.listed(packages)} to load",
         cause="The weights themselves do not need it, but torch loads the file whole or not at all.",
-        torch_says=(*refused.lines(found[:1]), not_importable(found[0].path)),
+        torch_says=(*refused.refusal_lines(found[:1]), not_importable(found[0].path)),
         advice=refused.trusting(
             found, f"If you trust it: pip install {' '.join(packages)}, and {{}} before torch.load."
         ),

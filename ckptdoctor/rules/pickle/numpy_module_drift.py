@@ -31,8 +31,8 @@ from ckptdoctor.checkpoint import Checkpoint, Role
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.blocked_globals import (
     Blocked,
+    BlockedCause,
     BlockedPlace,
-    Cause,
     Objects,
     PlainForms,
     blocked_by,
@@ -106,14 +106,14 @@ _STATES = regex(r"random_states_\d+\.pkl|rng_state(?:_\d+)?\.pth")
 @rule("P202", "numpy-module-drift", Severity.ERROR, when=unusual_names)
 def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
     """NumPy scalars and arrays."""
-    found = blocked_by(checkpoint, Cause.NUMPY)
+    found = blocked_by(checkpoint, BlockedCause.NUMPY)
     if not found:
         return
     plain, values, rest = convertible(found)
     if plain.places:
         title = f"turn {wording.count(len(plain.places), 'NumPy value')} into Python's own"
         yield Problem(
-            message=f"{_values(len(plain.places))} ({refused.places(plain.places)})",
+            message=f"{_values(len(plain.places))} ({refused.listed_places(plain.places)})",
             cause="The value was a NumPy scalar when it was saved; float(value) would have avoided it.",
             torch_says=_lines(plain),
             keys=tuple([place.path for place in plain.places]),
@@ -126,7 +126,7 @@ def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
     stuck = tuple([place for place, _ in wanted.stuck])
     if stuck or not (rest.places or plain.places):
         yield Problem(
-            message=f"NumPy objects that torch.load refuses: {refused.places(stuck) or refused.classes(found)}",
+            message=f"NumPy objects that torch.load refuses: {refused.listed_places(stuck) or refused.classes(found)}",
             cause="Objects of NumPy are not on torch's list, and their module names drift.",
             torch_says=_lines(rest),
             advice="Neither a tensor nor plain data says what they are. Next time save their state instead.",
@@ -140,7 +140,7 @@ def _of_arrays(checkpoint: Checkpoint, wanted: PlainForms, objects: Objects) -> 
     into = [kind for kind, some in (("tensors", wanted.tensors), ("lists", wanted.plain)) if some]
     if _resumed(checkpoint, found):
         return Problem(
-            message=f"{_arrays(len(found))} in random states ({refused.places(found)})",
+            message=f"{_arrays(len(found))} in random states ({refused.listed_places(found)})",
             cause="accelerate and transformers write them so, and allow them to resume; torch.load alone refuses.",
             torch_says=_lines(objects),
             advice="Nothing has to be done to resume with the library that wrote it.",
@@ -150,7 +150,7 @@ def _of_arrays(checkpoint: Checkpoint, wanted: PlainForms, objects: Objects) -> 
         )
     edits = tuple(refused.conversion_edits(checkpoint, wanted))
     return Problem(
-        message=f"{_arrays(len(found))} ({refused.places(found)})",
+        message=f"{_arrays(len(found))} ({refused.listed_places(found)})",
         cause="Arrays of NumPy, and so its random states, are not on torch's list, and their module names drift.",
         torch_says=_lines(objects),
         advice="Next time save torch.from_numpy(array) instead.",
@@ -183,7 +183,7 @@ def _values(number: int) -> str:
 def _lines(objects: Objects) -> tuple[str, ...]:
     first = sorted(objects.blocked, key=lambda each: each.first.offset)[:1]
     drift = ("No module named 'numpy._core'",) if any(map(_is_new, objects.blocked)) else ()
-    return (*refused.lines(first), *drift)
+    return (*refused.refusal_lines(first), *drift)
 
 
 def _is_new(blocked: Blocked) -> bool:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Cause, blocked_by
+from ckptdoctor.facts.blocked_globals import BlockedCause, blocked_by
 from ckptdoctor.facts.globals import is_unknown_internal
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Obj, T
@@ -67,13 +67,13 @@ HEALTHY = (Example("the functions of today", {"w": T((3,), parameter=True), "b":
 @rule("P209", "old-torch-internal-global", Severity.ERROR, when=unusual_names)
 def old_torch_internal_global(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Functions of another torch."""
-    unknown = [each for each in blocked_by(checkpoint, Cause.OTHER) if is_unknown_internal(each.path)]
+    unknown = [each for each in blocked_by(checkpoint, BlockedCause.OTHER) if is_unknown_internal(each.path)]
     if unknown:
         module, _, name = unknown[0].path.rpartition(".")
         yield Problem(
             message=f"the file names {refused.classes(unknown)}, which torch 2.13 does not have",
             cause="An earlier or a later torch wrote it, and its objects are made by a part of torch that is not here.",
-            torch_says=(*refused.lines(unknown), f"Can't get attribute '{name}' on <module '{module}'"),
+            torch_says=(*refused.refusal_lines(unknown), f"Can't get attribute '{name}' on <module '{module}'"),
             advice="Load it with the torch that wrote it, and save it there as a state dict of plain tensors.",
             keys=tuple([place.path for each in unknown for place in each.places]),
             location=refused.first_use(unknown),

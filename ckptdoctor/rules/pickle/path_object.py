@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Blocked, Cause, Objects, blocked_by, convertible
+from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, Objects, blocked_by, convertible
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -70,7 +70,7 @@ HEALTHY = (Example("a path as text", {"model": _WEIGHTS, "resume": "/data/runs/a
 @rule("P203", "path-object", Severity.ERROR, when=unusual_names)
 def path_object(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Paths that are objects instead of text."""
-    found = blocked_by(checkpoint, Cause.PATH)
+    found = blocked_by(checkpoint, BlockedCause.PATH)
     if not found:
         return
     plain, values, rest = convertible(found)
@@ -82,12 +82,12 @@ def path_object(checkpoint: Checkpoint) -> Iterator[Problem]:
 def _problem(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> Problem:
     number = len(objects.places)
     what = refused.classes(objects.blocked)
-    several = f"{number:,} paths are objects ({what}): {refused.places(objects.places)}"
+    several = f"{number:,} paths are objects ({what}): {refused.listed_places(objects.places)}"
     title = f"turn {wording.count(number, 'path')} into text"
     return Problem(
         message=f"{refused.where(objects.places[0])} is a {what}" if number == 1 else several,
         cause="The path was saved as an object of pathlib; str(path) would have avoided it.",
-        torch_says=(*refused.lines(objects.blocked[:1]), *_elsewhere(objects.blocked[0])),
+        torch_says=(*refused.refusal_lines(objects.blocked[:1]), *_elsewhere(objects.blocked[0])),
         advice="" if values else refused.trusting(objects.blocked, "If you trust the file: {} before torch.load."),
         keys=tuple([place.path for place in objects.places]),
         location=refused.first_use(objects.blocked),

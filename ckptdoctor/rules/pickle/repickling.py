@@ -1,4 +1,4 @@
-"""What the rules about the way of pickling share: the pickle written anew as a fix."""
+"""The rules about the way of pickling share one fix: the pickle is written anew."""
 
 from __future__ import annotations
 

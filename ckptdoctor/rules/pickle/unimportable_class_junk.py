@@ -27,14 +27,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedPlace, Cause, blocked_by, outermost
-from ckptdoctor.facts.globals import package, to_install
+from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, BlockedPlace, blocked_by, outermost
+from ckptdoctor.facts.globals import package
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import blocked as refused
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.refusals import not_importable
+from ckptdoctor.rules.pickle.packages import to_install
 from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
@@ -51,21 +52,21 @@ HEALTHY = (Example("the numbers instead of the meter", {"model": _WEIGHTS, "reco
 @rule("P205", "unimportable-class-junk", Severity.ERROR, when=unusual_names)
 def unimportable_class_junk(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Classes of other packages."""
-    found = [each for each in blocked_by(checkpoint, Cause.FOREIGN) if not to_install(each.path)]
+    found = [each for each in blocked_by(checkpoint, BlockedCause.FOREIGN) if not to_install(each.path)]
     if not found:
         return
     places = outermost(found)
     yield Problem(
         message=_message(found, places),
         cause=f"The weights themselves do not need {_packages(found)}, but torch loads the file whole or not at all.",
-        torch_says=(*refused.lines(found[:1]), not_importable(found[0].path)),
+        torch_says=(*refused.refusal_lines(found[:1]), not_importable(found[0].path)),
         advice=(
             refused.trusting(found, "If you trust the file and have the code: {} before torch.load.")
             + " Next time save only what plain data can say."
         ),
         keys=tuple([place.path for place in places]),
         location=refused.first_use(found),
-        fix=refused.drop_fix(checkpoint, places, "P205"),
+        fix=refused.drop_objects_fix(checkpoint, places, "P205"),
     )
 
 
@@ -75,7 +76,9 @@ def _message(found: Sequence[Blocked], places: Sequence[BlockedPlace]) -> str:
         return f"the pickle names {what}, which may not exist where it is loaded"
     if len(places) == 1:
         return f"{refused.where(places[0])} is of the class {what}, which may not exist where it is loaded"
-    return f"{wording.count(len(places), 'object')} ({refused.places(places)}) are of {what}, which may not exist"
+    return (
+        f"{wording.count(len(places), 'object')} ({refused.listed_places(places)}) are of {what}, which may not exist"
+    )
 
 
 def _packages(found: Sequence[Blocked]) -> str:

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedPlace, Cause, Objects, blocked_by, convertible
+from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, BlockedPlace, Objects, blocked_by, convertible
 from ckptdoctor.facts.globals import NEEDS_IMPORT, TYPE_TAGS, is_unknown_internal
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
@@ -110,7 +110,7 @@ _TAGS = (
 @rule("P201", "weights-only-blocked-global", Severity.ERROR, when=unusual_names)
 def weights_only_blocked_global(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Classes and functions that are not on torch's list."""
-    found = [each for each in blocked_by(checkpoint, Cause.OTHER) if not is_unknown_internal(each.path)]
+    found = [each for each in blocked_by(checkpoint, BlockedCause.OTHER) if not is_unknown_internal(each.path)]
     later = tuple([each for each in found if each.path in NEEDS_IMPORT])
     if later:
         yield _needs_import(later)
@@ -125,7 +125,7 @@ def _curable(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> 
     return Problem(
         message=_message(objects),
         cause=_CAUSE,
-        torch_says=refused.lines(objects.blocked),
+        torch_says=refused.refusal_lines(objects.blocked),
         advice=refused.trusting(objects.blocked, "Or allow the class where you load it: {}"),
         keys=tuple([place.path for place in objects.places]),
         location=refused.first_use(objects.blocked),
@@ -139,7 +139,7 @@ def _incurable(objects: Objects) -> Problem:
     return Problem(
         message=_message(objects),
         cause=_CAUSE,
-        torch_says=refused.lines(objects.blocked),
+        torch_says=refused.refusal_lines(objects.blocked),
         advice=(
             refused.trusting(objects.blocked, "If you trust the file: {} before torch.load.")
             + " "
@@ -160,7 +160,7 @@ def _message(objects: Objects) -> str:
     if len(objects.places) == 1:
         return f"{refused.where(objects.places[0])} is {_what(objects.places[0], objects.blocked)}"
     number = wording.count(len(objects.places), "object")
-    return f"{number} of {refused.classes(objects.blocked)} ({refused.places(objects.places)})"
+    return f"{number} of {refused.classes(objects.blocked)} ({refused.listed_places(objects.places)})"
 
 
 def _what(place: BlockedPlace, blocked: Sequence[Blocked]) -> str:
@@ -174,7 +174,7 @@ def _needs_import(found: tuple[Blocked, ...]) -> Problem:
     return Problem(
         message=f"the file holds {refused.classes(found)}, which torch loads only after an import",
         cause="The tensors are of kinds that torch makes known when their module is imported.",
-        torch_says=refused.lines(found),
+        torch_says=refused.refusal_lines(found),
         advice=f"import {', '.join(modules)} before torch.load.",
         keys=tuple(dict.fromkeys([place.path for each in found for place in each.places])),
         location=refused.first_use(found),

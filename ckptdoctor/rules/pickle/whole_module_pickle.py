@@ -33,7 +33,7 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Opaque
 from ckptdoctor.edits import Fix, Flatten, Safety
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedPlace, Cause, blocked_by
+from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, BlockedPlace, blocked_by
 from ckptdoctor.facts.globals import is_standard
 from ckptdoctor.facts.whole_modules import (
     ModuleState,
@@ -167,7 +167,7 @@ class _Model:
 @rule("P204", "whole-module-pickle", Severity.ERROR, when=unusual_names)
 def whole_module_pickle(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A pickled nn.Module."""
-    found = blocked_by(checkpoint, Cause.MODULE)
+    found = blocked_by(checkpoint, BlockedCause.MODULE)
     if not found:
         return
     models = list(_models(checkpoint))
@@ -220,7 +220,7 @@ def _problem(found: Sequence[Blocked], models: Sequence[_Model], fix: Fix | None
     return Problem(
         message=f"{_where(models)} is a whole model ({_class(models)}), not a state dict",
         cause=f"Saved with torch.save(model). Loading it imports the classes of the model{needed}{_doubt(models)}",
-        torch_says=(*refused.lines(found[:1]), *[not_importable(each.path) for each in own[:1]]),
+        torch_says=(*refused.refusal_lines(found[:1]), *[not_importable(each.path) for each in own[:1]]),
         advice=_WITH_CODE if fix is None else _left_behind(models),
         keys=tuple([model.place.path for model in models]),
         location=refused.first_use(found),
@@ -236,7 +236,7 @@ _WITH_CODE = (
 
 def _where(models: Sequence[_Model]) -> str:
     places = [model.place for model in models]
-    return refused.where(places[0]) if len(places) == 1 else f"each of {refused.places(places)}"
+    return refused.where(places[0]) if len(places) == 1 else f"each of {refused.listed_places(places)}"
 
 
 def _class(models: Sequence[_Model]) -> str:

@@ -37,10 +37,10 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.pairs import Shape
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, SEE, Message, Way, unknown_key
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
-from ckptdoctor.rules.quantization.dequantizing import fix
-from ckptdoctor.rules.quantization.plain_side import Words, told
+from ckptdoctor.rules.quantization.dequantizing import dequantize_fix
+from ckptdoctor.rules.quantization.plain_side import Words, quantized_problems
 from ckptdoctor.rules.signs import Sign
 from ckptdoctor.rules.when import quantized_keys
 
@@ -100,7 +100,7 @@ HEALTHY = (
 @rule("Q951", "bnb-4bit-state", Severity.ERROR, when=quantized_keys)
 def bnb_4bit_state(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Layers of bitsandbytes with four bits."""
-    yield from told(subject, _WORDS)
+    yield from quantized_problems(subject, _WORDS)
 
 
 def _one(layer: Layer) -> str:
@@ -130,14 +130,14 @@ _WORDS = Words(
     "as well.",
     one=_one,
     config=_config,
-    fix=fix,
+    fix=dequantize_fix,
 )
 
 
 @judges(Turn.SHAPE, general=1)
-def of_a_shape(misfit: Misfit) -> Iterator[Cause]:
+def of_a_shape(rest: IncompatibleKeys) -> Iterator[Cause]:
     """One shape is the bytes of the other in 4 bits: a column, two values a byte."""
-    pairs = misfit.mismatched
+    pairs = rest.mismatched
     found = [pair for pair in pairs if _packed(pair.here, pair.there) or _packed(pair.there, pair.here)]
     if found:
         meaning = (

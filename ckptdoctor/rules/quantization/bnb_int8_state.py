@@ -32,11 +32,11 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.messages import CHECK, unknown_key
-from ckptdoctor.rules.misfit import Repair
-from ckptdoctor.rules.quantization.dequantizing import fix
-from ckptdoctor.rules.quantization.plain_side import Words, told
-from ckptdoctor.rules.signs import Sign, leaf
+from ckptdoctor.rules.quantization.dequantizing import dequantize_fix
+from ckptdoctor.rules.quantization.plain_side import Words, quantized_problems
+from ckptdoctor.rules.signs import Sign, leaf_among
 from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((6, 4), "float16"), "fc.bias": T((6,), "float16")}
@@ -58,7 +58,7 @@ SIGNS = (
         "the weights are 8-bit integers of bitsandbytes; a plain model cannot hold them",
         Repair.NONE,
         (CHECK,),
-        unexpected=leaf("SCB|weight_format"),
+        unexpected=leaf_among("SCB|weight_format"),
         general=2,
     ),
     Sign(
@@ -66,7 +66,7 @@ SIGNS = (
         " makes them",
         Repair.NONE,
         (CHECK,),
-        missing=leaf("SCB|weight_format"),
+        missing=leaf_among("SCB|weight_format"),
         general=2,
     ),
 )
@@ -86,7 +86,7 @@ HEALTHY = (
 @rule("Q952", "bnb-int8-state", Severity.ERROR, when=quantized_keys)
 def bnb_int8_state(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Layers of bitsandbytes with eight bits."""
-    yield from told(subject, _WORDS)
+    yield from quantized_problems(subject, _WORDS)
 
 
 def _one(layer: Layer) -> str:
@@ -104,5 +104,5 @@ _WORDS = Words(
     opens="Open it with transformers' from_pretrained, with bitsandbytes installed.",
     one=_one,
     config=_config,
-    fix=fix,
+    fix=dequantize_fix,
 )

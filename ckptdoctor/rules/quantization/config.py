@@ -1,4 +1,4 @@
-"""What the files beside a Hugging Face checkpoint say of its quantisation."""
+"""The files beside a Hugging Face checkpoint may say how it is quantised, and may be wrong about it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.weights import top_weights
-from ckptdoctor.facts.model_config import Config, config_beside
 from ckptdoctor.facts.quantization import (
     AWQ,
     BNB4,
@@ -21,7 +20,7 @@ from ckptdoctor.facts.quantization import (
     Layer,
     quantized_in,
 )
-from ckptdoctor.facts.siblings import folder_of
+from ckptdoctor.facts.siblings import Config, config_beside, folder_of
 from ckptdoctor.noun import noun
 
 # configs of their own, as the libraries that quantise write them (AutoGPTQ, AutoAWQ, ModelOpt)
@@ -53,7 +52,7 @@ _USUAL_FORMATS = (None, "gptq", "gptq_v2")
 
 
 @noun
-class ConfigDisagreement:
+class QuantizationConfigDisagreement:
     """A field of ``quantization_config``, what it says, and what the tensors say; ``layer`` is one that shows it."""
 
     config: Config
@@ -63,7 +62,7 @@ class ConfigDisagreement:
     layer: Layer | None = None
 
 
-def disagreement(checkpoint: Checkpoint) -> ConfigDisagreement | None:
+def disagreement(checkpoint: Checkpoint) -> QuantizationConfigDisagreement | None:
     """Where the config beside the weights describes another way of quantising than theirs."""
     config, weights = config_beside(checkpoint), top_weights(checkpoint)
     told = config.fields.get("quantization_config") if config is not None else None
@@ -77,34 +76,36 @@ def disagreement(checkpoint: Checkpoint) -> ConfigDisagreement | None:
         # bitsandbytes quantises plain weights when it loads them, and so do others where the weights are float8
         plain = not any(tensor.dtype.name in (*FLOAT8, "int8", "uint8", "int32") for tensor in weights.tensors)
         packs = method in ("gptq", "awq", "mxfp4", "compressed-tensors") and bool(weights.tensors)
-        return ConfigDisagreement(config, "quant_method", method, None) if plain and packs else None
+        return QuantizationConfigDisagreement(config, "quant_method", method, None) if plain and packs else None
     mine = [layer for layer in layers if layer.scheme in expected]
     if not mine:
-        return ConfigDisagreement(config, "quant_method", method, layers[0].scheme, layers[0])
+        return QuantizationConfigDisagreement(config, "quant_method", method, layers[0].scheme, layers[0])
     return _numbers(config, told, method, mine)
 
 
 def _numbers(
     config: Config, told: Mapping[str, object], method: object, layers: Sequence[Layer]
-) -> ConfigDisagreement | None:
+) -> QuantizationConfigDisagreement | None:
     """Bits, the size of groups and blocks: what most layers have, where all of them are alike."""
     usual = told.get("checkpoint_format") in _USUAL_FORMATS and not any(told.get(name) for name in _OTHERWISE[:1])
     if method in ("gptq", "awq") and usual:
         (bits, count), *_ = Counter(layer.bits for layer in layers).most_common(1)
         said = told.get("bits", told.get("w_bit"))
         if type(said) is int and bits and count == len(layers) and said != bits:
-            return ConfigDisagreement(config, "bits" if "bits" in told else "w_bit", said, bits, layers[0])
+            return QuantizationConfigDisagreement(config, "bits" if "bits" in told else "w_bit", said, bits, layers[0])
         return _group(config, told, layers)
     wanted = told.get("weight_block_size")
     if method == "fp8" and isinstance(wanted, list) and len(wanted) == 2:
         for layer in layers:
             if layer.block and layer.shape is not None and not _fits(layer, wanted):
                 sides = [block or size for block, size in zip(layer.block, layer.shape[-2:], strict=True)]
-                return ConfigDisagreement(config, "weight_block_size", wanted, sides, layer)
+                return QuantizationConfigDisagreement(config, "weight_block_size", wanted, sides, layer)
     return None
 
 
-def _group(config: Config, told: Mapping[str, object], layers: Sequence[Layer]) -> ConfigDisagreement | None:
+def _group(
+    config: Config, told: Mapping[str, object], layers: Sequence[Layer]
+) -> QuantizationConfigDisagreement | None:
     name = "group_size" if "group_size" in told else "q_group_size"
     said = told.get(name)
     if type(said) is not int:
@@ -115,7 +116,7 @@ def _group(config: Config, told: Mapping[str, object], layers: Sequence[Layer]) 
         size, inputs = layer.block[1], layer.shape[1]
         alike = size == 0 if said in (-1, 0) else (size or inputs) == min(said, inputs)
         if not alike:
-            return ConfigDisagreement(config, name, said, size or -1, layer)
+            return QuantizationConfigDisagreement(config, name, said, size or -1, layer)
     return None
 
 

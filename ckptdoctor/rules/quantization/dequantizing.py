@@ -1,4 +1,4 @@
-"""The fix that the rules about quantised weights share: plain weights, computed."""
+"""The rules about quantised weights share one fix: plain weights are computed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _TAKEN = {
 _OTHERWISE = ("weight_zero_point", "zero_point", "scale_2", "global_scale", "g_idx")
 
 
-def fix(comparison: Comparison, layers: Sequence[Layer], others: Sequence[str] = ()) -> tuple[Fix | None, str]:
+def dequantize_fix(
+    comparison: Comparison, layers: Sequence[Layer], others: Sequence[str] = ()
+) -> tuple[Fix | None, str]:
     """The fix that computes the plain weights of these layers, and what is said of those that cannot be computed.
 
     ``others`` are keys that mean nothing without them, and go with the last of them.

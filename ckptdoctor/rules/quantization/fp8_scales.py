@@ -35,11 +35,11 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.messages import CHECK, NO_PLACE, NOT_QUANTISED, unknown_key
-from ckptdoctor.rules.misfit import Repair
-from ckptdoctor.rules.quantization.dequantizing import fix
-from ckptdoctor.rules.quantization.plain_side import Words, told
-from ckptdoctor.rules.signs import Sign, leaf
+from ckptdoctor.rules.quantization.dequantizing import dequantize_fix
+from ckptdoctor.rules.quantization.plain_side import Words, quantized_problems
+from ckptdoctor.rules.signs import Sign, leaf_among
 from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((256, 384), "bfloat16"), "norm.weight": T((4,), "bfloat16")}
@@ -75,7 +75,7 @@ SIGNS = (
         " not quantised, or in another way; no command makes them",
         Repair.NONE,
         (CHECK,),
-        missing=leaf("int8_weight|scale"),
+        missing=leaf_among("int8_weight|scale"),
         beside=("int8_weight",),
         general=2,
     ),
@@ -83,7 +83,7 @@ SIGNS = (
         "the weights are float8 with scales of their own; a plain cast would lose the scales",
         Repair.NONE,
         (CHECK,),
-        unexpected=leaf("weight_scale|weight_scale_inv|input_scale"),
+        unexpected=leaf_among("weight_scale|weight_scale_inv|input_scale"),
         general=3,
     ),
     Sign(
@@ -91,7 +91,7 @@ SIGNS = (
         " command makes them",
         Repair.NONE,
         (CHECK,),
-        missing=leaf("weight_scale|weight_scale_inv"),
+        missing=leaf_among("weight_scale|weight_scale_inv"),
         general=3,
     ),
 )
@@ -112,7 +112,7 @@ HEALTHY = (
 @rule("Q956", "fp8-scales", Severity.WARNING, when=quantized_keys)
 def fp8_scales(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Layers whose numbers need a scale."""
-    yield from told(subject, _WORDS)
+    yield from quantized_problems(subject, _WORDS)
 
 
 def _one(layer: Layer) -> str:
@@ -135,5 +135,5 @@ _WORDS = Words(
     opens="Open it with vLLM or SGLang, or with transformers' from_pretrained (compressed-tensors installed, where its "
     "config says so).",
     one=_one,
-    fix=fix,
+    fix=dequantize_fix,
 )

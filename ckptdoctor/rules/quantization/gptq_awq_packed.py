@@ -35,10 +35,10 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.messages import CHECK, NO_PLACE, NOT_QUANTISED, unknown_key
-from ckptdoctor.rules.misfit import Repair
-from ckptdoctor.rules.quantization.plain_side import Words, told
-from ckptdoctor.rules.signs import Sign, leaf
+from ckptdoctor.rules.quantization.plain_side import Words, quantized_problems
+from ckptdoctor.rules.signs import Sign, leaf_among
 from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((64, 256), "float16"), "fc.bias": T((64,), "float16")}
@@ -66,7 +66,7 @@ SIGNS = (
         "the weights are packed by GPTQ or AWQ; a plain model cannot hold them",
         Repair.NONE,
         (CHECK,),
-        unexpected=leaf("qweight|qzeros|g_idx|quant_weight"),
+        unexpected=leaf_among("qweight|qzeros|g_idx|quant_weight"),
         general=2,
     ),
     Sign(
@@ -74,7 +74,7 @@ SIGNS = (
         " quantised, or by another version of the program, which names them in another way; no command packs weights",
         Repair.NONE,
         (CHECK,),
-        missing=leaf("qweight|qzeros|g_idx|quant_weight|scales|zeros"),
+        missing=leaf_among("qweight|qzeros|g_idx|quant_weight|scales|zeros"),
         beside=("qweight", "qzeros", "g_idx", "quant_weight"),
         general=2,
     ),
@@ -97,7 +97,7 @@ HEALTHY = (
 @rule("Q953", "gptq-awq-packed", Severity.ERROR, when=quantized_keys)
 def gptq_awq_packed(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Layers of GPTQ and AWQ."""
-    yield from told(subject, _WORDS)
+    yield from quantized_problems(subject, _WORDS)
 
 
 def _one(layer: Layer) -> str:

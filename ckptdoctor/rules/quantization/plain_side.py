@@ -1,4 +1,4 @@
-"""What the rules about quantised weights share: what is said of a file alone, and where the other side is plain."""
+"""The rules about quantised weights share what is said of a file alone, and where the other side is plain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ckptdoctor.match.quantized import unfit
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.shaping import places
+from ckptdoctor.rules.kit.shaping import key_places
 from ckptdoctor.rules.quantization.config import config_lacks_it
 
 _KINDS = 3  # of layers that a sentence names before it only counts them
@@ -33,7 +33,7 @@ class Words:
     fix: Callable[[Comparison, Sequence[Layer], Sequence[str]], tuple[Fix | None, str]] = lambda *given: (None, "")
 
 
-def told(subject: Checkpoint | Comparison, words: Words) -> Iterator[Problem]:
+def quantized_problems(subject: Checkpoint | Comparison, words: Words) -> Iterator[Problem]:
     """What is to be said of the quantised layers of one family."""
     if isinstance(subject, Comparison):
         yield from _compared(subject, words)
@@ -90,7 +90,7 @@ def _quantized_here(comparison: Comparison, layers: list[Layer], others: tuple[s
     apart = set(renamed.mismatched)
     odd = [layer.key for layer in layers if layer.key in apart]
     sizes = [
-        wording.size_mismatch(key, renamed.here[key].shape, comparison.reference.tensors[key].shape) for key in odd
+        wording.mismatch_line(key, renamed.here[key].shape, comparison.reference.tensors[key].shape) for key in odd
     ]
     fix, advice = words.fix(comparison, layers, others)
     return Problem(
@@ -98,12 +98,12 @@ def _quantized_here(comparison: Comparison, layers: list[Layer], others: tuple[s
         cause=f"{words.cause} With strict=False the packed numbers load without a word where their shapes allow it, "
         "and the model computes garbage.",
         torch_says=(
-            *((wording.missing_keys(absent),) if absent else ()),
-            wording.unexpected_keys(unexpected),
+            *((wording.missing_line(absent),) if absent else ()),
+            wording.unexpected_line(unexpected),
             *sizes[:1],
         ),
         advice=" ".join(filter(None, (advice, words.opens))),
-        keys=places(comparison, [*[key for layer in layers for key in layer.keys], *others]),
+        keys=key_places(comparison, [*[key for layer in layers for key in layer.keys], *others]),
         location=Location(path=comparison.path),
         fix=fix,
         severity=Severity.ERROR,
@@ -120,12 +120,12 @@ def _quantized_there(comparison: Comparison, layers: list[Layer], words: Words) 
         cause="The target was built for quantised weights, and these are plain: the library that quantises has to "
         "make the one of the other.",
         torch_says=(
-            wording.missing_keys(absent),
-            *((wording.unexpected_keys(unexpected),) if unexpected else ()),
+            wording.missing_line(absent),
+            *((wording.unexpected_line(unexpected),) if unexpected else ()),
         ),
         advice="Load the plain weights into the plain model and let the library quantise it, or build the model "
         "without a quantization_config.",
-        keys=places(comparison, [layer.key for layer in layers]),
+        keys=key_places(comparison, [layer.key for layer in layers]),
         location=Location(path=comparison.path),
         severity=Severity.ERROR,
     )

@@ -34,11 +34,11 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import unexpected_problem
 from ckptdoctor.rules.messages import CHECK
-from ckptdoctor.rules.misfit import Repair
-from ckptdoctor.rules.signs import Sign, leaf
+from ckptdoctor.rules.signs import Sign, leaf_among
 from ckptdoctor.rules.when import observer_keys
 
 _PLAIN: dict[str, object] = {"conv.weight": T((4, 1, 3, 3)), "conv.bias": T((4,)), "fc.weight": T((6, 4))}
@@ -64,8 +64,8 @@ SIGNS = (
         "the file has the observers of quantisation-aware training, which a float model has not",
         Repair.NONE,
         (CHECK,),
-        unexpected=leaf(
-            r"activation_post_process\.\w+|fake_quant_enabled|observer_enabled"
+        unexpected=leaf_among(
+            r"activation_post_process(?:_\d+)?\.\w+|fake_quant_enabled|observer_enabled"
             r"|_?(?:input|output|weight|act|activation)_quantizer(?:_\w+)?\.\w+"
         ),
         general=3,

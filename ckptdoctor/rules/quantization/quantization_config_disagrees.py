@@ -30,7 +30,7 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.quantization.config import ConfigDisagreement, disagreement
+from ckptdoctor.rules.quantization.config import QuantizationConfigDisagreement, disagreement
 from ckptdoctor.rules.when import file_beside
 
 _NAME = "model.safetensors"
@@ -76,7 +76,7 @@ def quantization_config_disagrees(checkpoint: Checkpoint) -> Iterator[Problem]:
         yield _problem(found)
 
 
-def _problem(found: ConfigDisagreement) -> Problem:
+def _problem(found: QuantizationConfigDisagreement) -> Problem:
     said = f"config.json says {found.name} {json.dumps(found.said)} in quantization_config"
     take = f"take the config that belongs to them, or the weights that belong to {found.config.path}"
     if found.layer is None:

@@ -30,11 +30,10 @@ from collections.abc import Iterator, Mapping
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.facts.names import mentions
+from ckptdoctor.facts.names import QUANTIZED, mentions
 from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.facts.quantization import FLOAT8, dtype_of
 from ckptdoctor.facts.siblings import is_shard
-from ckptdoctor.facts.telltale_words import QUANTIZED
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example, T

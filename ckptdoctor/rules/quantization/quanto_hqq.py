@@ -34,10 +34,10 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.messages import CHECK
-from ckptdoctor.rules.misfit import Repair
-from ckptdoctor.rules.quantization.plain_side import Words, told
-from ckptdoctor.rules.signs import Sign, leaf
+from ckptdoctor.rules.quantization.plain_side import Words, quantized_problems
+from ckptdoctor.rules.signs import Sign, leaf_among
 from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((8, 16)), "fc.bias": T((8,)), "norm.weight": T((16,))}
@@ -68,20 +68,20 @@ _HQQ: dict[str, object] = {
     "fc.packing": T((7,), "uint8"),
     **_BESIDE,
 }
-_HQQ_PARTS = leaf("W_q|scale|zero|nbits|group_size|shape|axis|packing")
+_HQQ_PARTS = leaf_among("W_q|scale|zero|nbits|group_size|shape|axis|packing")
 SIGNS = (
     Sign(
         "the weights are quantised by quanto, which keeps the numbers and their scales apart; a plain model cannot hold"
         " them",
         Repair.NONE,
         (CHECK,),
-        unexpected=leaf(r"weight\._(?:data|scale|shift)(?:\._data)?"),
+        unexpected=leaf_among(r"weight\._(?:data|scale|shift)(?:\._data)?"),
     ),
     Sign(
         "quanto keeps the scales of activations beside the weights that it has quantised",
         Repair.NONE,
         (CHECK,),
-        unexpected=leaf("input_scale|output_scale"),
+        unexpected=leaf_among("input_scale|output_scale"),
         beside=("weight._data", "weight._data._data"),
     ),
     Sign(
@@ -117,7 +117,7 @@ HEALTHY = (
 @rule("Q960", "quanto-hqq", Severity.ERROR, when=quantized_keys)
 def quanto_hqq(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Layers of quanto and HQQ."""
-    yield from told(subject, _WORDS)
+    yield from quantized_problems(subject, _WORDS)
 
 
 def _one(layer: Layer) -> str:

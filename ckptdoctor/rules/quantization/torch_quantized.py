@@ -43,12 +43,12 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.quantized import unfit_of
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.messages import CHECK
-from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.quantization.dequantizing import is_possible
-from ckptdoctor.rules.signs import Sign, leaf
+from ckptdoctor.rules.signs import Sign, leaf_among
 from ckptdoctor.rules.when import rare_dtypes
 
 _PLAIN: dict[str, object] = {"conv.weight": T((4, 1, 3, 3)), "fc.weight": T((6, 4)), "fc.bias": T((6,))}
@@ -138,16 +138,16 @@ SIGNS = (
         "one side is quantised by torch itself (scale, zero_point, packed parameters), the other is not",
         Repair.NONE,
         (CHECK,),
-        missing=leaf(r"_packed_params\.\w+|_packed_params"),
-        unexpected=leaf(r"_packed_params\.\w+|_packed_params"),
+        missing=leaf_among(r"_packed_params\.\w+|_packed_params"),
+        unexpected=leaf_among(r"_packed_params\.\w+|_packed_params"),
         general=2,
     ),
     Sign(
         "one side is quantised by torch itself (scale, zero_point, packed parameters), the other is not",
         Repair.NONE,
         (CHECK,),
-        missing=leaf("zero_point"),
-        unexpected=leaf("zero_point"),
+        missing=leaf_among("zero_point"),
+        unexpected=leaf_among("zero_point"),
         beside=("scale",),
         general=2,
     ),
@@ -223,8 +223,8 @@ def _compared(comparison: Comparison, found: TorchQuantized) -> Problem:
         message=f"{_counted(tensors)}; plain in {comparison.reference.source}",
         cause=_CAUSE,
         torch_says=(
-            *((wording.missing_keys(absent),) if absent else ()),
-            *((wording.unexpected_keys(gone),) if gone else ()),
+            *((wording.missing_line(absent),) if absent else ()),
+            *((wording.unexpected_line(gone),) if gone else ()),
             *((_REFUSED,) if direct else ()),
         ),
         advice=" ".join(filter(None, (advice, _OPENS))),

@@ -30,9 +30,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import explained
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges, some_keys
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges, some_keys
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv3.weight": T((4, 4, 3, 3))}
 MESSAGES = (
@@ -118,8 +118,9 @@ def missing_keys(comparison: Comparison) -> Iterator[Problem]:
     yield Problem(
         message=f"{len(missing):,} of {wording.count(len(wanted), 'key')} of {comparison.reference.source} {verb} "
         f"missing{wording.in_place(comparison.path)} ({share} of its parameters)",
-        cause=f"The target has what the saved model did not have, or calls it differently: {wording.groups(sizes)}.",
-        torch_says=(wording.missing_keys(missing),),
+        cause=f"The target has what the saved model did not have, or calls it differently: "
+        f"{wording.module_groups(sizes)}.",
+        torch_says=(wording.missing_line(missing),),
         advice=_kin(comparison, missing),
         keys=tuple([(*comparison.path, key) for key in missing]),
         location=Location(path=comparison.path),
@@ -136,16 +137,16 @@ def _kin(comparison: Comparison, missing: list[str]) -> str:
 
 
 @judges(Turn.REST)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """What nothing else explains is missing."""
-    if misfit.missing:
+    if rest.missing:
         why = (
             ": the loader gives them random values, which is right only for layers yet to be trained"
-            if misfit.error.warning
+            if rest.error.warning
             else "; no command makes up weights: they have to come from another file, or from training"
         )
-        meaning = f"the checkpoint lacks {some_keys(misfit.missing)} that the model expects{why}"
-        yield Cause(meaning, Repair.NONE, missing=misfit.missing)
+        meaning = f"the checkpoint lacks {some_keys(rest.missing)} that the model expects{why}"
+        yield Cause(meaning, Repair.NONE, missing=rest.missing)
 
 
 def nearest_key(key: str, shape: tuple[int, ...], candidates: Mapping[str, tuple[int, ...]]) -> str | None:

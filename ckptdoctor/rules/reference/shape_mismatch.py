@@ -32,11 +32,11 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import explained
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import leaving_out
-from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
+from ckptdoctor.rules.kit.shapes_in_errors import pairs_for
 from ckptdoctor.rules.messages import CHECK, CUT, CUT_OFF, MISMATCH, SEE, SEE_SHAPES, Message, Way, Weight
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3))}
 MESSAGES = (
@@ -119,7 +119,7 @@ def shape_mismatch(comparison: Comparison) -> Iterator[Problem]:
         f"{', '.join(first)}{more}",
         cause=_explanation(comparison, mismatched) or "The checkpoint's layers and the target's have different sizes.",
         torch_says=tuple(
-            [wording.size_mismatch(key, here[key].shape, there[key].shape) for key in mismatched[:_SHOWN]]
+            [wording.mismatch_line(key, here[key].shape, there[key].shape) for key in mismatched[:_SHOWN]]
         ),
         advice=_advice(comparison, mismatched),
         keys=tuple([here[key].path for key in mismatched]),
@@ -156,9 +156,9 @@ def _change(here: tuple[int, ...], there: tuple[int, ...]) -> tuple[int, int] | 
 
 
 @judges(Turn.SIZE)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Shapes differ, and nothing says why."""
-    found = pairs_of(misfit, "R003")
+    found = pairs_for(rest, "R003")
     if found:
         differs = f"a tensor has another shape in the file than in the model ({both_shapes(found[0])})"
         meaning = f"{differs}; no command changes it: build the model as it was for the file"

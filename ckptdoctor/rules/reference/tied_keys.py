@@ -39,11 +39,11 @@ from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.match.second_names import is_one
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.kit.renames import rename_edits
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 
 _BODY = {"layer.weight": T((4, 4)), "layer.bias": T((4,))}
 _TIED = {"embed.weight": T((8, 4), storage="embed"), **_BODY, "head.weight": T((8, 4), storage="embed")}
@@ -79,7 +79,7 @@ def tied_keys(comparison: Comparison) -> Iterator[Problem]:
             "safetensors write it once, and a base model has no head: from_pretrained ties them, load_state_dict does "
             "not."
         ),
-        torch_says=(wording.missing_keys([key for key, _ in tied]),),
+        torch_says=(wording.missing_line([key for key, _ in tied]),),
         advice=(
             "Or load with model.load_state_dict(weights, strict=False): both names are one parameter, which is filled "
             "under the other one. See that nothing else is missing."
@@ -115,7 +115,7 @@ def _more_names(comparison: Comparison) -> Problem:
 def _fix(comparison: Comparison, tied: tuple[tuple[str, str], ...]) -> Fix | None:
     """The final names for all keys, and then the missing ones; only of plain tensors there can be a second view."""
     state_dict, here = comparison.state_dict, comparison.renamed.here
-    if state_dict is None or not all(plain(here[partner]) for _, partner in tied):
+    if state_dict is None or not all(is_plain_tensor(here[partner]) for _, partner in tied):
         return None
     if not all(move.sure for move in comparison.moves):
         return None
@@ -127,7 +127,7 @@ def _fix(comparison: Comparison, tied: tuple[tuple[str, str], ...]) -> Fix | Non
     return Fix(f"tie {wording.count(len(ties), 'key')}", (*edits, *ties), Safety.CONFIRMED, auto_option(comparison))
 
 
-def plain(tensor: Tensor) -> bool:
+def is_plain_tensor(tensor: Tensor) -> bool:
     """Whether it is a tensor of torch's own class with a storage of its own device."""
     odd = tensor.parts or tensor.layout != "strided" or tensor.subclass is not None or tensor.moved
     return tensor.storage is not None and not odd
@@ -145,16 +145,16 @@ _HEADS = ("lm_head.weight", "lm_head.decoder.weight", "predictions.decoder.weigh
 
 
 @judges(Turn.TIE)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Nothing but the head of a language model is missing, and nothing is unexpected."""
-    error = misfit.error
-    if error.unexpected or error.warning or not misfit.missing:
+    error = rest.error
+    if error.unexpected or error.warning or not rest.missing:
         return
-    if all(key.endswith(_HEADS) for key in misfit.missing):
+    if all(key.endswith(_HEADS) for key in rest.missing):
         meaning = (
             "the file lacks the head of the language model: either it is tied to the input embeddings and was saved"
             " under their name only, or the file is of the bare model, and the head has yet to be trained"
         )
         load = "model.load_state_dict(weights, strict=False)  # fills a tied head, and leaves any other untrained"
         ways = (Way("if the two are tied, load it with", load),)
-        yield Cause(meaning, Repair.BY_HAND, ways, missing=misfit.missing)
+        yield Cause(meaning, Repair.BY_HAND, ways, missing=rest.missing)

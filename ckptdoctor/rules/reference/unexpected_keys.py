@@ -33,11 +33,11 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import explained
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges, some_keys
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option, choice_of
-from ckptdoctor.rules.kit.dropping import counted, drop_fix
+from ckptdoctor.rules.kit.dropping import drop_fix, keys_of_all
 from ckptdoctor.rules.messages import CHECK, KEY_ERROR, NO_MODULE, NOT_MAPPED, SEE, Message, Way, Weight, unknown_key
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges, some_keys
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv3.weight": T((4, 4, 3, 3))}
 _NOT_THERE = (
@@ -100,10 +100,11 @@ def unexpected_keys(comparison: Comparison) -> Iterator[Problem]:
     sizes = {key: renamed.here[key].numel for key in keys}
     fix, advice, commands = _repair(comparison, keys)
     yield Problem(
-        message=f"{counted(comparison, keys)} {'is' if len(keys) == 1 else 'are'} unknown to "
+        message=f"{keys_of_all(comparison, keys)} {'is' if len(keys) == 1 else 'are'} unknown to "
         f"{comparison.reference.source}",
-        cause=f"The saved model had what the target does not have, or calls differently: {wording.groups(sizes)}.",
-        torch_says=(wording.unexpected_keys(keys),),
+        cause=f"The saved model had what the target does not have, or calls differently: "
+        f"{wording.module_groups(sizes)}.",
+        torch_says=(wording.unexpected_line(keys),),
         advice=advice,
         keys=tuple([renamed.here[key].path for key in keys]),
         location=Location(path=comparison.path),
@@ -132,9 +133,9 @@ def _repair(comparison: Comparison, keys: tuple[str, ...]) -> tuple[Fix | None, 
 
 
 @judges(Turn.REST, general=1)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """What nothing else explains is unexpected."""
-    error, keys = misfit.error, misfit.unexpected
+    error, keys = rest.error, rest.unexpected
     if not keys:
         return
     if error.first_only and keys[0].startswith("module."):

@@ -29,10 +29,10 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.kit.shapes_in_errors import pairs_for
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
 from ckptdoctor.rules.messages import SEE
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 
 _BODY = {"bn1.weight": T((4,)), "bn1.bias": T((4,)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
 SICK = (
@@ -88,9 +88,9 @@ def conv_rank_mismatch(comparison: Comparison) -> Iterator[Problem]:
 
 
 @judges(Turn.SHAPE, general=4)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """The pairs of shapes that say so by themselves."""
-    found = pairs_of(misfit, "S513")
+    found = pairs_for(rest, "S513")
     if found:
         meaning = (
             f"a convolution has another number of dimensions ({both_shapes(found[0])}): one side is for images, say,"

@@ -34,12 +34,12 @@ from ckptdoctor.match.shapes.fused import Fused, spelled
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.shape.fusing import fused_problem
-from ckptdoctor.rules.signs import Sign, leaf
+from ckptdoctor.rules.signs import Sign, leaf_among
 
 _BODY = {
     "layers.0.norm.weight": T((4,)),
@@ -54,16 +54,16 @@ SIGNS = (
         "the file keeps the gate and up projections in one fused tensor, the model in two",
         Repair.BY_HAND,
         (Way("split it", "ckptdoctor fix FILE --auto --model MODULE:CLASS --unsafe-fixes"),),
-        missing=leaf(r"(?:gate_proj|up_proj)\.\w+"),
-        unexpected=leaf(r"(?:gate_up_proj|w13)\.\w+"),
+        missing=leaf_among(r"(?:gate_proj|up_proj)\.\w+"),
+        unexpected=leaf_among(r"(?:gate_up_proj|w13)\.\w+"),
         both=True,
     ),
     Sign(
         "the file keeps the gate and up projections in two tensors, the model in one",
         Repair.BY_HAND,
         (Way("join them", "ckptdoctor fix FILE --auto --model MODULE:CLASS --unsafe-fixes"),),
-        missing=leaf(r"(?:gate_up_proj|w13)\.\w+"),
-        unexpected=leaf(r"(?:gate_proj|up_proj)\.\w+"),
+        missing=leaf_among(r"(?:gate_up_proj|w13)\.\w+"),
+        unexpected=leaf_among(r"(?:gate_proj|up_proj)\.\w+"),
         both=True,
     ),
 )

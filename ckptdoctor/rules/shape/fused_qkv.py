@@ -37,13 +37,13 @@ from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.attention_edits import arranged, one_after_another
+from ckptdoctor.rules.kit.attention_edits import one_after_another, projection_edits
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.shape.fusing import fused_problem
-from ckptdoctor.rules.signs import Sign, leaf
+from ckptdoctor.rules.signs import Sign, leaf_among
 
 _BODY = {"norm.weight": T((4,)), "mlp.fc.weight": T((16, 4)), "mlp.proj.weight": T((4, 16)), "head.weight": T((2, 4))}
 _FUSED = {"layers.0.attn.qkv.weight": T((12, 4)), "layers.0.attn.qkv.bias": T((12,))}
@@ -62,8 +62,8 @@ _PARTS: dict[str, object] = {
     **{f"layers.0.self_attn.{name}_proj.bias": T((4,)) for name in "qkv"},
     "layers.0.self_attn.out_proj.weight": T((4, 4)),
 }
-_FUSED_KEYS = leaf(r"in_proj_weight|in_proj_bias|(?:qkv|Wqkv|c_attn|query_key_value)\.\w+")
-_SPLIT_KEYS = leaf(r"(?:q|k|v)(?:_proj|_proj\w*|_lin)?\.\w+|(?:query|key|value)\.\w+|to_[qkv]\.\w+")
+_FUSED_KEYS = leaf_among(r"in_proj_weight|in_proj_bias|(?:qkv|Wqkv|c_attn|query_key_value)\.\w+")
+_SPLIT_KEYS = leaf_among(r"(?:q|k|v)(?:_proj|_proj\w*|_lin)?\.\w+|(?:query|key|value)\.\w+|to_[qkv]\.\w+")
 SIGNS = tuple(
     [
         Sign(
@@ -141,7 +141,7 @@ def _said(found: Sequence[Fused], told: Mapping[str, str]) -> str:
 def _fix(comparison: Comparison, found: Sequence[Fused]) -> Fix:
     verb = "split" if found[0].here else "fuse"
     title = f"{verb} {wording.count(len(found), 'projection')} of attention: queries, then keys, then values"
-    edits = arranged(comparison, [(each, one_after_another(each)) for each in found])
+    edits = projection_edits(comparison, [(each, one_after_another(each)) for each in found])
     return Fix(title, edits, Safety.CONFIRMED, auto_option(comparison))
 
 

@@ -1,4 +1,4 @@
-"""What the rules share about tensors that one side holds in one and the other apart."""
+"""Three rules are about tensors that one side holds in one and the other apart, and share their problem."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.shaping import places
+from ckptdoctor.rules.kit.shaping import key_places
 
 
 def fused_problem(comparison: Comparison, found: Sequence[Fused], what: str, advice: str) -> Iterator[Problem]:
@@ -29,9 +29,9 @@ def _problem(comparison: Comparison, found: Sequence[Fused], what: str, advice: 
         message=_message(found[0], len(found) - 1),
         cause=f"The checkpoint has {what} {'in one tensor' if here else 'apart'}, "
         f"the model {'apart' if here else 'in one tensor'}.{_turned(found)}",
-        torch_says=(wording.missing_keys(missing), wording.unexpected_keys(unexpected)),
+        torch_says=(wording.missing_line(missing), wording.unexpected_line(unexpected)),
         advice=advice,
-        keys=places(comparison, unexpected),
+        keys=key_places(comparison, unexpected),
         location=Location(path=comparison.path),
     )
 

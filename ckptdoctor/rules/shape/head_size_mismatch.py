@@ -33,12 +33,12 @@ from ckptdoctor.match.shapes.heads import Head
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.dropping import leaving_out
-from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
+from ckptdoctor.rules.kit.shapes_in_errors import pairs_for
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
 from ckptdoctor.rules.messages import CUT, CUT_OFF, MISMATCH, SEE_SHAPES, Message, Way, Weight
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv3.weight": T((4, 4, 3, 3))}
 _DETECTOR = {
@@ -151,9 +151,9 @@ def _words(heads: tuple[Head, ...]) -> tuple[str, str]:
 
 
 @judges(Turn.SIZE)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Layers that are called like heads have other outputs, and nothing else differs."""
-    found = pairs_of(misfit, "S501")
+    found = pairs_for(rest, "S501")
     if not found:
         return
     first = found[0]
@@ -164,7 +164,7 @@ def of_an_error(misfit: Misfit) -> Iterator[Cause]:
         classes = "the layers that give a number for each class have other sizes: the numbers of classes differ"
         ways = [Way("build the model with as many classes as the file has; its sizes", "ckptdoctor show FILE")]
     elif re.fullmatch(r"[\w.]{1,200}", first.module):
-        rest = f'{{key: value for key, value in weights.items() if not key.startswith("{first.module}.")}}'
-        ways.append(Way("or train the head again", f"model.load_state_dict({rest}, strict=False)"))
+        others = f'{{key: value for key, value in weights.items() if not key.startswith("{first.module}.")}}'
+        ways.append(Way("or train the head again", f"model.load_state_dict({others}, strict=False)"))
     meaning = f"{classes} ({both_shapes(first)})"
     yield Cause(meaning, Repair.BY_HAND, tuple(ways), mismatched=[pair.key for pair in found])

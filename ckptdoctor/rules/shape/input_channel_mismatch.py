@@ -29,11 +29,11 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
-from ckptdoctor.rules.kit.shaping import mismatch, shown
+from ckptdoctor.rules.kit.shapes_in_errors import pairs_for
+from ckptdoctor.rules.kit.shaping import mismatch, pair_words
 from ckptdoctor.rules.messages import SEE
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 
 _BODY = {"bn1.weight": T((4,)), "conv2.weight": T((4, 4, 3, 3)), "fc.weight": T((2, 4))}
 SICK = (
@@ -75,7 +75,7 @@ def input_channel_mismatch(comparison: Comparison) -> Iterator[Problem]:
     yield mismatch(
         comparison,
         [pair],
-        shown(pair),
+        pair_words(pair),
         f"The checkpoint takes {wording.count(ours, 'input channel')}, the model {theirs:,}.",
         f"Build the model with {wording.count(ours, 'input channel')}{_conversion(ours, theirs)}.",
     )
@@ -91,9 +91,9 @@ def _conversion(ours: int, theirs: int) -> str:
 
 
 @judges(Turn.SHAPE, general=4)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """The pairs of shapes that say so by themselves."""
-    found = pairs_of(misfit, "S504")
+    found = pairs_for(rest, "S504")
     if found:
         meaning = (
             f"the first convolution expects another number of input channels ({both_shapes(found[0])}); no command of"

@@ -36,11 +36,11 @@ from ckptdoctor.match.shapes.experts import Experts, Stack, stacks
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
-from ckptdoctor.rules.kit.shaping import places
+from ckptdoctor.rules.kit.shaping import key_places
 from ckptdoctor.rules.messages import AUTO, COMPARE
-from ckptdoctor.rules.misfit import Repair
 from ckptdoctor.rules.signs import Sign
 
 _BODY = {"layers.0.gate.weight": T((3, 4)), "layers.0.norm.weight": T((4,)), "layers.0.attn.weight": T((4, 4))}
@@ -132,9 +132,9 @@ def _problem(comparison: Comparison, layers: Sequence[Experts], fix: Fix | None,
         message=f"{first.count:,} experts are {ours} here and {theirs} in the model{_at(comparison, first)}{more}",
         cause=f"The same experts, as many elements: {wording.count(len(stacked), 'tensor')} on one side, "
         f"{len(apart):,} on the other.",
-        torch_says=(wording.missing_keys(missing), wording.unexpected_keys(unexpected)),
+        torch_says=(wording.missing_line(missing), wording.unexpected_line(unexpected)),
         advice=advice,
-        keys=places(comparison, unexpected),
+        keys=key_places(comparison, unexpected),
         location=Location(path=comparison.path),
         fix=fix,
     )

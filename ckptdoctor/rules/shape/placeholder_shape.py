@@ -32,9 +32,9 @@ from ckptdoctor.match.shapes.pairs import Pair
 from ckptdoctor.match.shapes.placeholders import Placeholders, is_placeholder, placeholders
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.when import placeholder_shapes
 
 _NAMES = ("embed_tokens", "layers.0.q_proj", "layers.0.o_proj", "layers.1.q_proj", "layers.1.o_proj", "lm_head")
@@ -99,9 +99,9 @@ _TELLING = 12  # elements that a parameter has at least where a single one is a 
 
 
 @judges(Turn.SHAPE)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """The file or the model has nothing where the other has numbers."""
-    nothing = [pair for pair in misfit.mismatched if prod(pair.there) == 0 != prod(pair.here)]
+    nothing = [pair for pair in rest.mismatched if prod(pair.there) == 0 != prod(pair.here)]
     if nothing:
         inside = "with deepspeed.zero.GatheredParameters(list(model.parameters()), modifier_rank=0): ..."
         yield Cause(
@@ -112,7 +112,7 @@ def of_an_error(misfit: Misfit) -> Iterator[Cause]:
             mismatched=[pair.key for pair in nothing],
             code="",
         )
-    found = [pair for pair in misfit.mismatched if is_placeholder(pair.here) and _wanted(pair)]
+    found = [pair for pair in rest.mismatched if is_placeholder(pair.here) and _wanted(pair)]
     if found:
         yield Cause(
             f"the checkpoint holds empty placeholders ({both_shapes(found[0])}): DeepSpeed ZeRO-3 keeps the parameters"

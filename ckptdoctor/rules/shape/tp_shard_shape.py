@@ -30,11 +30,11 @@ from ckptdoctor.match.shapes.pairs import Pair
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
+from ckptdoctor.rules.kit.shapes_in_errors import pairs_for
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
 from ckptdoctor.rules.messages import CHECK
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 
 
 def _llama(ranks: int, *, attention: int | None = None, width: int = 8) -> dict[str, object]:
@@ -87,9 +87,9 @@ def tp_shard_shape(comparison: Comparison) -> Iterator[Problem]:
 
 
 @judges(Turn.SIZE)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Layers that tensor parallelism splits have the same part of what is wanted."""
-    found = pairs_of(misfit, "S512")
+    found = pairs_for(rest, "S512")
     change = found[0].change if found else None
     if change is not None:
         ranks = change[2] // change[1]

@@ -36,11 +36,11 @@ from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.match.shapes.transposed import TransposedFamily
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
-from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
+from ckptdoctor.rules.kit.shapes_in_errors import pairs_for
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 
 
 def _gpt2(*, turned: bool) -> dict[str, object]:
@@ -125,9 +125,9 @@ def _fix(comparison: Comparison, family: TransposedFamily) -> tuple[Fix | None, 
 
 
 @judges(Turn.SHAPE, general=4)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """The pairs of shapes that say so by themselves."""
-    found = pairs_of(misfit, "S505")
+    found = pairs_for(rest, "S505")
     if found:
         meaning = f"a matrix is stored the other way round ({both_shapes(found[0])}), as Conv1D, TensorFlow and Flax do"
         yield Cause(meaning, Repair.LOSS, mismatched=[pair.key for pair in found])

@@ -32,11 +32,11 @@ from ckptdoctor.match.shapes.pairs import Pair, loads_anyway
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
-from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
-from ckptdoctor.rules.kit.shaping import likewise, mismatch, places
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.kit.shapes_in_errors import pairs_for
+from ckptdoctor.rules.kit.shaping import key_places, likewise, mismatch
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "fc.bias": T((2,))}
 SICK = (
@@ -79,7 +79,7 @@ def unit_dim_mismatch(comparison: Comparison) -> Iterator[Problem]:
         yield Problem(
             message=likewise(taken),
             cause="torch takes a vector of one element for a scalar without a word.",
-            keys=places(comparison, [pair.key for pair in taken]),
+            keys=key_places(comparison, [pair.key for pair in taken]),
             location=Location(path=comparison.path),
             fix=_fix(comparison, taken),
             severity=Severity.INFO,
@@ -92,9 +92,9 @@ def _fix(comparison: Comparison, pairs: Sequence[Pair]) -> Fix:
 
 
 @judges(Turn.SHAPE, general=4)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """The pairs of shapes that say so by themselves."""
-    found = pairs_of(misfit, "S506")
+    found = pairs_for(rest, "S506")
     if found:
         meaning = f"the shapes differ only by dimensions of size one ({both_shapes(found[0])})"
         yield Cause(meaning, Repair.SAFE, mismatched=[pair.key for pair in found])

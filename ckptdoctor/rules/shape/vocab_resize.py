@@ -31,10 +31,10 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
+from ckptdoctor.rules.kit.shapes_in_errors import pairs_for
 from ckptdoctor.rules.kit.shaping import likewise, mismatch
 from ckptdoctor.rules.messages import CUT, CUT_OFF, MISMATCH, SEE_SHAPES, Message, Way, Weight
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
 
 _BODY = {"layers.0.fc.weight": T((4, 4)), "layers.1.fc.weight": T((4, 4)), "norm.weight": T((4,))}
 MESSAGES = (
@@ -107,9 +107,9 @@ def _cause(here: int, there: int) -> str:
 
 
 @judges(Turn.SHAPE, general=4)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Tables of tokens, and what has as many rows."""
-    found = pairs_of(misfit, "S502")
+    found = pairs_for(rest, "S502")
     if found:
         resize = Way("resize the model to the file", f"model.resize_token_embeddings({found[0].here[0]})")
         meaning = f"the vocabularies differ ({both_shapes(found[0])}): tokens were added, or the table was padded"

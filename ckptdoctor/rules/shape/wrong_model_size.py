@@ -25,21 +25,22 @@ Repair
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.match.shapes.pairs import Pair
+from ckptdoctor.match.shapes.pairs import Pair, block
 from ckptdoctor.match.shapes.size import Sized, WrongSize
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.shapes_in_errors import pairs_of
-from ckptdoctor.rules.kit.shaping import places, torch_lines
+from ckptdoctor.rules.kit.shapes_in_errors import pairs_for
+from ckptdoctor.rules.kit.shaping import key_places, mismatch_lines
 from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, both_shapes, judges
+from ckptdoctor.wording import span
 
 
 def _encoder(depth: int, width: int) -> dict[str, object]:
@@ -90,14 +91,14 @@ def wrong_model_size(comparison: Comparison) -> Iterator[Problem]:
         return
     here, there = comparison.renamed.here, comparison.reference.tensors
     pairs = [Pair(key, here[key].shape, there[key].shape) for key in found.mismatched]
-    lines = torch_lines(pairs)
+    lines = mismatch_lines(pairs)
     if not lines:
         lines = tuple(
             [
                 say(keys)
                 for say, keys in (
-                    (wording.missing_keys, found.missing),
-                    (wording.unexpected_keys, found.unexpected),
+                    (wording.missing_line, found.missing),
+                    (wording.unexpected_line, found.unexpected),
                 )
                 if keys
             ]
@@ -107,7 +108,7 @@ def wrong_model_size(comparison: Comparison) -> Iterator[Problem]:
         cause=_cause(comparison, found),
         torch_says=lines,
         advice="Build the model in the checkpoint's size, or take the checkpoint of the model's size.",
-        keys=places(comparison, (*found.mismatched, *found.unexpected, *found.missing)),
+        keys=key_places(comparison, (*found.mismatched, *found.unexpected, *found.missing)),
         location=Location(path=comparison.path),
     )
 
@@ -167,10 +168,15 @@ def _cause(comparison: Comparison, found: WrongSize) -> str:
     return f"{text}."
 
 
+_SIZES = Way("build the model as it was for the file; its sizes", "ckptdoctor show FILE")
+_FEWEST = 2  # blocks that both have: one alone need not be one of several
+_STACKS = 3  # stacks of blocks that a sentence names
+
+
 @judges(Turn.SIZE)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Sizes differ in a way that no single layer explains."""
-    found = pairs_of(misfit, "S510")
+    found = pairs_for(rest, "S510")
     if found:
         count = f"{len(found):,} tensors have other sizes" if len(found) > 1 else "a tensor has other sizes"
         more = ", …" * (len(found) > 1)
@@ -178,5 +184,30 @@ def of_an_error(misfit: Misfit) -> Iterator[Cause]:
             f"{count} ({both_shapes(found[0])}{more}): the model was built larger or smaller, or is another one; no"
             " command changes it"
         )
-        sizes = Way("build the model as it was for the file; its sizes", "ckptdoctor show FILE")
-        yield Cause(meaning, Repair.BY_HAND, (sizes,), mismatched=[pair.key for pair in found])
+        yield Cause(meaning, Repair.BY_HAND, (_SIZES,), mismatched=[pair.key for pair in found])
+
+
+@judges(Turn.SIZE)
+def of_further_blocks(rest: IncompatibleKeys) -> Iterator[Cause]:
+    """Nothing but further blocks is unexpected: those that have the numbers before them fit, or they would be named."""
+    blocks: dict[str, dict[int, set[str]]] = {}
+    for key in rest.unexpected:
+        parts = block(key)
+        if parts is None:
+            return
+        stem, index, name = parts
+        blocks.setdefault(stem, {}).setdefault(index, set()).add(name)
+    if not blocks or rest.missing or rest.mismatched or not rest.error.complete or rest.error.first_only:
+        return
+    if all(_are_further(each) for each in blocks.values()):
+        named = wording.listed([f"{stem}.{span(min(found), max(found))}" for stem, found in blocks.items()], _STACKS)
+        meaning = f"the file has further blocks ({named}), and all else fits: the model was built with fewer of them"
+        yield Cause(meaning, Repair.BY_HAND, (_SIZES,), unexpected=rest.unexpected)
+
+
+def _are_further(blocks: Mapping[int, set[str]]) -> bool:
+    """Whether these are whole blocks that follow two or more others, and are all alike."""
+    first, last = min(blocks), max(blocks)
+    names = blocks[first]
+    alike = len(blocks) == last - first + 1 and all(each == names for each in blocks.values())
+    return alike and first >= _FEWEST and any("." in name for name in names)

@@ -28,12 +28,12 @@ from functools import partial
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.edits import Fix, Safety, Unwrap
-from ckptdoctor.facts.dtensors import dtensors, whole_dtensors
+from ckptdoctor.facts.devices import dtensors, whole_dtensors
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.sharded_samples import wrapped
+from ckptdoctor.rules.kit.sharded_samples import wrapped_tensor
 from ckptdoctor.rules.messages import COPIED, COPYING, Message, Way
 from ckptdoctor.rules.when import composed_tensors
 
@@ -63,8 +63,8 @@ MESSAGES = (
     ),
 )
 SICK = (
-    Example("saved by the only process", raw=partial(wrapped, *_CLASS, local=4)),
-    Example("half of a tensor", raw=partial(wrapped, *_CLASS, local=2)),
+    Example("saved by the only process", raw=partial(wrapped_tensor, *_CLASS, local=4)),
+    Example("half of a tensor", raw=partial(wrapped_tensor, *_CLASS, local=2)),
 )
 HEALTHY = (Example("plain tensors", {"w": T((2, 2))}),)
 

@@ -28,7 +28,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.noticed import problems
-from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.when import noticed
 
 _FIRST, _SECOND = shard(1), shard(2)
@@ -36,10 +36,10 @@ _FIRST, _SECOND = shard(1), shard(2)
 SICK = (
     Example(
         "a tensor in both shards",
-        files={INDEX: index(), _FIRST: ONE | {"b.bias": T((2,))}, _SECOND: TWO},
+        files={INDEX: index_file(), _FIRST: ONE | {"b.bias": T((2,))}, _SECOND: TWO},
     ),
 )
-HEALTHY = (Example("an index that fits", files={INDEX: index(), _FIRST: ONE, _SECOND: TWO}),)
+HEALTHY = (Example("an index that fits", files={INDEX: index_file(), _FIRST: ONE, _SECOND: TWO}),)
 
 
 @rule("X806", "duplicate-key-across-shards", Severity.WARNING, when=noticed)

@@ -28,7 +28,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.noticed import problems
-from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.sharding.index_repair import new_index
 from ckptdoctor.rules.when import noticed
 
@@ -38,13 +38,13 @@ SICK = (
     Example(
         "a tensor too many",
         files={
-            INDEX: index(),
+            INDEX: index_file(),
             _FIRST: ONE | {"a.scale": T((2,))},
             _SECOND: TWO,
         },
     ),
 )
-HEALTHY = (Example("an index that fits", files={INDEX: index(), _FIRST: ONE, _SECOND: TWO}),)
+HEALTHY = (Example("an index that fits", files={INDEX: index_file(), _FIRST: ONE, _SECOND: TWO}),)
 
 
 @rule("X805", "index-omits-tensor", Severity.WARNING, when=noticed)

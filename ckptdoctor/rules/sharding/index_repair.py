@@ -1,4 +1,4 @@
-"""The repair of an index of shards: it is written anew."""
+"""An index of shards is repaired by writing it anew."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.noticed import problems
-from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.sharding.index_repair import new_index
 from ckptdoctor.rules.when import noticed
@@ -48,15 +48,15 @@ MESSAGES = (
 SICK = (
     Example(
         "a tensor in another shard",
-        files={INDEX: index(b_bias=_FIRST), _FIRST: ONE, _SECOND: TWO},
+        files={INDEX: index_file(b_bias=_FIRST), _FIRST: ONE, _SECOND: TWO},
     ),
     Example(
         "a tensor in no shard",
-        files={INDEX: index(c_bias=_FIRST), _FIRST: ONE, _SECOND: TWO},
+        files={INDEX: index_file(c_bias=_FIRST), _FIRST: ONE, _SECOND: TWO},
     ),
     Example("an index that is none", files={INDEX: b"{", _FIRST: ONE, _SECOND: TWO}),
 )
-HEALTHY = (Example("an index that fits", files={INDEX: index(), _FIRST: ONE, _SECOND: TWO}),)
+HEALTHY = (Example("an index that fits", files={INDEX: index_file(), _FIRST: ONE, _SECOND: TWO}),)
 
 
 @rule("X804", "index-tensor-missing", Severity.ERROR, when=noticed)

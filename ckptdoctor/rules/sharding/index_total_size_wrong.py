@@ -28,7 +28,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.noticed import problems
-from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.sharding.index_repair import new_index
 from ckptdoctor.rules.when import noticed
 
@@ -37,10 +37,10 @@ _FIRST, _SECOND = shard(1), shard(2)
 SICK = (
     Example(
         "a count from before casting",
-        files={INDEX: index(96), _FIRST: ONE, _SECOND: TWO},
+        files={INDEX: index_file(96), _FIRST: ONE, _SECOND: TWO},
     ),
 )
-HEALTHY = (Example("an index that fits", files={INDEX: index(), _FIRST: ONE, _SECOND: TWO}),)
+HEALTHY = (Example("an index that fits", files={INDEX: index_file(), _FIRST: ONE, _SECOND: TWO}),)
 
 
 @rule("X807", "index-total-size-wrong", Severity.INFO, when=noticed)

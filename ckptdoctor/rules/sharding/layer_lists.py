@@ -1,4 +1,4 @@
-"""Lists of alike layers in a model, and the layers that are missing between the others."""
+"""A model has lists of alike layers, of which some may be missing between the others."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.file.git_lfs_pointer import POINTER
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.noticed import problems
-from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.messages import Message, Way, Weight
 from ckptdoctor.rules.when import noticed
 
@@ -74,23 +74,23 @@ MESSAGES = (
     ),
 )
 SICK = (
-    Example("a shard that the index names", files={INDEX: index(), _FIRST: ONE}),
+    Example("a shard that the index names", files={INDEX: index_file(), _FIRST: ONE}),
     Example("one of two numbered shards", files={"config.json": b"{}", _SECOND: TWO}),
     Example(
         "a shard that was cut off",
-        files={INDEX: index(), _FIRST: ONE, _SECOND: b"\x40" + bytes(7) + b"{"},
+        files={INDEX: index_file(), _FIRST: ONE, _SECOND: b"\x40" + bytes(7) + b"{"},
     ),
     Example(
         "a shard that Git LFS left out",
-        files={INDEX: index(), _FIRST: ONE, _SECOND: POINTER},
+        files={INDEX: index_file(), _FIRST: ONE, _SECOND: POINTER},
     ),
     Example(
         "a name that leads elsewhere",
-        files={INDEX: index(b_bias="../other.safetensors"), _FIRST: ONE, _SECOND: TWO},
+        files={INDEX: index_file(b_bias="../other.safetensors"), _FIRST: ONE, _SECOND: TWO},
     ),
 )
 HEALTHY = (
-    Example("both shards", files={INDEX: index(), _FIRST: ONE, _SECOND: TWO}),
+    Example("both shards", files={INDEX: index_file(), _FIRST: ONE, _SECOND: TWO}),
     Example("shards without an index", files={_FIRST: ONE, _SECOND: TWO}),
 )
 

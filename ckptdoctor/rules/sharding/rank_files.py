@@ -1,4 +1,4 @@
-"""Files that are one rank's part of a checkpoint, by their names and those of the files beside them."""
+"""A file is one rank's part of a checkpoint where its name and those of the files beside it say so."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def slices(path: str) -> RankFiles | None:
     return _alike(path, _SLICES)
 
 
-def ranks(path: str) -> RankFiles | None:
+def files_of_ranks(path: str) -> RankFiles | None:
     """The files of other ranks beside that of one; None: it is called otherwise, or alone."""
     random = _RANDOM.search(path.replace("\\", "/").rpartition("/")[2])
     beside = None if random else _alike(path, _RANKS)

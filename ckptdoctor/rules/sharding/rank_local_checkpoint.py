@@ -28,7 +28,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.sharding.layer_lists import layer_lists
-from ckptdoctor.rules.sharding.rank_files import ranks
+from ckptdoctor.rules.sharding.rank_files import files_of_ranks
 from ckptdoctor.rules.when import rank_in_path
 
 _INNER = ("attn.q.weight", "attn.k.weight", "mlp.up.weight", "mlp.down.weight")
@@ -48,7 +48,7 @@ HEALTHY = (
 @rule("X812", "rank-local-checkpoint", Severity.WARNING, when=rank_in_path)
 def rank_local_checkpoint(checkpoint: Checkpoint) -> Iterator[Problem]:
     """The part of one rank."""
-    found = ranks(checkpoint.path)
+    found = files_of_ranks(checkpoint.path)
     if found is None:
         return
     late = [each for state_dict in checkpoint.state_dicts for each in layer_lists(state_dict) if each.present[0] > 0]

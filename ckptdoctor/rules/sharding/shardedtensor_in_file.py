@@ -27,7 +27,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.sharded_samples import wrapped
+from ckptdoctor.rules.kit.sharded_samples import wrapped_tensor
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.when import composed_tensors
 
@@ -44,7 +44,7 @@ MESSAGES = (
         ),
     ),
 )
-SICK = (Example("one rank's part", raw=partial(wrapped, *_CLASS)),)
+SICK = (Example("one rank's part", raw=partial(wrapped_tensor, *_CLASS)),)
 HEALTHY = (Example("plain tensors", {"w": T((2, 2))}),)
 
 

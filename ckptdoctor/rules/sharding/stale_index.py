@@ -29,7 +29,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.noticed import problems
-from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.sharding.index_repair import new_index
 from ckptdoctor.rules.when import noticed
 
@@ -39,10 +39,10 @@ _ALL = ONE | TWO
 SICK = (
     Example(
         "sharded again",
-        files={INDEX: index(of=3), "model-00001-of-00001.safetensors": _ALL},
+        files={INDEX: index_file(of=3), "model-00001-of-00001.safetensors": _ALL},
     ),
 )
-HEALTHY = (Example("an index that fits", files={INDEX: index(of=3), _FIRST: ONE, _SECOND: TWO}),)
+HEALTHY = (Example("an index that fits", files={INDEX: index_file(of=3), _FIRST: ONE, _SECOND: TWO}),)
 
 
 @rule("X803", "stale-index", Severity.ERROR, when=noticed)

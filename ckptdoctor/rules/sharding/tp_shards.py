@@ -86,7 +86,7 @@ def tp_shards(subject: Checkpoint | Comparison) -> Iterator[Problem]:
         f"along one side as here: this is one of {shown.count} slices of it",
         cause="The model was split for tensor parallelism: each process saved its rows of some matrices, and its "
         "columns of others.",
-        torch_says=(wording.size_mismatch(shown.key, here, whole),),
+        torch_says=(wording.mismatch_line(shown.key, here, whole),),
         advice=_JOIN,
         keys=tuple([subject.renamed.here[key].path for key in subject.renamed.mismatched]),
     )

@@ -65,7 +65,7 @@ def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
     title = f"write out the elements of {wording.count(len(found), 'tensor')}"
     return Problem(
         message=f"{which}{wording.of_place(state_dict.path)} {'is' if len(found) == 1 else 'are'} expanded: "
-        f"{sets.size(full)} when written out",
+        f"{sets.size_words(full)} when written out",
         cause="A stride is 0: elements are shown again and again. torch refuses to write into such a tensor in place.",
         torch_says=(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "

@@ -33,7 +33,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.when import views
+from ckptdoctor.rules.when import has_views
 
 SICK = (
     Example(
@@ -48,7 +48,7 @@ HEALTHY = (
 )
 
 
-@rule("A706", "overlapping-views", Severity.INFO, when=views)
+@rule("A706", "overlapping-views", Severity.INFO, when=has_views)
 def overlapping_views(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors that share some of their memory."""
     for state_dict in checkpoint.state_dicts:

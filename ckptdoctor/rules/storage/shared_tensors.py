@@ -34,7 +34,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
-from ckptdoctor.rules.when import views
+from ckptdoctor.rules.when import has_views
 
 MESSAGES = (
     Message(
@@ -72,7 +72,7 @@ HEALTHY = (
 )
 
 
-@rule("A701", "shared-tensors", Severity.INFO, when=views)
+@rule("A701", "shared-tensors", Severity.INFO, when=has_views)
 def shared_tensors(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors that share memory."""
     for state_dict in checkpoint.state_dicts:

@@ -85,7 +85,7 @@ def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
         )
         if sparse
         else (),
-        advice="Make it dense before saving: tensor.to_dense()" + (f", {sets.size(dense)}." if sparse else "."),
+        advice="Make it dense before saving: tensor.to_dense()" + (f", {sets.size_words(dense)}." if sparse else "."),
         keys=tuple([each.path for each in found]),
         location=Location(path=state_dict.path),
         fix=Fix(title, (Densify(curable),), Safety.UNSAFE, "--select A709") if curable else None,

@@ -30,7 +30,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.when import views
+from ckptdoctor.rules.when import has_views
 
 _ARRAY = "numpy.ndarray"
 MUCH = 1_000_000  # bytes that are worth a warning
@@ -45,7 +45,7 @@ HEALTHY = (
 )
 
 
-@rule("A705", "storage-bloat", Severity.WARNING, when=views)
+@rule("A705", "storage-bloat", Severity.WARNING, when=has_views)
 def storage_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Bytes that no tensor views."""
     uses, total = bloated(checkpoint.tensors)

@@ -31,7 +31,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.sharded_samples import wrapped
+from ckptdoctor.rules.kit.sharded_samples import wrapped_tensor
 from ckptdoctor.rules.messages import COPIED, COPYING, Message, Way
 from ckptdoctor.rules.when import composed_tensors
 
@@ -62,11 +62,11 @@ MESSAGES = (
         general=1,
     ),
 )
-SICK = (Example("a quantised weight of torchao", raw=partial(wrapped, *_TORCHAO, local=4)),)
+SICK = (Example("a quantised weight of torchao", raw=partial(wrapped_tensor, *_TORCHAO, local=4)),)
 HEALTHY = (
     Example("plain tensors", {"w": T((2, 2))}),
     Example("parameters", {"w": T((2, 2), parameter=True)}),
-    Example("a DTensor is another rule's", raw=partial(wrapped, "torch.distributed.tensor", "DTensor", local=4)),
+    Example("a DTensor is another rule's", raw=partial(wrapped_tensor, "torch.distributed.tensor", "DTensor", local=4)),
 )
 
 

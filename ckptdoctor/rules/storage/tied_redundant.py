@@ -77,7 +77,7 @@ def _problem(checkpoint: Checkpoint, pair: TiedPair, same: str) -> Problem:
     head, embedding = pair.head, pair.embedding
     return Problem(
         message=f'"{head.key}" and "{embedding.key}"{wording.of_place(head.path[:-1])} have {same}: '
-        f"{sets.size(head.nbytes)} are in the file twice",
+        f"{sets.size_words(head.nbytes)} are in the file twice",
         cause="They are one matrix, or were when training began; torch.save keeps tied weights once.",
         advice="fix --tie keeps the bytes once:",
         commands=("ckptdoctor fix FILE --tie",),

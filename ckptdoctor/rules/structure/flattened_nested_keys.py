@@ -28,9 +28,9 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.moving import moved
-from ckptdoctor.rules.kit.names_in_errors import renamed
-from ckptdoctor.rules.misfit import Cause, Misfit, Turn, judges
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Turn, judges
+from ckptdoctor.rules.kit.moving import moved_problems
+from ckptdoctor.rules.kit.names_in_errors import rename_causes
 
 _WANTED = {"blocks.7.1.weight": T((4, 3)), "blocks.7.1.bias": T((4,)), "out.weight": T((2, 4))}
 _HERE = {key.replace(".", ""): value for key, value in _WANTED.items()}
@@ -43,20 +43,20 @@ HEALTHY = (
         like={"blocks.1.1.weight": T((4,)), "blocks.11.weight": T((4,)), "out.weight": T((3,))},
     ),
 )
+_CAUSE = "Averaged weights were kept in buffers, whose names may not hold dots."
 
 
 @rule("W308", "flattened-nested-keys", Severity.WARNING)
 def flattened_nested_keys(comparison: Comparison) -> Iterator[Problem]:
     """One step of the chain."""
-    yield from moved(
+    yield from moved_problems(
         comparison,
         "W308",
-        "Averaged weights were kept in buffers, whose names may not hold dots.",
+        _CAUSE,
     )
 
 
 @judges(Turn.NAME, general=1)
-def of_names(misfit: Misfit) -> Iterator[Cause]:
+def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Unexpected keys are missing ones without dots."""
-    for each in renamed(misfit, "W308"):
-        yield each.cause("the file's names are the model's without their dots")
+    yield from rename_causes(rest, "W308", _CAUSE)

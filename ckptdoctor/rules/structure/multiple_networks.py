@@ -31,11 +31,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import sets
-from ckptdoctor.rules.kit.sets import BESIDE
-from ckptdoctor.rules.messages import Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import nested_weights
-from ckptdoctor.wording import and_so_on
 
 _ONE = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _OTHER = {"conv.weight": T((4, 3, 1, 1)), "conv.bias": T((4,))}
@@ -70,23 +66,3 @@ def multiple_networks(subject: Checkpoint | Comparison) -> Iterator[Problem]:
         location=Location(path=firsts[0].path),
         commands=sets.commands(subject, firsts),
     )
-
-
-_NAMED = 3  # parts that a sentence names
-
-
-@judges(Turn.FILE, general=1)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
-    """What missing keys begin with lies at the top of the file: each part of the model has a state dict of its own."""
-    parts = {key.partition(".")[0] for key in misfit.missing if "." in key} & misfit.top
-    covered = [key for key in misfit.missing if key.partition(".")[0] in parts]
-    if not parts or 2 * len(covered) < len(misfit.missing) or len(covered) < len(parts):
-        return
-    meaning = (
-        f"the file holds one state dict for each part of the model ({and_so_on(sorted(parts), _NAMED)}), and"
-        " load_state_dict wants one for all of it"
-    )
-    chosen = "".join(f'"{part}", ' for part in sorted(parts))
-    inner = f'{{f"{{part}}.{{key}}": value for part in ({chosen}) for key, value in weights[part].items()}}'
-    ways = (Way("load it with", f"model.load_state_dict({inner})"),)
-    yield Cause(meaning, Repair.BY_HAND, ways, missing=covered, unexpected=parts | (misfit.top & BESIDE))

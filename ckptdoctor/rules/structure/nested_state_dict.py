@@ -39,11 +39,11 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import sets, wording
 from ckptdoctor.rules.kit.converting import convert_command
 from ckptdoctor.rules.kit.sets import BESIDE
 from ckptdoctor.rules.messages import SHOW, Message, Way
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.when import nested_weights
 
 _WEIGHTS = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
@@ -120,8 +120,8 @@ def _problem(
         message=f"{lie} under {where}{more}",
         cause=cause,
         torch_says=(
-            wording.missing_keys(wanted.tensors if wanted is not None else map(names.bare, names.keys_of(first))),
-            wording.unexpected_keys(_top(checkpoint)),
+            wording.missing_line(wanted.tensors if wanted is not None else map(names.bare, names.keys_of(first))),
+            wording.unexpected_line(_top(checkpoint)),
         ),
         advice=advice,
         keys=tuple([each.path for each in found]),
@@ -167,18 +167,18 @@ _CONTAINERS = (
 
 
 @judges(Turn.FILE, general=2)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """The training checkpoint was given to load_state_dict whole."""
-    top = misfit.top
+    top = rest.top
     container = next((name for name in _CONTAINERS if name in top), None)
     named = container is not None and container.endswith("state_dict")
-    if container is None or not (misfit.missing or top & BESIDE or named):
+    if container is None or not (rest.missing or top & BESIDE or named):
         return
     take = f"ckptdoctor fix FILE --root {container} --auto TARGET"
     yield Cause(
         f"the file is a training checkpoint; the weights are one level down, in “{container}”",
         Repair.BY_HAND,
         (Way("load it with", f'model.load_state_dict(weights["{container}"])'), Way("or take them out", take)),
-        missing=misfit.missing,
+        missing=rest.missing,
         unexpected=top,
     )

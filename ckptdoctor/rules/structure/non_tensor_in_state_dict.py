@@ -30,8 +30,8 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Opaque
 from ckptdoctor.checkpoint import Sequence as Items
+from ckptdoctor.checkpoint.patterns import key_patterns
 from ckptdoctor.edits import Drop, Fix, Safety
-from ckptdoctor.facts import key_patterns
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.quantized import unfit_of
@@ -119,7 +119,7 @@ def _compared(comparison: Comparison) -> Iterator[Problem]:
         yield Problem(
             message=f"{_message(strange)}, and unknown to {comparison.reference.source}",
             cause="load_state_dict does not overlook them, whatever they are.",
-            torch_says=(wording.unexpected_keys([each.key for each in strange]),),
+            torch_says=(wording.unexpected_line([each.key for each in strange]),),
             keys=tuple([each.path for each in strange]),
             location=Location(path=comparison.path),
             fix=_fix(comparison, strange),
@@ -132,7 +132,7 @@ def _fix(comparison: Comparison, found: list[Leaf]) -> Fix | None:
     state_dict = comparison.state_dict
     others = [key for key in state_dict.others if key not in gone] if state_dict is not None else []
     staying = [*(tensor.key for tensor in comparison.renamed.here.values()), *others]
-    patterns = key_patterns.key_patterns([each.key for each in found], staying)
+    patterns = key_patterns([each.key for each in found], staying)
     if len(patterns) > _PATTERNS:
         return None
     option = " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns])
@@ -149,7 +149,7 @@ def _message(found: Sequence[Leaf]) -> str:
 
 def _lines(found: Sequence[Leaf], *, unexpected: bool) -> tuple[str, ...]:
     safetensors = f"Key `{found[0].key}` is invalid, expected torch.Tensor but received <class '{kind(found[0].node)}'>"
-    return (wording.unexpected_keys([each.key for each in found]), safetensors) if unexpected else (safetensors,)
+    return (wording.unexpected_line([each.key for each in found]), safetensors) if unexpected else (safetensors,)
 
 
 def _refused(key: str, node: Node) -> str:

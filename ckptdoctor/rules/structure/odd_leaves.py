@@ -1,4 +1,4 @@
-"""What does not belong in a state dict: values that are no tensors, arrays of NumPy, keys that are no text."""
+"""Some values do not belong in a state dict: values that are no tensors, arrays of NumPy, keys that are no text."""
 
 from __future__ import annotations
 

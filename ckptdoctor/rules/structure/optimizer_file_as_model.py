@@ -30,9 +30,9 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK
-from ckptdoctor.rules.misfit import Cause, Misfit, Repair, Turn, judges
 from ckptdoctor.rules.structure.without_weights import purpose
 from ckptdoctor.rules.when import any_of, generator_states, more_than_weights
 
@@ -61,23 +61,23 @@ def optimizer_file_as_model(subject: Checkpoint | Comparison) -> Iterator[Proble
         return
     tree = checkpoint.tree
     top = [show_part(part) for part, _ in tree.entries] if isinstance(tree, Mapping) else []
-    missing = (wording.missing_keys(subject.reference.tensors),) if isinstance(subject, Comparison) else ()
+    missing = (wording.missing_line(subject.reference.tensors),) if isinstance(subject, Comparison) else ()
     yield Problem(
         message=f"the file holds {kind}, and no model",
         cause="It is there to resume a training; load_state_dict of a model finds nothing in it.",
-        torch_says=(*missing, wording.unexpected_keys(top)) if top else missing,
+        torch_says=(*missing, wording.unexpected_line(top)) if top else missing,
         advice="The weights are in another file beside it, such as model.safetensors or pytorch_model.bin.",
         severity=Severity.ERROR if compared else Severity.INFO,
     )
 
 
 @judges(Turn.FILE)
-def of_an_error(misfit: Misfit) -> Iterator[Cause]:
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """What an optimizer keeps at its top is unexpected."""
     top = ("state", "param_groups")
-    if misfit.top.issuperset(top):
+    if rest.top.issuperset(top):
         meaning = (
             "the file holds the state of an optimizer, not the weights of a model, and no command makes weights of it:"
             " load the file of the model that was saved with it"
         )
-        yield Cause(meaning, Repair.NONE, (CHECK,), missing=misfit.missing, unexpected=top)
+        yield Cause(meaning, Repair.NONE, (CHECK,), missing=rest.missing, unexpected=top)

@@ -32,12 +32,17 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
+from ckptdoctor.rules.kit.sets import BESIDE
+from ckptdoctor.rules.messages import Way
+from ckptdoctor.wording import and_so_on
 
 _ENCODER = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _DECODER = {"out.weight": T((4, 2))}
 _WHOLE = {"encoder.fc.weight": T((2, 4)), "encoder.fc.bias": T((2,)), "decoder.out.weight": T((4, 2))}
+ALSO = ("W304", "W301")
 SICK = (
     Example("an encoder and a decoder for a model of both", {"encoder": _ENCODER, "decoder": _DECODER}, like=_WHOLE),
     Example("beside what training needs", {"epoch": 3, "encoder": _ENCODER, "decoder": _DECODER}, like=_WHOLE),
@@ -73,8 +78,8 @@ def parts_apart(comparison: Comparison) -> Iterator[Problem]:
         message=f"the parts of {comparison.reference.source} lie in dicts of their own: {listed}{more}",
         cause="Joined by dots, the names on the way are those of the model, which wants one flat dict.",
         torch_says=(
-            wording.missing_keys([key for key, _ in found.tensors]),
-            wording.unexpected_keys([str(part) for part, _ in tree.entries]),
+            wording.missing_line([key for key, _ in found.tensors]),
+            wording.unexpected_line([str(part) for part, _ in tree.entries]),
         ),
         keys=tuple([(*found.path, *place) for _, place in found.tensors]),
         location=Location(path=found.path),
@@ -85,3 +90,23 @@ def parts_apart(comparison: Comparison) -> Iterator[Problem]:
             auto_option(comparison),
         ),
     )
+
+
+_NAMED = 3  # parts that a sentence names
+
+
+@judges(Turn.FILE, general=1)
+def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
+    """What missing keys begin with lies at the top of the file: each part of the model has a state dict of its own."""
+    parts = {key.partition(".")[0] for key in rest.missing if "." in key} & rest.top
+    covered = [key for key in rest.missing if key.partition(".")[0] in parts]
+    if not parts or 2 * len(covered) < len(rest.missing) or len(covered) < len(parts):
+        return
+    meaning = (
+        f"the file holds one state dict for each part of the model ({and_so_on(sorted(parts), _NAMED)}), and"
+        " load_state_dict wants one for all of it"
+    )
+    chosen = "".join(f'"{part}", ' for part in sorted(parts))
+    inner = f'{{f"{{part}}.{{key}}": value for part in ({chosen}) for key, value in weights[part].items()}}'
+    ways = (Way("load it with", f"model.load_state_dict({inner})"),)
+    yield Cause(meaning, Repair.BY_HAND, ways, missing=covered, unexpected=parts | (rest.top & BESIDE))

@@ -70,8 +70,8 @@ def uncovered_model(comparison: Comparison) -> Iterator[Problem]:
         cause=(_OTHER if adapter is None or adapter.wrapped else _ADAPTER)
         + " With strict=False they load without a word, and the model keeps its random weights.",
         torch_says=(
-            wording.missing_keys([*renamed.missing, *renamed.mismatched]),
-            *((wording.unexpected_keys(renamed.unexpected),) if renamed.unexpected else ()),
+            wording.missing_line([*renamed.missing, *renamed.mismatched]),
+            *((wording.unexpected_line(renamed.unexpected),) if renamed.unexpected else ()),
         ),
         advice="Build the model that this file belongs to, or find the file that belongs to the model."
         if adapter is None or adapter.wrapped

@@ -24,8 +24,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.facts import names
-from ckptdoctor.facts.values import Values
-from ckptdoctor.facts.values_of_weights import weights_read
+from ckptdoctor.facts.values import Values, weights_read
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

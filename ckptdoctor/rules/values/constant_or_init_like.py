@@ -27,8 +27,7 @@ from math import prod, sqrt
 from struct import pack, unpack
 
 from ckptdoctor.checkpoint import Tensor, show_path
-from ckptdoctor.facts.values import Histogram, TensorValues, Values
-from ckptdoctor.facts.values_of_weights import Read, weights_read
+from ckptdoctor.facts.values import Histogram, Read, TensorValues, Values, weights_read
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -59,7 +59,7 @@ def diff_report(found: SameAsBase) -> Iterator[Problem]:
     yield Problem(
         message=f"{total}{wording.of_place(comparison.path)} ({wording.percent(kept, kept + changed)} of the "
         f"parameters) {'has' if len(same) == 1 else 'have'} the very bytes of {source}",
-        cause=f"Others: {wording.groups({each.key: each.numel for each in different})}.",
+        cause=f"Others: {wording.module_groups({each.key: each.numel for each in different})}.",
         advice="diff shows by how much each has changed:",
         commands=(f"ckptdoctor diff {shlex.quote(source)} FILE --values",) if os.path.exists(source) else (),
         keys=tuple([each.path for each in different]),

@@ -30,8 +30,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor, show_path
-from ckptdoctor.facts.values import TensorValues, Values
-from ckptdoctor.facts.values_of_weights import may_be_infinite, not_finite
+from ckptdoctor.facts.values import TensorValues, Values, may_be_infinite, not_finite
 from ckptdoctor.facts.weight_sets import networks
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T

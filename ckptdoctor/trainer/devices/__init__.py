@@ -14,7 +14,16 @@ Devices of a kind are numbered from 0: the logical numbers. Which physical GPU `
 from __future__ import annotations
 
 from ckptdoctor.trainer.devices.inventory import DeviceRow, rows, table
-from ckptdoctor.trainer.devices.kinds import count, device, finish_step, missing, require_gpus, settle, synchronize
+from ckptdoctor.trainer.devices.kinds import (
+    count,
+    device,
+    finish_step,
+    missing,
+    require,
+    require_gpus,
+    settle,
+    synchronize,
+)
 from ckptdoctor.trainer.devices.worlds import default_world_size, replicas, require_world_size
 
 __all__ = [
@@ -25,6 +34,7 @@ __all__ = [
     "finish_step",
     "missing",
     "replicas",
+    "require",
     "require_gpus",
     "require_world_size",
     "rows",

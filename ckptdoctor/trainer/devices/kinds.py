@@ -22,22 +22,29 @@ def settle(kind: str) -> str:
     """
     if kind == "auto":
         return next((each for each in ("cuda", "mps", "xla") if missing(each) is None and not _is_cpu(each)), "cpu")
+    require(kind, f"--device {kind}")
+    return kind
+
+
+def require(kind: str, asked: str) -> None:
+    """Raise TrainingError where there is no device of a kind: why, and what to do; ``asked`` is what asked for it."""
     reason = missing(kind)
     if reason is not None:
-        raise TrainingError(f"--device {kind}: {reason}; or train on the CPU: --device cpu")
-    return kind
+        raise TrainingError(f"{asked}: {reason}; or train on the CPU: --device cpu")
 
 
 def require_gpus(chosen: GpuSelection) -> None:
     """Raise UsageError when this process does not see every GPU that was chosen: the message lists those there are.
 
+    Where none can be used it is the TrainingError of ``--device cuda``.
+
     CUDA says nothing of a number that no GPU has: it stops reading CUDA_VISIBLE_DEVICES there, and shows fewer.
     """
-    reason = missing("cuda")
-    seen = 0 if reason is not None else torch.cuda.device_count()
+    asked = ",".join(map(str, chosen.physical))
+    require("cuda", f"--gpus {asked}")
+    seen = torch.cuda.device_count()
     if seen == len(chosen.physical):
         return
-    asked = ",".join(map(str, chosen.physical))
     try:
         found: tuple[Gpu, ...] = query()
     except TrainingError:  # no nvidia-smi, or one that fails: what torch says is all that is known
@@ -46,11 +53,6 @@ def require_gpus(chosen: GpuSelection) -> None:
     absent = [number for number in chosen.physical if found and number not in {each.index for each in found}]
     if absent:
         raise UsageError(f"--gpus {asked}: there is no GPU {absent[0]} here. There are: {there}; choose among these")
-    if reason is not None:
-        others = ", ".join(kind for kind in KINDS if missing(kind) is None)
-        raise UsageError(
-            f"--gpus {asked}: no GPU can be used here, {reason}. The devices here: {others}; leave --gpus out"
-        )
     listed = f". There are: {there}" if there else ""
     raise UsageError(f"--gpus {asked}: CUDA shows {seen} of these {len(chosen.physical)}{listed}; look at nvidia-smi")
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import ceil, floor, isfinite, nan
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column, Table
 from rich.text import Text
 
 from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.events import EpochDone, Saved
 from ckptdoctor.trainer.progress import phrases
-from ckptdoctor.trainer.progress.curve import draw
 from ckptdoctor.trainer.progress.phrases import LabelledRows
 from ckptdoctor.trainer.progress.story import Story
 from ckptdoctor.trainer.progress.text import duration, fitted, percent_of
@@ -82,14 +80,6 @@ _OTHER_ROWS = 8
 """Rows that are not the plot: bars, figures, its title, and one of the table above."""
 
 
-def screen(story: Story, now: float, console: Console) -> RenderableType:
-    """Everything below the finished lines, at the time ``now``; never more rows or columns than the console has."""
-    width, height = console.size
-    figures = (fitted(text, console.encoding) for text in _figures(story, width))
-    plot = curve(story, width, min(height // 3, height - _OTHER_ROWS), console.encoding)
-    return Group(_bars(story, now), *map(_line, [*figures, *plot]))
-
-
 def curve(story: Story, width: int, height: int, encoding: str) -> list[str]:
     """A title and the test accuracy of all epochs in up to ``height`` rows; nothing where that would say nothing."""
     rows = min(height - (height + 1) % 2, _TALLEST)  # an odd number of rows has one for the middle
@@ -102,18 +92,64 @@ def curve(story: Story, width: int, height: int, encoding: str) -> list[str]:
     return ["", "test accuracy", *lines]
 
 
-def _bars(story: Story, now: float) -> Table:
-    """Two bars: the progress of the run, and that of its epoch."""
-    grid = Table.grid(padding=(0, 1), expand=True)
-    grid.add_column(no_wrap=True)
-    grid.add_column(ratio=1)
-    grid.add_column(no_wrap=True, justify="right", min_width=9)
-    config, latest, steps = story.started.config, story.latest, story.started.steps
-    number = latest.epoch if latest else min(story.started.epoch + 1, config.epochs)
-    step = latest.step if latest else 0
-    grid.add_row(_count("epoch", number, config.epochs), _bar(story.done, story.total), _left(story.left(now)))
-    grid.add_row(_count("step", step, steps), _bar(step, steps), _left(story.epoch_left(now), step == steps))
-    return grid
+class RunProgress(Progress):
+    """Two bars, of the run and of its epoch; below them the last step, the last checkpoint, and the curve.
+
+    It never has more rows or columns than the console. No thread draws: there is none that could be lost in a fork, or
+    write into the middle of an error message.
+    """
+
+    _open = False
+
+    def __init__(self, console: Console, story: Story) -> None:
+        super().__init__(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(None, table_column=Column(ratio=1)),
+            TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True, justify="right", min_width=9)),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            get_time=console.get_time,
+            # what others print to this terminal goes above the bars; what they send elsewhere must arrive there
+            redirect_stdout=console.file is sys.stdout,
+            redirect_stderr=console.file is sys.stdout and sys.stderr.isatty(),
+            expand=True,
+        )
+        self.live.vertical_overflow = "crop"
+        self._story = story
+        started = story.started
+        before, total = started.epoch * started.steps, max(started.config.epochs * started.steps, 1)
+        self._run = self.add_task("", completed=before, total=total, left="")  # what was done before has no speed
+        self._epoch = self.add_task("", total=max(started.steps, 1), left="")
+        self._open = True
+
+    def draw(self) -> None:
+        """Bring the bars to where the run is, and show everything."""
+        epochs, steps, latest = self._story.started.config.epochs, self._story.started.steps, self._story.latest
+        done = (latest.epoch - 1) * steps + latest.step if latest else self._story.started.epoch * steps
+        number = latest.epoch if latest else min(self._story.started.epoch + 1, epochs)
+        step = latest.step if latest else 0
+        self.update(self._run, completed=done, description=_count("epoch", number, epochs))
+        speed = self.tasks[0].speed
+        self.update(self._run, left=_left(epochs * steps - done, speed))
+        left = "testing" if step == steps else _left(steps - step, speed)
+        self.update(self._epoch, completed=step, description=_count("step", step, steps), left=left)
+        self.refresh()
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """Nothing before it is complete, and nothing once it is closed: what is drawn last would stay."""
+        if not self._open:
+            return
+        width, height = self.console.size
+        yield self.make_tasks_table(self.tasks)
+        yield from (_line(fitted(text, self.console.encoding)) for text in _figures(self._story, width))
+        plot = curve(self._story, width, min(height // 3, height - _OTHER_ROWS), self.console.encoding)
+        yield from map(_line, plot)
+
+    def stop(self) -> None:
+        """Leave the terminal as it was found."""
+        self._open = False
+        super().stop()
 
 
 def _count(label: str, done: int, total: int) -> str:
@@ -121,14 +157,9 @@ def _count(label: str, done: int, total: int) -> str:
     return f"{label} {done:>{len(f'{total:,}')},}/{total:,}"
 
 
-def _bar(done: int, total: int) -> ProgressBar:
-    return ProgressBar(total=max(total, 1), completed=done)
-
-
-def _left(seconds: float | None, testing: bool = False) -> str:
-    if testing:
-        return "testing"
-    return "" if seconds is None else f"{duration(seconds)} left"
+def _left(steps: int, speed: float | None) -> str:
+    """``0:05 left``; ``speed`` is in steps a second, tests included."""
+    return f"{duration(steps / speed)} left" if speed else ""
 
 
 def _figures(story: Story, width: int) -> Iterator[str]:
@@ -154,17 +185,14 @@ _PAUSE = 0.1
 
 
 class Bars:
-    """Drawing takes milliseconds, a step sometimes less than one: so what is new waits until the next drawing is due.
-
-    No thread draws: there is none that could be lost in a fork, or write into the middle of an error message.
-    """
+    """Drawing takes milliseconds, a step sometimes less than one: what is new waits until the next drawing is due."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._due = 0.0
         self._waiting: list[Text] = []
         self._headed = False
-        self._live: Live | None = None
+        self._progress: RunProgress | None = None
 
     def start(self, story: Story) -> None:
         """Say what runs, and begin to draw."""
@@ -174,17 +202,8 @@ class Bars:
             grid.add_row(label, Text(fitted(text, self._console.encoding)))
         self._console.print(grid)
         self._console.print()
-        self._live = Live(
-            console=self._console,
-            get_renderable=lambda: self._screen(story),
-            auto_refresh=False,
-            transient=True,
-            vertical_overflow="crop",
-            # what others print to this terminal goes above the bars; what they send elsewhere must arrive there
-            redirect_stdout=self._console.file is sys.stdout,
-            redirect_stderr=self._console.file is sys.stdout and sys.stderr.isatty(),
-        )
-        self._live.start()
+        self._progress = RunProgress(self._console, story)
+        self._progress.start()
         self._draw()
 
     def tick(self, story: Story) -> None:
@@ -220,12 +239,12 @@ class Bars:
 
     def close(self) -> None:
         """No bars, the cursor visible, and nothing kept back."""
-        live, self._live = self._live, None
-        if live is not None:
+        progress, self._progress = self._progress, None
+        if progress is not None:
             try:
                 self._write()
             finally:  # even when there is nobody left to read it
-                live.stop()
+                progress.stop()
 
     def _ending(self, rows: LabelledRows) -> Iterator[Text]:
         """Labels beside what they say or, where that does not fit, above it: a wrapped command is no longer one."""
@@ -237,8 +256,8 @@ class Bars:
 
     def _draw(self) -> None:
         self._write()
-        if self._live is not None:
-            self._live.refresh()
+        if self._progress is not None:
+            self._progress.draw()
         self._due = self._console.get_time() + _PAUSE
 
     def _write(self) -> None:
@@ -247,5 +266,112 @@ class Bars:
             self._console.print(text, soft_wrap=True)
         self._waiting.clear()
 
-    def _screen(self, story: Story) -> RenderableType:
-        return screen(story, self._console.get_time(), self._console) if self._live is not None else Text()
+
+# How an axis may be divided, in thousandths: each divides 1,000, so that an axis never leaves 0 to 100 %; and none is
+# so fine that noise looks like progress
+_STEPS = (5, 10, 20, 50, 100, 200, 500)
+
+# Which bit of a braille character (from U+2800) is the dot in row 0 to 3 of its left and of its right column:
+# https://www.unicode.org/charts/PDF/U2800.pdf
+_BRAILLE = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+
+
+def draw(values: Sequence[float], width: int, height: int, *, total: int = 0, ascii_only: bool = False) -> list[str]:
+    """``height`` lines of at most ``width`` columns: the curve of ``values`` (fractions) over a percent axis.
+
+    ``total`` is how many values there will be, so that a growing curve keeps its place; 0: as many as there are.
+    Values that are not finite are left out, others are brought into 0 to 1. Without values the axis stands alone.
+    """
+    if height <= 0:
+        return []
+    points = [(index, min(max(value, 0.0), 1.0)) for index, value in enumerate(values) if isfinite(value)]
+    low, high = _range([value for _, value in points])
+    labels = _labels(low, high, height)
+    margin = max(map(len, labels)) + 2
+    cells = max(width - margin, 1)
+    last = max(len(values), total, 1) - 1
+    plot = _ascii if ascii_only else _braille
+    rows = plot(points, last, cells, height, lambda value: (1000 * value - low) / (high - low))
+    sides = "|+" if ascii_only else "│┤"
+    lines = (f"{label:>{margin - 2}} {sides[bool(label)]}{row}" for label, row in zip(labels, rows, strict=True))
+    return [line.rstrip()[: max(width, 0)] for line in lines]
+
+
+def _range(values: Sequence[float]) -> tuple[int, int]:
+    """The ends of the axis in thousandths, on steps so wide that about four of them hold all values."""
+    if not values:
+        return 0, 1000
+    lowest, highest = round(1000 * min(values), 6), round(1000 * max(values), 6)
+    step = next(step for step in _STEPS if 4 * step >= highest - lowest)
+    low, high = floor(lowest / step) * step, ceil(highest / step) * step
+    if low == high:  # one value, or all the same: in the middle
+        return max(low - step, 0), min(high + step, 1000)
+    return low, high
+
+
+def _labels(low: int, high: int, height: int) -> list[str]:
+    """One label a row: the ends, and the middle where a row stands for it."""
+    labels = [""] * height
+    labels[-1] = _label(low)
+    labels[0] = _label(high)
+    if height >= 5 and height % 2 and (low + high) % 2 == 0:
+        labels[height // 2] = _label((low + high) // 2)
+    return labels
+
+
+def _label(thousandths: int) -> str:
+    whole, rest = divmod(thousandths, 10)
+    return f"{whole}.{rest} %" if rest else f"{whole} %"
+
+
+def _braille(
+    points: Sequence[tuple[int, float]], last: int, cells: int, height: int, place: Callable[[float], float]
+) -> list[str]:
+    codes = [[0x2800] * cells for _ in range(height)]
+    for x, y in _dots(points, last, 2 * cells, 4 * height, place):
+        codes[y // 4][x // 2] |= _BRAILLE[x % 2][y % 4]
+    return ["".join(map(chr, row)).rstrip("\u2800") for row in codes]
+
+
+def _ascii(
+    points: Sequence[tuple[int, float]], last: int, cells: int, height: int, place: Callable[[float], float]
+) -> list[str]:
+    signs = [[" "] * cells for _ in range(height)]
+    for x, y in _dots(points, last, cells, height, place):
+        signs[y][x] = "*"
+    return ["".join(row) for row in signs]
+
+
+def _dots(
+    points: Sequence[tuple[int, float]], last: int, columns: int, rows: int, place: Callable[[float], float]
+) -> Iterator[tuple[int, int]]:
+    """The dots (column, row from the top) of the curve: in each column from the lowest to the highest it has there."""
+    for x, low, high in _extents(points, (columns - 1) / last if last else 0.0):
+        top, bottom = (round((rows - 1) * (1 - place(value))) for value in (high, low))
+        yield from ((x, y) for y in range(top, bottom + 1))
+
+
+def _extents(points: Sequence[tuple[int, float]], scale: float) -> Iterator[tuple[int, float, float]]:
+    """For each column that the polyline through the points crosses: its number, and the line's lowest and highest.
+
+    A column is as wide as it is far to the next, and the line is cut at its sides, so that neighbours meet.
+    """
+    found: dict[int, tuple[float, float]] = {}
+
+    def touch(x: float, value: float) -> None:
+        low, high = found.get(round(x), (value, value))
+        found[round(x)] = min(low, value), max(high, value)
+
+    previous: tuple[float, float] | None = None
+    for index, value in points:
+        x = index * scale
+        if previous is not None:
+            x0, value0 = previous
+            for column in range(round(x0), round(x)):
+                side = value0 + (value - value0) * min(max((column + 0.5 - x0) / (x - x0), 0.0), 1.0)
+                touch(column, side)
+                touch(column + 1, side)
+        touch(x, value)
+        previous = x, value
+    for column in sorted(found):
+        yield column, *found[column]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from math import ceil, floor, log10
+
+from ckptdoctor.report.html.markup import coordinate, element, lines, text
 
 
 def ticks(low: float, high: float, about: int = 5, finest: float = 0.0) -> list[float]:
@@ -55,18 +56,16 @@ class Chart:
 def svg(chart: Chart, name: str) -> str:
     """The chart as an ``<svg>`` element; ``name`` is an id that no other element of the page has."""
     scale = _Scale.of(chart)
-    return "\n".join(
-        [
-            f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-labelledby="{name}-title {name}-about">',
-            f'<title id="{name}-title">{escape(chart.title)}</title>',
-            f'<desc id="{name}-about">{escape(_description(chart))}</desc>',
-            *_grid(chart, scale),
-            *_resumes(chart, scale),
-            *(_line(series, scale) for series in chart.series if series.points),
-            *(dot for series in chart.series for dot in _dots(series, chart, scale)),
-            "</svg>",
-        ]
-    )
+    inside = [
+        element("title", text(chart.title), id=f"{name}-title"),
+        element("desc", text(_description(chart)), id=f"{name}-about"),
+        *_grid(chart, scale),
+        *_resumes(chart, scale),
+        *(_line(series, scale) for series in chart.series if series.points),
+        *(dot for series in chart.series for dot in _dots(series, chart, scale)),
+    ]
+    box = f"0 0 {_WIDTH} {_HEIGHT}"
+    return element("svg", lines(inside), viewBox=box, role="img", aria_labelledby=f"{name}-title {name}-about")
 
 
 @dataclass(frozen=True)
@@ -110,29 +109,33 @@ def _description(chart: Chart) -> str:
 
 
 def _grid(chart: Chart, scale: _Scale) -> Iterator[str]:
-    right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+    bottom = _HEIGHT - _BOTTOM
     for value in scale.values:
         y = scale.y(value)
-        yield f'<line class="grid" x1="{_LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>'
-        yield f'<text class="value" x="{_LEFT - 8}" y="{y + 5:.1f}">{escape(chart.tick(value))}</text>'
-    yield f'<text class="value" x="{_LEFT - 8}" y="{bottom + 21}">epoch</text>'
+        yield _stroke("grid", _LEFT, y, _WIDTH - _RIGHT, y)
+        yield element("text", text(chart.tick(value)), class_="value", x=_LEFT - 8, y=coordinate(y + 5))
+    yield element("text", "epoch", class_="value", x=_LEFT - 8, y=bottom + 21)
     for epoch in scale.epochs():
         x = scale.x(epoch)
-        yield f'<line class="tick" x1="{x:.1f}" y1="{bottom}" x2="{x:.1f}" y2="{bottom + 4}"/>'
-        yield f'<text class="epoch" x="{x:.1f}" y="{bottom + 21}">{epoch}</text>'
+        yield _stroke("tick", x, bottom, x, bottom + 4)
+        yield element("text", str(epoch), class_="epoch", x=coordinate(x), y=bottom + 21)
 
 
 def _resumes(chart: Chart, scale: _Scale) -> Iterator[str]:
     for epoch in chart.resumed:
         if scale.first <= epoch <= scale.last:
             x = scale.x(epoch)
-            line = f'<line class="resumed" x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{_HEIGHT - _BOTTOM}">'
-            yield f"{line}<title>resumed after epoch {epoch}</title></line>"
+            yield _stroke("resumed", x, _TOP, x, _HEIGHT - _BOTTOM, f"<title>resumed after epoch {epoch}</title>")
+
+
+def _stroke(kind: str, x1: float, y1: float, x2: float, y2: float, inside: str = "") -> str:
+    ends = {"x1": coordinate(x1), "y1": coordinate(y1), "x2": coordinate(x2), "y2": coordinate(y2)}
+    return element("line", inside, class_=kind, **ends)
 
 
 def _line(series: Series, scale: _Scale) -> str:
-    points = " ".join(f"{scale.x(epoch):.1f},{scale.y(value):.1f}" for epoch, value in series.points)
-    return f'<polyline class="line {escape(series.style)}" points="{points}"/>'
+    points = " ".join(f"{coordinate(scale.x(epoch))},{coordinate(scale.y(value))}" for epoch, value in series.points)
+    return element("polyline", class_=f"line {series.style}", points=points)
 
 
 def _dots(series: Series, chart: Chart, scale: _Scale) -> Iterator[str]:
@@ -140,6 +143,6 @@ def _dots(series: Series, chart: Chart, scale: _Scale) -> Iterator[str]:
     count = len(series.points)
     kind = "dot" if count <= _FEW else "dot hidden"
     for epoch, value in series.points[:: -(-count // _MOST) or 1]:
-        place = f'cx="{scale.x(epoch):.1f}" cy="{scale.y(value):.1f}"'
-        about = escape(f"epoch {epoch}: {series.name} {chart.text(value)}")
-        yield f'<circle class="{kind} {escape(series.style)}" {place} r="4"><title>{about}</title></circle>'
+        place = {"cx": coordinate(scale.x(epoch)), "cy": coordinate(scale.y(value)), "r": 4}
+        about = element("title", text(f"epoch {epoch}: {series.name} {chart.text(value)}"))
+        yield element("circle", about, class_=f"{kind} {series.style}", **place)

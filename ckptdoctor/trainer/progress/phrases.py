@@ -29,11 +29,13 @@ def header(started: Started) -> LabelledRows:
         ("strategy", _strategy(started)),
         ("data", images),
         ("batch", _batch(config)),
-        ("epochs", f"{config.epochs:,} of {plural(started.steps, 'step')}; {config.optimizer}, lr {config.lr:g}"),
+        ("epochs", f"{config.epochs:,} of {plural(started.steps, 'step')}; {_pace(config)}"),
     ]
     extras = _extras(config)
     if extras:
         rows.append(("with", extras))
+    if config.amp == "fp16" and config.device == "cpu":
+        rows.append(("note", "most CPUs cannot compute in float16: --amp bf16 is many times as fast on them"))
     if started.epoch:
         rows.append(("resumed", f"after epoch {started.epoch:,}"))
     return rows
@@ -97,6 +99,9 @@ def _ending(event: Ended, story: Story) -> Iterator[tuple[str, str]]:
         accuracy.append(f"best {percent_of(best)} after epoch {number:,}")
     if accuracy:
         yield "accuracy", ", ".join(accuracy)
+    if story.seconds:
+        mean = sum(story.seconds) / len(story.seconds)
+        yield "time", f"mean {mean:.{1 if mean >= 1 else 3}f} s an epoch on {devices(story.started.devices)}"
     if not story.saved:
         yield "checkpoints", "none was written" + (": begin again" if event.interrupted is not None else "")
         return
@@ -121,6 +126,12 @@ def _strategy(started: Started) -> str:
 def _batch(config: RunConfig) -> str:
     images = plural(config.batch_size, "image")
     return images if config.world_size == 1 else f"{images}: {config.batch_size // config.world_size:,} a replica"
+
+
+def _pace(config: RunConfig) -> str:
+    """``sgd, lr 0.05``; the usual schedule is not worth a word."""
+    constant = " constant" if config.schedule == "constant" else ""
+    return f"{config.optimizer}, lr {config.lr:g}{constant}"
 
 
 def _extras(config: RunConfig) -> str:

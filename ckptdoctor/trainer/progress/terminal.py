@@ -109,6 +109,8 @@ class Terminal:
     def _step(self, event: StepDone) -> None:
         first = self._story.latest is None
         self._story.step(event)
-        if first and self._story.started.config.network == "foonet":  # the network whose lesson is how a batch is split
+        if event.work:
+            self._view.say(event.work)
+        elif first and self._story.started.config.network == "foonet":  # whose lesson is how a batch is split
             self._view.say(phrases.replicas(event, self._story.started.devices))
         self._view.tick(self._story)

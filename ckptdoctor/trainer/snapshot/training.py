@@ -37,7 +37,8 @@ KEYS = (
 )
 
 # where a run was, not what it was: the same run elsewhere writes the same file
-_ABOUT_THE_PLACE = ("out", "data_dir", "resume")
+_ABOUT_THE_PLACE = ("out", "data_dir", "resume", "show_work")
+_USUAL = {"schedule": "cosine"}  # what older files do not name: not named, the same run goes on writing the same file
 
 
 def contents(config: RunConfig, position: Position, collected: Collected) -> dict[str, Any]:
@@ -69,7 +70,9 @@ def write(path: Path, saved: dict[str, Any], tag: str) -> None:
 def config_as_data(config: RunConfig) -> dict[str, Any]:
     """The choices that make the run what it is, as plain data."""
     choices: dict[str, Any] = json.loads(config.to_json())
-    return {name: value for name, value in choices.items() if name not in _ABOUT_THE_PLACE}
+    return {
+        name: value for name, value in choices.items() if name not in _ABOUT_THE_PLACE and _USUAL.get(name) != value
+    }
 
 
 def _on_the_cpu(saved: dict[str, Any]) -> Iterator[torch.Tensor]:

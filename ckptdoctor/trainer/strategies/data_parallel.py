@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from operator import attrgetter
 
 import torch
 from torch import nn
@@ -17,6 +20,8 @@ from torch.nn.parallel import data_parallel as torch_data_parallel
 
 from ckptdoctor.trainer import devices
 from ckptdoctor.trainer.strategies.module_strategy import ModuleStrategy
+from ckptdoctor.trainer.strategies.show_work import GradientShown, first_step
+from ckptdoctor.trainer.strategies.strategy import StepTally
 
 Device = torch.device
 
@@ -76,6 +81,27 @@ def watching(module: nn.Module) -> Iterator[Callable[[], tuple[int, ...]]]:
         hook.remove()
 
 
+@contextmanager
+def watching_gradients(module: nn.Module, parameter: str) -> Iterator[Callable[[], list[torch.Tensor]]]:
+    """Inside this block each replica's own gradient of a parameter is kept; called, it gives them in their order.
+
+    The module has none of them: backward adds them up in the parameter of which the replicas have copies.
+    """
+    seen: list[tuple[int, int, torch.Tensor]] = []
+
+    def note(replica: nn.Module, _: tuple[torch.Tensor, ...]) -> None:
+        weight = attrgetter(parameter)(replica)
+        place, number = weight.device.index or 0, next(numbers)
+        weight.register_hook(lambda gradient: seen.append((place, number, gradient.detach().clone())))
+
+    numbers = count()
+    hook = module.register_forward_pre_hook(note)
+    try:
+        yield lambda: [gradient for _, _, gradient in sorted(seen, key=lambda each: each[:2])]
+    finally:
+        hook.remove()
+
+
 class DataParallel(ModuleStrategy):
     """The model inside a real ``nn.DataParallel``, whose keys therefore begin with ``module.``.
 
@@ -84,6 +110,25 @@ class DataParallel(ModuleStrategy):
     """
 
     prefix = "module."
+    _has_shown_work = False
+
+    def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> StepTally:
+        """The same as on one device; the first step is watched where its work is to be shown."""
+        if self._has_shown_work or not self.config.show_work:
+            return super().step(inputs, labels)
+        self._has_shown_work = True
+        name, parameter = next(self.model.named_parameters())
+        scale = 1.0 if self.scaler is None else self.scaler.get_scale()
+        with watching_gradients(self.model, name) as gradients:
+            tally = super().step(inputs, labels)
+        parts = list(zip(scatter(inputs, self.devices), scatter(labels, self.devices), strict=True))
+        assert parameter.grad is not None
+        stages = (
+            GradientShown("before they are summed, each replica's part", [each / scale for each in gradients()]),
+            GradientShown("after: backward has added them up where the module is", [parameter.grad]),
+        )
+        update = "update: the optimizer steps once, and the next step makes new replicas"
+        return replace(tally, work=first_step(parts, name, stages, update))
 
     def wrap(self) -> nn.Module:
         """A DataParallel over the devices; over none of them on the CPU, where it is a name for the keys."""

@@ -13,6 +13,7 @@ from ckptdoctor.trainer import devices
 from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.networks import lenet
 from ckptdoctor.trainer.strategies.module_strategy import on_cpu
+from ckptdoctor.trainer.strategies.show_work import GradientShown, first_step
 from ckptdoctor.trainer.strategies.strategy import StateTensors, StepTally, Strategy, precise
 from ckptdoctor.trainer.team import Team
 
@@ -64,6 +65,7 @@ class Manual(Strategy):
         self._keys = list(weights)
         self.parameter_count = sum(weight.numel() for weight in weights.values())
         self._lr = config.lr
+        self._shows_work = config.show_work
         self._spread(list(weights.values()), [torch.zeros_like(weight) for weight in weights.values()])
 
     @property
@@ -78,15 +80,32 @@ class Manual(Strategy):
         losses = [cross_entropy(each, part[1], reduction="sum") for each, part in zip(logits, parts, strict=True)]
         for loss in losses:
             loss.backward()
+        local = self._gradients() if self._shows_work else []
         with torch.no_grad():
             for same in zip(*self._replicas, strict=True):
                 allreduce([parameter.grad for parameter in same if parameter.grad is not None])
+            summed = self._gradients() if self._shows_work else []
             for replica, momenta in zip(self._replicas, self._momenta, strict=True):
                 sgd(replica, momenta, self._lr, self.config.momentum, len(inputs))
         first = self.devices[0]
         loss = torch.stack([precise(each.detach()).to(first) for each in losses]).sum()
         right = [(each.argmax(1) == part[1]).sum().to(first) for each, part in zip(logits, parts, strict=True)]
-        return StepTally(loss, torch.stack(right).sum(), len(inputs), tuple(len(part[0]) for part in parts))
+        work = self._work(parts, local, summed) if self._shows_work else ()
+        return StepTally(loss, torch.stack(right).sum(), len(inputs), tuple(len(part[0]) for part in parts), work)
+
+    def _gradients(self) -> Tensors:
+        """Copies of every replica's gradient of the first parameter."""
+        return [replica[0].grad.clone() for replica in self._replicas if replica[0].grad is not None]
+
+    def _work(self, parts: Sequence[Tensors], local: Tensors, summed: Tensors) -> tuple[str, ...]:
+        self._shows_work = False
+        images = sum(len(part[0]) for part in parts)
+        stages = (
+            GradientShown("before the all-reduce, summed over each replica's images", local),
+            GradientShown("after the all-reduce, the sum of all", summed),
+        )
+        update = f"update: every replica subtracts lr {self._lr:g} x gradient / {images}, so all stay equal"
+        return first_step(parts, self._keys[0], stages, update)
 
     def predict(self, inputs: torch.Tensor, ema: bool = False) -> torch.Tensor:
         """Logits from the first replica: all are equal."""

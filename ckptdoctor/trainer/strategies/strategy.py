@@ -28,6 +28,8 @@ class StepTally:
     images: int
     replica_batches: tuple[int, ...] = ()
     """How many images each replica of this process saw."""
+    work: tuple[str, ...] = ()
+    """The lines of --show-work, with the first step."""
 
 
 def precise(value: torch.Tensor) -> torch.Tensor:

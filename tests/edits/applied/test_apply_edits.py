@@ -248,7 +248,7 @@ def rewritten(path: Path, edits: list, output: Path) -> tuple[Checkpoint, Checkp
     """What the nouns say of the edits, and what the format made of them."""
     with FileSource(path) as source:
         start = formats.read(source, formats.examine(source))
-        publish(formats.rewrite(source, wanted_of(start, edits)), str(output), force=True)
+        publish(formats.write(wanted_of(start, edits), source), str(output), force=True)
     return apply(start, edits), formats.open_checkpoint(output)
 
 

@@ -38,7 +38,7 @@ def refusal(path: Path, *edits: Edit) -> str:
     from ckptdoctor.checkpoint import FileSource
 
     with FileSource(path) as source, pytest.raises(RefusedError):
-        formats.rewrite(source, wanted_of(formats.read(source, formats.examine(source)), edits))
+        formats.write(wanted_of(formats.read(source, formats.examine(source)), edits), source)
     return caught.value.message
 
 

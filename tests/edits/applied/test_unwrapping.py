@@ -17,7 +17,7 @@ from ckptdoctor.examine.file import check
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
-from ckptdoctor.rules.kit.sharded_samples import wrapped
+from ckptdoctor.rules.kit.sharded_samples import wrapped_tensor
 from tests.rules.examined import found
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -129,7 +129,7 @@ def test_conversions_unwrap(name, legacy, mesh, tmp_path):
 
 def test_a_part_is_refused(tmp_path):
     """What other processes have is not in the file: no repair, and no conversion."""
-    (tmp_path / "model.pt").write_bytes(wrapped("torch.distributed.tensor", "DTensor", local=2))
+    (tmp_path / "model.pt").write_bytes(wrapped_tensor("torch.distributed.tensor", "DTensor", local=2))
     (finding,) = found(tmp_path / "model.pt", "X810")
     assert finding.fix is None
     assert fixed(tmp_path / "model.pt").written is None

@@ -12,7 +12,7 @@ import ckptdoctor
 from ckptdoctor.checkpoint import NoteKind, Opaque, Tensor
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import DamagedError, RefusedError
-from ckptdoctor.formats import open_checkpoint, opened, read, rewrite
+from ckptdoctor.formats import open_checkpoint, opened, read, write
 from tests.formats.arrays.arrays import odd, plain
 from tests.formats.comparing import assert_same
 from tests.formats.mangling import PLACES, endure
@@ -92,7 +92,7 @@ def test_it_is_not_repaired_but_converted(tmp_path):
         opened(saved(np.ones(3), tmp_path / "a.npy")) as (source, container),
         pytest.raises(RefusedError, match=r"NumPy array, which cannot be repaired in place: .* ckptdoctor convert"),
     ):
-        rewrite(source, wanted_of(read(source, container), ()))
+        write(wanted_of(read(source, container), ()), source)
 
 
 @PLACES

@@ -14,7 +14,7 @@ from ckptdoctor.edits import Drop
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.integrity import examine_integrity
-from ckptdoctor.formats import open_checkpoint, opened, read, rewrite
+from ckptdoctor.formats import open_checkpoint, opened, read, write
 from tests.formats.arrays.arrays import odd, plain
 from tests.formats.comparing import assert_same
 from tests.formats.mangling import PLACES, endure
@@ -104,7 +104,7 @@ def test_it_is_not_repaired_but_converted(save):
         opened(save(w=np.ones(3))) as (source, container),
         pytest.raises(RefusedError, match="NumPy archive, which cannot be repaired in place"),
     ):
-        rewrite(source, wanted_of(read(source, container), [Drop((("w",),))]))
+        write(wanted_of(read(source, container), [Drop((("w",),))]), source)
 
 
 @PLACES

@@ -62,7 +62,7 @@ def rewritten(path: Path, *edits: Edit) -> bytes:
     """The bytes that the recipe for these edits gives."""
     with FileSource(path) as source:
         checkpoint = formats.read(source, formats.examine(source))
-        return made(formats.rewrite(source, wanted_of(checkpoint, edits)), path.read_bytes())
+        return made(formats.write(wanted_of(checkpoint, edits), source), path.read_bytes())
 
 
 def made(recipe: Recipe, original: bytes) -> bytes:

@@ -250,7 +250,7 @@ def test_ranges_that_meet_are_copied_in_one(path):
     """Dropping two neighbours leaves two ranges at most."""
     with FileSource(path) as source:
         checkpoint = formats.read(source, formats.examine(source))
-        recipe = formats.rewrite(source, wanted_of(checkpoint, (Drop((("a.weight",),)), Drop((("b",),)))))
+        recipe = formats.write(wanted_of(checkpoint, (Drop((("a.weight",),)), Drop((("b",),)))), source)
     assert sum(isinstance(segment, Copy) for segment in recipe.segments) <= 2
 
 

@@ -9,21 +9,14 @@ import ckptdoctor
 from ckptdoctor.edits import SetSuffix
 from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.container import (
-    big_endian_storage,
-    extension_format_mismatch,
-    legacy_format,
-    safetensors_bad_offsets,
-    safetensors_invalid_header,
-)
 from ckptdoctor.rules.examples import Example, T
 from tests.builders import build
-from tests.rules.examined import find_one, found, loads, safetensors_error, torch_error
+from tests.rules.examined import find_one, found, loads, safetensors_error, sick, torch_error
 
 
 def test_a_wrong_suffix_gets_the_right_one(tmp_path):
     """The words are those of the library that the suffix calls for."""
-    archive, safetensors = extension_format_mismatch.SICK
+    archive, safetensors = sick("C101")
     finding = find_one(archive, tmp_path, "C101")
     assert finding.torch_says[0] in safetensors_error(build(archive, tmp_path))
     assert finding.fix is not None
@@ -44,19 +37,19 @@ def test_torch_archives_may_be_called_many_things(tmp_path, suffix):
 
 def test_the_legacy_format_cannot_be_mapped(tmp_path):
     """Information: it loads, and torch's refusal to map it is quoted."""
-    finding = find_one(legacy_format.SICK[0], tmp_path, "C105")
+    finding = find_one(sick("C105")[0], tmp_path, "C105")
     assert finding.severity is Severity.INFO
-    assert finding.torch_says[0] in torch_error(build(legacy_format.SICK[0], tmp_path), mmap=True)
+    assert finding.torch_says[0] in torch_error(build(sick("C105")[0], tmp_path), mmap=True)
 
 
-@pytest.mark.parametrize("example", safetensors_invalid_header.SICK, ids=lambda example: example.title)
+@pytest.mark.parametrize("example", sick("C110"), ids=lambda example: example.title)
 def test_headers_that_safetensors_refuses(tmp_path, example):
     """The quoted line is in the real refusal."""
     finding = find_one(example, tmp_path, "C110")
     assert finding.torch_says[0] in safetensors_error(build(example, tmp_path))
 
 
-@pytest.mark.parametrize("example", safetensors_bad_offsets.SICK, ids=lambda example: example.title)
+@pytest.mark.parametrize("example", sick("C111"), ids=lambda example: example.title)
 def test_offsets_that_safetensors_refuses(tmp_path, example):
     """safetensors refuses the file for the same reason."""
     find_one(example, tmp_path, "C111")
@@ -65,7 +58,7 @@ def test_offsets_that_safetensors_refuses(tmp_path, example):
 
 def test_big_endian_values_load_swapped(tmp_path):
     """torch swaps them: 1.0 read backwards is no 1.0."""
-    example = big_endian_storage.SICK[0]
+    example = sick("C113")[0]
     assert find_one(example, tmp_path, "C113").severity is Severity.WARNING
     assert not torch.equal(loads(build(example, tmp_path))["w"], torch.arange(3.0))
 

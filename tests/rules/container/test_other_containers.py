@@ -11,16 +11,8 @@ from safetensors.torch import save_file
 
 from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.container import (
-    exported_program,
-    framework_mismatch,
-    not_torchscript,
-    plain_pickle,
-    reader_too_old,
-    safetensors_header_too_big,
-)
 from tests.builders import build
-from tests.rules.examined import find_one, found, safetensors_error, torch_error
+from tests.rules.examined import find_one, found, safetensors_error, sick, torch_error
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit"),
@@ -53,14 +45,14 @@ def test_a_pickle_that_torch_did_not_write(tmp_path, protocol):
 
 def test_a_pickle_under_its_own_name_is_a_warning(tmp_path):
     """Nobody promised torch a checkpoint there."""
-    assert find_one(plain_pickle.SICK[1], tmp_path, "C104").severity is Severity.WARNING
+    assert find_one(sick("C104")[1], tmp_path, "C104").severity is Severity.WARNING
 
 
 def test_a_version_of_tomorrow(tmp_path):
     """The line is torch's own."""
-    finding = find_one(reader_too_old.SICK[0], tmp_path, "C106")
-    assert finding.torch_says[0] in torch_error(build(reader_too_old.SICK[0], tmp_path))
-    assert found(build(reader_too_old.SICK[0], tmp_path), "P207") == []
+    finding = find_one(sick("C106")[0], tmp_path, "C106")
+    assert finding.torch_says[0] in torch_error(build(sick("C106")[0], tmp_path))
+    assert found(build(sick("C106")[0], tmp_path), "P207") == []
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +90,8 @@ def test_a_repository_of_triton(script, config, wanted):
 
 def test_a_checkpoint_where_a_script_is_wanted(tmp_path):
     """The words are those of torch.jit.load; a model in Python beside it takes a state dict."""
-    finding = find_one(not_torchscript.SICK[0], tmp_path, "C108")
-    path = build(not_torchscript.SICK[0], tmp_path)
+    finding = find_one(sick("C108")[0], tmp_path, "C108")
+    path = build(sick("C108")[0], tmp_path)
     with pytest.raises(RuntimeError, match=r"constants\.pkl") as caught:
         torch.jit.load(path)
     assert finding.torch_says[0] in str(caught.value)
@@ -113,13 +105,13 @@ def test_an_exported_program(tmp_path):
     torch.export.save(torch.export.export(torch.nn.Linear(2, 2), (torch.zeros(1, 2),)), path)
     finding = one(path, "C109")
     assert finding.torch_says[0] in said(path)
-    assert find_one(exported_program.SICK[1], tmp_path, "C109").torch_says == ()
+    assert find_one(sick("C109")[1], tmp_path, "C109").torch_says == ()
 
 
 def test_a_header_of_more_than_100_megabytes(tmp_path):
     """safetensors refuses it in these words."""
-    finding = find_one(safetensors_header_too_big.SICK[0], tmp_path, "C112")
-    assert finding.torch_says[0] in safetensors_error(build(safetensors_header_too_big.SICK[0], tmp_path))
+    finding = find_one(sick("C112")[0], tmp_path, "C112")
+    assert finding.torch_says[0] in safetensors_error(build(sick("C112")[0], tmp_path))
 
 
 @pytest.mark.parametrize("length", [100_000_001, 2**63])
@@ -130,7 +122,7 @@ def test_a_header_that_is_not_there(tmp_path, length):
     assert found(path, "C112") == []
 
 
-@pytest.mark.parametrize("example", framework_mismatch.SICK, ids=lambda example: example.title)
+@pytest.mark.parametrize("example", sick("C114"), ids=lambda example: example.title)
 def test_files_of_other_frameworks(tmp_path, example):
     """The finding explains the file, so that it is no error of its own; the lines are torch's."""
     path = build(example, tmp_path)
@@ -144,7 +136,7 @@ def test_files_of_other_frameworks(tmp_path, example):
 def test_a_foreign_file_under_a_name_of_torch_is_told_once(tmp_path):
     """C101 names the contents as well."""
     path = tmp_path / "model.bin"
-    path.write_bytes(framework_mismatch.SICK[0].raw)
+    path.write_bytes(sick("C114")[0].raw)
     assert [finding.code for finding in check(str(path)).findings] == ["C101"]
 
 

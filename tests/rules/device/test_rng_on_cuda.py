@@ -8,8 +8,6 @@ import torch
 import ckptdoctor
 from ckptdoctor.edits import Retag, Safety
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.rules.device.cuda_tag import cuda_tag
-from ckptdoctor.rules.device.rng_on_cuda import rng_on_cuda
 from ckptdoctor.rules.examples import T
 from tests.rules import nouns
 
@@ -21,7 +19,7 @@ def test_torch_says_it() -> None:
     state = torch.get_rng_state().to(torch.float32)
     with pytest.raises(TypeError) as caught:
         torch.set_rng_state(state)
-    [found] = nouns.findings(rng_on_cuda, {"model": {"weight": W}, "rng": T(tuple(state.shape), "float32")})
+    [found] = nouns.findings("D607", {"model": {"weight": W}, "rng": T(tuple(state.shape), "float32")})
     assert found.torch_says == (str(caught.value),)
     assert found.fix is not None
     assert found.fix.safety is Safety.UNSAFE
@@ -30,7 +28,7 @@ def test_torch_says_it() -> None:
 def test_only_the_states_are_retagged() -> None:
     """The repair names the storages of the states, and leaves the weights where they are."""
     contents = {"model": {"weight": T((2, 2), device="cuda:0")}, "rng_state": T((5056,), "uint8", "cuda:0")}
-    [found] = nouns.findings(rng_on_cuda, contents)
+    [found] = nouns.findings("D607", contents)
     assert found.message == "the random number generator's state rng_state is tagged cuda:0"
     assert found.fix is not None
     assert found.fix.safety is Safety.SAFE
@@ -40,8 +38,8 @@ def test_only_the_states_are_retagged() -> None:
 def test_a_state_on_the_gpu_is_one_finding() -> None:
     """Where only the generator's state is tagged cuda, D601 does not say it again."""
     contents = {"model": {"weight": W}, "rng_state": T((5056,), "uint8", "cuda:0")}
-    assert nouns.findings(cuda_tag, contents) == []
-    assert len(nouns.findings(rng_on_cuda, contents)) == 1
+    assert nouns.findings("D601", contents) == []
+    assert len(nouns.findings("D607", contents)) == 1
 
 
 @pytest.mark.parametrize(
@@ -58,19 +56,19 @@ def test_a_state_on_the_gpu_is_one_finding() -> None:
 )
 def test_other_tensors_are_left_alone(contents: dict[str, object]) -> None:
     """States on the CPU, other lengths, and sixteen bytes under other names are no concern of the rule."""
-    assert nouns.findings(rng_on_cuda, {"model": {"weight": W}, **contents}) == []
+    assert nouns.findings("D607", {"model": {"weight": W}, **contents}) == []
 
 
 @pytest.mark.parametrize("name", ["rng", "cuda_rng_state", "torch_rng", "rngs", "random_state", "RNG"])
 def test_states_are_told_by_their_names(name: str) -> None:
     """Sixteen bytes are a CUDA generator's state where the key says so."""
-    assert nouns.findings(rng_on_cuda, {"model": {"weight": W}, name: T((16,), "uint8", "cuda:0")})
+    assert nouns.findings("D607", {"model": {"weight": W}, name: T((16,), "uint8", "cuda:0")})
 
 
 def test_states_are_told_by_their_company() -> None:
     """Beside the state of the CPU's generator, the lists of bytes are those of the GPUs."""
     contents = {"cpu": T((5056,), "uint8"), "cuda": [T((16,), "uint8", "cuda:0"), T((16,), "uint8", "cuda:1")]}
-    [found] = nouns.findings(rng_on_cuda, contents)
+    [found] = nouns.findings("D607", contents)
     assert found.keys == (("cuda", 0), ("cuda", 1))
 
 

@@ -9,15 +9,11 @@ import pytest
 import torch
 
 from ckptdoctor.edits import Retag, Safety
-from ckptdoctor.rules.device.cuda_index_out_of_range import cuda_index_out_of_range
-from ckptdoctor.rules.device.cuda_tag import cuda_tag
-from ckptdoctor.rules.device.foreign_backend_tag import foreign_backend_tag
-from ckptdoctor.rules.device.mixed_device_tags import mixed_device_tags
 from ckptdoctor.rules.examples import T
 from tests import builders
 from tests.rules import nouns
 
-RULES = (cuda_tag, cuda_index_out_of_range, mixed_device_tags, foreign_backend_tag)
+RULES = ("D601", "D602", "D603", "D604")
 
 
 def _model(*devices: str) -> dict[str, object]:
@@ -59,13 +55,13 @@ def test_one_finding_for_each_cause(devices: list[str], codes: list[str]) -> Non
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the message is that of a machine without CUDA")
 def test_d601_quotes_torch(tmp_path: Path) -> None:
     """What D601 quotes is what torch says without CUDA, word for word."""
-    [found] = nouns.findings(cuda_tag, _model("cuda:0"))
+    [found] = nouns.findings("D601", _model("cuda:0"))
     assert found.torch_says == (_torch_says("cuda:0", tmp_path / "x.pt"),)
 
 
 def test_d602_quotes_torch(tmp_path: Path) -> None:
     """What D602 quotes is what torch says where there are fewer GPUs, word for word."""
-    [found] = nouns.findings(cuda_index_out_of_range, _model("cuda:2"))
+    [found] = nouns.findings("D602", _model("cuda:2"))
     with (
         mock.patch.object(torch.cuda, "is_available", lambda: True),
         mock.patch.object(torch.cuda, "device_count", lambda: 2),
@@ -77,13 +73,13 @@ def test_d602_quotes_torch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tag", ["mps", "xla:0", "npu:1", "hpu", "hpu:0", "xpu:0", "mtia:0", "privateuseone:0", "ipu"])
 def test_d604_quotes_torch(tag: str, tmp_path: Path) -> None:
     """What D604 quotes is what torch says to each backend that is not there, word for word."""
-    [found] = nouns.findings(foreign_backend_tag, _model(tag))
+    [found] = nouns.findings("D604", _model(tag))
     assert found.torch_says == (_torch_says(tag, tmp_path / "x.pt"),)
 
 
 def test_the_repair_names_the_tags_that_change() -> None:
     """D602 retags every CUDA device, so that D601 has nothing left to say."""
-    [found] = nouns.findings(cuda_index_out_of_range, _model("cuda:0", "cuda:1", "cpu"))
+    [found] = nouns.findings("D602", _model("cuda:0", "cuda:1", "cpu"))
     assert found.fix is not None
     assert found.fix.edits == (Retag("cpu", ("cuda:0", "cuda:1")),)
     assert (found.fix.safety, found.fix.option) == (Safety.SAFE, "--to-cpu")
@@ -92,13 +88,13 @@ def test_the_repair_names_the_tags_that_change() -> None:
 
 def test_counts_have_separators() -> None:
     """Thousands are separated in what people read."""
-    [found] = nouns.findings(cuda_tag, _model(*["cuda:0"] * 1124))
+    [found] = nouns.findings("D601", _model(*["cuda:0"] * 1124))
     assert found.message == "1,124 storages are tagged cuda:0"
 
 
 def test_many_tags_are_counted_rather_than_listed() -> None:
     """A file with hundreds of device tags gets a short message and a complete repair."""
-    [found] = nouns.findings(foreign_backend_tag, _model(*[f"xla:{number}" for number in range(300)]))
+    [found] = nouns.findings("D604", _model(*[f"xla:{number}" for number in range(300)]))
     assert "xla:0, xla:1, xla:2, xla:3 and 296 others" in found.message
     assert len(found.torch_says) == 3
     assert found.fix is not None
@@ -121,7 +117,7 @@ def test_the_healthy_mix_of_a_training_is_no_mix() -> None:
 
 def test_a_buffer_left_behind_is_listed() -> None:
     """D603 lists the rare side: what most likely never moved."""
-    [found] = nouns.findings(mixed_device_tags, {"model": _model("cuda:0", "cuda:0", "cpu")})
+    [found] = nouns.findings("D603", {"model": _model("cuda:0", "cuda:0", "cpu")})
     assert found.message == "the weights of model lie on 2 devices: cuda:0 (2 tensors) and cpu (1)"
     assert found.keys == (("model", "layer2.weight"),)
     assert found.fix is not None

@@ -19,9 +19,6 @@ from ckptdoctor.loading import load
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import Outcome, repair
 from ckptdoctor.repair.request import FixRequest
-from ckptdoctor.rules.device.foreign_backend_tag import foreign_backend_tag
-from ckptdoctor.rules.device.mixed_device_tags import mixed_device_tags
-from ckptdoctor.rules.device.xla_rebuild import xla_rebuild
 from ckptdoctor.rules.examples import T
 from ckptdoctor.trainer.snapshot.training import saving_with_tag
 from tests.builders import moved
@@ -53,7 +50,7 @@ def on(device: str) -> T:
 )
 def test_it_quotes_torch(device: str, tmp_path: Path) -> None:
     """What is quoted is how torch's message begins where the backend is missing."""
-    [found] = nouns.findings(xla_rebuild, {"w": on(device)})
+    [found] = nouns.findings("D605", {"w": on(device)})
     torch.save({"w": moved(torch.ones(2, 2), device)}, tmp_path / "a.pt")
     with pytest.raises(Exception) as caught:
         torch.load(tmp_path / "a.pt")
@@ -90,13 +87,13 @@ def test_map_location_is_what_helps(tmp_path: Path) -> None:
 def test_one_finding_for_one_cause() -> None:
     """D605 speaks of what is moved, D604 of what is tagged, D603 of several devices together, with one repair."""
     contents = {"a.w": on("xla:0"), "b.w": T((2, 2), device="cuda:0"), "c.w": on("xla:1")}
-    assert nouns.findings(foreign_backend_tag, contents) == []
-    [found] = nouns.findings(xla_rebuild, contents)
+    assert nouns.findings("D604", contents) == []
+    [found] = nouns.findings("D605", contents)
     assert found.message == "2 tensors are moved to xla:0 and xla:1 when the file is loaded"
     assert found.keys == (("a.w",), ("c.w",))
     assert found.fix is not None
     assert (found.fix.edits, found.fix.safety) == ((MoveToCpu(("xla:0", "xla:1")),), Safety.SAFE)
-    [mixed] = nouns.findings(mixed_device_tags, contents)
+    [mixed] = nouns.findings("D603", contents)
     assert mixed.message == "the storages are spread over 3 devices: cuda:0 (1 storage), xla:0 (1) and xla:1 (1)"
     assert mixed.fix is not None
     assert mixed.fix.edits == (MoveToCpu(("xla:0", "xla:1")), Retag("cpu", ("cuda:0",)))
@@ -104,8 +101,8 @@ def test_one_finding_for_one_cause() -> None:
 
 def test_a_model_that_is_partly_there() -> None:
     """D603 knows where the tensors belong, not where their copies are."""
-    assert nouns.findings(mixed_device_tags, {"a.w": on("xla:0"), "b.w": on("xla:0")}) == []
-    [found] = nouns.findings(mixed_device_tags, {"a.w": on("xla:0"), "b.w": on("xla:0"), "c.w": T((2, 2))})
+    assert nouns.findings("D603", {"a.w": on("xla:0"), "b.w": on("xla:0")}) == []
+    [found] = nouns.findings("D603", {"a.w": on("xla:0"), "b.w": on("xla:0"), "c.w": T((2, 2))})
     assert found.message == "the weights lie on 2 devices: xla:0 (2 tensors) and cpu (1)"
     assert found.keys == (("c.w",),)
 

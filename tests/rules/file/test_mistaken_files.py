@@ -5,26 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ckptdoctor.rules.examples import Example
-from ckptdoctor.rules.file import empty_file, git_lfs_pointer, html_error_page, text_error_body
 from tests.builders import build
-from tests.rules.examined import find_one, found, safetensors_error, torch_error
+from tests.rules.examined import find_one, found, safetensors_error, sick, torch_error
 
-CASES = [
-    (rule, example)
-    for rule, examples in (
-        (git_lfs_pointer.git_lfs_pointer, git_lfs_pointer.SICK),
-        (html_error_page.html_error_page, html_error_page.SICK),
-        (text_error_body.text_error_body, text_error_body.SICK),
-        (empty_file.empty_file, empty_file.SICK),
-    )
-    for example in examples
-]
+CASES = [(code, example) for code in ("F001", "F002", "F003", "F004") for example in sick(code)]
 
 
-@pytest.mark.parametrize(("rule", "example"), CASES, ids=[example.title for _, example in CASES])
-def test_the_quoted_error_is_the_real_one(tmp_path, rule, example):
+@pytest.mark.parametrize(("code", "example"), CASES, ids=[example.title for _, example in CASES])
+def test_the_quoted_error_is_the_real_one(tmp_path, code, example):
     """Every line that the finding quotes is in what the library says, for the file's suffix and first byte."""
-    finding = find_one(example, tmp_path, rule.code)
+    finding = find_one(example, tmp_path, code)
     path = build(example, tmp_path)
     if example.suffix == ".safetensors":
         said = safetensors_error(path)
@@ -38,7 +28,7 @@ def test_the_quoted_error_is_the_real_one(tmp_path, rule, example):
 def test_a_pointer_tells_the_size_and_the_command(tmp_path):
     """The size of the real file, and git's command with the path quoted for a shell."""
     path = tmp_path / "my model.pt"
-    path.write_bytes(git_lfs_pointer.POINTER)
+    path.write_bytes(sick("F001")[0].raw)
     (finding,) = found(path, "F001")
     assert "307,200,123 bytes" in finding.message
     assert f"git lfs pull -I '{path}'" in finding.advice
@@ -46,7 +36,7 @@ def test_a_pointer_tells_the_size_and_the_command(tmp_path):
 
 def test_a_page_tells_its_title_and_the_reason(tmp_path):
     """The quota page of Google Drive is known by its title."""
-    finding = find_one(html_error_page.SICK[0], tmp_path, "F002")
+    finding = find_one(sick("F002")[0], tmp_path, "F002")
     assert '"Google Drive - Quota exceeded"' in finding.message
     assert "too many people" in finding.cause
 
@@ -61,6 +51,6 @@ def test_a_page_that_wants_a_login(tmp_path):
 
 def test_a_text_is_quoted(tmp_path):
     """The first line says what went wrong; a long one is cut."""
-    assert '"Entry not found"' in find_one(text_error_body.SICK[0], tmp_path, "F003").message
+    assert '"Entry not found"' in find_one(sick("F003")[0], tmp_path, "F003").message
     long = Example("long", raw=b"Error: " + b"x" * 300)
     assert len(find_one(long, tmp_path, "F003").message) < 160

@@ -6,13 +6,12 @@ import pytest
 
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.rules.examples import Example, T
-from ckptdoctor.rules.file import truncated_legacy, truncated_safetensors, truncated_zip
 from ckptdoctor.salvage.salvage import salvage
 from tests.builders import build
-from tests.rules.examined import find_one, found, safetensors_error, torch_error
+from tests.rules.examined import find_one, found, safetensors_error, sick, torch_error
 
 
-@pytest.mark.parametrize("example", truncated_zip.SICK, ids=lambda example: example.title)
+@pytest.mark.parametrize("example", sick("F005"), ids=lambda example: example.title)
 def test_a_cut_archive(tmp_path, example):
     """torch's words about the missing directory, with and without mmap."""
     finding = find_one(example, tmp_path, "F005")
@@ -22,7 +21,7 @@ def test_a_cut_archive(tmp_path, example):
         assert line in torch_error(path, mmap=True)
 
 
-@pytest.mark.parametrize("example", truncated_legacy.SICK, ids=lambda example: example.title)
+@pytest.mark.parametrize("example", sick("F006"), ids=lambda example: example.title)
 def test_a_cut_legacy_file(tmp_path, example):
     """torch's words about the bytes that are missing."""
     finding = find_one(example, tmp_path, "F006")
@@ -73,7 +72,7 @@ def test_salvage_is_advised_where_a_tensor_is_whole(tmp_path, kind, suffix, code
 
 def test_each_format_has_its_own_rule(tmp_path):
     """One cause, one finding: a cut archive is not also a cut safetensors file, nor damaged contents."""
-    for example, code in ((truncated_zip.SICK[0], "F005"), (truncated_safetensors.SICK[0], "F007")):
+    for example, code in ((sick("F005")[0], "F005"), (sick("F007")[0], "F007")):
         path = build(example, tmp_path)
         codes = {finding.code for family in "F" for finding in _all(path, family)}
         assert codes == {code}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Opaque, Sequence, Special, walk
 from ckptdoctor.edits import Replace
 from ckptdoctor.edits.applied.apply_edits import apply
-from ckptdoctor.rules.kit.blocked import FEW, gathered
+from ckptdoctor.rules.kit.blocked import FEW, gathered_values
 
 OBJECT = Opaque("numpy.x")
 
@@ -24,13 +24,15 @@ def mapping(**entries):
 def test_a_few_are_left_one_by_one():
     """Replacing just what must be replaced is the smaller change."""
     tree = mapping(a=listed(OBJECT, 1))
-    assert gathered(tree, {("a", 0): 5}) == {("a", 0): 5}
+    assert gathered_values(tree, {("a", 0): 5}) == {("a", 0): 5}
 
 
 def test_a_long_list_is_replaced_whole():
     """With the plain values in it as they were."""
     tree = mapping(losses=listed(*[OBJECT] * 20, None, "end"))
-    assert gathered(tree, {("losses", index): index for index in range(20)}) == {("losses",): [*range(20), None, "end"]}
+    assert gathered_values(tree, {("losses", index): index for index in range(20)}) == {
+        ("losses",): [*range(20), None, "end"]
+    }
 
 
 def test_what_contains_replaced_containers_follows():
@@ -38,7 +40,7 @@ def test_what_contains_replaced_containers_follows():
     log = listed(*[mapping(loss=OBJECT, step=index) for index in range(20)])
     tree = mapping(log=log, pair=Sequence("tuple", (OBJECT, 1)))
     values = {("log", index, "loss"): 0.5 for index in range(20)} | {("pair", 0): 2}
-    assert gathered(tree, values) == {
+    assert gathered_values(tree, values) == {
         ("log",): [{"loss": 0.5, "step": index} for index in range(20)],
         ("pair",): (2, 1),
     }
@@ -55,13 +57,13 @@ def test_mixed_containers_stay():
     )
     for tree in trees:
         values = {("x", index): 1 for index in range(FEW + 1)}
-        assert gathered(mapping(x=tree, y=OBJECT), values) == values
+        assert gathered_values(mapping(x=tree, y=OBJECT), values) == values
 
 
 def test_the_root_stays():
     """The whole contents are never one replacement."""
     values = {(index,): 1 for index in range(FEW + 1)}
-    assert gathered(listed(*[OBJECT] * (FEW + 1)), values) == values
+    assert gathered_values(listed(*[OBJECT] * (FEW + 1)), values) == values
 
 
 trees = st.recursive(
@@ -86,4 +88,4 @@ def test_the_change_is_the_same(tree):
     def after(replacements):
         return apply(checkpoint, [Replace(path, value) for path, value in replacements.items()]).tree
 
-    assert after(gathered(tree, values)) == after(values)
+    assert after(gathered_values(tree, values)) == after(values)

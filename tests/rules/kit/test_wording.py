@@ -36,13 +36,13 @@ def test_counts_and_lists_read_as_people_write_them() -> None:
 
 def test_lines_of_torch_are_abridged_after_three_keys() -> None:
     """Three keys are quoted; an ellipsis says that there are more."""
-    assert wording.missing_keys("abc") == 'Missing key(s) in state_dict: "a", "b", "c".'
-    assert wording.unexpected_keys("abcd") == 'Unexpected key(s) in state_dict: "a", "b", "c", …'
+    assert wording.missing_line("abc") == 'Missing key(s) in state_dict: "a", "b", "c".'
+    assert wording.unexpected_line("abcd") == 'Unexpected key(s) in state_dict: "a", "b", "c", …'
 
 
 def test_groups_say_which_modules_and_how_many_more() -> None:
     """The largest four modules are named, the others counted."""
     sizes = {f"m{number}.weight": 10 - number for number in range(7)}
-    text = wording.groups(sizes)
+    text = wording.module_groups(sizes)
     assert text.startswith("m0 (1 key, 10 parameters), m1")
-    assert wording.groups({"a.weight": 1}) == "a (1 key, 1 parameter)"
+    assert wording.module_groups({"a.weight": 1}) == "a (1 key, 1 parameter)"

@@ -6,12 +6,22 @@ import pytest
 
 from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import Mapping, Opaque
-from ckptdoctor.rules.metadata.pii_or_secret import home_folders, secrets
-from tests.rules.nouns import checkpoint
+from ckptdoctor.findings import Finding, Severity
+from tests.rules import nouns
 from tests.work import growth
 
 LETTERS = "aBcDeFgHiJkLmNoPqRsTuVwXyZ" * 8
 DIGITS = "0123456789abcdef" * 8
+
+
+def secrets(contents: object) -> list[Finding]:
+    """What is said of secrets in these contents."""
+    return [each for each in nouns.findings("M977", contents) if each.severity is Severity.WARNING]
+
+
+def home_folders(contents: object) -> list[Finding]:
+    """What is said of home folders in them."""
+    return [each for each in nouns.findings("M977", contents) if each.severity is Severity.INFO]
 
 
 @pytest.mark.parametrize(
@@ -30,9 +40,11 @@ DIGITS = "0123456789abcdef" * 8
 )
 def test_forms_of_secrets(text, kind):
     """Each is told by its kind, and nothing of it is kept."""
-    (leak,) = secrets(checkpoint({"args": {"x": text}}))
-    assert (leak.path, leak.kind, leak.plain) == (("args", "x"), kind, True)
-    assert LETTERS[:20] not in in_full(leak) and "correcthorse" not in in_full(leak)
+    (found,) = secrets({"args": {"x": text}})
+    assert found.keys == (("args", "x"),)
+    assert found.message in (f"the file holds a {kind} (args/x)", f"the file holds an {kind} (args/x)")
+    assert found.fix is not None
+    assert LETTERS[:20] not in in_full(found) and "correcthorse" not in in_full(found)
 
 
 @pytest.mark.parametrize(
@@ -45,15 +57,16 @@ def test_forms_of_secrets(text, kind):
 )  # fmt: skip
 def test_texts_that_are_none(text):
     """Addresses without a password, names, and any long word."""
-    assert secrets(checkpoint({"x": text})) == []
+    assert secrets({"x": text}) == []
 
 
 @pytest.mark.parametrize("name", ["wandb_api_key", "WANDB_KEY", "api_key", "secret_key", "password", "access_token"])
 def test_names_of_keys(name):
     """A key without a form of its own is told by what it is called; an empty or a short one is none."""
-    assert [leak.kind for leak in secrets(checkpoint({name: DIGITS[:40]}))] == [f"text called “{name}”"]
-    assert secrets(checkpoint({name: ""})) == secrets(checkpoint({name: "prompt"})) == []
-    assert secrets(checkpoint({"sha": DIGITS[:40], "monkey": DIGITS[:40]})) == []
+    (found,) = secrets({name: DIGITS[:40]})
+    assert found.message == f"the file holds a text called “{name}” ({name})"
+    assert secrets({name: ""}) == secrets({name: "prompt"}) == []
+    assert secrets({"sha": DIGITS[:40], "monkey": DIGITS[:40]}) == []
 
 
 @pytest.mark.parametrize(
@@ -65,17 +78,17 @@ def test_names_of_keys(name):
 )  # fmt: skip
 def test_home_folders(text, found):
     """Those of a person, not those of a machine."""
-    assert bool(home_folders(checkpoint({"data": text}))) is found
+    assert bool(home_folders({"data": text})) is found
 
 
 def test_what_lies_in_an_object_is_not_plain():
     """Texts in objects, and in the attributes of dicts, cannot be taken out one by one."""
     token = "hf_" + LETTERS[:34]
     made = Opaque("argparse.Namespace", state=Mapping("dict", (("token", token),)))
-    made_of = checkpoint({})
+    made_of = nouns.checkpoint({})
     object.__setattr__(made_of, "tree", Mapping("dict", (("args", made),)))
-    (leak,) = secrets(made_of)
-    assert (leak.path, leak.plain) == (("args", "token"), False)
+    (found,) = nouns.findings_in("M977", made_of)
+    assert (found.keys, found.fix) == ((("args", "token"),), None)
 
 
 @pytest.mark.slow
@@ -91,9 +104,8 @@ def test_the_work_grows_with_the_length_and_number_of_texts():
             "sk-" * (3 * size),
             "/home/" * size,
         ]
-        secrets(checkpoint({str(index): text for index, text in enumerate(nasty)}))
-        home_folders(checkpoint({str(index): text for index, text in enumerate(nasty)}))
+        nouns.findings("M977", {str(index): text for index, text in enumerate(nasty)})
 
     assert growth(looked_through, 10_000, 100_000, runs=1) < 40
     many = {size: {f"layers.{index}.name": "a/b://c" for index in range(size)} for size in (2_000, 20_000)}
-    assert growth(lambda size: secrets(checkpoint(many[size])), 2_000, 20_000) < 40
+    assert growth(lambda size: secrets(many[size]), 2_000, 20_000) < 40

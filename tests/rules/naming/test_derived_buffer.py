@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.edits import Safety
-from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.naming.derived_buffer import derived_buffer
-from ckptdoctor.rules.reference.missing_keys import missing_keys
-from ckptdoctor.rules.reference.unexpected_keys import unexpected_keys
 from tests.rules import nouns
 
 
@@ -39,26 +36,26 @@ class Model(torch.nn.Module):
 def test_buffers_that_the_target_makes_itself_go() -> None:
     """A few patterns drop all of them, the reference confirms it, and the rest loads."""
     saved, target = Model(persistent=True).state_dict(), Model(persistent=False)
-    [found] = nouns.findings(derived_buffer, nouns.described(saved), nouns.described(target.state_dict()))
+    [found] = nouns.findings("N419", nouns.described(saved), nouns.described(target.state_dict()))
     assert found.torch_says[0].removesuffix(", …") in nouns.torch_error(target, saved)
     assert found.message == "26 of 51 keys follow from the model's sizes, and like.pt does not load them"
     assert found.fix is not None
     assert found.fix.safety is Safety.CONFIRMED
     assert found.fix.option == ("--drop position_ids --drop inv_freq --drop '*.attn.bias' --drop '*.masked_bias'")
-    left = apply(nouns.checkpoint(nouns.described(saved)), found.fix.edits).state_dicts[0].keys
+    left = nouns.repaired(nouns.described(saved), found.fix).state_dicts[0].keys
     target.load_state_dict({key: saved[key] for key in left})
-    assert nouns.findings(unexpected_keys, nouns.described(saved), nouns.described(target.state_dict())) == []
+    assert nouns.findings("R002", nouns.described(saved), nouns.described(target.state_dict())) == []
 
 
 def test_buffers_that_the_target_wants_it_has_already() -> None:
     """Nothing is made up: ``strict=False`` leaves them as they are."""
     saved, target = Model(persistent=False).state_dict(), Model(persistent=True)
-    [found] = nouns.findings(derived_buffer, nouns.described(saved), nouns.described(target.state_dict()))
+    [found] = nouns.findings("N419", nouns.described(saved), nouns.described(target.state_dict()))
     assert found.torch_says[0].removesuffix(", …") in nouns.torch_error(target, saved)
     assert found.fix is None
     assert "strict=False" in found.advice
     assert not target.load_state_dict(saved, strict=False).unexpected_keys
-    assert nouns.findings(missing_keys, nouns.described(saved), nouns.described(target.state_dict())) == []
+    assert nouns.findings("R001", nouns.described(saved), nouns.described(target.state_dict())) == []
 
 
 @pytest.mark.parametrize(
@@ -80,7 +77,7 @@ def test_buffers_that_the_target_wants_it_has_already() -> None:
 def test_known_buffers_are_told_by_name_dtype_and_shape(key: str, tensor: T) -> None:
     """What known libraries call them, in the shapes that these give them."""
     body = {f"layer{number}.weight": T((4, 4)) for number in range(3)}
-    assert len(nouns.findings(derived_buffer, {**body, key: tensor}, body)) == 1
+    assert len(nouns.findings("N419", {**body, key: tensor}, body)) == 1
 
 
 @pytest.mark.parametrize(
@@ -104,13 +101,14 @@ def test_known_buffers_are_told_by_name_dtype_and_shape(key: str, tensor: T) -> 
 def test_near_misses_are_left_alone(key: str, tensor: T) -> None:
     """Another dtype, another shape, another parent, or a name that only holds a known one: it may be learnt."""
     body = {f"layer{number}.weight": T((4, 4)) for number in range(3)}
-    assert nouns.findings(derived_buffer, {**body, key: tensor}, body) == []
-    assert nouns.findings(derived_buffer, body, {**body, key: tensor}) == []
+    assert nouns.findings("N419", {**body, key: tensor}, body) == []
+    assert nouns.findings("N419", body, {**body, key: tensor}) == []
 
 
 def test_a_reference_that_tells_no_dtypes_is_believed() -> None:
     """The text of torch's error tells no dtypes; the name and the shape have to do."""
-    from ckptdoctor.match.buffers import is_derived
-
-    assert is_derived("embeddings.position_ids", (1, 8), None)
-    assert not is_derived("embeddings.position_ids", (8, 4), None)
+    body = nouns.checkpoint({f"layer{number}.weight": T((4, 4)) for number in range(3)})
+    for shape, derived in (((1, 8), True), ((8, 4), False)):
+        told = {key: Expected((4, 4), None) for key in body.state_dicts[0].keys}
+        like = Reference("the error", {**told, "embeddings.position_ids": Expected(shape, None)})
+        assert bool(nouns.findings_in("N419", body, like)) is derived

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.naming.flat_param import flat_param
 from tests.rules import nouns
 
 
@@ -15,7 +14,7 @@ from tests.rules import nouns
 def test_flat_parameters_are_found_wherever_they_lie(key: str) -> None:
     """FSDP and fairscale call them so, at the top and in wrapped modules."""
     contents = {"model": {key: T((90,)), "head.weight": T((2, 4))}}
-    [found] = nouns.findings(flat_param, contents)
+    [found] = nouns.findings("N406", contents)
     assert found.message == "1 of 2 keys of model is a flat parameter of FSDP"
     assert found.keys == (("model", key),)
     assert found.fix is None
@@ -23,17 +22,17 @@ def test_flat_parameters_are_found_wherever_they_lie(key: str) -> None:
 
 def test_pieces_that_are_no_tensors_are_found() -> None:
     """A ShardedTensor is an object; its key tells what it is."""
-    [found] = nouns.findings(flat_param, {"_flat_param": {"piece": 1}, "head.weight": T((2, 4))})
+    [found] = nouns.findings("N406", {"_flat_param": {"piece": 1}, "head.weight": T((2, 4))})
     assert found.message == "1 of 2 keys is a flat parameter of FSDP"
 
 
 @pytest.mark.parametrize("contents", [{"_flat_param": T((8, 8))}, {"inflat_param": T((8,))}, {"flat_param.w": T((8,))}])
 def test_other_tensors_are_left_alone(contents: dict[str, T]) -> None:
     """Two dimensions are not flat, and a longer name is another name."""
-    assert nouns.findings(flat_param, contents) == []
+    assert nouns.findings("N406", contents) == []
 
 
 def test_a_flat_target_settles_it() -> None:
     """Where the target has flat parameters too, nothing is wrong."""
     contents = {"_flat_param": T((90,))}
-    assert nouns.findings(flat_param, contents, contents) == []
+    assert nouns.findings("N406", contents, contents) == []

@@ -11,7 +11,6 @@ from torch import nn
 from ckptdoctor.cli.main import run
 from ckptdoctor.edits import Safety
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.naming.lit_ema import lit_ema
 from tests.rules import nouns
 
 
@@ -42,7 +41,7 @@ class Latent(nn.Module):
 
 def _findings(saved: nn.Module, target: nn.Module | None = None) -> list[Any]:
     described = nouns.described(saved.state_dict())
-    return nouns.findings(lit_ema, described, *([nouns.described(target.state_dict())] if target is not None else []))
+    return nouns.findings("N428", described, *([nouns.described(target.state_dict())] if target is not None else []))
 
 
 def test_an_average_beside_the_weights_is_named() -> None:
@@ -78,7 +77,7 @@ def test_the_target_may_keep_the_average_too() -> None:
 def test_one_counter_alone_says_nothing(name: str) -> None:
     """Both are needed."""
     saved = {key: value for key, value in LitEma(_net()).state_dict().items() if key != name}
-    assert nouns.findings(lit_ema, nouns.described(saved)) == []
+    assert nouns.findings("N428", nouns.described(saved)) == []
 
 
 def test_an_average_becomes_the_model(tmp_path, monkeypatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.commands import run
+from tests.commands import run_here
 
 
 def named():
@@ -25,7 +25,7 @@ def cut(model):
 
 def findings(folder, *options):
     """What check finds, by code."""
-    result = run("check", "cut.pt", *options, "--format", "json", cwd=folder)
+    result = run_here("check", "cut.pt", *options, "--format", "json", cwd=folder)
     return {each["code"]: each for each in json.loads(result.stdout)["files"][0]["findings"]}
 
 
@@ -42,7 +42,7 @@ def test_a_target_proves_it_and_brings_the_names_back(tmp_path):
     torch.save(named().state_dict(), tmp_path / "like.pt")
     found = findings(tmp_path, "--like", "like.pt")
     assert set(found) == {"N403"}
-    assert run("fix", "cut.pt", "--auto", "--like", "like.pt", cwd=tmp_path).returncode == 0
+    assert run_here("fix", "cut.pt", "--auto", "--like", "like.pt", cwd=tmp_path).returncode == 0
     named().load_state_dict(torch.load(tmp_path / "cut.fixed.pt"))
 
 
@@ -54,7 +54,7 @@ def test_what_fell_together_is_lost_and_said_to_be(tmp_path):
     assert "2 tensors are lost" in found["N403"]["message"]
     assert "No command brings them back" in found["N403"]["advice"]
     assert not {"N409", "N410", "N423"} & set(found)
-    assert run("fix", "cut.pt", "--auto", "--like", "like.pt", "--unsafe-fixes", cwd=tmp_path).returncode == 1
+    assert run_here("fix", "cut.pt", "--auto", "--like", "like.pt", "--unsafe-fixes", cwd=tmp_path).returncode == 1
     assert not (tmp_path / "cut.fixed.pt").exists()
 
 

@@ -8,14 +8,13 @@ import torch
 from ckptdoctor.edits import Rename, Safety
 from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.naming.module_prefix import module_prefix
 from tests.rules import nouns
 
 W = T((2, 2))
 
 
 def _find(contents: object, like: object = None) -> list[Finding]:
-    return nouns.findings(module_prefix, contents, like)
+    return nouns.findings("N401", contents, like)
 
 
 def test_the_lines_are_those_of_torch() -> None:

@@ -9,10 +9,7 @@ import torch
 
 from ckptdoctor.edits import Fill, Safety
 from ckptdoctor.findings import Finding
-from ckptdoctor.match.comparing import compare
 from ckptdoctor.rules.examples import Odict, T
-from ckptdoctor.rules.naming.num_batches_tracked_missing import num_batches_tracked_missing
-from ckptdoctor.rules.reference.missing_keys import missing_keys
 from tests.rules import nouns
 
 
@@ -31,9 +28,9 @@ def _cut(model: torch.nn.Module, suffix: str = "num_batches_tracked") -> Ordered
 def _found(state_dict: OrderedDict[str, torch.Tensor], model: torch.nn.Module) -> list[Finding]:
     metadata = {name: dict(entry) for name, entry in state_dict._metadata.items()}
     checkpoint = nouns.checkpoint(Odict(nouns.described(state_dict), metadata))
-    comparison = compare(checkpoint, nouns.reference(nouns.described(model.state_dict())))
-    assert list(missing_keys.run(comparison)) == []
-    return list(num_batches_tracked_missing.run(comparison))
+    like = nouns.reference(nouns.described(model.state_dict()))
+    assert nouns.findings_in("R001", checkpoint, like) == []
+    return nouns.findings_in("N416", checkpoint, like)
 
 
 @pytest.mark.parametrize("wrap", [lambda net: net, torch.nn.DataParallel], ids=["bare", "wrapped"])
@@ -56,7 +53,7 @@ def test_a_counter_that_torch_asks_for_is_filled_in(wrap: type[torch.nn.Module])
 def test_without_a_reference_the_versions_tell() -> None:
     """torch asks every BatchNorm of version 2; nobody confirms that the target has one, so the repair is unsafe."""
     metadata = {name: dict(entry) for name, entry in _net().state_dict()._metadata.items()}
-    [found] = nouns.findings(num_batches_tracked_missing, {"model": Odict(nouns.described(_cut(_net())), metadata)})
+    [found] = nouns.findings("N416", {"model": Odict(nouns.described(_cut(_net())), metadata)})
     assert found.message == "1 norm layer of model lacks the counter of batches that torch asks for"
     assert found.fix is not None
     assert (found.fix.safety, found.fix.option) == (Safety.UNSAFE, "--select N416")
@@ -65,7 +62,7 @@ def test_without_a_reference_the_versions_tell() -> None:
 def test_the_counter_lies_where_the_running_stats_lie() -> None:
     """On the device of the layer's other buffers: a mixed state dict would be a new trouble."""
     stats = {f"bn.{name}": T((4,), device="cuda:1") for name in ("running_mean", "running_var")}
-    [found] = nouns.findings(num_batches_tracked_missing, Odict({**stats}, {"bn": {"version": 2}}))
+    [found] = nouns.findings("N416", Odict({**stats}, {"bn": {"version": 2}}))
     assert found.fix is not None
     assert [edit.device for edit in found.fix.edits if isinstance(edit, Fill)] == ["cuda:1"]
 
@@ -75,7 +72,7 @@ def test_another_version_is_not_torchs(version: object) -> None:
     """A frozen BatchNorm of somebody else's says 3 and never had a counter; below 2 torch sets it itself."""
     contents = nouns.described(_cut(_net()))
     metadata = {"bn": {"version": version}} if version is not None else None
-    assert nouns.findings(num_batches_tracked_missing, Odict(contents, metadata)) == []  # type: ignore[arg-type]
+    assert nouns.findings("N416", Odict(contents, metadata)) == []  # type: ignore[arg-type]
 
 
 def test_a_layer_without_running_stats_is_not_this() -> None:
@@ -86,7 +83,7 @@ def test_a_layer_without_running_stats_is_not_this() -> None:
         del state_dict[key]
     metadata = {name: dict(entry) for name, entry in state_dict._metadata.items()}
     checkpoint = nouns.checkpoint(Odict(nouns.described(state_dict), metadata))
-    comparison = compare(checkpoint, nouns.reference(nouns.described(model.state_dict())))
-    assert list(num_batches_tracked_missing.run(comparison)) == []
-    [found] = missing_keys.run(comparison)
+    like = nouns.reference(nouns.described(model.state_dict()))
+    assert nouns.findings_in("N416", checkpoint, like) == []
+    [found] = nouns.findings_in("R001", checkpoint, like)
     assert len(found.keys) == 3

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn.utils import prune
 
-from tests.commands import run
+from tests.commands import run_here
 from tests.repair.arranging import loaded, same
 
 PLACES = [
@@ -77,7 +77,7 @@ def test_the_product_is_what_torch_removes_to(tmp_path: Path, suffix: str, dtype
     """Zeros keep their signs, NaN and infinity times zero are NaN, and every name of a parameter will do."""
     state, plain, wanted = pruned(dtype)
     path, like = saved(state, tmp_path / f"m{suffix}"), saved(plain, tmp_path / f"like{suffix}")
-    result = run("fix", path, "--auto", "--like", like, "-o", tmp_path / f"out{suffix}", cwd=tmp_path)
+    result = run_here("fix", path, "--auto", "--like", like, "-o", tmp_path / f"out{suffix}", cwd=tmp_path)
     assert result.returncode == 0, result.stdout.decode()
     assert b"computed twice with the same result" in result.stdout
     are_the_same(tmp_path / f"out{suffix}", wanted)
@@ -88,7 +88,7 @@ def test_a_mask_of_another_dtype_is_cast_as_torch_casts_it(tmp_path: Path, masks
     """Without a target, too: the rule's code asks for it."""
     state, _, wanted = pruned(torch.float32, masks)
     path = saved({"state_dict": state, "epoch": 3}, tmp_path / "m.pt")
-    result = run("fix", path, "--select", "N429", "--unsafe-fixes", "-o", tmp_path / "out.pt", cwd=tmp_path)
+    result = run_here("fix", path, "--select", "N429", "--unsafe-fixes", "-o", tmp_path / "out.pt", cwd=tmp_path)
     assert result.returncode == 0, result.stdout.decode()
     contents = torch.load(tmp_path / "out.pt", weights_only=True)
     assert contents["epoch"] == 3
@@ -99,8 +99,8 @@ def test_a_mask_of_another_dtype_is_cast_as_torch_casts_it(tmp_path: Path, masks
 def test_without_a_target_nothing_is_computed_unasked(tmp_path: Path):
     """A pruned model loads its own checkpoint: it is worth knowing, and no fault."""
     path = saved(pruned()[0], tmp_path / "m.pt")
-    assert run("check", path, cwd=tmp_path).returncode == 0
-    result = run("fix", path, cwd=tmp_path)
+    assert run_here("check", path, cwd=tmp_path).returncode == 0
+    result = run_here("fix", path, cwd=tmp_path)
     assert not (tmp_path / "m.fixed.pt").exists(), result.stdout.decode()
 
 
@@ -118,10 +118,10 @@ def test_half_of_a_pair_is_named_and_nothing_is_written(tmp_path: Path, change, 
     state, plain, _ = pruned()
     change(state)
     path, like = saved(state, tmp_path / "m.pt"), saved(plain, tmp_path / "like.pt")
-    told = run("check", path, "--like", like, cwd=tmp_path).stdout.decode()
+    told = run_here("check", path, "--like", like, cwd=tmp_path).stdout.decode()
     assert said in " ".join(told.split())
     for mode in ([], ["--unsafe-fixes"]):
-        result = run("fix", path, "--auto", "--like", like, *mode, cwd=tmp_path)
+        result = run_here("fix", path, "--auto", "--like", like, *mode, cwd=tmp_path)
         assert result.returncode == 1
         assert not (tmp_path / "m.fixed.pt").exists()
 
@@ -131,6 +131,6 @@ def test_a_mask_that_the_target_wants_is_left_alone(tmp_path: Path):
     state = {"fc.weight_orig": torch.randn(3, 4), "fc.weight_mask": torch.ones(3, 4)}
     path = saved(state, tmp_path / "m.pt")
     like = saved({"fc.weight": torch.zeros(3, 4), "fc.weight_mask": torch.ones(3, 4)}, tmp_path / "like.pt")
-    result = run("fix", path, "--auto", "--like", like, "--unsafe-fixes", cwd=tmp_path)
+    result = run_here("fix", path, "--auto", "--like", like, "--unsafe-fixes", cwd=tmp_path)
     assert result.returncode == 1
     assert not (tmp_path / "m.fixed.pt").exists()

@@ -15,9 +15,6 @@ from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.naming.te_extra_state import te_extra_state
-from ckptdoctor.rules.reference.missing_keys import missing_keys
-from ckptdoctor.rules.reference.unexpected_keys import unexpected_keys
 from ckptdoctor.target.mapping import as_reference
 from tests.rules import nouns
 
@@ -40,28 +37,28 @@ def _net(layer: type[torch.nn.Linear]) -> torch.nn.Module:
 def test_extra_state_that_plain_layers_do_not_know_goes() -> None:
     """One pattern drops it, the reference confirms it, and torch's words are quoted."""
     saved, target = _net(Fp8Linear).state_dict(), _net(torch.nn.Linear)
-    [found] = nouns.findings(te_extra_state, nouns.described(saved), nouns.described(target.state_dict()))
+    [found] = nouns.findings("N421", nouns.described(saved), nouns.described(target.state_dict()))
     assert found.torch_says[0] in nouns.torch_error(target, saved)
     assert found.message == "2 of 6 keys are extra state of modules, which like.pt does not load"
     assert found.fix is not None
     assert (found.fix.safety, found.fix.option) == (Safety.CONFIRMED, "--drop '*._extra_state'")
     assert found.fix.edits == (Drop((("0._extra_state",), ("2._extra_state",))),)
-    assert nouns.findings(unexpected_keys, nouns.described(saved), nouns.described(target.state_dict())) == []
+    assert nouns.findings("R002", nouns.described(saved), nouns.described(target.state_dict())) == []
 
 
 def test_extra_state_that_is_missing_cannot_be_made_up() -> None:
     """``strict=False`` leaves it as the target made it."""
     saved, target = _net(torch.nn.Linear).state_dict(), _net(Fp8Linear)
-    [found] = nouns.findings(te_extra_state, nouns.described(saved), nouns.described(target.state_dict()))
+    [found] = nouns.findings("N421", nouns.described(saved), nouns.described(target.state_dict()))
     assert found.torch_says[0] in nouns.torch_error(target, saved)
     assert found.fix is None
-    assert nouns.findings(missing_keys, nouns.described(saved), nouns.described(target.state_dict())) == []
+    assert nouns.findings("R001", nouns.described(saved), nouns.described(target.state_dict())) == []
 
 
 def test_longer_names_are_other_names() -> None:
     """The last token must be exactly that name."""
     body = {"a.weight": T((2, 2)), "b.weight": T((2, 2))}
-    assert nouns.findings(te_extra_state, {**body, "a.my_extra_state": T((4,), "uint8")}, body) == []
+    assert nouns.findings("N421", {**body, "a.my_extra_state": T((4,), "uint8")}, body) == []
 
 
 class Extra(torch.nn.Module):

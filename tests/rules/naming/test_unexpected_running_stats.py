@@ -8,12 +8,8 @@ import pytest
 import torch
 
 from ckptdoctor.edits import Safety
-from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.findings import Finding
-from ckptdoctor.match.comparing import compare
 from ckptdoctor.rules.examples import Odict, T
-from ckptdoctor.rules.naming.unexpected_running_stats import unexpected_running_stats
-from ckptdoctor.rules.reference.unexpected_keys import unexpected_keys
 from tests.rules import nouns
 
 NORMS = {1: torch.nn.InstanceNorm1d, 2: torch.nn.InstanceNorm2d, 3: torch.nn.InstanceNorm3d}
@@ -40,11 +36,11 @@ def _found(saved: dict[str, torch.Tensor], target: torch.nn.Module) -> Finding:
     contents: object = nouns.described(saved)
     if metadata is not None:
         contents = Odict(nouns.described(saved), {name: dict(entry) for name, entry in metadata.items()})
-    comparison = compare(nouns.checkpoint(contents), nouns.reference(nouns.described(target.state_dict())))
-    assert list(unexpected_keys.run(comparison)) == []
-    [found] = unexpected_running_stats.run(comparison)
+    like = nouns.described(target.state_dict())
+    assert nouns.findings("R002", contents, like) == []
+    [found] = nouns.findings("N418", contents, like)
     assert found.fix is not None
-    left = apply(nouns.checkpoint(contents), found.fix.edits).state_dicts[0].keys
+    left = nouns.repaired(contents, found.fix).state_dicts[0].keys
     target.load_state_dict({key: saved[key] for key in left})
     return found
 
@@ -116,15 +112,15 @@ def test_old_layers_with_parameters_could_be_batch_norms() -> None:
 def test_running_stats_of_other_things_are_left_alone(contents: dict[str, T]) -> None:
     """A normalizer of inputs, and layers that do not follow one of as many channels, are not taken for norms."""
     like = {"fc.weight": T((2, 5)), "fc.bias": T((2,))}
-    assert nouns.findings(unexpected_running_stats, contents, like) == []
-    assert len(nouns.findings(unexpected_keys, contents, like)) == 1
+    assert nouns.findings("N418", contents, like) == []
+    assert len(nouns.findings("R002", contents, like)) == 1
 
 
 def test_a_layer_that_the_target_lacks_is_not_this() -> None:
     """A whole norm layer, parameters and all, is R002's."""
     saved = nouns.described(_net(affine=True, track=True).state_dict())
     like = {key: value for key, value in saved.items() if not key.startswith("1.")}
-    assert nouns.findings(unexpected_running_stats, saved, like) == []
+    assert nouns.findings("N418", saved, like) == []
 
 
 def test_renamed_layers_keep_their_versions() -> None:
@@ -132,7 +128,7 @@ def test_renamed_layers_keep_their_versions() -> None:
     saved = torch.nn.DataParallel(_net(affine=True, track=True)).state_dict()
     metadata = OrderedDict((name, dict(entry)) for name, entry in saved._metadata.items())
     contents = Odict(nouns.described(saved), metadata)
-    [found] = nouns.findings(unexpected_running_stats, contents, nouns.described(_net(affine=True).state_dict()))
+    [found] = nouns.findings("N418", contents, nouns.described(_net(affine=True).state_dict()))
     assert found.torch_says == (
         'Unexpected key(s) in state_dict: "1.running_mean", "1.running_var", "1.num_batches_tracked", …',
     )

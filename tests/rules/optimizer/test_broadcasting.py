@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptdoctor.rules.optimizer.optimizer_order_mismatch import refusal
+from ckptdoctor.rules.optimizer.optimizer_order_mismatch import in_place_refusal
 
 SHAPES = st.lists(st.sampled_from([1, 2, 3, 0]), max_size=4).map(tuple)
 
@@ -19,4 +19,4 @@ def test_refusals_are_worded_as_torch_does(output: tuple[int, ...], other: tuple
         torch.empty(output).add_(torch.empty(other))
     except RuntimeError as error:
         said = str(error)
-    assert refusal(output, other) == said
+    assert in_place_refusal(output, other) == said

@@ -15,6 +15,7 @@ from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Finding, Severity
+from tests.rules.examined import find_one, sick
 
 
 class Net(nn.Module):
@@ -167,14 +168,13 @@ def _saved(net: nn.Module, optimizer: torch.optim.Optimizer, path: Path, without
     return path
 
 
-def test_the_sentence_about_groups_is_torchs() -> None:
+def test_the_sentence_about_groups_is_torchs(tmp_path: Path) -> None:
     """What O751 quotes is what torch says to a group of another size."""
-    from ckptdoctor.rules.optimizer.optimizer_group_mismatch import _TORCH
-
+    example = next(each for each in sick("O751") if each.like is None)
     saved = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1).state_dict()
     with pytest.raises(ValueError, match="group") as caught:
         torch.optim.SGD(nn.Linear(2, 2, bias=False).parameters(), lr=0.1).load_state_dict(saved)
-    assert str(caught.value) == _TORCH
+    assert find_one(example, tmp_path, "O751").torch_says == (str(caught.value),)
 
 
 def test_states_without_weights_are_counted(tmp_path: Path) -> None:

@@ -18,25 +18,17 @@ from ckptdoctor.edits import Drop, Replace, Safety
 from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, Odict, T
-from ckptdoctor.rules.pickle import (
-    dangerous_global,
-    numpy_module_drift,
-    path_object,
-    unimportable_class_junk,
-    weights_only_blocked_global,
-    whole_module_pickle,
-)
 from tests.builders import build
-from tests.rules.examined import found, torch_error
+from tests.rules.examined import found, sick, torch_error
 
 WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 RULES = (
-    ("P201", weights_only_blocked_global.SICK),
-    ("P202", numpy_module_drift.SICK),
-    ("P203", path_object.SICK),
-    ("P204", whole_module_pickle.SICK),
-    ("P205", unimportable_class_junk.SICK),
-    ("P206", dangerous_global.SICK),
+    ("P201", sick("P201")),
+    ("P202", sick("P202")),
+    ("P203", sick("P203")),
+    ("P204", sick("P204")),
+    ("P205", sick("P205")),
+    ("P206", sick("P206")),
 )
 CASES = [pytest.param(code, example, id=f"{code}-{example.title}") for code, sick in RULES for example in sick]
 # names that torch.load does not come to with weights_only: behind the end, in bytes, and where it stops earlier
@@ -73,7 +65,7 @@ def test_one_cause_is_one_rule(tmp_path, code, example):
 
 def test_what_pickle_says_about_missing_classes(tmp_path):
     """The last line is the one of weights_only=False, in a program that has no such class."""
-    examples = [(unimportable_class_junk.SICK[0], "P205"), (whole_module_pickle.SICK[0], "P204")]
+    examples = [(sick("P205")[0], "P205"), (sick("P204")[0], "P204")]
     paths = [build(example, tmp_path) for example, _ in examples]
     said = subprocess.run(
         [sys.executable, "-c", LOAD, *map(str, paths)], capture_output=True, text=True, check=True
@@ -207,7 +199,7 @@ def test_a_real_model_saved_whole(tmp_path):
 
 def test_junk_without_tensors_can_be_dropped(tmp_path):
     """Unsafe, and only where no tensor goes with it."""
-    droppable, holds_tensor = unimportable_class_junk.SICK
+    droppable, holds_tensor = sick("P205")
     (finding,) = found(build(droppable, tmp_path), "P205")
     assert finding.fix is not None
     assert (finding.fix.edits, finding.fix.safety) == ((Drop((("recorder",),)),), Safety.UNSAFE)

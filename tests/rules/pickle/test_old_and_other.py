@@ -16,9 +16,8 @@ from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.examples import Example, Obj, T
-from ckptdoctor.rules.pickle import needs_package, old_torch_internal_global, py2_strings
 from tests.builders import build
-from tests.rules.examined import find_one, found, loads, torch_error
+from tests.rules.examined import find_one, found, loads, sick, torch_error
 
 
 class Outer:
@@ -28,7 +27,7 @@ class Outer:
         """Protocol 2 cannot name it plainly."""
 
 
-@pytest.mark.parametrize("example", py2_strings.SICK, ids=lambda example: example.title)
+@pytest.mark.parametrize("example", sick("P208"), ids=lambda example: example.title)
 def test_strings_of_python_2(tmp_path, example):
     """The words are torch's, and the advice loads the file."""
     finding = find_one(example, tmp_path, "P208")
@@ -43,7 +42,7 @@ def test_strings_of_python_2(tmp_path, example):
 
 def test_ascii_and_utf8_load(tmp_path):
     """What torch reads without a word is not mentioned."""
-    example = py2_strings.SICK[0]
+    example = sick("P208")[0]
     path = build(example, tmp_path)
     for text in (b"abcd", "abé".encode()):
         path.write_bytes(path.read_bytes().replace(b"caf\xe9", text))
@@ -53,7 +52,7 @@ def test_ascii_and_utf8_load(tmp_path):
 
 def test_functions_of_torch_that_are_not_there(tmp_path):
     """An error with torch's words; P201 does not say it again."""
-    example = old_torch_internal_global.SICK[0]
+    example = sick("P209")[0]
     finding = find_one(example, tmp_path, "P209")
     assert finding.severity is Severity.ERROR
     path = build(example, tmp_path)
@@ -64,7 +63,7 @@ def test_functions_of_torch_that_are_not_there(tmp_path):
 
 def test_the_function_of_torch_0_3_loads(tmp_path):
     """So it is only information, and the values are the same."""
-    example = old_torch_internal_global.SICK[1]
+    example = sick("P209")[1]
     finding = find_one(example, tmp_path, "P209")
     assert finding.severity is Severity.INFO
     path = build(example, tmp_path)
@@ -96,9 +95,9 @@ def test_a_protocol_does_not_matter_to_the_other_fixes(tmp_path):
 
 def test_objects_of_frameworks(tmp_path):
     """What to install is named; P205 does not say it again, and dropping is the fix."""
-    finding = find_one(needs_package.SICK[1], tmp_path, "P210")
+    finding = find_one(sick("P210")[1], tmp_path, "P210")
     assert "pip install mmengine fairseq" in finding.advice
-    path = build(needs_package.SICK[1], tmp_path)
+    path = build(sick("P210")[1], tmp_path)
     assert found(path, "P205") == []
     finding = found(path, "P210")[0]
     assert finding.torch_says[0] in torch_error(path)
@@ -114,7 +113,7 @@ def test_objects_of_frameworks_are_dropped(tmp_path):
 
 def test_configurations_become_plain(tmp_path):
     """What the nodes of OmegaConf hold, safely."""
-    path = build(needs_package.SICK[0], tmp_path)
+    path = build(sick("P210")[0], tmp_path)
     assert found(path, "P205") == []
     assert found(path, "P210")[0].fix.safety is Safety.SAFE
     assert loads(fixed(path, tmp_path, "P210"))["cfg"] == {"lr": 0.1}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.pickle.huge_non_tensor_payload import payloads
+from ckptdoctor.rules.pickle.huge_non_tensor_payload import large_values
 from tests.rules.nouns import checkpoint
 from tests.work import growth
 
@@ -17,7 +17,7 @@ SIZE = 100_000_000
 
 def measured(contents, least=1):
     """The payloads of contents in a file of a hundred megabytes."""
-    return [(each.path, each.nbytes) for each in payloads(replace(checkpoint(contents), size=SIZE), least)]
+    return [(each.path, each.nbytes) for each in large_values(replace(checkpoint(contents), size=SIZE), least)]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_the_largest_come_first_and_tensors_never():
 
 def test_a_file_without_room_for_it_is_not_looked_through():
     """What is not stored in tensors cannot be larger than the rest of the file."""
-    assert payloads(replace(checkpoint({"a": "y" * 100}), size=50), 60) == []
+    assert large_values(replace(checkpoint({"a": "y" * 100}), size=50), 60) == []
 
 
 @pytest.mark.slow
@@ -51,5 +51,5 @@ def test_the_work_grows_with_the_number_of_keys():
     for number in (5_000, 50_000):
         contents = {f"layers.{index}.weight": T((1,)) for index in range(number)}
         given[number] = replace(checkpoint({"model": contents, "history": [0.5] * (20 * number)}), size=SIZE)
-        assert [each.path for each in payloads(given[number], 1000)] == [("history",)]
-    assert growth(lambda number: payloads(given[number], 1000), 5_000, 50_000) < 40
+        assert [each.path for each in large_values(given[number], 1000)] == [("history",)]
+    assert growth(lambda number: large_values(given[number], 1000), 5_000, 50_000) < 40

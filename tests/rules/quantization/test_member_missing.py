@@ -7,11 +7,17 @@ import random
 import pytest
 
 from ckptdoctor.rules.examples import Example, T
-from ckptdoctor.rules.quantization import quantized_member_missing as rule
 from tests.builders import build
-from tests.rules.examined import found
+from tests.rules.examined import found, healthy
 
-SCHEMES = {title.partition(" without")[0]: layer for title, (layer, _) in rule._SCHEMES.items()}
+PLACE = "model.layers.2.up."  # one layer of the healthy examples, which are called after their schemes
+SCHEMES = {
+    example.title.removeprefix("whole: "): {
+        key.removeprefix(PLACE): tensor for key, tensor in example.contents.items() if key.startswith(PLACE)
+    }
+    for example in healthy("Q958")
+    if example.title.startswith("whole: ")
+}
 
 
 def model(layer, experts=0):
@@ -44,7 +50,8 @@ def test_each_member_is_missed(scheme, experts, tmp_path):
     members = [key for key in members if "layernorm" not in key]
     for gone in random.Random(scheme).sample(members, 8):
         (message,) = missed({key: value for key, value in whole.items() if key != gone}, tmp_path)
-        assert gone.startswith(message.rpartition(": ")[2].removesuffix("__nf4"))
+        named = message.rpartition(": ")[2].removesuffix("__nf4")
+        assert named.startswith("model.layers.") and gone.startswith(named)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -16,10 +16,6 @@ from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.quantization.bnb_4bit_state import bnb_4bit_state
-from ckptdoctor.rules.quantization.bnb_int8_state import bnb_int8_state
-from ckptdoctor.rules.quantization.fp8_scales import fp8_scales
-from ckptdoctor.rules.quantization.gptq_awq_packed import gptq_awq_packed
 from ckptdoctor.target.mapping import as_reference
 from tests.repair.test_dequantizing import four, plain_of_four
 from tests.rules import nouns
@@ -57,14 +53,14 @@ def packed(inputs: int, outputs: int, bits: int, group: int, *, awq: bool = Fals
 )
 def test_shapes_tell_bits_and_groups(layer: dict[str, object], said: str) -> None:
     """By itself the file is as it should be."""
-    [found] = nouns.findings(gptq_awq_packed, layer)
+    [found] = nouns.findings("Q953", layer)
     assert (found.message, found.severity, found.fix) == (said, Severity.INFO, None)
 
 
 def test_layers_of_several_kinds_are_counted() -> None:
     """The most common kind comes first."""
     other = {key.replace("layers.0", f"layers.{number}"): each for number in (1, 2) for key, each in PACKED.items()}
-    [found] = nouns.findings(gptq_awq_packed, {**packed(4096, 4096, 8, 32), **other})
+    [found] = nouns.findings("Q953", {**packed(4096, 4096, 8, 32), **other})
     assert found.message == (
         "3 layers are quantised: 2 GPTQ, 4 bits, groups of 128, with g_idx and 1 GPTQ, 8 bits, groups of 32, with g_idx"
     )
@@ -101,7 +97,7 @@ def test_a_config_that_does_not_say_so(tmp_path: Path) -> None:
 )
 def test_float8_says_its_block(weight: T, scale: dict[str, T], said: str) -> None:
     """DeepSeek, compressed-tensors, ModelOpt and ComfyUI, by the shape of the scale."""
-    [found] = nouns.findings(fp8_scales, {"fc.weight": weight, **{f"fc.{key}": each for key, each in scale.items()}})
+    [found] = nouns.findings("Q956", {"fc.weight": weight, **{f"fc.{key}": each for key, each in scale.items()}})
     assert found.message == f"1 layer is float8_e4m3fn, {said}"
     assert found.severity is Severity.INFO
 
@@ -120,7 +116,7 @@ def test_float8_says_its_block(weight: T, scale: dict[str, T], said: str) -> Non
 )  # fmt: skip
 def test_four_bits_are_named(layer: dict[str, T], kind: str) -> None:
     """NVFP4 of ModelOpt and compressed-tensors, packed integers, MXFP4 of gpt-oss."""
-    [found] = nouns.findings(fp8_scales, {f"fc.{key}": each for key, each in layer.items()})
+    [found] = nouns.findings("Q956", {f"fc.{key}": each for key, each in layer.items()})
     assert found.message == f"1 layer is {kind}"
 
 
@@ -130,7 +126,7 @@ def test_scales_of_something_else_are_no_quantisation() -> None:
         "fc.weight": T((4, 4)), "fc.weight_scale": T((4, 1)), "mask": T((4, 4), "int8"), "logit_scale": T(()),
         "down_blocks": T((4,)), "net.scales": T((4,)),
     }  # fmt: skip
-    for rule in (bnb_4bit_state, bnb_int8_state, gptq_awq_packed, fp8_scales):
+    for rule in ("Q951", "Q952", "Q953", "Q956"):
         assert nouns.findings(rule, healthy) == []
 
 
@@ -139,7 +135,7 @@ def test_zero_points_are_left_to_their_library() -> None:
     layer = {
         "fc.weight": T((8, 4), "int8"), "fc.weight_scale": T((8, 1)), "fc.weight_zero_point": T((8, 1), "int8"),
     }  # fmt: skip
-    [found] = nouns.findings(fp8_scales, layer, {"fc.weight": T((8, 4))})
+    [found] = nouns.findings("Q956", layer, {"fc.weight": T((8, 4))})
     assert found.fix is None
     assert "1 weight cannot be computed (fc.weight)" in found.advice
 
@@ -147,7 +143,7 @@ def test_zero_points_are_left_to_their_library() -> None:
 def test_bitsandbytes_says_its_blocks() -> None:
     """Single and double quantisation, as transformers saves it."""
     state = {f"{LAYER}.weight{key[1:]}": each for key, each in nouns.described(four((64, 96), True)).items()}
-    [found] = nouns.findings(bnb_4bit_state, {"model": state})
+    [found] = nouns.findings("Q951", {"model": state})
     assert found.message == "1 layer is nf4 of bitsandbytes, blocks of 64, double quantised in model"
     assert found.severity is Severity.INFO
 
@@ -189,7 +185,7 @@ def test_int8_for_a_plain_model(tmp_path: Path) -> None:
         "fc.weight": numbers, "fc.SCB": scb, "fc.weight_format": torch.tensor(0, dtype=torch.uint8),
         "fc.bias": plain["fc.bias"],
     }  # fmt: skip
-    [found] = nouns.findings(bnb_int8_state, nouns.described(state), nouns.described(plain))
+    [found] = nouns.findings("Q952", nouns.described(state), nouns.described(plain))
     assert found.severity is Severity.ERROR
     torch.save({"model": state}, tmp_path / "q.pt")
     torch.save({"model": plain}, tmp_path / "plain.pt")
@@ -209,7 +205,7 @@ def test_many_layers_take_no_longer_than_they_have_to() -> None:
     def find(layers: int) -> None:
         state = {f"layers.{n}.{key}": each for n in range(layers) for key, each in DEEPSEEK.items()}
         plain = {key: T(each.shape) for key, each in state.items() if not key.endswith("scale_inv")}
-        [found] = nouns.findings(fp8_scales, state, plain)
+        [found] = nouns.findings("Q956", state, plain)
         assert f"{layers:,} layers" in found.message
 
     assert growth(find, 400, 4_000) < 40

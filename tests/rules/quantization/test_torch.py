@@ -12,12 +12,13 @@ from torch import nn
 
 from ckptdoctor.edits import Safety
 from ckptdoctor.examine.file import check
-from ckptdoctor.facts.quantization import is_observer
 from ckptdoctor.findings import Severity
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
+from ckptdoctor.rules.examples import T
 from ckptdoctor.target.mapping import as_reference
+from tests.rules import nouns
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -150,4 +151,6 @@ def test_observers_go_where_the_target_has_none(tmp_path: Path, training: bool) 
 )
 def test_what_is_called_like_an_observer(key: str, answer: bool) -> None:
     """Whole tokens only."""
-    assert is_observer(key) is answer
+    plain = {"conv.weight": T((2, 2)), "fc.weight": T((2, 2))}
+    found = nouns.findings("Q955", {**plain, key: T((1,))}, plain)
+    assert [each.keys for each in found] == ([((key,),)] if answer else [])

@@ -11,12 +11,12 @@ from torch import nn
 
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.file import check
+from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import FileReport, Severity
 from ckptdoctor.fit.state_dict import load_state_dict
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
-from ckptdoctor.target.like import from_checkpoint
 from ckptdoctor.target.mapping import as_reference
 from tests.rules import nouns
 
@@ -114,7 +114,9 @@ def test_a_name_more_is_no_fault(tmp_path: Path, prefix: str, clone: bool) -> No
     assert found.keys == ((f"{prefix}lm_head.weight",),)
     assert found.severity is Severity.INFO
     assert found.fix is None
-    outcome = repair(plan(FixRequest(str(tmp_path / "model.pt"), auto=True, reference=from_checkpoint(like))))
+    outcome = repair(
+        plan(FixRequest(str(tmp_path / "model.pt"), auto=True, reference=read_reference(Settings(like=like))))
+    )
     assert bool(outcome.written) is bool(prefix)
     net.load_state_dict(torch.load(outcome.report.output if prefix else tmp_path / "model.pt"), strict=True)
 

@@ -6,9 +6,6 @@ import pytest
 import torch
 
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.reference.shape_mismatch import shape_mismatch
-from ckptdoctor.rules.shape.head_size_mismatch import head_size_mismatch
-from ckptdoctor.rules.shape.vocab_resize import vocab_resize
 from tests.match.architectures import Contents, bert, llama, resnet50
 from tests.rules import nouns
 
@@ -28,7 +25,7 @@ def _perceptron(sizes: tuple[int, int, int], classes: int) -> Contents:
 
 def test_the_screen_is_the_one_that_people_know() -> None:
     """Both shapes, the bias likewise, what the checkpoint is, and both ways out."""
-    [found] = nouns.findings(head_size_mismatch, resnet50(), resnet50(classes=10))
+    [found] = nouns.findings("S501", resnet50(), resnet50(classes=10))
     assert found.message == "fc.weight [1000, 2048] here, [10, 2048] in the model; fc.bias likewise"
     assert found.cause == "The checkpoint is a 1000-class model."
     assert found.advice == (
@@ -42,7 +39,7 @@ def test_the_screen_is_the_one_that_people_know() -> None:
 def test_the_line_that_leaves_the_head_out_loads_the_rest() -> None:
     """What it says is carried out by torch, and the head of the model stays as it is."""
     model, saved = _net(2), _net(5).state_dict()
-    [found] = nouns.findings(head_size_mismatch, nouns.described(saved), nouns.described(model.state_dict()))
+    [found] = nouns.findings("S501", nouns.described(saved), nouns.described(model.state_dict()))
     line = found.advice.partition(": ")[2]
     before = {key: value.clone() for key, value in model.state_dict().items()}
     result = eval(line, {"model": model, "weights": saved})
@@ -55,7 +52,7 @@ def test_the_line_that_leaves_the_head_out_loads_the_rest() -> None:
 def test_the_lines_are_those_of_torch() -> None:
     """Weight and bias are quoted as torch says them."""
     model, saved = _net(2), _net(5).state_dict()
-    [found] = nouns.findings(head_size_mismatch, nouns.described(saved), nouns.described(model.state_dict()))
+    [found] = nouns.findings("S501", nouns.described(saved), nouns.described(model.state_dict()))
     error = nouns.torch_error(model, saved)
     assert len(found.torch_says) == 2
     assert all(line in error for line in found.torch_says)
@@ -63,12 +60,12 @@ def test_the_lines_are_those_of_torch() -> None:
 
 def test_what_is_explained_is_not_listed_again() -> None:
     """R003 has nothing to add."""
-    assert nouns.findings(shape_mismatch, resnet50(), resnet50(classes=10)) == []
+    assert nouns.findings("R003", resnet50(), resnet50(classes=10)) == []
 
 
 def test_the_last_layer_of_the_file_is_a_head_whatever_it_is_called() -> None:
     """Nobody calls it a head, but it stands at the end, and nothing takes its outputs."""
-    [found] = nouns.findings(head_size_mismatch, _perceptron((6, 8, 8), 5), _perceptron((6, 8, 8), 3))
+    [found] = nouns.findings("S501", _perceptron((6, 8, 8), 5), _perceptron((6, 8, 8), 3))
     assert found.cause == "The checkpoint is a 5-class model."
 
 
@@ -79,7 +76,7 @@ def test_a_hidden_layer_is_no_head(order: str) -> None:
     there: Contents = {**here, "fc.weight": T((8, 4)), "fc.bias": T((8,)), "out2.weight": T((3, 8)), "c": T((2,))}
     if order == "sorted":
         here, there = dict(sorted(here.items())), dict(sorted(there.items()))
-    assert nouns.findings(head_size_mismatch, here, there) == []
+    assert nouns.findings("S501", here, there) == []
 
 
 def test_a_layer_that_nothing_explains_may_stand_behind_it() -> None:
@@ -87,7 +84,7 @@ def test_a_layer_that_nothing_explains_may_stand_behind_it() -> None:
     rest: Contents = {f"block{at}.weight": T((4, 4)) for at in range(6)}
     here = {"fc.weight": T((9, 4)), "fc.bias": T((9,)), "joined.weight": T((3, 13)), **rest}
     there = {"fc.weight": T((8, 4)), "fc.bias": T((8,)), "joined.weight": T((3, 12)), **rest}
-    assert nouns.findings(head_size_mismatch, here, there) == []
+    assert nouns.findings("S501", here, there) == []
 
 
 def test_a_head_with_weight_norm_is_a_head() -> None:
@@ -95,13 +92,13 @@ def test_a_head_with_weight_norm_is_a_head() -> None:
     body: Contents = {f"blocks.{index}.weight": T((4, 4)) for index in range(4)}
     here = {**body, "head.last_layer.weight_g": T((9, 1)), "head.last_layer.weight_v": T((9, 4))}
     there = {**body, "head.last_layer.weight_g": T((7, 1)), "head.last_layer.weight_v": T((7, 4))}
-    [found] = nouns.findings(head_size_mismatch, here, there)
+    [found] = nouns.findings("S501", here, there)
     assert len(found.keys) == 2
 
 
 def test_a_single_output_is_no_class() -> None:
     """A regression head has an output, not a class."""
-    [found] = nouns.findings(head_size_mismatch, _perceptron((6, 8, 8), 1), _perceptron((6, 8, 8), 3))
+    [found] = nouns.findings("S501", _perceptron((6, 8, 8), 1), _perceptron((6, 8, 8), 3))
     assert found.cause == "The checkpoint's head has a single output."
 
 
@@ -110,7 +107,7 @@ def test_nothing_is_said_where_the_model_is_another() -> None:
     here: Contents = {f"a{index}.weight": T((4, 4)) for index in range(6)}
     there: Contents = {f"b{index}.weight": T((5, 5)) for index in range(6)}
     heads = ({**here, "fc.weight": T((9, 4))}, {**there, "fc.weight": T((7, 4))})
-    assert nouns.findings(head_size_mismatch, *heads) == []
+    assert nouns.findings("S501", *heads) == []
 
 
 @pytest.mark.parametrize(
@@ -126,11 +123,11 @@ def test_nothing_is_said_where_the_model_is_another() -> None:
 def test_the_difference_tells_padding_from_another_tokenizer(here: int, there: int, reason: str) -> None:
     """A token more, a padded table, another tokenizer."""
     contents = llama(2, 64, 160, here), llama(2, 64, 160, there)
-    [found] = nouns.findings(vocab_resize, *contents)
+    [found] = nouns.findings("S502", *contents)
     assert found.cause == f"The checkpoint's vocabulary has {here:,} tokens, the model's {there:,}: {reason}"
     assert f"resize_token_embeddings({here})" in found.advice
     assert found.fix is None
-    assert nouns.findings(head_size_mismatch, *contents) == []
+    assert nouns.findings("S501", *contents) == []
 
 
 def test_a_head_and_its_bias_belong_to_the_vocabulary() -> None:
@@ -139,7 +136,7 @@ def test_a_head_and_its_bias_belong_to_the_vocabulary() -> None:
         {"cls.predictions.bias": T((size,)), "cls.predictions.decoder.weight": T((size, 768))} for size in (99, 90)
     ]
     here, there = {**bert(2, vocabulary=99), **heads[0]}, {**bert(2, vocabulary=90), **heads[1]}
-    [found] = nouns.findings(vocab_resize, here, there)
+    [found] = nouns.findings("S502", here, there)
     assert {path[-1] for path in found.keys} == {"embeddings.word_embeddings.weight", *heads[0]}
     assert found.message.startswith("embeddings.word_embeddings.weight [99, 768] here")
-    assert nouns.findings(head_size_mismatch, here, there) == []
+    assert nouns.findings("S501", here, there) == []

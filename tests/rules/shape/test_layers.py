@@ -6,9 +6,6 @@ import pytest
 import torch
 
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.shape.conv_rank_mismatch import conv_rank_mismatch
-from ckptdoctor.rules.shape.input_channel_mismatch import input_channel_mismatch
-from ckptdoctor.rules.shape.position_embedding_resize import position_embedding_resize
 from tests.match.architectures import Contents, bert, gpt2, resnet18, swin, vit
 from tests.rules import nouns
 
@@ -43,7 +40,7 @@ def _convolutions(kind: type[torch.nn.Module], channels: int = 3) -> torch.nn.Mo
 )
 def test_the_sizes_are_said_in_words(here: Contents, there: Contents, cause: str) -> None:
     """Grids of patches, windows, and places in a text."""
-    [found] = nouns.findings(position_embedding_resize, here, there)
+    [found] = nouns.findings("S503", here, there)
     assert found.cause == cause
     assert found.fix is None
 
@@ -54,7 +51,7 @@ def test_masks_as_long_as_the_text_belong_to_the_positions() -> None:
     for positions in (1024, 2048):
         masks = {f"transformer.h.{at}.attn.bias": T((1, 1, positions, positions), "uint8") for at in range(12)}
         sides.append({**gpt2(positions=positions), **masks})
-    [found] = nouns.findings(position_embedding_resize, *sides)
+    [found] = nouns.findings("S503", *sides)
     assert len(found.keys) == 13
     assert found.message.endswith("12 more keys likewise")
 
@@ -62,13 +59,13 @@ def test_masks_as_long_as_the_text_belong_to_the_positions() -> None:
 def test_a_mask_alone_is_no_table_of_positions() -> None:
     """A bias of another size is a bias."""
     body: Contents = {f"layers.{at}.weight": T((4, 4)) for at in range(4)}
-    assert nouns.findings(position_embedding_resize, {**body, "bias": T((8,))}, {**body, "bias": T((9,))}) == []
+    assert nouns.findings("S503", {**body, "bias": T((8,))}, {**body, "bias": T((9,))}) == []
 
 
 @pytest.mark.parametrize(("here", "there"), [(3, 1), (1, 3), (3, 4), (4, 9)])
 def test_other_inputs_are_found(here: int, there: int) -> None:
     """Only the first layer differs, and only in what it takes."""
-    [found] = nouns.findings(input_channel_mismatch, resnet18(channels=here), resnet18(channels=there))
+    [found] = nouns.findings("S504", resnet18(channels=here), resnet18(channels=there))
     assert found.message == f"conv1.weight [64, {here}, 7, 7] here, [64, {there}, 7, 7] in the model"
     noun = "channel" if here == 1 else "channels"
     assert found.cause == f"The checkpoint takes {here} input {noun}, the model {there}."
@@ -78,7 +75,7 @@ def test_other_inputs_are_found(here: int, there: int) -> None:
 def test_the_lines_about_channels_are_those_of_torch() -> None:
     """The first layer of a Sequential, which nobody calls conv1."""
     model, saved = _convolutions(torch.nn.Conv2d, 1), _convolutions(torch.nn.Conv2d).state_dict()
-    [found] = nouns.findings(input_channel_mismatch, nouns.described(saved), nouns.described(model.state_dict()))
+    [found] = nouns.findings("S504", nouns.described(saved), nouns.described(model.state_dict()))
     error = nouns.torch_error(model, saved)
     assert all(line in error for line in found.torch_says)
 
@@ -97,14 +94,14 @@ def test_the_advice_about_grey_images_is_true() -> None:
 def test_a_later_layer_is_not_the_first() -> None:
     """Groups, and a narrower layer before it, change inputs too."""
     for name, shape in (("layer1.0.conv1.weight", (64, 32, 3, 3)), ("layer3.0.downsample.0.weight", (256, 64, 1, 1))):
-        assert nouns.findings(input_channel_mismatch, resnet18(), {**resnet18(), name: T(shape)}) == []
+        assert nouns.findings("S504", resnet18(), {**resnet18(), name: T(shape)}) == []
 
 
 @pytest.mark.parametrize("kind", [torch.nn.Conv1d, torch.nn.Conv3d])
 def test_other_dimensions_are_found(kind: type[torch.nn.Module]) -> None:
     """Every convolution is named at once, in torch's words."""
     model, saved = _convolutions(kind), _convolutions(torch.nn.Conv2d).state_dict()
-    [found] = nouns.findings(conv_rank_mismatch, nouns.described(saved), nouns.described(model.state_dict()))
+    [found] = nouns.findings("S513", nouns.described(saved), nouns.described(model.state_dict()))
     error = nouns.torch_error(model, saved)
     assert all(line in error for line in found.torch_says)
     assert len(found.keys) == 2

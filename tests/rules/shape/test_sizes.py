@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ckptdoctor.match.comparing import compare
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.shape.placeholder_shape import placeholder_shape
-from ckptdoctor.rules.shape.tp_shard_shape import tp_shard_shape
-from ckptdoctor.rules.shape.wrong_model_size import wrong_model_size
 from tests.match.architectures import SIZES, Contents, bert, llama, llama_rank, resnet18, resnet34, vit
 from tests.rules import nouns
 
@@ -39,14 +35,14 @@ from tests.rules import nouns
 )
 def test_both_models_are_described_and_named(here: str, there: str, message: str) -> None:
     """Depth and width of both, and what such models are called."""
-    [found] = nouns.findings(wrong_model_size, SIZES[here], SIZES[there])
+    [found] = nouns.findings("S510", SIZES[here], SIZES[there])
     assert found.message == message
     assert found.fix is None
 
 
 def test_models_without_a_name_are_described_alike() -> None:
     """Depth, width and vocabulary are told from the shapes of any transformer."""
-    [found] = nouns.findings(wrong_model_size, llama(3, 96, 200, 320), llama(5, 64, 160, 500))
+    [found] = nouns.findings("S510", llama(3, 96, 200, 320), llama(5, 64, 160, 500))
     assert found.message == (
         "the checkpoint has 3 blocks of width 96 and 320 tokens, the model 5 blocks of width 64 and 500 tokens"
     )
@@ -61,16 +57,16 @@ def test_a_perceptron_of_another_width_is_described_by_its_proportion() -> None:
         nets.append(torch.nn.Sequential(*layers, torch.nn.Linear(width, 3)))
     small, large = nets
     here, there = nouns.described(small.state_dict()), nouns.described(large.state_dict())
-    [found] = nouns.findings(wrong_model_size, here, there)
+    [found] = nouns.findings("S510", here, there)
     assert found.message == "most layers are half as wide as in the model"
     assert all(line in nouns.torch_error(large, small.state_dict()) for line in found.torch_says)
 
 
 def test_depth_alone_is_said_in_terms_of_missing_keys() -> None:
     """All shapes agree, and torch complains of whole blocks."""
-    [found] = nouns.findings(wrong_model_size, resnet18(), resnet34())
+    [found] = nouns.findings("S510", resnet18(), resnet34())
     assert found.torch_says[0].startswith('Missing key(s) in state_dict: "layer1.2.conv1.weight"')
-    [found] = nouns.findings(wrong_model_size, bert(6), bert(4))
+    [found] = nouns.findings("S510", bert(6), bert(4))
     assert found.torch_says[0].startswith('Unexpected key(s) in state_dict: "encoder.layer.4.')
     assert found.cause == "All else fits: 32 keys of further blocks are only in the checkpoint."
 
@@ -89,38 +85,38 @@ def test_more_than_further_blocks_is_no_depth(change: str) -> None:
         del here["pooler.dense.weight"]
     elif change == "both ways":
         here["head.weight"] = T((2, 768))
-    assert nouns.findings(wrong_model_size, here, there) == []
+    assert nouns.findings("S510", here, there) == []
 
 
 def test_another_model_with_the_same_parts_is_no_other_size() -> None:
     """An encoder with its decoder is not a decoder of another width, though all names of the one are in the other."""
     decoder = {f"decoder.{key}": value for key, value in bert(3, 64).items()}
     both = {f"{side}.{key}": value for side in ("encoder", "decoder") for key, value in bert(3, 96).items()}
-    assert nouns.findings(wrong_model_size, decoder, both) == []
-    assert nouns.findings(wrong_model_size, both, decoder) == []
+    assert nouns.findings("S510", decoder, both) == []
+    assert nouns.findings("S510", both, decoder) == []
 
 
 def test_a_few_wider_layers_are_no_larger_model() -> None:
     """A head and its neighbour, or all of one layer, are not the whole."""
     here, there = vit(classes=10), vit(classes=100)
-    assert nouns.findings(wrong_model_size, here, there) == []
+    assert nouns.findings("S510", here, there) == []
     there = {key: T(value.shape[::-1]) if "fc1.w" in key else value for key, value in vit().items()}  # type: ignore[attr-defined]
-    assert nouns.findings(wrong_model_size, vit(), there) == []
+    assert nouns.findings("S510", vit(), there) == []
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_a_rank_of_llama_is_known(ranks: int) -> None:
     """Matrices in parts, norms whole: by rows and by columns, whatever the file is called."""
-    [found] = nouns.findings(tp_shard_shape, llama_rank(ranks), llama_rank(1))
+    [found] = nouns.findings("S512", llama_rank(ranks), llama_rank(1))
     assert found.message.startswith(f"one of {ranks} parts of 282 tensors: output.weight")
     assert found.cause.startswith("201 tensors are split by rows and 81 by columns, and the norms are whole")
-    assert nouns.findings(wrong_model_size, llama_rank(ranks), llama_rank(1)) == []
+    assert nouns.findings("S510", llama_rank(ranks), llama_rank(1)) == []
 
 
 def test_a_padded_vocabulary_is_a_part_too() -> None:
     """Megatron pads the table before it splits it."""
     here = {**llama_rank(2), "tok_embeddings.weight": T((16064, 5120))}
-    assert len(nouns.findings(tp_shard_shape, here, llama_rank(1))) == 1
+    assert len(nouns.findings("S512", here, llama_rank(1))) == 1
 
 
 @pytest.mark.parametrize("name", ["consolidated.00.pth", "mp_rank_01_model_states.pt", "model.pt"])
@@ -129,14 +125,14 @@ def test_a_file_called_like_a_rank_needs_less(name: str) -> None:
     whole = {key: value for key, value in llama_rank(1).items() if key in ("tok_embeddings.weight", "output.weight")}
     checkpoint = nouns.checkpoint({**llama_rank(2), **whole})
     object.__setattr__(checkpoint, "path", f"runs/{name}")
-    found = list(tp_shard_shape.run(compare(checkpoint, nouns.reference(llama_rank(1)))))
+    found = nouns.findings_in("S512", checkpoint, nouns.reference(llama_rank(1)))
     assert bool(found) == (name != "model.pt")
 
 
 def test_what_zero_leaves_of_a_model_is_known() -> None:
     """Small parameters stay whole below DeepSpeed's threshold, the others are empty."""
     contents = {key: value if len(value.shape) == 1 else T((0,)) for key, value in bert(2).items()}  # type: ignore[attr-defined]
-    [found] = nouns.findings(placeholder_shape, {"module": contents})
+    [found] = nouns.findings("S511", {"module": contents})
     assert found.message == (
         "16 of 39 tensors of module are placeholders without values, such as embeddings.word_embeddings.weight [0]"
     )
@@ -146,12 +142,12 @@ def test_torch_says_what_is_quoted_of_placeholders() -> None:
     """The line begins as torch's does, whatever the model."""
     model = torch.nn.Sequential(*[torch.nn.Linear(2, 2) for _ in range(4)])
     empty = {key: torch.empty(0) for key in model.state_dict()}
-    [found] = nouns.findings(placeholder_shape, nouns.described(empty))
+    [found] = nouns.findings("S511", nouns.described(empty))
     assert found.torch_says[0] in nouns.torch_error(model, empty)
 
 
 def test_a_model_of_vectors_is_no_placeholder() -> None:
     """Norms, slopes and a few odd tensors are what they are."""
     odd: Contents = {f"layers.{at}.norm.weight": T((1,)) for at in range(8)}
-    assert nouns.findings(placeholder_shape, odd) == []
-    assert nouns.findings(placeholder_shape, bert(2)) == []
+    assert nouns.findings("S511", odd) == []
+    assert nouns.findings("S511", bert(2)) == []

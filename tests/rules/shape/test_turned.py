@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Reshape, Safety, Transpose
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import Severity
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.shape.transposed_linear import transposed_linear
-from ckptdoctor.rules.shape.unit_dim_mismatch import unit_dim_mismatch
-from ckptdoctor.target.like import from_checkpoint
 from tests.match.architectures import Contents, gpt2
 from tests.rules import nouns
 
@@ -36,14 +35,14 @@ def _narrowing(*, conv1d: bool) -> Contents:
 def _repaired(saved: dict[str, torch.Tensor], model: torch.nn.Module, folder: Path, *, unsafe: bool = False) -> object:
     torch.save(saved, folder / "saved.pt")
     torch.save(model.state_dict(), folder / "like.pt")
-    reference = from_checkpoint(str(folder / "like.pt"))
+    reference = read_reference(Settings(like=str(folder / "like.pt")))
     request = FixRequest(str(folder / "saved.pt"), auto=True, reference=reference, unsafe=unsafe)
     return torch.load(repair(plan(request)).plan.output)
 
 
 def test_a_family_is_turned_whole() -> None:
     """All matrices of the blocks, squares too; none of the tables and none of the head."""
-    [found] = nouns.findings(transposed_linear, _narrowing(conv1d=True), _narrowing(conv1d=False))
+    [found] = nouns.findings("S505", _narrowing(conv1d=True), _narrowing(conv1d=False))
     assert found.fix is not None
     assert found.fix.safety is Safety.CONFIRMED
     assert all(isinstance(edit, Transpose) for edit in found.fix.edits)
@@ -57,7 +56,7 @@ def test_a_mixed_family_is_not_turned() -> None:
     """Where one kind of layer fits as it is, nobody knows about the squares: advice, and no repair."""
     right, wrong = _narrowing(conv1d=False), _narrowing(conv1d=True)
     fitting = {key: value for key, value in right.items() if key.endswith("c_fc.weight")}
-    [found] = nouns.findings(transposed_linear, {**wrong, **fitting}, right)
+    [found] = nouns.findings("S505", {**wrong, **fitting}, right)
     assert found.fix is None
     assert found.advice.startswith("No repair is offered: 12 matrices beside them have the model's shape as they are")
     assert "square" not in found.cause
@@ -67,7 +66,7 @@ def test_biases_refute_it() -> None:
     """Inputs and outputs that have changed places are another model."""
     here: Contents = {"enc.weight": T((8, 6)), "enc.bias": T((8,)), "a": T((1,)), "b": T((1,)), "c": T((1,))}
     there: Contents = {**here, "enc.weight": T((6, 8)), "enc.bias": T((6,))}
-    assert nouns.findings(transposed_linear, here, there) == []
+    assert nouns.findings("S505", here, there) == []
 
 
 def test_two_matrices_without_a_bias_may_be_a_coincidence() -> None:
@@ -75,7 +74,7 @@ def test_two_matrices_without_a_bias_may_be_a_coincidence() -> None:
     rest: Contents = {name: T((1,)) for name in "abc"}
     here = {**rest, "enc.weight": T((8, 6)), "dec.weight": T((6, 8))}
     there = {**rest, "enc.weight": T((6, 8)), "dec.weight": T((8, 6))}
-    assert nouns.findings(transposed_linear, here, there) == []
+    assert nouns.findings("S505", here, there) == []
 
 
 def test_a_dump_of_kernels_is_repaired_and_loads(tmp_path: Path) -> None:
@@ -103,13 +102,9 @@ def test_torch_still_takes_a_vector_for_a_scalar_and_not_the_reverse() -> None:
     model.register_buffer("scale", torch.ones(()))
     other.register_buffer("scale", torch.ones(1))
     model.load_state_dict(other.state_dict(), strict=True)
-    [known] = nouns.findings(
-        unit_dim_mismatch, nouns.described(other.state_dict()), nouns.described(model.state_dict())
-    )
+    [known] = nouns.findings("S506", nouns.described(other.state_dict()), nouns.described(model.state_dict()))
     assert (known.severity, known.torch_says) == (Severity.INFO, ())
-    [found] = nouns.findings(
-        unit_dim_mismatch, nouns.described(model.state_dict()), nouns.described(other.state_dict())
-    )
+    [found] = nouns.findings("S506", nouns.described(model.state_dict()), nouns.described(other.state_dict()))
     assert found.severity is Severity.ERROR
     assert found.torch_says[0] in nouns.torch_error(other, model.state_dict())
 
@@ -119,7 +114,7 @@ def test_a_linear_head_becomes_a_convolution(tmp_path: Path) -> None:
     linear = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(4, 2))
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 2, 1))
     here, there = nouns.described(linear.state_dict()), nouns.described(model.state_dict())
-    [found] = nouns.findings(unit_dim_mismatch, here, there)
+    [found] = nouns.findings("S506", here, there)
     assert found.fix is not None
     assert found.fix.safety is Safety.CONFIRMED
     assert found.fix.edits == (Reshape(("1.weight",), (2, 4, 1, 1)),)
@@ -138,6 +133,6 @@ def test_a_bias_for_each_proves_it(biases: bool, safety: Safety) -> None:
         rest |= {f"net.{size}.bias": T((2 + size,))} if biases else {}
     here = {**rest, **{f"net.{size}.weight": T((9, 2 + size)) for size in range(3)}}
     there = {**rest, **{f"net.{size}.weight": T((2 + size, 9)) for size in range(3)}}
-    [found] = nouns.findings(transposed_linear, here, there)
+    [found] = nouns.findings("S505", here, there)
     assert found.fix is not None
     assert found.fix.safety is safety

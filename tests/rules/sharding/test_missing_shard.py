@@ -8,12 +8,10 @@ import shlex
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 import ckptdoctor
-from ckptdoctor.cli.salvage import command
+from ckptdoctor.cli.main import run
 from ckptdoctor.examine.file import check
-from ckptdoctor.report import full
 from tests.broken_shards import DAMAGE, SECOND, folder, hurt, name, tensors
 from tests.planted import PLACES, broken, cut, whole
 
@@ -51,14 +49,12 @@ def test_one_finding_says_all(suffix, damage, tmp_path):
 
 
 @pytest.mark.parametrize(("suffix", "damage"), EVERY, ids="-".join)
-def test_the_command_of_the_advice_works(suffix, damage, tmp_path):
+def test_the_command_of_the_advice_works(suffix, damage, tmp_path, capsys):
     """What ``check`` prints can be copied: it saves every whole tensor of all shards, those in front of a cut too."""
     folder(tmp_path / "a model", suffix, damage)
-    report = check(str(tmp_path / "a model"))
-    line = re.search(r"ckptdoctor (salvage .*?) saves every tensor that is whole", full.file_report(report))
-    _, path = shlex.split(line[1])
-    result = CliRunner().invoke(command, [path, "-o", str(tmp_path / "out")], standalone_mode=False)
-    assert result.return_value == 1, result.output
+    assert run(["check", str(tmp_path / "a model")]) == 1
+    line = re.search(r"ckptdoctor (salvage .*?) saves every tensor that is whole", capsys.readouterr().out)
+    assert run([*shlex.split(line[1]), "-o", str(tmp_path / "out")]) == 1
     loaded, every = ckptdoctor.load(tmp_path / "out"), tensors()
     assert all(torch.equal(value, every[key]) for key, value in loaded.items())
     assert len(loaded) == 16 if damage != "cut" else 16 < len(loaded) < 24

@@ -10,12 +10,11 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Compact, MakeContiguous
 from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.storage import non_contiguous, shared_tensors
 from tests.builders import build
-from tests.rules.examined import find_one, found, loads
+from tests.rules.examined import find_one, found, healthy, loads, sick
 
 
-@pytest.mark.parametrize("example", shared_tensors.SICK, ids=lambda example: example.title)
+@pytest.mark.parametrize("example", sick("A701"), ids=lambda example: example.title)
 def test_safetensors_refuses_shared_memory(tmp_path, example):
     """The quoted line is what save_file says to the loaded state dict; in a .pt it is information."""
     finding = find_one(example, tmp_path, "A701")
@@ -27,7 +26,7 @@ def test_safetensors_refuses_shared_memory(tmp_path, example):
 
 def test_safetensors_accepts_neighbours(tmp_path):
     """Views that do not overlap are no finding, and save_file takes them."""
-    for example in shared_tensors.HEALTHY:
+    for example in healthy("A701"):
         path = build(example, tmp_path)
         assert found(path, "A701") == []
         save_file(loads(path), tmp_path / "x.safetensors")
@@ -74,7 +73,7 @@ def test_chunks_of_one_storage_are_no_bloat(tmp_path):
     assert found(tmp_path / "a.pt", "A705") == []
 
 
-@pytest.mark.parametrize("example", non_contiguous.SICK, ids=lambda example: example.title)
+@pytest.mark.parametrize("example", sick("A707"), ids=lambda example: example.title)
 def test_safetensors_refuses_other_orders(tmp_path, example):
     """The quoted line is what save_file says."""
     finding = find_one(example, tmp_path, "A707")

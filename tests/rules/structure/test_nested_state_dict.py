@@ -12,7 +12,6 @@ from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits import Safety, TakeRoot
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.structure.nested_state_dict import nested_state_dict
 from tests.rules import nouns
 from tests.rules.examined import found
 
@@ -21,7 +20,7 @@ NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 
 def test_a_training_checkpoint_is_no_fault() -> None:
     """Without a reference it is worth knowing, no more, and says how to load it."""
-    [found] = nouns.findings(nested_state_dict, {"epoch": 1, "state_dict": NET, "optimizer": {}})
+    [found] = nouns.findings("W301", {"epoch": 1, "state_dict": NET, "optimizer": {}})
     assert found.severity is Severity.INFO
     assert found.message == 'the weights lie under "state_dict"'
     assert 'torch.load(path)["state_dict"]' in found.advice
@@ -34,26 +33,26 @@ def test_the_lines_are_those_of_torch() -> None:
     """What the finding quotes is what torch says to the whole checkpoint."""
     model = torch.nn.Linear(2, 3)
     saved = {"epoch": 1, "state_dict": model.state_dict()}
-    [found] = nouns.findings(nested_state_dict, {**saved, "state_dict": nouns.described(model.state_dict())})
+    [found] = nouns.findings("W301", {**saved, "state_dict": nouns.described(model.state_dict())})
     error = nouns.torch_error(model, saved)
     assert all(line in error for line in found.torch_says)
 
 
 def test_a_reference_makes_it_a_warning() -> None:
     """Where the target wants bare weights, the file does not load as it is."""
-    [found] = nouns.findings(nested_state_dict, {"epoch": 1, "model": NET}, NET)
+    [found] = nouns.findings("W301", {"epoch": 1, "model": NET}, NET)
     assert found.severity is Severity.WARNING
     assert found.fix is not None
 
 
 def test_weights_that_do_not_fit_are_another_rules_matter() -> None:
     """Taking the inner dict is not proposed where nothing in it fits."""
-    assert nouns.findings(nested_state_dict, {"epoch": 1, "model": NET}, {"other.weight": T((7, 7))}) == []
+    assert nouns.findings("W301", {"epoch": 1, "model": NET}, {"other.weight": T((7, 7))}) == []
 
 
 def test_several_sets_are_named_and_none_is_chosen() -> None:
     """Two sets that fit a target alike: both are named, and there is no repair."""
-    [found] = nouns.findings(nested_state_dict, {"generator": NET, "discriminator": NET}, NET)
+    [found] = nouns.findings("W301", {"generator": NET, "discriminator": NET}, NET)
     assert found.message == '2 sets of weights lie under "generator" and "discriminator"'
     assert found.fix is None
     roots = [command.partition("--root ")[2].split()[0] for command in found.commands]
@@ -63,31 +62,31 @@ def test_several_sets_are_named_and_none_is_chosen() -> None:
 @pytest.mark.parametrize("other", [NET, {"x.weight": T((9, 9))}], ids=["one network twice", "two networks"])
 def test_without_a_reference_several_sets_are_another_rules_matter(other: dict[str, T]) -> None:
     """W302 and W304 say more of several sets of weights, and say it alone."""
-    assert nouns.findings(nested_state_dict, {"a": NET, "b": other}) == []
+    assert nouns.findings("W301", {"a": NET, "b": other}) == []
 
 
 def test_a_reference_chooses_between_two() -> None:
     """Of two networks the one that fits is taken."""
-    [found] = nouns.findings(nested_state_dict, {"a": NET, "b": {"x.weight": T((9, 9))}}, {"x.weight": T((9, 9))})
+    [found] = nouns.findings("W301", {"a": NET, "b": {"x.weight": T((9, 9))}}, {"x.weight": T((9, 9))})
     assert found.fix is not None
     assert found.fix.edits == (TakeRoot(("b",)),)
 
 
 def test_bare_weights_are_where_they_should_be() -> None:
     """A state dict at the top is not nested, whatever else lies in it."""
-    assert nouns.findings(nested_state_dict, NET) == []
+    assert nouns.findings("W301", NET) == []
 
 
 def test_an_odd_key_is_quoted_for_the_shell() -> None:
     """The command can be pasted as it is."""
-    [found] = nouns.findings(nested_state_dict, {"my model": NET, "epoch": 1})
+    [found] = nouns.findings("W301", {"my model": NET, "epoch": 1})
     assert found.fix is not None
     assert found.fix.option == "--root 'my model'"
 
 
 def test_weights_in_a_list_are_found() -> None:
     """Weights saved as the second item of a list are named by their place."""
-    [found] = nouns.findings(nested_state_dict, [3, NET])
+    [found] = nouns.findings("W301", [3, NET])
     assert found.message == 'the weights lie under "1"'
     assert "torch.load(path)[1]" in found.advice
 

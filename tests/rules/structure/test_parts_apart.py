@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.commands import run
+from tests.commands import run_here
 
 
 class Both(nn.Module):
@@ -41,7 +41,7 @@ def fixed(tmp_path: Path, contents: object, model: nn.Module, *options: str):
     torch.save(contents, tmp_path / "parts.pt")
     torch.save(model.state_dict(), tmp_path / "like.pt")
     command = ("fix", "parts.pt", "--auto", "--like", "like.pt", "-o", "out.pt", *options)
-    result = run(*command, cwd=tmp_path)
+    result = run_here(*command, cwd=tmp_path)
     written = tmp_path / "out.pt"
     return result, torch.load(written, weights_only=True) if written.exists() else None
 
@@ -98,14 +98,14 @@ def test_of_a_part_with_something_more_the_rest_is_put_together_once_that_is_con
     commands = [shlex.split(line)[1:] for line in result.stdout.decode().splitlines() if "ckptdoctor fix " in line]
     write, apply = commands
     assert "--write-map" in write and "--map" in apply
-    run(*write, cwd=tmp_path)
+    run_here(*write, cwd=tmp_path)
     path = tmp_path / write[write.index("--write-map") + 1]
     draft = json.loads(path.read_text())
     assert [(key, mark["to"]) for key, mark in draft["names"].items()] == [("decoder/projector.weight", None)]
-    assert run(*apply, cwd=tmp_path).returncode == 1
+    assert run_here(*apply, cwd=tmp_path).returncode == 1
     draft["names"] = dict.fromkeys(draft["names"])
     path.write_text(json.dumps(draft))
-    assert run(*apply, cwd=tmp_path).returncode == 0
+    assert run_here(*apply, cwd=tmp_path).returncode == 0
     whole = torch.load(tmp_path / "out.pt", weights_only=True)
     Both().load_state_dict(whole, strict=True)
     assert all(torch.equal(value, whole[key]) for key, value in model.state_dict().items())

@@ -5,9 +5,6 @@ from __future__ import annotations
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.kit import sets
-from ckptdoctor.rules.structure.multiple_networks import multiple_networks
-from ckptdoctor.rules.structure.multiple_weight_sets import multiple_weight_sets
-from ckptdoctor.rules.structure.nested_state_dict import nested_state_dict
 from tests.rules import nouns
 
 NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
@@ -17,7 +14,7 @@ OTHER = {"conv.weight": T((400, 300, 1, 1))}
 
 def test_sets_are_named_with_their_size() -> None:
     """Which, how many keys, how many bytes, and which is an average."""
-    [found] = nouns.findings(multiple_weight_sets, {"state_dict": NET, "ema": {"state_dict": AVERAGE}})
+    [found] = nouns.findings("W302", {"state_dict": NET, "ema": {"state_dict": AVERAGE}})
     assert found.message == (
         '2 sets of weights of one network: "state_dict" (2 keys, 40 bytes) and '
         '"ema/state_dict" (2 keys, 40 bytes, averaged)'
@@ -29,45 +26,45 @@ def test_sets_are_named_with_their_size() -> None:
 
 def test_many_sets_are_counted() -> None:
     """Of many sets the first five are named."""
-    [found] = nouns.findings(multiple_weight_sets, {f"epoch{number}": NET for number in range(9)})
+    [found] = nouns.findings("W302", {f"epoch{number}": NET for number in range(9)})
     assert found.message.startswith("9 sets of weights of one network: ")
     assert found.message.endswith(" and 4 more")
 
 
 def test_an_average_beside_what_fits_is_told() -> None:
     """With a reference the raw weights are compared, and the average is still worth knowing."""
-    [found] = nouns.findings(multiple_weight_sets, {"model": NET, "ema": NET}, NET)
+    [found] = nouns.findings("W302", {"model": NET, "ema": NET}, NET)
     assert found.severity is Severity.INFO
 
 
 def test_rivals_are_left_to_w301() -> None:
     """Two sets that fit alike are named by W301, and not again."""
     contents = {"last": NET, "best": NET}
-    [named] = nouns.findings(nested_state_dict, contents, NET)
+    [named] = nouns.findings("W301", contents, NET)
     assert named.message == '2 sets of weights lie under "last" and "best"'
-    assert nouns.findings(multiple_weight_sets, contents, NET) == []
+    assert nouns.findings("W302", contents, NET) == []
 
 
 def test_tensors_saved_twice_are_told() -> None:
     """A best state that was never copied is the last state, and the finding says so."""
     shared = {"fc.weight": T((2, 4), storage="a", storage_size=8)}
-    [found] = nouns.findings(multiple_weight_sets, {"last": shared, "best": shared})
+    [found] = nouns.findings("W302", {"last": shared, "best": shared})
     assert "results of its own" in found.cause
 
 
 def test_networks_are_named_with_their_size() -> None:
     """Two networks, one of them averaged as well: two names."""
-    [found] = nouns.findings(multiple_networks, {"g": NET, "d": OTHER, "g_ema": NET})
+    [found] = nouns.findings("W304", {"g": NET, "d": OTHER, "g_ema": NET})
     assert found.message == '2 networks: "g" (2 keys, 40 bytes) and "d" (1 key, 480 kB)'
     assert found.severity is Severity.INFO
 
 
 def test_a_reference_chooses_the_network() -> None:
     """Held against one of two networks, nothing is left to choose."""
-    assert nouns.findings(multiple_networks, {"g": NET, "d": OTHER}, OTHER) == []
+    assert nouns.findings("W304", {"g": NET, "d": OTHER}, OTHER) == []
 
 
 def test_sizes_are_written_for_people() -> None:
     """Three digits or so, with the unit."""
-    shown = [sets.size(each) for each in (1, 512, 1_000, 5_900, 102_400_000, 999_600_000_000, 5 * 10**16)]
+    shown = [sets.size_words(each) for each in (1, 512, 1_000, 5_900, 102_400_000, 999_600_000_000, 5 * 10**16)]
     assert shown == ["1 byte", "512 bytes", "1.0 kB", "5.9 kB", "102 MB", "1.0 TB", "50,000 TB"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
-from pathlib import Path
+import os
+import signal
+import threading
 
 import pytest
 import torch
@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DistributedSampler
 
-from ckptdoctor.errors import UsageError
+from ckptdoctor.errors import TrainingError, UsageError
 from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.data import batches as module
 from ckptdoctor.trainer.data.batches import Batches, Images, Sampler, rank_share
 from ckptdoctor.trainer.data.dataset import Dataset, DataSplit, prepared
 from ckptdoctor.trainer.data.shapes import shapes
+from tests.trainer.forks import Forked
 
 
 def test_an_epoch_is_a_permutation_of_its_own():
@@ -205,41 +206,34 @@ def workers(helped):
     return [process.pid for process in helped._loader._iterator._workers]
 
 
-DYING = """
-import os, signal, sys, threading
-from ckptdoctor.errors import TrainingError
-from ckptdoctor.trainer.config import RunConfig
-from ckptdoctor.trainer.data.batches import Batches
-from ckptdoctor.trainer.data.batches import Sampler
-from ckptdoctor.trainer.data.shapes import shapes
-
-data = shapes(100, 50)
-epoch = Batches(data.train, data, Sampler(100, 4, seed=1), RunConfig(workers=1))
-running = epoch.epoch(1)
-next(running)
-(pid,) = [each.pid for each in epoch._loader._iterator._workers]
-if sys.argv[1] == "stopped":
-    os.kill(pid, signal.SIGSTOP)  # so that the batches run out and the next one is waited for
-    threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
-else:
-    os.kill(pid, signal.SIGKILL)
-try:
-    list(running)
-except TrainingError as error:
-    print(error.message)
-"""
+def dying(when):
+    """Kill the only worker, and print what becomes of the batches; in a process whose first DataLoader this is."""
+    data = shapes(100, 50)
+    epoch = Batches(data.train, data, Sampler(100, 4, seed=1), RunConfig(workers=1))
+    running = epoch.epoch(1)
+    next(running)
+    (pid,) = workers(epoch)
+    if when == "stopped":
+        os.kill(pid, signal.SIGSTOP)  # so that the batches run out and the next one is waited for
+        threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
+    else:
+        os.kill(pid, signal.SIGKILL)
+    try:
+        list(running)
+    except TrainingError as error:
+        print(error.message)
 
 
 @pytest.mark.parametrize("when", ["stopped", pytest.param("working", marks=pytest.mark.slow)])
 def test_a_worker_that_dies_ends_the_run_with_a_sentence(when):
     """A worker killed while a batch is waited for, or sent, is a TrainingError that names --workers, said once.
 
-    In a process of its own, whose first DataLoader it is: torch sets its handler of SIGCHLD once.
+    In a process of its own: torch sets its handler of SIGCHLD once.
     """
-    command = [sys.executable, "-c", DYING, when]
-    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "has died" in done.stdout and "--workers" in done.stdout
+    process = Forked(dying, when)
+    said, complaint = process.communicate(timeout=60)
+    assert (process.returncode, complaint) == (0, "")
+    assert "has died" in said and "--workers" in said
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, ConnectionResetError, EOFError])

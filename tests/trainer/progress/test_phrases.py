@@ -76,6 +76,13 @@ def test_the_header_keeps_quiet_about_what_is_usual():
     assert rows["batch"] == "256 images"
 
 
+def test_the_header_says_what_is_not_the_usual_pace():
+    """A constant learning rate is named, and float16 on a CPU is said to be slow there."""
+    rows = dict(phrases.header(started(config(device="cpu", amp="fp16", schedule="constant"))))
+    assert rows["epochs"] == "4 of 20 steps; sgd, lr 0.05 constant"
+    assert rows["note"] == "most CPUs cannot compute in float16: --amp bf16 is many times as fast on them"
+
+
 def test_an_epoch_is_one_line():
     """All figures are in it; the EMA accuracy only where there is one."""
     plain, averaged = config(), config(ema=True)
@@ -104,6 +111,7 @@ def test_the_end_says_what_to_do_next():
     assert headline == "Done: 3 epochs"
     assert dict(rows) == {
         "accuracy": "76.7 %, best 90.0 % after epoch 2",
+        "time": "mean 2.7 s an epoch on cuda:0, cuda:1",
         "checkpoints": "run/epoch-0003 and 2 before it",
         "curves": "run/curves.html",
         "check it": "ckptdoctor check run/epoch-0003",

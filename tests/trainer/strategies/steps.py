@@ -10,12 +10,13 @@ from ckptdoctor.trainer.strategies.make import make
 from ckptdoctor.trainer.team import Team
 
 SHAPES = {"foonet": (3,), "lenet": (1, 28, 28), "vgg": (1, 28, 28), "resnet": (1, 28, 28)}
+WIDTH = 4
 CLASSES = {"foonet": 3}
 
 
 def strategy(**choices):
-    """A strategy in a world of one process, with its network."""
-    config = RunConfig(**{"batch_size": 16, **choices})
+    """A strategy in a world of one process, with its network, a narrow one."""
+    config = RunConfig(**{"batch_size": 16, "width": WIDTH, **choices})
     model = build(config, SHAPES[config.network], CLASSES.get(config.network, 10))
     return make(config, Team(torch.device("cpu")), model)
 

@@ -17,7 +17,7 @@ STEPS = 3
 RUNS = {
     "ddp": {"strategy": "ddp"},
     "ddp-float64": {"strategy": "ddp", "dtype": "float64"},
-    "ddp-resnet": {"strategy": "ddp", "network": "resnet", "width": 4},
+    "ddp-resnet": {"strategy": "ddp", "network": "resnet"},
     "fsdp": {"strategy": "fsdp"},
     "fsdp-float64": {"strategy": "fsdp", "dtype": "float64"},
     "fsdp-everything": {"strategy": "fsdp", "ema": True, "amp": "fp16", "optimizer": "adamw", "lr": 0.001},
@@ -36,7 +36,7 @@ def many(config, team, stop):
 
 def exact(config, team, stop):
     """Exact steps with dropout and an average."""
-    trained = steps(replace(config, strategy="exact", network="vgg", width=4, ema=True), team)
+    trained = steps(replace(config, strategy="exact", network="vgg", ema=True), team)
     write(Path(config.out) / "exact.pt", trained, team)
 
 

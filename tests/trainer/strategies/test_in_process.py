@@ -107,3 +107,22 @@ def test_the_average_follows_the_weights():
     key = "classifier.2.weight"
     expected = 0.99 * first[key] + 0.01 * now[key]
     assert torch.allclose(average[f"module.{key}"], expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["dp", "manual"])
+def test_work_is_shown_once_and_adds_up(name):
+    """The gradients shown of the replicas add up to the one after them; the weights are those of a step unwatched."""
+    watched = strategy(strategy=name, world_size=2, network="lenet", show_work=True)
+    lines = watched.step(*batch(watched.config)).work
+    assert watched.step(*batch(watched.config)).work == ()
+    values = [[float(word) for word in line.split(":")[1].split()[:4]] for line in lines if "norm" in line]
+    assert [one + other for one, other in zip(*values[:2], strict=True)] == pytest.approx(values[2], rel=0.02, abs=1e-3)
+    assert values[2:] == values[2:3] * (2 if name == "manual" else 1)
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("name", ["dp", "manual"])
+def test_a_step_that_is_watched_is_the_same_step(name):
+    """Looking at gradients changes no weight."""
+    one, other = (after(strategy=name, world_size=2, show_work=shown) for shown in (True, False))
+    assert furthest(one, other) == 0

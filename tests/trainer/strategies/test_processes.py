@@ -8,14 +8,16 @@ import torch
 from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.launch.launcher import launch
 from tests.trainer.forks import Forked, fork_ranks
-from tests.trainer.strategies.steps import after, furthest
+from tests.trainer.strategies.steps import WIDTH, after, furthest
 from tests.trainer.strategies.targets import STEPS
 
 
 def launched(target, world_size, folder):
     """Run a target of this package on so many ranks; what they wrote, by name."""
     strategy = "exact" if target == "exact" else "ddp"
-    config = RunConfig(strategy=strategy, world_size=world_size, batch_size=16, out=str(folder), timeout=60)
+    config = RunConfig(
+        strategy=strategy, world_size=world_size, batch_size=16, width=WIDTH, out=str(folder), timeout=60
+    )
     process = Forked(_launch, config, f"tests.trainer.strategies.targets:{target}")
     _, complaint = process.communicate(timeout=120)
     assert process.returncode == 0, complaint
@@ -61,7 +63,7 @@ def test_the_keys_of_ddp_begin_with_module_and_those_of_fsdp_do_not(two):
 
 def test_ddp_with_batch_norm_is_dp_with_batch_norm(two):
     """Each rank normalises its own share, as each replica does, and the first one's running stats are saved."""
-    expected = after(STEPS, strategy="dp", world_size=2, network="resnet", width=4)
+    expected = after(STEPS, strategy="dp", world_size=2, network="resnet")
     assert furthest(two["ddp-resnet"]["weights"], expected) < 1e-5
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import shlex
 import subprocess
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptdoctor.cli import check as check_command
-from ckptdoctor.cli import diff as diff_command
-from ckptdoctor.cli import fix as fix_command
-from ckptdoctor.cli import show as show_command
+from ckptdoctor.cli.main import cli
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.repair.request import FixRequest
@@ -30,12 +28,11 @@ PLAIN = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1).
 ANY = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 
 
-def parsed(module, line):
-    """What the command makes of a line."""
-    program, name, *words = shlex.split(line)
-    command = module.command
-    assert (program, name) == ("ckptdoctor", command.name)
-    return command.make_context(name, words).params
+def parsed(name, line):
+    """What the command of this name makes of a line."""
+    program, called, *words = shlex.split(line)
+    assert (program, called) == ("ckptdoctor", name)
+    return cli.get_command(click.Context(cli), name).make_context(name, words).params
 
 
 @pytest.mark.parametrize(
@@ -67,7 +64,7 @@ def test_fix(request_, settings, usual, line):
 def test_fix_asks_for_the_same(path, output, patterns, unsafe):
     """The command understands exactly what was chosen."""
     line = command_line.fix(FixRequest(path, output, drop=tuple(patterns), unsafe=unsafe))
-    got = parsed(fix_command, line)
+    got = parsed("fix", line)
     assert got["path"] == (f"./{path}" if path.startswith("-") else path)
     assert (got["output"], got["drop"], got["unsafe"]) == (output, tuple(patterns), unsafe)
 
@@ -75,23 +72,23 @@ def test_fix_asks_for_the_same(path, output, patterns, unsafe):
 def test_check():
     """As deep, with the same rules and the same target."""
     settings = Settings(Selection(("N",), ("N402",)), deep=True, like="other.pt", root="state_dict")
-    got = parsed(check_command, command_line.check("m.pt", settings))
+    got = parsed("check", command_line.check("m.pt", settings))
     assert (got["deep"], got["like"], got["root"]) == (True, "other.pt", "state_dict")
     assert (got["select"], got["ignore"]) == (("N",), ("N402",))
 
 
 def test_show_and_diff():
     """Places and the other file arrive as they are."""
-    assert parsed(show_command, command_line.show("m.pt", ("a b", 0)))["root"] == "a b/0"
-    assert parsed(show_command, command_line.show("m.pt", keys=True))["what"] == "keys"
-    assert parsed(show_command, command_line.statistics("m.pt", "*.weight"))["only"] == ("*.weight",)
-    assert parsed(diff_command, command_line.diff("-a.pt", "b.pt", values=True))["values"]
+    assert parsed("show", command_line.show("m.pt", ("a b", 0)))["root"] == "a b/0"
+    assert parsed("show", command_line.show("m.pt", keys=True))["what"] == "keys"
+    assert parsed("show", command_line.statistics("m.pt", "*.weight"))["only"] == ("*.weight",)
+    assert parsed("diff", command_line.diff("-a.pt", "b.pt", values=True))["values"]
 
 
 @given(text=st.text(st.characters(min_codepoint=32, max_codepoint=126)).filter(printed_as_it_is))
 def test_a_filter_arrives_as_it_is(text):
     """Whatever was typed, and however it begins."""
-    assert parsed(show_command, command_line.show("m.pt", keys=True, text=text))["filters"] == ((text,) if text else ())
+    assert parsed("show", command_line.show("m.pt", keys=True, text=text))["filters"] == ((text,) if text else ())
 
 
 def test_a_filter_that_looks_like_an_option():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
-__all__ = ["NAME", "examine", "read", "rewrite"]
+__all__ = ["NAME", "examine", "read", "write"]
 
 NAME = "pickle"
 
@@ -40,6 +40,6 @@ def read(source: Source, container: Container) -> Checkpoint:
     return _contents[source]
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
+def write(wanted: Wanted, source: Source | None) -> Recipe:
     """Raises RefusedError: a plain pickle is converted, not repaired."""
-    raise refused(source, NAME)
+    raise refused(wanted.original.path, NAME)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
-__all__ = ["NAME", "examine", "read", "rewrite"]
+__all__ = ["NAME", "examine", "read", "write"]
 
 NAME = "torch.export program"
 
@@ -33,6 +33,6 @@ def read(source: Source, container: Container) -> Checkpoint:
     return read_program(source, container)
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
+def write(wanted: Wanted, source: Source | None) -> Recipe:
     """Raises RefusedError: the weights of a program are taken out of it, not repaired in it."""
-    raise refused(source, NAME)
+    raise refused(wanted.original.path, NAME)

@@ -28,8 +28,8 @@ from ckptdoctor.formats.torch.read.storages import claim_of
 from ckptdoctor.formats.torch.read.values import items, text
 from ckptdoctor.formats.torch.read.views import users_of_storages
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
-from ckptdoctor.pickles import encode, prove
 from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.pickles.graph import Made, PersistentId, Pickle, Popped, Tuple, Value, nodes
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
@@ -42,11 +42,11 @@ _salvaged: WeakSet[Source] = WeakSet()
 
 
 def write_what_is_left(source: Source) -> None:
-    """From now on let ``rewrite`` copy the file although it is cut off, as long as no missing storage is asked for."""
+    """From now on let the file be copied although it is cut off, as long as no missing storage is asked for."""
     _salvaged.add(source)
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
+def write_copy(wanted: Wanted, source: Source) -> Recipe:
     """How to write the file so that it holds what is wanted.
 
     Raises UnprovenError when one of the pickles does not encode back to its own bytes, or when unpicklers disagree on

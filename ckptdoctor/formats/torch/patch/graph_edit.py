@@ -1,4 +1,4 @@
-"""A pickle graph while it is edited: places by key path, and what is shared between them."""
+"""A pickle graph is edited: it is asked for places by key path, and for what is shared between them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from ckptdoctor.pickles.graph import (
     Tuple,
     Value,
     Verbatim,
-    below,
-    below_folded,
     folded_references,
+    values_inside,
+    values_inside_folded,
 )
 
 # a frame that fits nowhere: the encoder then cuts frames anew, as a pickler does; the old ones could end anywhere
@@ -163,7 +163,7 @@ class GraphEdit:
         counts[id(node)] -= 1
         counts[id(copy)] = 1
         scanned.nodes.append(copy)
-        for inside in below(copy):
+        for inside in values_inside(copy):
             if isinstance(inside, Node):
                 counts[id(inside)] = counts.get(id(inside), 1) + 1
             if isinstance(inside, (Made, Tuple)) and inside.memo == NO_MEMO and inside.op != op.EMPTY_TUPLE:
@@ -307,7 +307,7 @@ class Scan:
 def scan(root: Value, folded: bool) -> Scan:
     """Walk the graph below ``root`` once, without recursion."""
     found = Scan(folded)
-    within = below_folded if folded else below
+    within = values_inside_folded if folded else values_inside
     counts, nodes = found.counts, found.nodes
     inside: set[int] = set()
     # integers on the stack are ids of nodes that are left there; those of the file never get onto it

@@ -1,4 +1,4 @@
-"""The storages of one file while it is changed: their tags, what they shrink to, new ones, and who views them."""
+"""The storages of one file are changed: their tags, what they shrink to, new ones, and who views them."""
 
 from __future__ import annotations
 

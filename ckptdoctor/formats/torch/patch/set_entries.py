@@ -1,4 +1,4 @@
-"""The entries of a dict, or the items of a list: new names, another order, what comes and what goes."""
+"""The entries of a dict, or the items of a list, are set: new names, another order, what comes and what goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a decoded pickle to the nouns of a checkpoint."""
+"""A decoded pickle becomes the nouns of a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ckptdoctor.pickles.graph import (
     Text,
     Tuple,
     Value,
-    below,
     folded_references,
     nodes,
     plain,
+    values_inside,
 )
 from ckptdoctor.regex import regex
 from ckptdoctor.wording import plural
@@ -115,7 +115,7 @@ def _only_parts(pickle: Pickle) -> bool:
     if pickle.discards or _is_getattr(pickle.root):
         return False
     for node in nodes(pickle.root):
-        held = below(node)
+        held = values_inside(node)
         if isinstance(node, Made) and held and _is_getattr(held[0]):
             if not _is_lookup(node.items):
                 return False

@@ -1,4 +1,4 @@
-"""One function for each of torch's functions and classes that make a tensor when a pickle is loaded.
+"""Each of torch's functions and classes that make a tensor when a pickle is loaded has one function here.
 
 They are called with the reader of the pickle, the name of the function, its arguments as torch passes them, the key
 path, and how many tensors the tensor lies in. They raise NotOurs for what is shown as it is, OddTensor for what torch

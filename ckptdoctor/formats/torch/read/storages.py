@@ -1,4 +1,4 @@
-"""Storages as persistent ids name them: looked up in the container once each, and held against each other."""
+"""Storages are looked up as persistent ids name them: in the container, once each, and held against each other."""
 
 from __future__ import annotations
 

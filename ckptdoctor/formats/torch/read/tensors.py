@@ -1,4 +1,4 @@
-"""Tensors out of the calls that rebuild them when torch loads them."""
+"""Tensors are made out of the calls that rebuild them when torch loads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of contents out of a pickle graph: per occurrence, without recursion, within budgets."""
+"""The tree of contents is made out of a pickle graph: per occurrence, without recursion, within budgets."""
 
 from __future__ import annotations
 

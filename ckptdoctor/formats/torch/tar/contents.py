@@ -1,4 +1,4 @@
-"""From the members of a tar archive of torch to the nouns of a checkpoint."""
+"""The members of a tar archive of torch become the nouns of a checkpoint."""
 
 from __future__ import annotations
 

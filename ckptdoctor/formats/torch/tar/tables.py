@@ -1,4 +1,4 @@
-"""The storages and tensors of a tar archive of torch, which its pickle names by number.
+"""The pickle of a tar archive of torch names storages and tensors by number: these tables hold them.
 
 Source: ``legacy_load`` in ``torch.serialization._legacy_load``. ``storages`` is the number of storages, then for each a
 pickle of (key, location, class), an element count of eight bytes and the raw elements, and a pickle of the views:

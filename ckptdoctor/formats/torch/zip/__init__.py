@@ -11,14 +11,24 @@ if TYPE_CHECKING:  # what only repairs need is not loaded to check a file
     from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
-__all__ = ["NAME", "examine", "read", "rewrite", "salvage"]
+__all__ = ["NAME", "examine", "read", "salvage", "write"]
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
-    """How to write the archive so that it holds what is wanted: see ``torch.zip.writer``, which only repairs import."""
+def write(wanted: Wanted, source: Source | None) -> Recipe:
+    """How to write the archive: as a copy, or out of nouns alone. Only repairs import what does it."""
+    if source is None:
+        from ckptdoctor.formats.fresh import torch_zip
+
+        return torch_zip.write(wanted)
+    if wanted.stored:
+        from ckptdoctor.formats.in_place import new_checksums, write_in_place
+        from ckptdoctor.formats.torch.zip.checksums import restated
+
+        changed = new_checksums(wanted)
+        return write_in_place(wanted, source, restated(source, changed) if changed else ())
     from ckptdoctor.formats.torch.zip import writer
 
-    return writer.rewrite(source, wanted)
+    return writer.write_copy(wanted, source)
 
 
 def salvage(source: Source, container: Container) -> Checkpoint:

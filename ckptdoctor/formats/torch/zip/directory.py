@@ -1,4 +1,4 @@
-"""A strict reader of zip directories: what torch would read, and everything on which readers could disagree."""
+"""A zip directory is read strictly: what torch would read, and everything on which readers could disagree."""
 
 from __future__ import annotations
 

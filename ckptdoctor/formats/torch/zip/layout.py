@@ -7,7 +7,8 @@ miniz it is built on (headers, descriptors, zip64); ``torch.load`` relies on the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.formats.torch.zip import structs
@@ -15,7 +16,7 @@ from ckptdoctor.formats.torch.zip.central_directory import Entry
 from ckptdoctor.formats.torch.zip.records import Record, Remarks, raw_name
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
-from ckptdoctor.writing.recipe import Literal, Segment
+from ckptdoctor.writing.recipe import Generated, Literal, Segment
 
 # where torch aligns data unless torch.utils.serialization.config.save.storage_alignment says otherwise
 DEFAULT_ALIGNMENT = 64
@@ -30,12 +31,16 @@ _VERSION_ZIP64 = 45
 
 @noun
 class Item:
-    """One record to write: its full name, its length in bytes, the CRC to state, and the segments that hold it."""
+    """One record to write: its full name, its length in bytes, the CRC to state, and the segments that hold it.
+
+    ``summed`` gives the CRC when the archive is written, where the bytes are new: a plan reads none of them.
+    """
 
     name: str
     size: int
     crc: int
     data: tuple[Segment, ...]
+    summed: Callable[[], int] | None = None
 
 
 def lay_out(items: Sequence[Item], alignment: int = DEFAULT_ALIGNMENT) -> tuple[Segment, ...]:
@@ -45,17 +50,34 @@ def lay_out(items: Sequence[Item], alignment: int = DEFAULT_ALIGNMENT) -> tuple[
 
 def _archive(items: Sequence[Item], alignment: int) -> Iterator[Segment]:
     at = 0
-    central: list[bytes] = []
+    placed: list[tuple[Item, int]] = []
     for item in items:
         header = local_header(item.name, item.size, at, alignment)
-        footer = _descriptor(item, at)
-        central.append(_central_header(item, at))
+        footer = _stating([item], partial(_descriptor, item, at))
+        placed.append((item, at))
         yield Literal(header)
         yield from item.data
-        yield Literal(footer)
-        at += len(header) + item.size + len(footer)
-    directory = b"".join(central)
-    yield Literal(directory + _end(len(items), len(directory), at))
+        yield footer
+        at += len(header) + item.size + footer.length
+    yield _stating(items, partial(_directory, placed, at))
+
+
+def _stating(items: Sequence[Item], say: Callable[..., bytes]) -> Segment:
+    """What ``say`` makes of the checksums of records; it waits for those that are only known while others are made."""
+    if all(item.summed is None for item in items):
+        return Literal(say(*[item.crc for item in items]))
+
+    def said() -> Iterator[bytes]:
+        yield say(*[item.crc if item.summed is None else item.summed() for item in items])
+
+    return Generated(len(say(*[0 for _ in items])), said)
+
+
+def _directory(placed: Sequence[tuple[Item, int]], at: int, *checksums: int) -> bytes:
+    """The directory of records at these offsets, and the end of the archive behind it; it begins at byte ``at``."""
+    pairs = zip(placed, checksums, strict=True)
+    data = b"".join([_central_header(item, offset, crc) for (item, offset), crc in pairs])
+    return data + _end(len(placed), len(data), at)
 
 
 def local_header(name: str, size: int, at: int, alignment: int) -> bytes:
@@ -78,14 +100,14 @@ def _flags(size: int) -> int:
     return structs.UTF8 | structs.HAS_DESCRIPTOR if size else structs.UTF8
 
 
-def _descriptor(item: Item, at: int) -> bytes:
+def _descriptor(item: Item, at: int, crc: int) -> bytes:
     if not item.size:
         return b""
     form = structs.DESCRIPTOR64 if item.size >= structs.MAX32 or at >= structs.MAX32 else structs.DESCRIPTOR
-    return form.pack(structs.DESCRIPTOR_SIGNATURE, item.crc, item.size, item.size)
+    return form.pack(structs.DESCRIPTOR_SIGNATURE, crc, item.size, item.size)
 
 
-def _central_header(item: Item, at: int) -> bytes:
+def _central_header(item: Item, at: int, crc: int) -> bytes:
     raw = raw_name(item.name)
     wide = item.size.to_bytes(8, "little") * 2 if item.size >= structs.MAX32 else b""
     if at >= structs.MAX32:
@@ -95,7 +117,7 @@ def _central_header(item: Item, at: int) -> bytes:
     offset = min(at, structs.MAX32)
     lengths = (len(raw), len(extra), 0)
     fixed = structs.CENTRAL.pack(
-        structs.CENTRAL_SIGNATURE, 0, 0, _flags(item.size), 0, 0, 0, item.crc, size, size, *lengths, 0, 0, 0, offset
+        structs.CENTRAL_SIGNATURE, 0, 0, _flags(item.size), 0, 0, 0, crc, size, size, *lengths, 0, 0, 0, offset
     )
     return fixed + raw + extra
 

@@ -37,7 +37,7 @@ _WORDS = ("version", "byteorder", ".format_version", ".storage_alignment", ".dat
 # the first byte of every pickle of protocol 2 and later: torch reads such a file as a legacy one, whatever its end says
 _PICKLE = b"\x80"
 
-# each source's directory, read once for examine, read and rewrite
+# each source's directory, read once for examine, read and write
 _directories: WeakKeyDictionary[Source, Directory] = WeakKeyDictionary()
 
 # the pickle of each source that is to be rewritten, as bytes and decoded, until it is

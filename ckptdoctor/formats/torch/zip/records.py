@@ -1,4 +1,4 @@
-"""The nouns of a zip archive: records, the directory that lists them, and remarks on what is odd about either."""
+"""A zip archive has these nouns: records, the directory that lists them, and remarks on what is odd about either."""
 
 from __future__ import annotations
 

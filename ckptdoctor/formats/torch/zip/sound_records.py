@@ -32,7 +32,7 @@ _KNOWN = ("data.pkl", ".format_version", ".storage_alignment", "byteorder", "ver
 
 
 def salvage(source: Source, container: Container) -> Checkpoint:
-    """The contents with whatever is left of them; afterwards ``rewrite`` copies what is whole.
+    """The contents with whatever is left of them; afterwards ``write`` copies what is whole.
 
     Storages of which nothing is left have no extent, those that are cut off a shorter one. Raises DamagedError where
     ``data.pkl``, which says what the storages are, is itself not there or damaged.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 from ckptdoctor.checkpoint import FileSource, NoteKind, Source
 from ckptdoctor.edits import Cast
@@ -33,12 +34,13 @@ from ckptdoctor.formats.torch.zip.read import (
     whole_number,
 )
 from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, shown
-from ckptdoctor.pickles import Pickle, encode, prove
+from ckptdoctor.pickles import Pickle
+from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
 
-def rewrite(source: Source, wanted: Wanted) -> Recipe:
+def write_copy(wanted: Wanted, source: Source) -> Recipe:
     """How to write the archive so that it holds what is wanted.
 
     Raises UnprovenError when the pickle does not encode back to its own bytes, or when readers disagree about the
@@ -216,9 +218,7 @@ def remade(source: Source, directory: Directory, plan: StoragePlan, sound: set[s
     """
     name = f"{directory.prefix}/data/{plan.key}"
     if plan.new:
-        segment = _new(source, plan)
-        crc = _checksum(_bytes_of(source, (segment,))) if _summed(directory) else 0
-        return Item(name, plan.nbytes, crc, (segment,))
+        return _item(source, name, plan.nbytes, (_new(source, plan),), _summed(directory))
     record = _found(directory, plan.old.key)
     if _untouched(plan, record):
         return copied(source, record, name)
@@ -228,9 +228,15 @@ def remade(source: Source, directory: Directory, plan: StoragePlan, sound: set[s
             _require_sound(source, each)
             if sound is not None:
                 sound.add(each.name)
-    pieces = _pieces(source, records, plan)
-    summed = any(each.crc for each in records.values())
-    return Item(name, plan.nbytes, _checksum(_bytes_of(source, pieces)) if summed else 0, pieces)
+    return _item(source, name, plan.nbytes, _pieces(source, records, plan), any(each.crc for each in records.values()))
+
+
+def _item(source: Source, name: str, size: int, made: tuple[Segment, ...], summed: bool) -> Item:
+    """The record of new bytes, which are read for its checksum only once it is written."""
+    if not summed or all(isinstance(each, Literal) for each in made):
+        return Item(name, size, _checksum(_bytes_of(source, made)) if summed else 0, made)
+    reading = _reopened(source.file, lambda again: _bytes_of(again, made))
+    return Item(name, size, 0, made, cache(lambda: _checksum(reading())))
 
 
 def _found(directory: Directory, key: str) -> Record:

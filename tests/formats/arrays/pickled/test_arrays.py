@@ -15,7 +15,7 @@ from ckptdoctor.checkpoint import Elided, NoteKind, Role
 from ckptdoctor.edits import Drop
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import DamagedError, HostileError, NotACheckpointError, RefusedError, TruncatedError
-from ckptdoctor.formats import open_checkpoint, opened, read, rewrite
+from ckptdoctor.formats import open_checkpoint, opened, read, write
 from ckptdoctor.formats.arrays.pickled import stream
 from tests.formats.arrays.arrays import odd, plain
 from tests.formats.comparing import assert_same
@@ -176,7 +176,7 @@ def test_it_is_not_repaired_but_converted(tmp_path):
         opened(dumped({"w": np.ones(3)}, tmp_path / "m.pkl")) as (source, container),
         pytest.raises(RefusedError, match="pickle, which cannot be repaired in place"),
     ):
-        rewrite(source, wanted_of(read(source, container), [Drop((("w",),))]))
+        write(wanted_of(read(source, container), [Drop((("w",),))]), source)
 
 
 @PLACES

@@ -15,7 +15,7 @@ from ckptdoctor.checkpoint import NoteKind, Opaque, Special
 from ckptdoctor.edits import Drop
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import DamagedError, RefusedError
-from ckptdoctor.formats import open_checkpoint, opened, read, rewrite
+from ckptdoctor.formats import open_checkpoint, opened, read, write
 from tests.formats.comparing import assert_same
 from tests.formats.mangling import PLACES, endure
 
@@ -224,7 +224,7 @@ def test_it_is_not_repaired_but_converted(path):
         opened(path) as (source, container),
         pytest.raises(RefusedError, match=r"torch.export program, which cannot be repaired in place"),
     ):
-        rewrite(source, wanted_of(read(source, container), [Drop((("short",),))]))
+        write(wanted_of(read(source, container), [Drop((("short",),))]), source)
 
 
 @PLACES

@@ -41,7 +41,7 @@ def read(path: Path) -> Checkpoint:
 def rewritten(path: Path, edits: Sequence[Edit]) -> Path:
     """The file with the edits applied, as the recipe says."""
     with FileSource(path) as source:
-        recipe = torch_legacy.rewrite(source, wanted_of(read(path), edits))
+        recipe = torch_legacy.write(wanted_of(read(path), edits), source)
     target = path.with_suffix(".out")
     target.write_bytes(bytes_of(recipe))
     return target

@@ -45,7 +45,7 @@ def test_python_2_files_are_read(path):
 
 
 def test_python_2_files_are_written_again_byte_for_byte(path):
-    """A rewrite without edits is a copy, and renames that are undone leave no trace."""
+    """What is written without edits is a copy, and renames that are undone leave no trace."""
     assert rewritten(path, []).read_bytes() == PYTHON2
     back = Rename(("state_dict",), (("w", "module.w"), ("b", "module.b")))
     assert (

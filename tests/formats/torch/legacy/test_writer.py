@@ -20,7 +20,7 @@ def load(path, **options):
 
 
 def test_no_edit_gives_the_same_bytes(tmp_path):
-    """A rewrite without edits is a copy, byte for byte."""
+    """What is written without edits is a copy, byte for byte."""
     path = save({"a": torch.ones(3), "b": [torch.zeros(2, 2).t(), "x"]}, tmp_path / "a.pt")
     assert rewritten(path, []).read_bytes() == path.read_bytes()
 
@@ -31,7 +31,7 @@ def test_renaming_copies_all_storages_as_one_range(tmp_path):
     path = save({"state_dict": state, "epoch": 2}, tmp_path / "a.pt")
     pairs = tuple((key, key.removeprefix("module.")) for key in state)
     with FileSource(path) as source:
-        recipe = torch_legacy.rewrite(source, wanted_of(read(path), [Rename(("state_dict",), pairs)]))
+        recipe = torch_legacy.write(wanted_of(read(path), [Rename(("state_dict",), pairs)]), source)
     assert [type(segment) is Copy for segment in recipe.segments] == [False, True]
     loaded = load(rewritten(path, [Rename(("state_dict",), pairs)]))
     assert {key: tensor.tolist() for key, tensor in loaded["state_dict"].items()} == {
@@ -99,7 +99,7 @@ def test_an_ambiguous_pickle_is_not_rewritten(tmp_path):
     path = tmp_path / "a.pt"
     path.write_bytes(data.replace(b"K\x07", b"I 7\n"))
     with FileSource(path) as source, pytest.raises(UnprovenError):
-        torch_legacy.rewrite(source, wanted_of(read(path), [Rename((), (("a", "b"),))]))
+        torch_legacy.write(wanted_of(read(path), [Rename((), (("a", "b"),))]), source)
 
 
 @pytest.mark.parametrize("options", [{}, {"mmap": True}, {"map_location": "meta"}])

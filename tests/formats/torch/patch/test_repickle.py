@@ -29,7 +29,7 @@ def repickled(path: Path, *edits: Any) -> Path:
     with formats.opened(str(path)) as (source, container):
         checkpoint = formats.read(source, container)
         expected = apply(checkpoint, edits)
-        publish(formats.rewrite(source, wanted_of(checkpoint, edits)), str(out))
+        publish(formats.write(wanted_of(checkpoint, edits), source), str(out))
     with formats.opened(str(out)) as (source, container):
         assert first_difference(expected, formats.read(source, container)) is None
     return out

@@ -74,7 +74,7 @@ def edited(folder: Path, edits: list[Edit], value: object, zipped: bool = True, 
     torch.save(value, path, _use_new_zipfile_serialization=zipped, pickle_protocol=protocol)
     with formats.opened(path) as (source, container):
         checkpoint = formats.read(source, container)
-        publish(formats.rewrite(source, wanted_of(checkpoint, edits)), str(output))
+        publish(formats.write(wanted_of(checkpoint, edits), source), str(output))
     assert first_difference(apply(checkpoint, edits), formats.open_checkpoint(output)) is None
     return torch.load(output, map_location="cpu", weights_only=protocol == 2)
 

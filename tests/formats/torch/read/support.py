@@ -15,7 +15,8 @@ from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.formats.torch.patch.reconcile import reconcile
 from ckptdoctor.formats.torch.read import Contents, interpret, storages_in
 from ckptdoctor.formats.torch.read.storages import ZIP_ID
-from ckptdoctor.pickles import Pickle, decode, encode, prove
+from ckptdoctor.pickles import Pickle, decode
+from ckptdoctor.pickles.encode import encode, prove
 from tests.builders import saving_tags
 
 MEMBER = "archive/data.pkl"

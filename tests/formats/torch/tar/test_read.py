@@ -15,7 +15,7 @@ from ckptdoctor.edits import Drop
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.facts.whole_modules import module_state
-from ckptdoctor.formats import open_checkpoint, opened, read, rewrite
+from ckptdoctor.formats import open_checkpoint, opened, read, write
 from tests.formats.comparing import assert_same
 from tests.formats.mangling import PLACES, endure
 from tests.formats.torch.tar.support import UNFILTERED, members_of, packed, tar_bytes
@@ -131,7 +131,7 @@ def test_it_is_not_repaired_but_converted(tmp_path):
         opened(saved({"w": torch.ones(2)}, tmp_path / "m.tar")) as (source, container),
         pytest.raises(RefusedError, match="torch tar, which cannot be repaired in place"),
     ):
-        rewrite(source, wanted_of(read(source, container), [Drop((("w",),))]))
+        write(wanted_of(read(source, container), [Drop((("w",),))]), source)
 
 
 @PLACES

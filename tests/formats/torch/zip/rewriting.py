@@ -15,7 +15,7 @@ from ckptdoctor.writing.recipe import Copy, Literal
 def recipe_of(path, *edits):
     with FileSource(path) as source:
         checkpoint = torch_zip.read(source, torch_zip.examine(source, source.read(0, min(512, source.size))))
-        return torch_zip.rewrite(source, wanted_of(checkpoint, edits))
+        return torch_zip.write(wanted_of(checkpoint, edits), source)
 
 
 def rewritten(path, *edits):

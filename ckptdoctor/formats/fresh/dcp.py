@@ -1,0 +1,126 @@
+"""Lays out folders of torch.distributed.checkpoint: one ``.distcp`` file, and ``.metadata``, which says what is where.
+
+Each value is an archive of its own in the file, as ``torch.save`` writes it; tensors hold just their own elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from ckptdoctor.checkpoint import Checkpoint, Cycle, Mapping, Node, Storage, Tensor
+from ckptdoctor.checkpoint import Sequence as Items
+from ckptdoctor.checkpoint.changed_trees import mapped, tensors_in
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
+from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.edits.applied.wanted import Stored, Wanted
+from ckptdoctor.formats.fresh.checksums import checksums
+from ckptdoctor.formats.fresh.dcp_flat import Flat, Steps, Value, flat
+from ckptdoctor.formats.fresh.dcp_metadata import Saved, metadata
+from ckptdoctor.formats.fresh.pickling import dtype_of, pickled
+from ckptdoctor.formats.fresh.strided import length, segments
+from ckptdoctor.formats.fresh.torch_zip import archive, torch_tensor
+from ckptdoctor.formats.suffixes import DISTRIBUTED
+from ckptdoctor.noun import noun
+from ckptdoctor.writing.recipe import Copy, Literal, Recipe, Segment
+
+DATA, METADATA = "__0_0.distcp", ".metadata"
+
+_FOLDER = "archive"  # what torch.save calls it where it writes into no file
+
+
+def arranged(apart: Flat, original: Checkpoint, file: str) -> Wanted:
+    """The values as a folder holds them: each tensor on a storage of its own, in dicts by text and lists by number.
+
+    Values come from files of the byte order of ``original``.
+    """
+    stored: dict[str, Stored] = {}
+    storages: list[Storage] = []
+
+    def placed(steps: Steps, node: Tensor | Cycle) -> Node:
+        if not isinstance(node, Tensor):
+            return node
+        data = segments(node, original.big_endian)
+        storage = Storage(f"{len(storages)}", length(node), node.dtype, "cpu", None)
+        storages.append(storage)
+        stored[storage.key] = Stored(storage.nbytes, data, _known(node, data), node)
+        path = (*steps, *node.path[len(steps) :])
+        return replace(_plain(node), path=path, storage=storage, values=None, chunks=())
+
+    tree = nested([(each.steps, mapped(each.node, partial(placed, each.steps))) for each in apart.values])
+    every = tuple(tensors_in(tree))
+    contents = Checkpoint("", DISTRIBUTED, 0, tree, every, tuple(storages), find_state_dicts(tree))
+    return Wanted(original, contents, stored=stored, file=file)
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The tensor as it is written: in C order, on the CPU, without gradients."""
+    made = replace(tensor, is_parameter=False, requires_grad=False)
+    return replace(torch_tensor(made), stride=contiguous_stride(tensor.shape), offset=0)
+
+
+def _known(tensor: Tensor, data: Sequence[Segment]) -> int | None:
+    """The checksum of the elements where it is that of the whole storage."""
+    storage = tensor.storage
+    if storage is None or storage.extent is None or storage.compressed or len(data) != 1:
+        return None
+    (only,) = data
+    whole = isinstance(only, Copy) and (only.offset, only.length) == (storage.extent.offset, storage.extent.length)
+    return storage.crc32 if whole else None
+
+
+def write(wanted: Wanted) -> Recipe:
+    """How to write the files of the folder. Values without a known checksum are read for theirs."""
+    values = flat(wanted.contents.tree).values
+    keys = [[each.storage.key for each in tensors_in(value.node) if each.storage is not None] for value in values]
+    named = [{key: str(number) for number, key in enumerate(own)} for own in keys]
+    heads = [pickled(value.node, names) for value, names in zip(values, named, strict=True)]
+    unknown = [stored.data for own in keys for key in own if (stored := wanted.stored[key]).crc is None]
+    sums = iter(checksums(unknown))
+    data: list[Segment] = []
+    saved: list[Saved] = []
+    at = 0
+    for value, names, head in zip(values, named, heads, strict=True):
+        made = archive(_FOLDER, head, {name: wanted.stored[key] for key, name in names.items()}, sums)
+        size = sum(segment.length for segment in made)
+        data += made
+        saved.append(_saved(value, at, size))
+        at += size
+    said = Recipe(wanted.file, (Literal(metadata(saved)),), METADATA)
+    return Recipe(wanted.file, tuple(data), DATA, (said,))
+
+
+def _saved(value: Value, offset: int, size: int) -> Saved:
+    node = value.node
+    if isinstance(node, Tensor):
+        return Saved(value.key, value.steps, DATA, offset, size, dtype_of(node), node.shape)
+    return Saved(value.key, value.steps, DATA, offset, size)
+
+
+def nested(values: Sequence[tuple[Steps, Node]]) -> Node:
+    """The contents as they are put together again: dicts by text, lists by number, None for what a list lost."""
+    top: dict[str | int, object] = {}
+    for steps, node in values:
+        level = top
+        for step in steps[:-1]:
+            level = level.setdefault(step, {})  # type: ignore[assignment]  # a leaf is no dict: its key would be twice there
+        level[steps[-1]] = _Leaf(node)
+    return _joined(top)
+
+
+@noun
+class _Leaf:
+    node: Node
+
+
+def _joined(level: object) -> Node:
+    if isinstance(level, _Leaf):
+        return level.node
+    assert isinstance(level, dict)
+    if all(isinstance(step, int) for step in level):
+        items: list[Node] = [None] * (max(level) + 1)
+        for step, below in level.items():
+            items[step] = _joined(below)
+        return Items("list", tuple(items))
+    return Mapping("dict", tuple([(step, _joined(below)) for step, below in level.items()]))

@@ -1,0 +1,121 @@
+"""Lays out safetensors files byte for byte as ``safetensors.torch.save_file`` does: order, JSON, padding."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Storage, Tensor
+from ckptdoctor.checkpoint import Mapping as Tree
+from ckptdoctor.checkpoint.dtypes import BY_SAFETENSORS
+from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.edits.applied.wanted import Stored, Wanted
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.formats.fresh.strided import length, segments
+from ckptdoctor.formats.safetensors.header import METADATA
+from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES, NAME
+from ckptdoctor.noun import noun
+from ckptdoctor.writing.recipe import Literal, Recipe, Segment
+
+# tensors are written in this order of their dtypes, and by name where these are the same (``prepare`` of its crate:
+# the reverse of its enum); so each tensor is aligned to its own elements
+_ORDER = (
+    *("U64", "I64", "F64", "C64", "F32", "U32", "I32", "BF16", "F16", "U16", "I16"),
+    *("F8_E5M2FNUZ", "F8_E4M3FNUZ", "F8_E8M0", "F8_E4M3", "F8_E5M2", "I8", "U8", "F6_E3M2", "F6_E2M3", "F4", "BOOL"),
+)
+_RANK = {code: rank for rank, code in enumerate(_ORDER)}
+
+_PAIRED = "float4_e2m1fn_x2"  # torch counts pairs, safetensors elements
+
+
+@noun
+class Entry:
+    """One tensor to write, and its name in the file."""
+
+    name: str
+    tensor: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return length(self.tensor)
+
+
+def code_of(tensor: Tensor) -> str | None:
+    """What safetensors calls the dtype; None where it has none for it."""
+    code = "F4" if tensor.dtype.name == _PAIRED else tensor.dtype.safetensors
+    return code if code in _RANK else None
+
+
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """The shape as safetensors counts."""
+    if tensor.dtype.name == _PAIRED and tensor.shape:
+        return (*tensor.shape[:-1], tensor.shape[-1] * 2)
+    return tensor.shape
+
+
+def ordered(entries: Iterable[Entry]) -> list[Entry]:
+    """The entries as they lie in the file."""
+    return sorted(entries, key=lambda entry: (_RANK[code_of(entry.tensor) or ""], entry.name))
+
+
+def arranged(entries: Iterable[Entry], metadata: Mapping[str, str], original: Checkpoint, file: str) -> Wanted:
+    """The tensors as a file holds them: each on a storage of its own, in the order of the header.
+
+    Values come from files of the byte order of ``original``.
+    """
+    found = ordered(entries)
+    tensors = tuple([_tensor(entry) for entry in found])
+    stored = {
+        entry.name: Stored(entry.nbytes, segments(entry.tensor, original.big_endian), shown=entry.tensor)
+        for entry in found
+    }
+    contents = Checkpoint(
+        path="",
+        format=NAME,
+        size=0,
+        tree=Tree("dict", tuple([(tensor.key, tensor) for tensor in tensors])),
+        tensors=tensors,
+        storages=tuple([tensor.storage for tensor in tensors if tensor.storage is not None]),
+        state_dicts=(StateDict((), Role.MODEL, tensors),) if tensors else (),
+        metadata=dict(metadata) or None,
+    )
+    return Wanted(original, contents, stored=stored, file=file)
+
+
+def _tensor(entry: Entry) -> Tensor:
+    dtype, shape = BY_SAFETENSORS[code_of(entry.tensor) or ""], shape_of(entry.tensor)
+    storage = Storage(entry.name, entry.nbytes, dtype, "cpu", None)
+    return Tensor((entry.name,), dtype, shape, contiguous_stride(shape), storage)
+
+
+def write(wanted: Wanted) -> Recipe:
+    """How to write the file. Raises RefusedError for what safetensors cannot name."""
+    head = _header(wanted.contents)
+    data: list[Segment] = [Literal(len(head).to_bytes(LENGTH_BYTES, "little") + head)]
+    for storage in wanted.contents.storages:
+        data += wanted.stored[storage.key].data
+    return Recipe(wanted.file, tuple(data))
+
+
+def _header(contents: Checkpoint) -> bytes:
+    fields: dict[str, object] = {METADATA: contents.metadata} if contents.metadata else {}
+    at = 0
+    for tensor in contents.tensors:
+        if tensor.key == METADATA:
+            raise RefusedError(f"A tensor is called “{METADATA}”, which safetensors keeps for itself; rename it first.")
+        end = at + length(tensor)
+        fields[tensor.key] = {"dtype": code_of(tensor), "shape": list(tensor.shape), "data_offsets": [at, end]}
+        at = end
+    try:
+        head = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise RefusedError(
+            "A name or metadata is no text that UTF-8 can hold, so safetensors cannot either."
+        ) from error
+    head += b" " * (-len(head) % LENGTH_BYTES)
+    if len(head) > MAX_HEADER_BYTES:
+        raise RefusedError(
+            f"The header would have {len(head):,} bytes; safetensors reads {MAX_HEADER_BYTES:,} at most."
+        )
+    return head

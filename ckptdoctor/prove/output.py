@@ -1,0 +1,268 @@
+"""Proves an output: it is opened again, and the bytes of every tensor are followed back to where they are from.
+
+Copied ranges have been compared byte for byte when they were written, so that it is enough to know that they are the
+right ones; everything else is compared here, by other code than made it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
+from tempfile import TemporaryDirectory
+from zlib import crc32
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Storage, Tensor, progress
+from ckptdoctor.checkpoint.source import Overlay
+from ckptdoctor.edits.applied.wanted import Stored, Wanted, new_storages
+from ckptdoctor.edits.elements import Elements, NewStorage, is_computed, views
+from ckptdoctor.errors import DamagedError, WriteError
+from ckptdoctor.formats.fresh.checksums import Bytes, Data, batches
+from ckptdoctor.formats.fresh.reading import inflated, produced
+from ckptdoctor.formats.fresh.strided import elements, tensor_of, turn_of
+from ckptdoctor.noun import noun
+from ckptdoctor.prove.elements import require_elements
+from ckptdoctor.prove.reopened import read_back, require_right, require_same
+from ckptdoctor.prove.same_contents import storage_pairs
+from ckptdoctor.writing import CopiedRanges, Copy, Generated, Literal, Recipe, Segment
+
+_WORKERS = 2
+_EVERY = 0.1  # seconds
+
+
+@noun
+class Direct:
+    """Elements that are views of files, and where the storages lie that they name."""
+
+    elements: Elements
+    places: Mapping[str, Extent]
+
+
+@noun
+class CopyTally:
+    """The number of tensors that are ranges of the sources, that have the same elements in another layout, and rest.
+
+    The rest are ``computed``.
+    """
+
+    identical: int = 0
+    remade: int = 0
+    computed: int = 0
+
+    def __add__(self, other: CopyTally) -> CopyTally:
+        mine, its = (self.identical, self.remade, self.computed), (other.identical, other.remade, other.computed)
+        return CopyTally(*[one + two for one, two in zip(mine, its, strict=True)])
+
+
+_IDENTICAL = CopyTally(identical=1)
+
+
+def prove(files: Mapping[str, str], output: str, wanted: Wanted, recipe: Recipe) -> CopyTally:
+    """The number of tensors that are ranges of the sources, and of others. Raises WriteError for anything unexpected.
+
+    ``files`` are the paths under which the files of the container lie, by their names; ``output`` is what it will be.
+    """
+    with read_back():
+        written = _reopened(files, output)
+    require_same(wanted.contents, written)
+    kinds = require_bytes(written, wanted, recipe)
+    keys = [each.storage.key for each in wanted.contents.tensors if each.storage is not None]
+    return sum([kinds[key] for key in keys], CopyTally())
+
+
+def require_bytes(written: Checkpoint, wanted: Wanted, recipe: Recipe) -> dict[str, CopyTally]:
+    """Raises WriteError, with the tensor, unless storages hold what they are to hold; what tensors on each count as.
+
+    ``written`` has the contents that are wanted. The storages are named by their keys there.
+    """
+    copied, places = CopiedRanges(recipe), {each.key: each.extent for each in written.storages}
+    pairs = {ours: its for its, ours in storage_pairs(wanted.contents, written).items()}
+    names = {each.storage.key: each.key for each in reversed(wanted.contents.tensors) if each.storage is not None}
+    swapped = wanted.original.big_endian
+    return {
+        key: _require_stored(each, swapped, places[pairs[key]], copied, names.get(key, "a storage"))
+        for key, each in _stored(wanted)
+        if key in pairs
+    }
+
+
+def _stored(wanted: Wanted) -> Iterator[tuple[str, Stored]]:
+    """What the storages hold, by their keys, as far as that is known."""
+    originals, new = {each.key: each for each in wanted.original.storages}, new_storages(wanted)
+    for storage in wanted.contents.storages:
+        key, old = storage.key, originals.get(storage.key)
+        if key in wanted.stored:
+            yield key, wanted.stored[key]
+        elif key in new and old is None:
+            yield key, Stored(new[key].nbytes, _made(new[key]), shown=tensor_of(new[key]))
+        elif old is not None and old.compressed:
+            yield key, Stored(old.nbytes, _made(old))
+        elif old is not None and old.extent is not None:
+            kept = wanted.pieces.get(key, ((0, old.extent.length),))
+            copies = tuple([Copy(old.extent.offset + start, length) for start, length in kept if length])
+            yield key, Stored(sum([each.length for each in copies]), copies)
+
+
+def _made(storage: Storage) -> tuple[Generated, ...]:
+    return (Generated(storage.nbytes, lambda: produced(storage)),) if storage.nbytes else ()
+
+
+def _reopened(files: Mapping[str, str], output: str) -> Checkpoint:
+    if list(files) == [""]:
+        return formats.open_checkpoint(files[""])
+    with closing(Overlay(output, files)) as folder:
+        written = formats.read(folder, formats.examine(folder))
+    require_right(next((note.message for note in written.notes), None))
+    return written
+
+
+def _require_stored(stored: Stored, swapped: bool, place: Extent | None, copied: CopiedRanges, name: str) -> CopyTally:
+    """Raises WriteError unless the bytes at ``place`` are those of the storage; what each of its tensors counts as.
+
+    What was made is held against what it is made of, and made again where that does not lie in files as it is.
+    """
+    size = 0 if place is None else place.length
+    if place is not None and len(stored.data) == 1 and isinstance(only := stored.data[0], Copy):  # nearly every one
+        if not stored.nbytes == only.length == size or not copied.copied_from(place.offset, only):
+            raise _wrong(name)
+        progress.advance(size)
+        return _IDENTICAL
+    if stored.nbytes != size or sum([each.length for each in stored.data]) != size:
+        raise _wrong(name)
+    if place is None or not any(isinstance(each, Generated) for each in stored.data):
+        _require_all(stored.data, None, place, copied, name)
+        return _IDENTICAL
+    with ExitStack() as stack:
+        found = None if stored.shown is None else _as_it_lies(stored.shown, swapped, stack)
+        _require_all(stored.data, found, place, copied, name)
+    source = None if stored.shown is None else stored.shown.storage
+    computed = isinstance(source, NewStorage) and is_computed(source.holds)
+    return CopyTally(computed=1) if computed else CopyTally(remade=1)
+
+
+def _as_it_lies(tensor: Tensor, swapped: bool, stack: ExitStack) -> Direct | None:
+    """The elements as views of files; None where they are turned there, or only packed."""
+    found, places = elements(tensor)
+    extents: dict[str, Extent] = {}
+    for name, each in places.items():
+        turned = swapped and turn_of(each.storage) > 1
+        extent = None if turned else _extent(each.storage, stack, isinstance(tensor.storage, NewStorage))
+        if extent is None:
+            return None
+        extents[name] = extent
+    return Direct(found, extents)
+
+
+def _extent(storage: Storage, stack: ExitStack, unpacked: bool) -> Extent | None:
+    """Where the storage lies as it is; one that does so nowhere comes into a temporary file, and is proven there.
+
+    That is a new one, of which tensors are cut out, and one that is deflated if it is to be ``unpacked``.
+    """
+    if not isinstance(storage, NewStorage) and not (storage.compressed and unpacked):
+        return None if storage.compressed else storage.extent
+    path = os.path.join(stack.enter_context(TemporaryDirectory()), "storage")
+    with open(path, "wb") as file:
+        file.writelines(produced(storage))
+    extent = Extent(path, 0, storage.nbytes)
+    if isinstance(storage, NewStorage):
+        named = {each.source for each in views(storage.holds) if each.held is None}
+        places = {name: _extent(storage.of[name], stack, unpacked) for name in named}
+        require_elements(storage.holds, {name: each for name, each in places.items() if each is not None}, extent)
+    return extent
+
+
+def _require_all(
+    data: Sequence[Segment], found: Direct | None, place: Extent | None, copied: CopiedRanges, name: str
+) -> None:
+    at = place.offset if place is not None else 0
+    for each in data:
+        if place is not None:
+            _require(each, found, Extent(place.file, at, each.length), copied, name)
+        at += each.length
+
+
+def _require(wanted: Segment, found: Direct | None, place: Extent, copied: CopiedRanges, name: str) -> None:
+    if isinstance(wanted, Copy):
+        if not copied.copied_from(place.offset, wanted):
+            raise _wrong(name)
+        progress.advance(wanted.length)
+    elif isinstance(wanted, Generated) and found is not None:
+        require_elements(found.elements, found.places, place)
+    else:
+        at = place.offset
+        for chunk in (wanted.data,) if isinstance(wanted, Literal) else wanted.chunks():
+            if _read(place.file, at, len(chunk)) != chunk:
+                raise _wrong(name)
+            at += len(chunk)
+            progress.advance(len(chunk))
+
+
+def _wrong(name: str) -> WriteError:
+    return WriteError(f"The values of {name} are others in the output; it was thrown away.")
+
+
+def _read(path: str, offset: int, length: int) -> bytes:
+    with FileSource(path) as source:
+        return source.read(offset, length)
+
+
+class Checksums:
+    """Holds storages against the checksums that their container has, in threads of their own, while others write."""
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        storages: dict[Extent, Storage] = {}
+        for tensor in tensors:
+            for each in (tensor, *[chunk for _, chunk in tensor.chunks]):
+                for storage in _in_files(each.storage):
+                    if storage.extent is not None and storage.crc32 is not None:
+                        storages.setdefault(storage.extent, storage)
+        self._stopped = False
+        self._done = 0
+        self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="ckptdoctor-checksums")
+        self._storages = {(Copy(each.offset, each.length, each.file),): storage for each, storage in storages.items()}
+        self._found = [self._pool.submit(self._unlike, group) for group in batches(list(self._storages))]
+
+    def require(self) -> None:
+        """Raises DamagedError for the first storage that does not match."""
+        total = sum([each.length for (each,) in self._storages])
+        with progress.phase("checksums", total) as reading:
+            for future in self._found:
+                while not wait([future], _EVERY).done:
+                    reading.reach(self._done)
+        for future in self._found:
+            broken = future.result()
+            if broken is not None and broken.extent is not None:
+                raise DamagedError(
+                    f"The values of storage {broken.key} of {broken.extent.file} do not match their checksum, which "
+                    "the output could not tell any more; ckptdoctor salvage saves what is whole."
+                )
+
+    def close(self) -> None:
+        """Stop, whatever is left to do."""
+        self._stopped = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _unlike(self, group: Sequence[Data]) -> Storage | None:
+        """The first storage of the group with another checksum."""
+        with Bytes() as files:
+            for data in group:
+                storage = self._storages[data]  # type: ignore[index]  # a tuple of one range
+                crc = 0
+                for chunk in inflated(storage) if storage.compressed else files.of(data):
+                    if self._stopped:
+                        return None
+                    crc = crc32(chunk, crc)
+                    self._done += len(chunk)  # by two threads: where one is overlooked, the line is a little behind
+                if crc != storage.crc32:
+                    return storage
+        return None
+
+
+def _in_files(storage: Storage | None) -> Iterator[Storage]:
+    """The storage, or those that a new one is made of."""
+    if isinstance(storage, NewStorage):
+        yield from [storage.of[each.source] for each in views(storage.holds) if each.held is None]
+    elif storage is not None:
+        yield storage

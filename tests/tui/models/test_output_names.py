@@ -1,0 +1,54 @@
+"""Names for outputs."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ckptdoctor.tui.models.output_names import free, objection
+
+ZIP = "torch zip"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A folder with an original and another file."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("model.pt", "taken.pt"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "folder").mkdir()
+    os.symlink("nowhere", tmp_path / "broken.pt")
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "said"),
+    [
+        ("new.pt", ZIP, ""),
+        ("folder/new.bin", ZIP, ""),
+        ("", ZIP, "needs a name"),
+        ("folder/", ZIP, "needs a name"),
+        ("model.pt", ZIP, "is the original"),
+        ("folder/../model.pt", ZIP, "is the original"),
+        ("taken.pt", ZIP, "exists already"),
+        ("broken.pt", ZIP, "exists already"),
+        ("none/new.pt", ZIP, "no folder none"),
+        ("new.safetensors", ZIP, "must not end"),
+        ("new.pt", "safetensors", "must end"),
+        ("new.safetensors", "safetensors", ""),
+        (".x.1.ckptdoctor-tmp.pt", ZIP, "unfinished"),
+    ],
+)
+def test_objection(name, format, said):
+    """What is there is never replaced, and the name fits what is in it."""
+    found = objection(name, "model.pt", format)
+    assert said in found
+    assert bool(said) is bool(found)
+
+
+def test_free():
+    """A number is added where the name is taken."""
+    assert free("new.pt") == "new.pt"
+    assert free("taken.pt") == "taken-2.pt"
+    with open("taken-2.pt", "wb"):
+        assert free("taken.pt") == "taken-3.pt"

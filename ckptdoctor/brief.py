@@ -1,4 +1,4 @@
-"""What an object says of itself in a session: at most a screen, whatever it holds; and, for comparing, all of it.
+"""Writes what an object says of itself in a session: at most a screen; and, for comparing, all of it.
 
 ``noun.noun`` gives every noun ``brief`` as its ``repr``.
 """

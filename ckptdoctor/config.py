@@ -1,4 +1,4 @@
-"""Settings of a project: ``[tool.ckptdoctor]`` in pyproject.toml, or a ``ckptdoctor.toml``; the nearest one upwards."""
+"""Reads settings of a project: ``[tool.ckptdoctor]`` in pyproject.toml, or a ``ckptdoctor.toml``, the nearest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends in one line although nobody foresaw it: a bug in ckptdoctor itself, and torch that is not installed."""
+"""Puts in one line what nobody foresaw: a bug in ckptdoctor itself, and torch that is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said when two checkpoints are held against each other: A is the first, B the second."""
+"""Describes what is said when two checkpoints are compared: A is the first, B the second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error ckptdoctor raises on purpose, as one tree.
+"""Defines every error ckptdoctor raises on purpose, as one tree.
 
     CkptDoctorError              base: one sentence that says what, where and what next
     ├── UsageError               the request makes no sense (a bad option, code or path pattern)

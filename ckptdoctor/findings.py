@@ -1,4 +1,4 @@
-"""What an examination says: findings, what was skipped, and the report over one or more files."""
+"""Describes what an examination says: findings, what was skipped, and the report over one or more files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The house's nouns: frozen dataclasses with slots that cost little to define, and little to make.
+"""Makes nouns: frozen dataclasses with slots that cost little to define, and little to make.
 
 ``dataclasses.dataclass`` writes and compiles half a dozen methods of each class when it is imported: half a millisecond
 for each of 80 classes of a check, of which 30 are ever made. Here what is alike for all classes is a closure, and

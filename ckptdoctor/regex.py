@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled when they are first asked.
+"""Compiles regular expressions when they are first asked.
 
 A check of a small file knows 60 of them and asks ten; compiling one takes as long as reading a module.
 """

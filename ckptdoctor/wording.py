@@ -1,4 +1,4 @@
-"""Numbers with their nouns, lists that break off, and why the system refused: the small words of every message.
+"""Writes the small words of every message: numbers with their nouns, lists that break off, why the system refused.
 
 Integers of any size are safe to show.
 """

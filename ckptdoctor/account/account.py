@@ -1,4 +1,4 @@
-"""The account of a repair: everything the source holds is in what is wanted, but for what an edit names.
+"""Proves that everything the source holds is in what is wanted, but for what an edit names.
 
 ``discrepancy`` goes by the edits as they are written, and by nothing that applies them. It follows every place of the
 source through renames, drops and the rest (``claims``), and then walks through the wanted contents beside it:

@@ -1,4 +1,4 @@
-"""What each kind of edit says of the contents, carried out on places: one function for each, told apart by class.
+"""Carries out on places what each kind of edit says of the contents: one function for each, told apart by class.
 
 A tensor in a place is the source's, or says what an edit named about it; its storage stands for a ``Store``, which says
 what became of that storage. Nothing in here is shared with what plans a repair or applies it to nouns or bytes, but for

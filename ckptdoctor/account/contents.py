@@ -1,4 +1,4 @@
-"""The source's contents as the edits so far leave them: places, storages, and what is around them."""
+"""Holds the source's contents as the edits so far leave them: places, storages, and what is around them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What edits of keys, order, plain values and the file around them say: all that leaves bytes as they are."""
+"""Follows edits of keys, order, plain values and the file around them: all that leaves bytes as they are."""
 
 from __future__ import annotations
 

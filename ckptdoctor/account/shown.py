@@ -1,4 +1,4 @@
-"""What the elements of a tensor are, told by the ranges of the original that they are, and held against ``Elements``.
+"""Tells the elements of a tensor by the ranges of the original that they are, and compares them with ``Elements``.
 
 An account says of a storage that an edit made what it must hold: a window on a storage, several one after another, or
 something computed of such. ``unlike`` asks both sides, at the corners and along every dimension, which byte of which

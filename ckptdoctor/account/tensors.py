@@ -1,4 +1,4 @@
-"""What edits of storages and tensors say: which bytes of which storage every tensor shows afterwards."""
+"""Follows edits of storages and tensors: which bytes of which storage every tensor shows afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nouns: what a checkpoint is made of. Standard library only; everything may import this package."""
+"""Defines what a checkpoint is made of. Standard library only; everything may import this package."""
 
 from ckptdoctor.checkpoint.checkpoint import (
     Aside,

@@ -1,4 +1,4 @@
-"""Addresses such as ``https://host/model.pt`` where a path can stand, and how they are shown without what is secret."""
+"""Recognises addresses such as ``https://host/model.pt``, and shows them without what is secret."""
 
 from __future__ import annotations
 

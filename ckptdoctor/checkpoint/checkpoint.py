@@ -1,4 +1,4 @@
-"""A checkpoint as its headers describe it: nothing in here was run, and no tensor value was read."""
+"""Defines a checkpoint as its headers describe it: nothing in here was run, and no tensor value was read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every dtype of torch 2.13 and of safetensors 0.8: width, kind, and its name in each container.
+"""Lists every dtype of torch 2.13 and of safetensors 0.8: width, kind, and its name in each container.
 
 Sources: the dtypes and storage classes that ``torch`` exports, and the ``Dtype`` list of the safetensors crate.
 """

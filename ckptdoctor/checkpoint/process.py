@@ -1,4 +1,4 @@
-"""Whose process this is, and whether somebody wants it to end.
+"""Tells whose process this is, and whether somebody wants it to end.
 
 Only in the command line's own process are signals handled for good; a library leaves them to the program that uses it,
 where Ctrl-C stays a KeyboardInterrupt at any moment. Here it is one, too, but only once, so that clearing up is never

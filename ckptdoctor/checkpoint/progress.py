@@ -1,4 +1,4 @@
-"""How far long work is, who hears of it, and how it learns that nobody wants the rest.
+"""Tells how far long work is, and ends it where nobody wants the rest.
 
 Whoever reads or writes many bytes has a ``Work``, and says there how far it is. Whoever listens is told the
 ``Progress`` each time, and may raise StoppedError, which ends the work there. ``phase`` begins work that everybody

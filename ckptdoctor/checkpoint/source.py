@@ -1,4 +1,4 @@
-"""Random access to the bytes of a checkpoint, counting what was read: the protocol, a local file, and a folder."""
+"""Reads the bytes of a checkpoint at any place, counting them: the protocol, a local file, and a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors as the checkpoint describes them, without their values, and the storages that they view."""
+"""Defines tensors as the checkpoint describes them, without their values, and the storages that they view."""
 
 from __future__ import annotations
 

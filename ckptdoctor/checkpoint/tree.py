@@ -1,4 +1,4 @@
-"""The nested contents of a checkpoint as they were saved, addressed by key path."""
+"""Defines the nested contents of a checkpoint as they were saved, addressed by key path."""
 
 from __future__ import annotations
 

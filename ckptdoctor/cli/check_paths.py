@@ -1,4 +1,4 @@
-"""Check paths: examine one after another, print what was found, and say it by the exit status."""
+"""Examines paths one after another, prints what was found, and says it by the exit status."""
 
 from __future__ import annotations
 

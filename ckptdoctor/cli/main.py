@@ -1,4 +1,4 @@
-"""Which commands there are, and how the command line is parsed."""
+"""Knows which commands there are, and parses the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The progress of long work: one line on stderr that is drawn again and again, and gone when it is over."""
+"""Draws the progress of long work: one line on stderr that is drawn again and again, and gone when it is over."""
 
 from __future__ import annotations
 

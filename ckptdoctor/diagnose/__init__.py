@@ -1,1 +1,1 @@
-"""What the rules find in what was read, and the words in which an examination is asked for and told."""
+"""Runs the rules over what was read, and has the words in which an examination is asked for and told."""

@@ -1,4 +1,4 @@
-"""The rules as a catalogue to look things up in."""
+"""Lists the rules as a catalogue to look things up in."""
 
 from __future__ import annotations
 

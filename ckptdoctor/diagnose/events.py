@@ -1,4 +1,4 @@
-"""What happens during an examination, one event after another. Command line, browser and Python read the same ones."""
+"""Tells an examination as one event after another. Command line, browser and Python read the same ones."""
 
 from __future__ import annotations
 

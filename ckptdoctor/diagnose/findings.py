@@ -1,4 +1,4 @@
-"""What the rules find in what was read of a file; nothing is opened here."""
+"""Runs the rules over what was read of a file; nothing is opened here."""
 
 from __future__ import annotations
 

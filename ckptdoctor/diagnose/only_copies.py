@@ -1,4 +1,4 @@
-"""Weights of which a checkpoint holds no second copy: what leaves one of them out loses what was trained.
+"""Finds the weights that a checkpoint holds once: leaving one of them out loses what was trained.
 
 No weights are what torch or a model counts and works out itself (batches, positions, masks), and whatever lies outside
 of a model's state dict: an optimizer's moments, say.

@@ -1,4 +1,4 @@
-"""Which rules run: codes, names and code prefixes, chosen and left out. The more specific choice wins."""
+"""Chooses which rules run, by codes, names and code prefixes. The more specific choice wins."""
 
 from __future__ import annotations
 

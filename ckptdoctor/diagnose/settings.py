@@ -1,4 +1,4 @@
-"""What was asked of an examination."""
+"""Describes what was asked of an examination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds two checkpoints against each other by their headers: which tensors and other contents are in both, and how."""
+"""Compares two checkpoints by their headers: which tensors and other contents are in both, and how."""
 
 from __future__ import annotations
 

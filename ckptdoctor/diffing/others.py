@@ -1,4 +1,4 @@
-"""Differences next to the tensors: epochs, learning rates, arguments, versions of modules."""
+"""Compares what is next to the tensors: epochs, learning rates, arguments, versions of modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State dicts of two checkpoints are each other's counterparts by their places, roles and keys."""
+"""Pairs state dicts of two checkpoints by their places, roles and keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request for a comparison: the two checkpoints, and how they are compared."""
+"""Describes what is compared: the two checkpoints, and how."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A difference in one sentence, which says no more than was measured."""
+"""Puts a difference in one sentence, which says no more than was measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors that share their memory on one side and not on the other."""
+"""Finds tensors that share their memory on one side and not on the other."""
 
 from __future__ import annotations
 

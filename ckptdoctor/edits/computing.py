@@ -1,4 +1,4 @@
-"""Tensors that are computed of others by a closed form: which forms there are, and what each of them takes.
+"""Lists the closed forms by which tensors are computed of others, and what each of them takes.
 
 ``MASKED``: (original, mask) of ``torch.nn.utils.prune``, of which ``remove`` makes ``mask.to(original.dtype) *
 original``. ``LOW_RANK``: (weight, A, B) of LoRA, ``weight + scale * B·A`` with the one number ``scale``; where a

@@ -1,4 +1,4 @@
-"""The elements of tensors that edits make, as data: views of runs of bytes, several put together, and computed ones.
+"""Describes the elements that edits make: views of runs of bytes, several put together, and computed ones.
 
 The writers make bytes of it, and the proof of a repair holds the output against it, each in its own way.
 """

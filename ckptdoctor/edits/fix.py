@@ -1,4 +1,4 @@
-"""A fix: a title, the edits that do it, and whether it can be applied without asking; and the steps of a repair."""
+"""Defines a fix: a title, its edits, and whether it can be applied without asking; and the steps of a repair."""
 
 from __future__ import annotations
 

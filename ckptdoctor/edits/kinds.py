@@ -1,4 +1,4 @@
-"""Each kind of edit. Edits apply one after another; each speaks of the contents as the ones before it left them."""
+"""Defines each kind of edit. Edits apply one after another; each speaks of what the ones before it left."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Whole files: opened, read, judged by the rules, with what would really work of what they advise."""
+"""Opens, reads and judges whole files, with what would really work of what the rules advise."""

@@ -1,4 +1,4 @@
-"""The deep examination of a checkpoint: every byte for integrity, then every value, from the page cache by then.
+"""Examines a checkpoint deeply: every byte for integrity, then every value, from the page cache by then.
 
 What is unpacked as it is read passes by only once: then both are done at the same time.
 """

@@ -1,4 +1,4 @@
-"""What a Lightning checkpoint keeps of the arguments of its model, as plain values: nothing of it is made or run.
+"""Reads what Lightning keeps of the arguments of its model, as plain values: nothing of it is made or run.
 
 Source: ``lightning.pytorch.core.saving`` (``_load_state``) and ``dump_checkpoint`` of its checkpoint connector, 2.6.
 """

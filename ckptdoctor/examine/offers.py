@@ -1,4 +1,4 @@
-"""What findings offer as repairs, as a list to choose from; and the request that a choice stands for.
+"""Lists the repairs that findings offer, to choose from, and makes the request that a choice stands for.
 
 A choice is always one that the command line can make as well: rules by their codes (``--select``), patterns to drop,
 and the chain of repairs that makes the file fit a target (``--auto``).

@@ -1,4 +1,4 @@
-"""Which files are meant: paths, directories, globs, and ``-`` for standard input."""
+"""Finds the files that are meant: paths, directories, globs, and ``-`` for standard input."""
 
 from __future__ import annotations
 

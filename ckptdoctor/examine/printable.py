@@ -1,4 +1,4 @@
-"""What is left of findings once everything is known of a file: only commands that work on it.
+"""Keeps of findings what holds once everything is known of a file: only commands that work on it.
 
 A rule knows its own cause, and not what else is wrong: a file that is cut off is not edited at all, and one that lacks
 weights is not brought to its target by a rename.

@@ -1,4 +1,4 @@
-"""What the files of a request should fit: read from where the request names it, and from a file that tells more."""
+"""Finds what the files of a request should fit: where the request names it, and in a file that tells more."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Facts that several rules or rooms ask of a checkpoint, each worked out once and only when it is asked for."""
+"""Facts are what several rules or rooms ask of a checkpoint, each worked out once and only when it is asked for."""

@@ -1,4 +1,4 @@
-"""Adapters in a state dict: which keys are theirs, on which module they sit, and whether the base is there as well.
+"""Finds adapters in a state dict: which keys are theirs, on which module they are, and whether the base is there.
 
 Keys are those of peft: ``<module>.<parameter>`` with an ending ``.weight`` where the parameter is a module of its own,
 and with the adapter's name before that in what ``model.state_dict()`` gives. ``save_pretrained`` leaves the name out.

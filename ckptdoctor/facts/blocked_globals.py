@@ -1,4 +1,4 @@
-"""Names in a checkpoint's pickles that ``torch.load(weights_only=True)`` refuses: why they are there, and where."""
+"""Finds the names that ``torch.load(weights_only=True)`` refuses: why they are there, and where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes and functions that pickles name, told by these names alone: none of them is resolved."""
+"""Classifies what pickles name, classes and functions, by these names alone: none of them is resolved."""
 
 from __future__ import annotations
 
@@ -241,66 +241,6 @@ def is_unknown_internal(path: str) -> bool:
     if module in _INTERNALS:
         return name.startswith("_rebuild_") and name not in _KNOWN_REBUILDERS
     return any(module == gone or module.startswith(f"{gone}.") for gone in _GONE)
-
-
-# packages that leave objects of theirs in checkpoints: the name to import → the name to install
-PACKAGES: dict[str, str] = {
-    "pytorch_lightning": "pytorch-lightning",
-    "lightning": "lightning",
-    "lightning_fabric": "lightning-fabric",
-    "torchmetrics": "torchmetrics",
-    "omegaconf": "omegaconf",
-    "hydra": "hydra-core",
-    "yacs": "yacs",
-    "easydict": "easydict",
-    "addict": "addict",
-    "ml_collections": "ml-collections",
-    "munch": "munch",
-    "box": "python-box",
-    "mmengine": "mmengine",
-    "mmcv": "mmcv",
-    "mmdet": "mmdet",
-    "detectron2": "detectron2",
-    "fvcore": "fvcore",
-    "fairseq": "fairseq",
-    "torch_xla": "torch-xla",
-    "transformers": "transformers",
-    "diffusers": "diffusers",
-    "accelerate": "accelerate",
-    "peft": "peft",
-    "deepspeed": "deepspeed",
-    "megatron": "megatron-core",
-    "transformer_engine": "transformer-engine",
-    "apex": "apex",
-    "bitsandbytes": "bitsandbytes",
-    "timm": "timm",
-    "torchvision": "torchvision",
-    "torchaudio": "torchaudio",
-    "torchtext": "torchtext",
-    "torch_geometric": "torch-geometric",
-    "ultralytics": "ultralytics",
-    "monai": "monai",
-    "nemo": "nemo-toolkit",
-    "speechbrain": "speechbrain",
-    "espnet": "espnet",
-    "stable_baselines3": "stable-baselines3",
-    "gym": "gym",
-    "gymnasium": "gymnasium",
-    "ray": "ray",
-    "wandb": "wandb",
-    "pandas": "pandas",
-    "scipy": "scipy",
-    "sklearn": "scikit-learn",
-    "PIL": "pillow",
-    "spacy": "spacy",
-    "composer": "mosaicml",
-    "streaming": "mosaicml-streaming",
-}
-
-
-def to_install(path: str) -> str | None:
-    """What to install for a class or function of a known package; None for the user's own code and unknown ones."""
-    return PACKAGES.get(package(path))
 
 
 # ---- names in pickles that are not, or not as a whole, what the contents were read from

@@ -1,4 +1,4 @@
-"""Checkpoints that must not pass for the whole: files are missing, cut off or damaged, or values are others."""
+"""Refuses checkpoints that must not pass for complete: files are missing, cut off or damaged, or values are others."""
 
 from __future__ import annotations
 

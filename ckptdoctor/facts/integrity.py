@@ -1,4 +1,4 @@
-"""The deep examination: reads every byte of the storages once, for checksums and for holes.
+"""Reads every byte of the storages once, for checksums and for holes: the deep examination.
 
 A hole is what an interrupted download leaves: a run of zero bytes, 64 KiB or longer, that begins or ends at a page
 boundary of the file in the middle of values that are not zero. Where a checksum fits, the zeros were meant.

@@ -1,4 +1,4 @@
-"""Notes of readers, wherever they were written down: on headers, versions of archives, and packed files."""
+"""Finds the notes of readers, wherever they were written down: on headers, versions of archives, and packed files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy's numbers and arrays as their pickles spell them out, and what they are in Python, told without NumPy.
+"""Reads NumPy's numbers and arrays as their pickles spell them out, and gives them in Python, without NumPy.
 
 Sources: ``__reduce__`` and ``__setstate__`` of ``numpy.ndarray`` and ``numpy.dtype``, ``numpy.datetime_as_string``, and
 ``numpy._core.numeric._frombuffer``, which makes the arrays of protocol 5.

@@ -1,4 +1,4 @@
-"""Objects in a checkpoint as plain data, worked out from what the pickle says and never by making them.
+"""Turns objects in a checkpoint into plain data, worked out from what the pickle says and never by making them.
 
 Only objects whose whole content the pickle spells out are converted: a Namespace is its attributes, a path its parts,
 a NumPy number the bytes of one element, a date its fields, a configuration of OmegaConf what its nodes hold (with

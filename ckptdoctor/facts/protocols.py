@@ -1,4 +1,4 @@
-"""The protocol of a pickle and the first value of a file, told by its first bytes; and strings of Python 2."""
+"""Tells the protocol of a pickle and the first value of a file by its first bytes; and strings of Python 2."""
 
 from __future__ import annotations
 

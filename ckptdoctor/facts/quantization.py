@@ -1,4 +1,4 @@
-"""Quantised layers, told by the names, dtypes and shapes of what libraries save of them.
+"""Recognises quantised layers by the names, dtypes and shapes of what libraries save of them.
 
 Sources: ``QuantState.as_dict`` and ``Linear8bitLt._save_to_state_dict`` of bitsandbytes; the ``QuantLinear`` of
 AutoGPTQ and GPTQModel, ``WQLinear_GEMM`` of AutoAWQ; the compressors of compressed-tensors; the export of ModelOpt;

@@ -1,4 +1,4 @@
-"""Sets of weights: where they are in a checkpoint, what in them can be a parameter, and which sets are one network."""
+"""Finds the sets of weights in a checkpoint, what in them can be a parameter, and which sets are one network."""
 
 from __future__ import annotations
 

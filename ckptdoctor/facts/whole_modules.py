@@ -1,4 +1,4 @@
-"""Modules that were pickled whole: where their tensors lie, and the state dict that they make, told without the code.
+"""Finds modules that were pickled whole: where their tensors are, and their state dict, told without the code.
 
 The layout of the state and the order of the keys are those of ``torch.nn.Module.state_dict`` and
 ``_save_to_state_dict``, which have not changed since torch 0.1 but for ``_non_persistent_buffers_set`` (1.6).

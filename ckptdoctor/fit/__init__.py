@@ -1,1 +1,1 @@
-"""How a checkpoint fits a model, and its weights under the names that the model gives them."""
+"""Tells how a checkpoint fits a model, and gives its weights under the names that the model gives them."""

@@ -1,4 +1,4 @@
-"""How a checkpoint fits a target: what each repair of the proposed chain renames, and what is left over."""
+"""Tells how a checkpoint fits a target: what each repair of the proposed chain renames, and what is left over."""
 
 from __future__ import annotations
 

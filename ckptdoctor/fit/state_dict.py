@@ -1,4 +1,4 @@
-"""``ckptdoctor.load_state_dict``: the weights of a checkpoint under the names that a model gives them, or a refusal."""
+"""Gives the weights of a checkpoint under the names of a model, or refuses: ``ckptdoctor.load_state_dict``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-ins for objects that a checkpoint names but that are never made."""
+"""Stands in for objects that a checkpoint names but that are never made."""
 
 from __future__ import annotations
 

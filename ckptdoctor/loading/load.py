@@ -1,4 +1,4 @@
-"""``ckptdoctor.load``: the contents of a checkpoint as plain Python, with tensors on the CPU."""
+"""Loads the contents of a checkpoint as plain Python, with tensors on the CPU: ``ckptdoctor.load``."""
 
 from __future__ import annotations
 

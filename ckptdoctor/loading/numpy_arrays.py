@@ -1,4 +1,4 @@
-"""Arrays of NumPy: the same elements as those of torch, bit for bit, without torch."""
+"""Makes arrays of NumPy: the same elements as those of torch, bit for bit, without torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes of a reader that keep contents from being what was saved, or what the format's own library gives."""
+"""Finds what keeps contents from being what was saved, or what the format's own library gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of storages in memory, mapped from the file where that is possible."""
+"""Gives the bytes of storages in memory, mapped from the file where that is possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors with their values out of those that a checkpoint describes, in whichever library they are wanted."""
+"""Makes tensors with their values out of those that a checkpoint describes, in whichever library they are wanted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors of torch: what ``torch.load`` would give, on the CPU."""
+"""Makes tensors of torch: what ``torch.load`` would give, on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of a checkpoint that a filter keeps: tensors, and of the rest only the levels in which they lie."""
+"""Keeps the part of a checkpoint that a filter asks for: tensors, and of the rest only the levels around them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of one tensor, read when somebody looks at them. NumPy is imported when the first is looked at."""
+"""Reads values of one tensor when somebody looks at them. NumPy is imported when the first is looked at."""
 
 from __future__ import annotations
 

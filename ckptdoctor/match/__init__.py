@@ -1,1 +1,1 @@
-"""A checkpoint is brought to the names of a target: the comparison, and the search for the renames that fit."""
+"""Brings a checkpoint to the names of a target: the comparison, and the search for the renames that fit."""

@@ -1,4 +1,4 @@
-"""Buffers that no target asks for: what models work out themselves, thop's counters, and the averages of ``LitEma``."""
+"""Recognises buffers that no target asks for: what models work out themselves, thop's counters, ``LitEma``."""
 
 from __future__ import annotations
 

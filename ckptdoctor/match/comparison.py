@@ -1,4 +1,4 @@
-"""A checkpoint compared with what a target expects: what fits as it is, and what fits after the renames."""
+"""Describes a checkpoint compared with what a target expects: what fits as it is, and after the renames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that are left over once all have their final names, shared out among the rules that can say why."""
+"""Shares out the keys that are left over, once all have their final names, among the rules that can say why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two names compared: what they have in common, and where the new one may mean another order of the values."""
+"""Compares two names: what they have in common, and where the new one may mean another order of the values."""
 
 from __future__ import annotations
 

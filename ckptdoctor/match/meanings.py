@@ -1,4 +1,4 @@
-"""Renames that are never made, however well the shapes fit: to another quantity, or from a part to the weight."""
+"""Names the renames that are never made, however well shapes fit: to another quantity, or from part to weight."""
 
 from __future__ import annotations
 

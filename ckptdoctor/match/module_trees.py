@@ -1,4 +1,4 @@
-"""Two state dicts as trees of modules: which part of the one is which part of the other, told by what the parts hold.
+"""Compares two state dicts as trees of modules: which part of one is which part of the other, by what parts hold.
 
 Parts that hold the same parameters have the same form, whatever their names are.
 """

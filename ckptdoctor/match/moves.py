@@ -1,4 +1,4 @@
-"""One step of renaming towards the names of a target, as data; and the arithmetic of such steps."""
+"""Describes one step of renaming towards the names of a target, and does the arithmetic of such steps."""
 
 from __future__ import annotations
 

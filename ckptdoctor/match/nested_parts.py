@@ -1,4 +1,4 @@
-"""Parts of one model that lie in dicts of their own, inside each other or side by side, under the names of all."""
+"""Finds parts of one model that are in dicts of their own, inside each other or side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running stats of norm layers, and the counter that torch 0.4.1 added to them."""
+"""Compares running stats of norm layers, and the counter that torch 0.4.1 added to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order and groups in which a target gives its parameters to an optimizer, and how a saved one gets there."""
+"""Works out the order and groups in which a target gives parameters to an optimizer, and how a saved one gets there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that a target wants plain, where a checkpoint has what they are computed of: norms, or pruning."""
+"""Finds weights that a target wants plain, where a checkpoint has what they are computed of: norms, or pruning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Too much or too little at the beginning of all keys: a prefix, or letters that were cut off."""
+"""Finds too much or too little at the beginning of all keys: a prefix, or letters that were cut off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantised layers on one side of a comparison, where the other side has the plain weights."""
+"""Pairs quantised layers on one side of a comparison with the plain weights of the other side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many renames in a few words: ``downsample_layers.{n} → stages.{n}.downsample``."""
+"""Puts many renames in a few words: ``downsample_layers.{n} → stages.{n}.downsample``."""
 
 from __future__ import annotations
 

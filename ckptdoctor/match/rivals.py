@@ -1,4 +1,4 @@
-"""Parts of a checkpoint that fit a target equally well behind different prefixes: generator and discriminator, say.
+"""Finds parts that fit a target equally well behind different prefixes: generator and discriminator, say.
 
 Neither names nor shapes tell which of them is meant; only parts that hold the same values are no rivals.
 """

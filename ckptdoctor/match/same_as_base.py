@@ -1,4 +1,4 @@
-"""Tensors of a checkpoint that have the very bytes of those of another one: training has not changed them."""
+"""Finds tensors that have the very bytes of those of another checkpoint: training has not changed them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chain of renames that brings the keys of a checkpoint to the names of a target.
+"""Searches for the chain of renames that brings the keys of a checkpoint to the names of a target.
 
 Greedy: of all proposals the one after which most keys fit is taken, then the next is looked for in what is left. Names
 and shapes are all there is to go by, so a chain counts only when it explains most of what did not fit; a rename that

@@ -1,4 +1,4 @@
-"""Second names of one tensor: of a key that a target wants, and of a whole module that is there twice."""
+"""Finds second names of one tensor: of a key that a target wants, and of a whole module that is there twice."""
 
 from __future__ import annotations
 

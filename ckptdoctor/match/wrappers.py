@@ -1,4 +1,4 @@
-"""The renames that undo wrappers, one for each rule that proposes it: what the file alone already tells."""
+"""Proposes the renames that undo wrappers, one for each rule that has one: what the file alone already tells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files on other machines: headers are read in a few requests for parts, and nothing is downloaded."""
+"""Opens files on other machines: headers are read in a few requests for parts, and nothing is downloaded."""
 
 from __future__ import annotations
 

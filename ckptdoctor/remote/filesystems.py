@@ -1,4 +1,4 @@
-"""Files that fsspec reaches: S3, Google Cloud Storage, and whatever else it has a file system for."""
+"""Reads files that fsspec reaches: S3, Google Cloud Storage, and whatever else it has a file system for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files on web servers, part by part (RFC 9110, section 14), over one connection.
+"""Reads files on web servers, part by part (RFC 9110, section 14), over one connection.
 
 This is the standard library's client rather than fsspec's, which asks with HEAD first (signed addresses answer that
 with 403) and reads all of a file from a server that ignores which part was asked for.

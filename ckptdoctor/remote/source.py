@@ -1,4 +1,4 @@
-"""A source over a network: few requests, each for more than was asked, and what was fetched is kept."""
+"""Reads over a network: few requests, each for more than was asked, and what was fetched is kept."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A repair: what was asked becomes steps, a plan, an output, and a proof of it."""
+"""Turns what was asked into steps, a plan, an output, and a proof of it."""

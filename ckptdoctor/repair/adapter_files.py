@@ -1,4 +1,4 @@
-"""Where an adapter and what is known of it are read: a file of its own, or the checkpoint that holds it as well."""
+"""Reads an adapter and what is known of it: from a file of its own, or from the checkpoint that holds it as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How strongly an adapter works on each module: ``lora_alpha`` over the rank, as its config or a person says.
+"""Works out how strongly an adapter acts on each module: ``lora_alpha`` over the rank, by its config or a person.
 
 Source: peft 0.21, ``tuners/lora/model.py`` (``_create_and_replace``), ``tuners/lora/layer.py`` (``update_layer``),
 ``tuners/lora/config.py`` and ``utils/other.py`` (``get_pattern_key``). Patterns in a config are regular expressions of

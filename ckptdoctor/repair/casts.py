@@ -1,4 +1,4 @@
-"""``--dtype``: which tensors are cast, and what casting loses, measured before anything is written."""
+"""Chooses the tensors that ``--dtype`` casts, and measures what casting loses before anything is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A draft of a repair: the steps so far, and the contents that they lead to."""
+"""Keeps a draft of a repair: the steps so far, and the contents that they lead to."""
 
 from __future__ import annotations
 

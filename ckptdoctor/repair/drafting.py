@@ -1,4 +1,4 @@
-"""Draft maps: every certain pair of a repair towards a target, and every other one with a mark for a person to confirm.
+"""Drafts a map: every certain pair of a repair towards a target, and the others with a mark for a person to confirm.
 
 What is uncertain is told by shapes: keys here and keys of the target that want a name, of one shape and one kind of
 number, and of which the names do not say that they are two things.

@@ -1,4 +1,4 @@
-"""What would finish a repair towards a target that was refused: commands that were tried, but for the writing.
+"""Finds what would finish a repair that was refused: commands that were tried, but for the writing.
 
 Each is planned as it would be carried out, from headers alone, and named only if it makes everything fit.
 """

@@ -1,4 +1,4 @@
-"""Whether contents fit a target completely, and the refusal that says what does not."""
+"""Tells whether contents fit a target completely, and refuses with what does not."""
 
 from __future__ import annotations
 

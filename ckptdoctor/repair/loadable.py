@@ -1,4 +1,4 @@
-"""What loads a file as it is: told by what torch's own reader allows, and never promised beyond that."""
+"""Tells what loads a file as it is: by what torch's own reader allows, and never promised beyond that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of a map of names, and how a person confirms a draft in it: by putting a plain name in the place of a mark.
+"""Reads and writes the file of a map of names; a person confirms a draft in it by putting a name in place of a mark.
 
 ``{"format": "ckptdoctor map 1", "root": …, "names": {old: new}, "dropped": [old, …]}``: ``root`` is where the state
 dict was ("" at the top), the names are those of tensors in it, and what was dropped is gone. In the place of a new name

@@ -1,4 +1,4 @@
-"""An adapter added to the weights that it works on: the edits of ``--merge-adapter``.
+"""Adds an adapter to the weights that it works on: the edits of ``--merge-adapter``.
 
 What peft's ``merge_and_unload`` does (peft 0.21, ``tuners/lora/layer.py`` and ``tuners/ia3/layer.py``), but in float64
 and rounded once, where peft works in the adapter's dtype and rounds the product, its multiple and the sum.

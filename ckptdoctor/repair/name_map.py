@@ -1,4 +1,4 @@
-"""The renames of a repair as data: to use again on checkpoints of the same kind, and to be confirmed before that.
+"""Keeps the renames of a repair as data: to use again on checkpoints of the same kind, confirmed before that.
 
 ``repair.map_file`` says how it is written down.
 """

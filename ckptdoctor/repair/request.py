@@ -1,4 +1,4 @@
-"""What was asked of a repair."""
+"""Describes what was asked of a repair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors that are one memory get storages of their own, and tensors with the same bytes become one memory."""
+"""Gives tensors that are one memory storages of their own, and makes one memory of tensors with the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--weights-only-safe``: what ``torch.load(weights_only=True)`` refuses becomes plain data, and all else stays.
+"""Turns what ``torch.load(weights_only=True)`` refuses into plain data, and leaves all else as it is.
 
 Namespaces, paths, NumPy numbers, dates and configurations are what they say; any other object that is nothing but its
 attributes becomes the dict of these, one that is made of a single plain value (an enum) that value, and an array of

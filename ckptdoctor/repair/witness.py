@@ -1,4 +1,4 @@
-"""Values as the last witness of a repair towards ``--like``: what has the very bytes of a tensor there is that tensor.
+"""Asks values as the last witness of a repair towards ``--like``: what has the bytes of a tensor there is that tensor.
 
 Equality confirms and decides; nothing else that values say establishes a name. Only what is uncertain is read: a few
 bytes of each tensor, and all of those whose few bytes agree.

@@ -1,1 +1,1 @@
-"""Reports for people and programs: from the nouns to text, one renderer per file."""
+"""Reports to people and programs: from the nouns to text, one renderer per file."""

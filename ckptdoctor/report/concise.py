@@ -1,4 +1,4 @@
-"""One line a finding, for editors and for grep; and one where Ctrl-C came before the end."""
+"""Prints one line a finding, for editors and for grep; and one where Ctrl-C came before the end."""
 
 from __future__ import annotations
 

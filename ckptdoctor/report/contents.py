@@ -1,4 +1,4 @@
-"""A file in a few lines: the header, the table of its state dicts, what else is in it, and which files are missing."""
+"""Shows a file in a few lines: the header, its state dicts, what else is in it, and which files are missing."""
 
 from __future__ import annotations
 

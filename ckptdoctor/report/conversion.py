@@ -1,4 +1,4 @@
-"""The outcome of a conversion, for people and as JSON, schema ``ckptdoctor/1``: fields are only ever added."""
+"""Reports a conversion, for people and as JSON, schema ``ckptdoctor/1``: fields are only ever added."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tensors of each device, and what happens on a machine with fewer devices."""
+"""Reports the tensors of each device, and what happens on a machine with fewer devices."""
 
 from __future__ import annotations
 

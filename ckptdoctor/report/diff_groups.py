@@ -1,4 +1,4 @@
-"""A difference as a few lines, whatever its size: what is the same, and each way of being different with its names."""
+"""Puts a difference in a few lines, whatever its size: what is the same, and each way of being different."""
 
 from __future__ import annotations
 

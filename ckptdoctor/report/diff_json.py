@@ -1,4 +1,4 @@
-"""A difference as JSON, schema ``ckptdoctor/1``: fields are only ever added."""
+"""Writes a difference as JSON, schema ``ckptdoctor/1``: fields are only ever added."""
 
 from __future__ import annotations
 

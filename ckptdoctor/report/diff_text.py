@@ -1,4 +1,4 @@
-"""A difference for people: one sentence, what is the same, what is not, and how far values are apart.
+"""Reports a difference to people: one sentence, what is the same, what is not, and how far values are apart.
 
 The same in lines that other programs can filter, and in tables for a pull request.
 """

@@ -1,4 +1,4 @@
-"""Text from a file is untrusted: nothing of it reaches a terminal that could move the cursor or fool the eye.
+"""Escapes text from a file: none of it reaches a terminal that could move the cursor or fool the eye.
 
 Nor does anything that a build service would take for a command to itself when it reads what a job prints.
 """

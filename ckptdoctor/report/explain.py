@@ -1,4 +1,4 @@
-"""An explanation for people, with the message, its rule, its cause and what to do; and the same as JSON."""
+"""Explains a message to people, with its rule, its cause and what to do; and the same as JSON."""
 
 from __future__ import annotations
 

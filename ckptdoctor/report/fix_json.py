@@ -1,4 +1,4 @@
-"""The plan and the outcome of a repair as JSON, schema ``ckptdoctor/1``: fields are only ever added."""
+"""Writes the plan and the outcome of a repair as JSON, schema ``ckptdoctor/1``: fields are only ever added."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan and the outcome of a repair for people, and the list of what differs (``--diff``)."""
+"""Reports the plan and the outcome of a repair to people, and lists what differs (``--diff``)."""
 
 from __future__ import annotations
 

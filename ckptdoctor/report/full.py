@@ -1,4 +1,4 @@
-"""The report that a tired person reads: what the file is, what is wrong, why, and the command that repairs it."""
+"""Writes the report that a tired person reads: what the file is, what is wrong, why, and the command to repair it."""
 
 from __future__ import annotations
 

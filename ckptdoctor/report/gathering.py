@@ -1,4 +1,4 @@
-"""Everything that a page about one checkpoint needs, gathered in one examination; and where that page is written."""
+"""Gathers in one examination everything that a page about one checkpoint needs, and says where it is written."""
 
 from __future__ import annotations
 

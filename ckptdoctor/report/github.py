@@ -1,4 +1,4 @@
-"""Findings as workflow commands: GitHub shows them next to the files of a pull request, as SARIF readers show theirs.
+"""Prints findings as workflow commands: GitHub shows them next to the files of a pull request.
 
 Source: GitHub's documentation of workflow commands, and ``escapeData`` and ``escapeProperty`` of its actions toolkit.
 """

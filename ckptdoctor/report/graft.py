@@ -1,4 +1,4 @@
-"""The outcome of a graft, as text for people and as JSON: what was taken, and how far both copies are alike."""
+"""Reports a graft, as text for people and as JSON: what was taken, and how far both copies are alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many keys are one pattern, ``module.{conv1,layer{1..4},fc}.*``, and many renames few lines.
+"""Makes one pattern of many keys, ``module.{conv1,layer{1..4},fc}.*``, and few lines of many renames.
 
 Renames that change the same tokens are a group; a group is one line where its keys are all combinations of the tokens
 in each place, and is taken apart until that is so: a line stands for exactly the keys of its pattern.

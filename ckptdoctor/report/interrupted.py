@@ -1,4 +1,4 @@
-"""Work that ended early tells how far it came, after Ctrl-C, or what it left in a folder, after a kill."""
+"""Says how far work came that ended early, after Ctrl-C, or what it left in a folder, after a kill."""
 
 from __future__ import annotations
 

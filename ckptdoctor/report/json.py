@@ -1,4 +1,4 @@
-"""The report as JSON, schema ``ckptdoctor/1``: fields are only ever added."""
+"""Writes the report as JSON, schema ``ckptdoctor/1``: fields are only ever added."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report for a pull request or an issue: a sentence in bold, a table of findings, and what was not examined.
+"""Writes the report for a pull request or an issue: a sentence in bold, a table of findings, what is left.
 
 Text from files cannot leave its cell: nothing of it becomes a tag, a link or a mention.
 """

@@ -1,4 +1,4 @@
-"""Numbers as people read them: 1,124 · 25.6 M · 307 MB. Integers of any size are safe to show."""
+"""Writes numbers as people read them: 1,124 · 25.6 M · 307 MB. Integers of any size are safe to show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Colour, which carries meaning only: red errors, yellow warnings, dim for what matters less, one accent."""
+"""Colours what carries meaning, and nothing else: errors red, warnings yellow, dim what matters less, one accent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules as a table for people, and as JSON."""
+"""Lists the rules as a table for people, and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outcome of a salvage, as text for people and as JSON: what was saved, and what was lost."""
+"""Reports a salvage, as text for people and as JSON: what was saved, and what was lost."""
 
 from __future__ import annotations
 

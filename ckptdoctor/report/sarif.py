@@ -1,4 +1,4 @@
-"""The report as SARIF 2.1.0, which code scanning of GitHub and editors read.
+"""Writes the report as SARIF 2.1.0, which code scanning of GitHub and editors read.
 
 Source: Static Analysis Results Interchange Format (SARIF) Version 2.1.0, OASIS Standard; numbers of sections in
 comments are its. What GitHub makes of it: "SARIF support for code scanning" in its documentation.

@@ -1,4 +1,4 @@
-"""The contents as JSON: every tensor with its view and storage, every state dict, the nested rest; or all values."""
+"""Writes the contents as JSON: every tensor with its view and storage, state dicts, the rest; or all values."""
 
 from __future__ import annotations
 

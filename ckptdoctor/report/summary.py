@@ -1,4 +1,4 @@
-"""The figures of one checkpoint that every report begins with."""
+"""Prints the figures of one checkpoint that every report begins with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contents as a tree of modules, with counts, shapes, dtypes, bytes and device tags; or as a flat list of keys."""
+"""Draws the contents as a tree of modules, with counts, shapes, dtypes, bytes and devices; or as a list of keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics as people read them, and those of several tensors together."""
+"""Writes statistics as people read them, and those of several tensors together."""
 
 from __future__ import annotations
 

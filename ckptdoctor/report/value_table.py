@@ -1,4 +1,4 @@
-"""The values of a checkpoint as a table: what sticks out first, then one line a tensor, then the sums."""
+"""Writes the values of a checkpoint as a table: outliers first, then one line a tensor, then the sums."""
 
 from __future__ import annotations
 

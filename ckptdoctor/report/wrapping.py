@@ -1,4 +1,4 @@
-"""Text that fits the terminal. Commands and messages of torch are never broken inside a word."""
+"""Fits text to the terminal. Commands and messages of torch are never broken inside a word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An error in the user's own code: the file and line that they wrote and what Python said, and their own traceback."""
+"""Finds, of an error in the user's own code, the file and line that they wrote, and their own traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reference learnt from a Hugging Face ``config.json``, through transformers where it is installed; never online."""
+"""Learns a reference from a Hugging Face ``config.json``, through transformers if installed; never online."""
 
 from __future__ import annotations
 

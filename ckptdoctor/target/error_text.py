@@ -1,4 +1,4 @@
-"""A reference learnt from the text of an error of ``load_state_dict``: what the model said that it misses.
+"""Learns a reference from the text of an error of ``load_state_dict``: what the model said that it misses.
 
 The error names the keys that do not fit; all others of the file do. Shapes of missing keys are not in it: a missing
 key gets the shape of the unexpected key that ends alike, and is left out where there is none, or no telling which.

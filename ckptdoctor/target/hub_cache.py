@@ -1,4 +1,4 @@
-"""Models of the Hugging Face Hub that lie in its cache on this machine: ``org/name``. Nothing is ever downloaded.
+"""Finds models of the Hugging Face Hub in its cache on this machine: ``org/name``. Nothing is ever downloaded.
 
 Source: ``huggingface_hub.constants`` and ``huggingface_hub.file_download`` (``try_to_load_from_cache``), 2.4:
 ``models--org--name/refs/REVISION`` holds a commit, ``models--org--name/snapshots/COMMIT`` its files.

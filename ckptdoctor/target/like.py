@@ -1,4 +1,4 @@
-"""A reference learnt from another checkpoint: its model's keys, shapes and dtypes."""
+"""Learns a reference from another checkpoint: its model's keys, shapes and dtypes."""
 
 from __future__ import annotations
 

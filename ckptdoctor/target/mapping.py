@@ -1,4 +1,4 @@
-"""A reference given from Python: a module, a state dict, or shapes by key. Never imports torch itself."""
+"""Takes a reference from Python: a module, a state dict, or shapes by key. Never imports torch itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reference learnt from the user's own code: ``--model nets:Net``, built without memory for its parameters."""
+"""Learns a reference from the user's own code: ``--model nets:Net``, built without memory for its parameters."""
 
 from __future__ import annotations
 

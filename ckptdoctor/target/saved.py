@@ -1,4 +1,4 @@
-"""The arguments that a checkpoint keeps of how its model was made, and which of them a class or function takes."""
+"""Gathers the arguments that a checkpoint keeps of how its model was made, and those a class or function takes."""
 
 from __future__ import annotations
 

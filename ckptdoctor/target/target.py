@@ -1,4 +1,4 @@
-"""The target that ``--model`` names: ``pkg.mod:Net``, ``nets.py:build(num_classes=10)``. Nothing in it is evaluated."""
+"""Reads the target that ``--model`` names: ``pkg.mod:Net``, ``nets.py:build(classes=10)``. Nothing is evaluated."""
 
 from __future__ import annotations
 

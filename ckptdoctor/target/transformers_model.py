@@ -1,4 +1,4 @@
-"""A reference learnt from a class of transformers or a name of its Hub: ``--model transformers:BertForMaskedLM``."""
+"""Learns a reference from a class of transformers or a name of its Hub: ``--model transformers:Bert…``."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The browser, drawn with Textual: the same rules and the same events as the command line, looked at at leisure."""
+"""Draws the browser with Textual, from the same rules and the same events as the command line."""

@@ -1,4 +1,4 @@
-"""The application: its themes, the command palette, keys that work everywhere, and the first screen."""
+"""Sets up the application: its themes, the command palette, keys that work everywhere, and the first screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys: each has an id, by which people give it another key, and a tooltip, which the help screen shows.
+"""Defines keys: each has an id, by which people give it another key, and a tooltip, which the help shows.
 
 Other keys come from ``[keys]`` of the settings, by the names that the help screen shows.
 """

@@ -1,4 +1,4 @@
-"""``browse --serve``: the browser as a web page, through textual-serve, which starts it anew for everyone who comes.
+"""Serves the browser as a web page, through textual-serve, which starts it anew for everyone: ``browse --serve``.
 
 Whoever reaches the page can read the file and write repaired ones, as the person who started it can. So it is for this
 machine alone unless another host is asked for, and pages of other sites get no answer: they could otherwise use the

@@ -1,4 +1,4 @@
-"""The long work of the browser, done in threads that report to a screen: examining, comparing and writing files."""
+"""Does the long work of the browser in threads that report to a screen: examining, comparing and writing files."""
 
 from __future__ import annotations
 

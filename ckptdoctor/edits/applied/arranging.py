@@ -1,4 +1,4 @@
-"""Tensors that are reshaped, transposed, filled in, split and fused, worked out on the nouns."""
+"""Reshapes, transposes, fills in, splits and fuses tensors, worked out on the nouns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of NumPy that become tensors."""
+"""Turns arrays of NumPy into tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors that are cast to another dtype, worked out on the nouns: which keep their storage, and which get one."""
+"""Casts tensors to another dtype, worked out on the nouns: some keep their storage, and some get one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storages that shrink to what is viewed of them, and tensors that get contiguous storages of their own."""
+"""Shrinks storages to what is viewed of them, and gives tensors contiguous storages of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits of what is around the contents: metadata, the length and name of the file, its format, an index."""
+"""Edits what is around the contents: metadata, the length and name of the file, its format, an index."""
 
 from __future__ import annotations
 

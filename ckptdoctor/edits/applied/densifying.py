@@ -1,4 +1,4 @@
-"""Sparse tensors that become dense ones, worked out on the nouns."""
+"""Makes dense tensors of sparse ones, worked out on the nouns."""
 
 from __future__ import annotations
 

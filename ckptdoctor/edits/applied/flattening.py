@@ -1,4 +1,4 @@
-"""Objects that become state dicts of the tensors inside them."""
+"""Turns objects into state dicts of the tensors inside them."""
 
 from __future__ import annotations
 

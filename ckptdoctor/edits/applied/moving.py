@@ -1,4 +1,4 @@
-"""Tensors of devices without storages that become tensors of the CPU."""
+"""Turns tensors of devices without storages into tensors of the CPU."""
 
 from __future__ import annotations
 

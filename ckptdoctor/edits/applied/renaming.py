@@ -1,4 +1,4 @@
-"""New names for the keys of a state dict, and for everything that repeats them."""
+"""Gives the keys of a state dict new names, and everything that repeats them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other numbers for the entries of a dict, and another order."""
+"""Gives the entries of a dict other numbers, and another order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another value in the place of one, or of everything."""
+"""Puts another value in the place of one, or of everything."""
 
 from __future__ import annotations
 

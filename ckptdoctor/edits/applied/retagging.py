@@ -1,4 +1,4 @@
-"""Storages that get another device tag."""
+"""Gives storages another device tag."""
 
 from __future__ import annotations
 

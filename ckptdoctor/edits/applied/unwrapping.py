@@ -1,4 +1,4 @@
-"""Tensors that only wrap another one, which then stands in their place."""
+"""Puts what a tensor wraps in the place of a tensor that only wraps it."""
 
 from __future__ import annotations
 

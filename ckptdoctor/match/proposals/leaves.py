@@ -1,4 +1,4 @@
-"""Parameters that other APIs call by other names: weight norm (N412), spectral norm (N413), gamma and beta (N414).
+"""Proposes parameters' names in other APIs: weight norm (N412), spectral norm (N413), gamma and beta (N414).
 
 And recurrent layers and their cells (N423), whose gates come in one order: torch/nn/modules/rnn.py.
 """

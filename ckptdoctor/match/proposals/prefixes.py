@@ -1,4 +1,4 @@
-"""A prefix that only some keys lack or have too much: a model with a head and the same model without (N410)."""
+"""Proposes a prefix that only some keys lack or have too much: a model with a head and one without (N410)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that a careless text replacement has damaged: done to the wanted names, it gives the ones that are here."""
+"""Proposes to undo a careless text replacement: done to the wanted names, it gives the ones that are here."""
 
 from __future__ import annotations
 

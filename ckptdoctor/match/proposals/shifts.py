@@ -1,4 +1,4 @@
-"""Numbered layers that are counted from another number: ``layers.0`` here is ``layers.1`` there, and ``fc2`` ``fc1``.
+"""Proposes to count layers from another number: ``layers.0`` here is ``layers.1`` there, and ``fc2`` ``fc1``.
 
 Or with other gaps: ``0, 2, 4`` of a list in which an activation follows each layer is ``0, 1, 2`` without (N424).
 """

@@ -1,4 +1,4 @@
-"""Keys that are the same but for their spelling: case and separators (N427), or the dots that were left out (W308)."""
+"""Proposes keys that differ in spelling alone: case and separators (N427), or dots that were left out (W308)."""
 
 from __future__ import annotations
 

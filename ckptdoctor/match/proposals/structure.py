@@ -1,4 +1,4 @@
-"""Parts that moved and got other names, told by what they hold: ConvNeXt and Swin before and after timm (N423, N424).
+"""Proposes parts that moved and got other names, told by what they hold: ConvNeXt and Swin in timm (N423, N424).
 
 Numbers inside names may change their places, and only some of the parts of a list may move on.
 """

@@ -1,4 +1,4 @@
-"""Tokens that have another name throughout: ``norm.1`` for ``norm1``, ``layers`` for ``stages`` (N423).
+"""Proposes another name of a token throughout: ``norm.1`` for ``norm1``, ``layers`` for ``stages`` (N423).
 
 Which token stands for which is learnt from pairs of keys that belong together by order: the i-th loose key and the
 i-th open one with the same last token and the same shape. What two such keys differ in is a substitution, and each

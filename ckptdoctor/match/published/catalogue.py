@@ -1,4 +1,4 @@
-"""Every published layout, each in both directions."""
+"""Lists every published layout, each in both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CLIP of OpenAI and OpenCLIP, and of transformers: fused projections of attention, and two matrices transposed.
+"""Describes CLIP of OpenAI and OpenCLIP, and of transformers: fused projections, and two matrices transposed.
 
 OpenCLIP multiplies by ``text_projection`` and ``visual.proj`` from the right, which transformers has as linear layers.
 """

@@ -1,4 +1,4 @@
-"""ConvNeXt and ConvNeXt V2 as they were published, and of timm: other names, and dimensions of size 1."""
+"""Describes ConvNeXt and V2 as they were published, and of timm: other names, and dimensions of size 1."""
 
 from __future__ import annotations
 

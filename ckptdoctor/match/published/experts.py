@@ -1,4 +1,4 @@
-"""Mixtures of experts of transformers: each expert by itself, as its files hold them, and stacked, as its models do.
+"""Describes mixtures of experts of transformers: apart, as its files hold them, and stacked, as its models do.
 
 An expert's gate comes before its up projection along the rows of its slice, and experts come by their numbers. What
 both sides call alike is as it is. DeepSeek, GLM, OLMoE and others have the names of Qwen's mixture.

@@ -1,4 +1,4 @@
-"""Code bases that hold the same networks under other names and in other layouts, told by the names they use."""
+"""Recognises code bases that hold the same networks under other names and in other layouts, by the names they use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPT-2 of transformers, whose queries, keys and values are one matrix with its inputs first, and with three layers.
+"""Describes GPT-2 of transformers, whose queries, keys and values are one matrix with its inputs first, or three.
 
 ``Conv1D`` multiplies from the right: ``c_attn.weight`` is (inputs, 3 × outputs), and all queries come first, then all
 keys, then all values. Inputs first, it is nobody else's: the ``c_attn`` of GPTBigCode, which may go head by head, and

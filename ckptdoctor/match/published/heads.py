@@ -1,4 +1,4 @@
-"""The number of heads of attention, asked of the target and of files next to both checkpoints; never guessed."""
+"""Asks the target and files next to both checkpoints for the number of heads of attention; it is never guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights of Keras and Flax under the names of their layers: kernels with the outputs last, and other leaves.
+"""Converts weights of Keras and Flax under the names of their layers: kernels with the outputs last, other leaves.
 
 A layer's ``kernel`` is (spatial sizes, inputs, outputs) in both, where torch's ``weight`` is (outputs, inputs, spatial
 sizes), so the leaf's name says how its values lie, even where all sizes are equal. Sources: layers/core/dense.py,

@@ -1,4 +1,4 @@
-"""Phi-3 of transformers, whose queries, keys and values are one projection, and its gate and up projection another one.
+"""Describes Phi-3 of transformers, whose queries, keys and values are one projection, and gate and up another.
 
 torchtune has them apart, and so have the files that were made of it for the code of Llama, whose rotary embeddings it
 shares: nothing is permuted. All queries come first, then all keys, then all values (``Phi3Attention.forward``); where

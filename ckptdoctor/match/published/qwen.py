@@ -1,4 +1,4 @@
-"""Qwen2 of torchtune and of transformers: other names, and no other order of rows.
+"""Describes Qwen2 of torchtune and of transformers: other names, and no other order of rows.
 
 torchtune gives it rotary embeddings of transformers' kind, so that nothing is permuted as in its Llama, whose keys are
 the same but for the biases of queries, keys and values. Those tell the two apart: the first layer must have them.

@@ -1,4 +1,4 @@
-"""A published layout as data: the keys of one network in two code bases, and how their values differ."""
+"""Defines a published layout as data: the keys of one network in two code bases, and how their values differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vision transformers of timm (and of DeiT and DINOv2, which began with it), and of transformers.
+"""Describes vision transformers of timm (and DeiT and DINOv2, which began with it), and of transformers.
 
 timm keeps queries, keys and values in one projection, all queries first, then all keys, then all values. transformers
 has other names in the files of its Hub than in its models since version 5.

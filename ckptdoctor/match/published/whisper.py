@@ -1,4 +1,4 @@
-"""Whisper of OpenAI, and of transformers: other names. OpenAI's head is its embedding (``TextDecoder.forward``)."""
+"""Describes Whisper of OpenAI and of transformers. OpenAI's head is its embedding (``TextDecoder.forward``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layer that a key's name speaks of: embedding of tokens, table of positions, head, first layer.
+"""Tells the layer that a key's name speaks of: embedding of tokens, table of positions, head, first layer.
 
 Names are habits, not laws: what they say counts only together with shapes that agree.
 """

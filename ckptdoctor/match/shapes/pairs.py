@@ -1,4 +1,4 @@
-"""Keys that both sides have, each with the two shapes that it has; and keys taken apart into tokens and blocks."""
+"""Pairs the keys that both sides have with their two shapes, and takes keys apart into tokens and blocks."""
 
 from __future__ import annotations
 

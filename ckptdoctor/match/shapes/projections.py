@@ -1,4 +1,4 @@
-"""Projections that libraries hold in one tensor or apart: what they are called, and where the rows of each are."""
+"""Knows projections that libraries hold in one tensor or apart: their names, and where the rows of each are."""
 
 from __future__ import annotations
 

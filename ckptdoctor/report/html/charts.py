@@ -1,4 +1,4 @@
-"""Charts of values: norms through the blocks of a stack, sizes by dtype, and histograms of the largest tensors."""
+"""Draws charts of values: norms through the blocks of a stack, sizes by dtype, and histograms."""
 
 from __future__ import annotations
 

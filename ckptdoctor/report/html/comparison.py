@@ -1,4 +1,4 @@
-"""The difference to another file: a sentence, what was added, removed and changed, and how far modules are apart."""
+"""Shows the difference to another file: what was added, removed and changed, and how far modules are apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page is made of this: a report, the values where they were read, and a comparison where there is one."""
+"""Holds what a page is made of: a report, values where they were read, and a comparison where there is one."""
 
 from __future__ import annotations
 

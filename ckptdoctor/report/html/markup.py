@@ -1,4 +1,4 @@
-"""Text on its way into a page: nothing of it is markup, and nothing of it is invisible."""
+"""Escapes text on its way into a page: nothing of it is markup, and nothing of it is invisible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole page."""
+"""Puts the whole page together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of all tensors, and their names and figures, so small that 50,000 of them are a few megabytes.
+"""Writes the table of all tensors, so small that 50,000 of them are a few megabytes.
 
 The first rows are in the page; a script sorts, filters and shows the rest from the data: the names as a tree of
 modules, each piece once, and the figures in columns.

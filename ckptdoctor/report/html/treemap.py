@@ -1,4 +1,4 @@
-"""The modules as areas as large as their bytes. This drawing needs no script; the one drawn over it unfolds."""
+"""Draws the modules as areas as large as their bytes, without a script; the one drawn over it unfolds."""
 
 from __future__ import annotations
 

@@ -29,7 +29,6 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Fix
 from ckptdoctor.facts.blocked_globals import BlockedCause, Objects, blocked_by, convertible
-from ckptdoctor.facts.globals import to_install
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -37,6 +36,7 @@ from ckptdoctor.rules.kit import blocked as refused
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.refusals import not_importable
 from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.pickle.packages import to_install
 from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}

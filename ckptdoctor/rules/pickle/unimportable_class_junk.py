@@ -28,13 +28,14 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, BlockedPlace, blocked_by, outermost
-from ckptdoctor.facts.globals import package, to_install
+from ckptdoctor.facts.globals import package
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import blocked as refused
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.refusals import not_importable
+from ckptdoctor.rules.pickle.packages import to_install
 from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}

@@ -27,19 +27,33 @@ Repair
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict, Tensor
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.edits.kinds import Tie
-from ckptdoctor.facts.tied_embeddings import Orphan, orphans
+from ckptdoctor.facts.siblings import is_shard
+from ckptdoctor.facts.tied_embeddings import heads, models, says_tied
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.when import language_head
+
+_HEAD = "lm_head.weight"
+# where the first layer lies beside such a head, and what the embedding is called: Llama and most others, GPT-2, OPT
+_FAMILIES = (
+    ("model.layers.0.", "model.embed_tokens.weight"),
+    ("transformer.h.0.", "transformer.wte.weight"),
+    ("model.decoder.layers.0.", "model.decoder.embed_tokens.weight"),
+)
+_LIKE_AN_EMBEDDING = regex(r"emb|wte|tok|vocab", re.IGNORECASE)
+_IN_PIECES = frozenset({NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED, NoteKind.INDEX_LACKS})
 
 _LAYER: dict[str, object] = {
     "model.layers.0.self_attn.q_proj.weight": T((8, 8)),
@@ -91,11 +105,60 @@ HEALTHY = (
 @rule("A702", "tied-dropped-wrong-name", Severity.WARNING, when=language_head)
 def tied_dropped_wrong_name(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Heads whose embedding is missing."""
-    for orphan in orphans(checkpoint):
+    for orphan in _orphans(checkpoint):
         yield _problem(orphan)
 
 
-def _problem(orphan: Orphan) -> Problem:
+@noun
+class _Orphan:
+    """A head without its embedding: what that would be called, and what says that the two are one ("": nothing)."""
+
+    head: Tensor
+    missing: str
+    proof: str
+
+
+def _orphans(checkpoint: Checkpoint) -> Iterator[_Orphan]:
+    """Heads whose embedding is missing in a model that is all there otherwise."""
+    if is_shard(checkpoint.path) or any(note.kind in _IN_PIECES for note in checkpoint.notes):
+        return
+    for state_dict in models(checkpoint):
+        for head in heads(state_dict):
+            missing = _missing_beside(state_dict, head) if head.key.endswith(_HEAD) else ""
+            proof = _proof(checkpoint, state_dict, head, missing) if missing else None
+            if proof is not None:
+                yield _Orphan(head, missing, proof)
+
+
+def _missing_beside(state_dict: StateDict, head: Tensor) -> str:
+    """The name of the embedding that ought to be there; "" where one may be there under whatever name."""
+    prefix = head.key[: -len(_HEAD)]
+    keys = state_dict.keys
+    family = next((each for each in _FAMILIES if any(key.startswith(prefix + each[0]) for key in keys)), None)
+    if family is None:
+        return ""
+    layer = prefix + family[0]
+    whole = False
+    for tensor in state_dict.tensors:
+        if tensor is not head and len(tensor.shape) == 2:
+            if tensor.shape == head.shape or _LIKE_AN_EMBEDDING.search(tensor.key):
+                return ""
+        elif tensor.key.startswith(layer) and tensor.shape == head.shape[1:]:  # its norm: an adapter has none
+            whole = True
+    return prefix + family[1] if whole else ""
+
+
+def _proof(checkpoint: Checkpoint, state_dict: StateDict, head: Tensor, missing: str) -> str | None:
+    """What says that the two are one; "" where nothing does, None where something says the contrary."""
+    if not state_dict.path and (checkpoint.metadata or {}).get(missing) == head.key:
+        return "the file's metadata"
+    tied = says_tied(checkpoint)
+    if tied is False:
+        return None
+    return "config.json" if tied else ""
+
+
+def _problem(orphan: _Orphan) -> Problem:
     head, place = orphan.head, orphan.head.path[:-1]
     edits = (Tie(head.path, orphan.missing),)
     title = f"add {orphan.missing}, which is {head.key}"

@@ -1,1 +1,1 @@
-"""The contents of the browser as plain data: nothing here knows of Textual, and all copes with 500,000 tensors."""
+"""Holds what the browser shows as plain data: nothing here knows of Textual, and all copes with 500,000 tensors."""

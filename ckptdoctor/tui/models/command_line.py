@@ -1,4 +1,4 @@
-"""The command line that does what is on the screen. Words of the file and of people are quoted for the shell."""
+"""Writes the command line that does what is on the screen, every word quoted for the shell."""
 
 from __future__ import annotations
 

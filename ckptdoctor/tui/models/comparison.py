@@ -1,4 +1,4 @@
-"""Two checkpoints side by side: every tensor of either is an entry, and what is known of its change.
+"""Compares two checkpoints side by side: every tensor of either is an entry, with what is known of its change.
 
 An entry is a number: first the pairs of ``Difference``, then what only A has, then what only B has. What is asked of
 all entries at once stands in columns, so that 500,000 on both sides are sorted and narrowed down in a moment.

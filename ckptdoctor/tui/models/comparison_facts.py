@@ -1,4 +1,4 @@
-"""The facts about a line of a comparison, as labelled lines. Text from the files is escaped here."""
+"""Labels the facts about a line of a comparison. Text from the files is escaped here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facts that headers tell of a tensor, a level or a value, as labelled lines. Text from the file is escaped."""
+"""Labels the facts that headers tell of a tensor, a level or a value. Text from the file is escaped."""
 
 from __future__ import annotations
 

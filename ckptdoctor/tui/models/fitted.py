@@ -1,4 +1,4 @@
-"""The fit of a checkpoint to a target as rows: coverage before and after each repair, and leftovers in groups."""
+"""Shows the fit to a target as rows: coverage before and after each repair, and leftovers in groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An opened checkpoint as the browser holds it: the contents, their columns, and what was found so far."""
+"""Holds an opened checkpoint: the contents, their columns, and what was found so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The speed of long work, and the time it still takes, in a few words."""
+"""Puts the speed of long work, and the time it still takes, in a few words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a repair as rows: every step, and every name before and after it, many of one kind put together."""
+"""Shows the plan of a repair as rows: every step, and every name before and after it, many of a kind together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tensors of a broken file that can be saved, in file order, and the name of the new file."""
+"""Lists the tensors of a broken file that can be saved, in file order, and names the new file."""
 
 from __future__ import annotations
 

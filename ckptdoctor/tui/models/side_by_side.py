@@ -1,4 +1,4 @@
-"""The lines of a comparison: modules, the tensors in them that differ, and folds of those that do not."""
+"""Lines up a comparison: modules, the tensors in them that differ, and folds of those that do not."""
 
 from __future__ import annotations
 

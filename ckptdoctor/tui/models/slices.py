@@ -1,4 +1,4 @@
-"""A slice of a tensor: the two dimensions that are looked at, and the indexes of the others. Pure arithmetic."""
+"""Slices a tensor: two dimensions are looked at, at indexes of the others. Pure arithmetic."""
 
 from __future__ import annotations
 

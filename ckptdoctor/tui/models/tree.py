@@ -1,4 +1,4 @@
-"""The tree of modules: what the contents unfold to, each level grown when it is first opened.
+"""Unfolds contents to a tree of modules, each level grown when it is first opened.
 
 State dicts unfold at the dots of their keys, everything else as it is nested. A chain of levels with one child each is
 one line, a module with a single tensor is that tensor. A tensor is its row in the table; only levels are objects.

@@ -1,4 +1,4 @@
-"""Numbers of a dtype as text with no more digits than it holds, and numbers as pictures: bars, cells, shades."""
+"""Writes numbers of a dtype with no more digits than it holds, and draws them: bars, cells, shades."""
 
 from __future__ import annotations
 

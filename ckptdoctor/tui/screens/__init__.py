@@ -1,4 +1,4 @@
-"""The screens, one a file; and from how many columns and lines on one is of which class, which app.tcss lays out."""
+"""Draws the screens, one a file, and says from which size on one is of which class, which app.tcss lays out."""
 
 from __future__ import annotations
 

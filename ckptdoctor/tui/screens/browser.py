@@ -1,4 +1,4 @@
-"""The main screen: contents, what is under the cursor, and what is wrong."""
+"""Draws the main screen: contents, what is under the cursor, and what is wrong."""
 
 from __future__ import annotations
 

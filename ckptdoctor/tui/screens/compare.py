@@ -1,4 +1,4 @@
-"""Two checkpoints side by side: what is the same, renamed, changed or missing, and how far values are apart."""
+"""Shows two checkpoints side by side: what is the same, renamed, changed or missing, and how far values are apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file whose contents cannot be read: what it is, why that is so, what of it is whole, and how to save that."""
+"""Shows a file whose contents cannot be read: what it is, why that is so, what is intact, and how to save that."""
 
 from __future__ import annotations
 

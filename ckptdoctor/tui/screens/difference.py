@@ -1,4 +1,4 @@
-"""The values of one tensor in two checkpoints: figures, and a heatmap of how any slice differs."""
+"""Shows the values of one tensor in two checkpoints: figures, and a heatmap of how any slice differs."""
 
 from __future__ import annotations
 

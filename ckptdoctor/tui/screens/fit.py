@@ -1,4 +1,4 @@
-"""The fit of a checkpoint to a model, a config or another file: coverage, the chain of repairs, what is left over."""
+"""Shows how a checkpoint fits a model, a config or another file: coverage, the chain of repairs, leftovers."""
 
 from __future__ import annotations
 

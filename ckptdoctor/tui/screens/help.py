@@ -1,4 +1,4 @@
-"""All keys that work where somebody is, and the language of the filter."""
+"""Lists all keys that work where somebody is, and the language of the filter."""
 
 from __future__ import annotations
 

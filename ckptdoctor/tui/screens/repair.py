@@ -1,4 +1,4 @@
-"""Choose repairs, see what they do before anything is written, and have the repaired file written under a new name."""
+"""Lets people choose repairs, see what they do, and have the repaired file written under a new name."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.offers import Offer, planned, request_of
 from ckptdoctor.findings import RepairReport
-from ckptdoctor.repair.output_names import free, objection
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.report.escape import escape
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
+from ckptdoctor.tui.models.output_names import free, objection
 from ckptdoctor.tui.models.planned import PlanRow, changed_bytes, dropped, rows, summary
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen

@@ -1,4 +1,4 @@
-"""All about the values of one tensor: numbers, heatmap, histogram, extremes; side by side where there is room."""
+"""Shows the values of one tensor: numbers, heatmap, histogram, extremes; side by side where there is room."""
 
 from __future__ import annotations
 

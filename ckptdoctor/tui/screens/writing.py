@@ -1,4 +1,4 @@
-"""Writing the repaired file: how far it is, what was proven of it, and the way to open it."""
+"""Shows how the repaired file is written: how far it is, what was proven of it, and the way to open it."""
 
 from __future__ import annotations
 

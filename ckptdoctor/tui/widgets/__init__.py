@@ -1,1 +1,1 @@
-"""The parts that screens are made of, one a file."""
+"""Holds the parts that screens are made of, one a file."""

@@ -1,4 +1,4 @@
-"""The line at the top, which says which file this is and what is wrong with it, and the keys at the bottom."""
+"""Draws the line at the top, which says which file this is and what is wrong with it, and the keys at the bottom."""
 
 from __future__ import annotations
 

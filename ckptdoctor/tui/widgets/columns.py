@@ -1,4 +1,4 @@
-"""The columns beside names in tree and list: which there is room for, and what is in them."""
+"""Chooses the columns beside names in tree and list: which there is room for, and what is in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two checkpoints side by side, line by line: what each has, a sign between them, and how far apart the values are."""
+"""Draws two checkpoints line by line: what each has, a sign between them, and how far apart the values are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facts about the thing under the cursor: a tensor, a level, a value or a finding.
+"""Shows the facts about the thing under the cursor: a tensor, a level, a value or a finding.
 
 Here the view of a tensor's values will stand; what the headers say comes first, at once, without reading anything.
 """

@@ -1,4 +1,4 @@
-"""The filter: a line to type in, what is wrong with it, and how much it lets through."""
+"""Takes a filter: a line to type in, what is wrong with it, and how much it lets through."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The findings, a list that fills in while the examination runs."""
+"""Lists the findings, and fills in while the examination runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fit of a checkpoint to a target: coverage as bars, step by step; and the names that a line is about."""
+"""Draws the fit to a target: coverage as bars, step by step; and the names that a line is about."""
 
 from __future__ import annotations
 

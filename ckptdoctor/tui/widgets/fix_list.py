@@ -1,4 +1,4 @@
-"""The repairs that the findings offer: which are chosen, how safe they are, why others are refused; and the output."""
+"""Lists the repairs that findings offer: chosen or not, how safe, why others are refused; and the output."""
 
 from __future__ import annotations
 

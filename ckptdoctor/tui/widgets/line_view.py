@@ -1,4 +1,4 @@
-"""Lines that are drawn one by one when they come into view, with a cursor: what tree, list and findings have in common.
+"""Draws lines one by one when they come into view, with a cursor: what tree, list and findings have in common.
 
 However many lines there are, only those on the screen are made. Each is a ``Strip``, kept until what it shows changes.
 """

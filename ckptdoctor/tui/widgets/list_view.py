@@ -1,4 +1,4 @@
-"""All tensors, one a line, in the order of any column."""
+"""Lists all tensors, one a line, in the order of any column."""
 
 from __future__ import annotations
 

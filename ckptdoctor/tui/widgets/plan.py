@@ -1,4 +1,4 @@
-"""The plan of a repair: all names before and after it, however many lines that takes."""
+"""Draws the plan of a repair: all names before and after it, however many lines that takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tensors of a broken file, a line for each, with how much of it can be saved."""
+"""Lists the tensors of a broken file, a line for each, with how much of it can be saved."""
 
 from __future__ import annotations
 

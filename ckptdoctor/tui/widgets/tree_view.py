@@ -1,4 +1,4 @@
-"""The tree of modules and contents."""
+"""Draws the tree of modules and contents."""
 
 from __future__ import annotations
 

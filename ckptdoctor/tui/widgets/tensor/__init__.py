@@ -1,1 +1,1 @@
-"""Widgets for the values of one tensor: a grid of numbers, their distribution, a heatmap, and the extremes."""
+"""Draws the values of one tensor: a grid of numbers, their distribution, a heatmap, and the extremes."""

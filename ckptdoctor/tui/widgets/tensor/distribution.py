@@ -1,4 +1,4 @@
-"""The distribution of the values of a tensor: statistics, a histogram as large as there is room for, and extremes."""
+"""Draws the distribution of a tensor's values: statistics, a histogram that fills the room, and extremes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of a slice as numbers in rows and columns; only what is near the screen is read."""
+"""Draws the values of a slice as numbers in rows and columns; only what is near the screen is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slice as colours: half blocks, two rows of cells in each line; without colours, shades."""
+"""Draws a slice as colours: half blocks, two rows of cells in each line; without colours, shades."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names for outputs: what speaks against one, and one that is free."""
+"""Says what speaks against the name of an output, and finds one that is free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads contents with values: plain Python, with CPU tensors of torch or arrays of NumPy, imported only when called."""
+"""Loads contents with values: plain Python, with tensors of torch or arrays of NumPy, imported when called."""
 
 from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.load import load

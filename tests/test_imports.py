@@ -340,7 +340,6 @@ BEHIND_DOORS = {
     # tables of one room that another has to agree with
     "cli/test_show_filter.py": {"filters.words"},
     "cli/test_show_stats.py": {"report.value_table"},
-    "checkpoint/test_key_patterns.py": {"rules.kit.wording", "rules.reference.missing_keys"},
     "look/test_inspector.py": {"checkpoint.tensor", "values.extremes", "values.preview"},
     "test_docs.py": {"formats.registry", "report.sarif"},
     # what is shown of a noun, asked without the command around it

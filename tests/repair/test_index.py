@@ -11,6 +11,7 @@ import torch
 from click.testing import CliRunner
 from safetensors.torch import save_file
 
+import ckptdoctor
 from ckptdoctor.cli.fix import command
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.examine.file import check
@@ -170,8 +171,11 @@ def test_the_shards_stay_as_they_are(tmp_path):
     assert [step.label for step in outcome.plan.steps] == ["X804"]
     assert [finding.code for finding in outcome.proof.findings] == ["N401", "M970"][: len(outcome.proof.findings)]
     assert all(finding.fix is None for finding in outcome.proof.findings)
-    with pytest.raises(RefusedError, match=r"folder of several files.*“ckptdoctor convert .*f f\.safetensors”"):
+    with pytest.raises(RefusedError, match=r"folder of several files(?s:.*) --strip-module -o .*f\.fixed/"):
         fixed(path, strip_module=True)
+    said = CliRunner().invoke(command, [str(path), "--strip-module", "-o", f"{path}.fixed/"])
+    assert said.exit_code == 0, said.output
+    assert sorted(ckptdoctor.load(f"{path}.fixed")) == ["a", "b"]
 
 
 def test_a_file_beside_the_shards(tmp_path):

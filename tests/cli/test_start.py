@@ -63,7 +63,7 @@ def test_the_parser_is_not_imported(tmp_path):
     torch.save({"weight": torch.ones(2)}, tmp_path / "m.pt")
     code = (
         "import sys; from ckptdoctor.cli.start import run; status = run(['check', 'm.pt'])\n"
-        f"print(status, *{SLOW!r} & set(sys.modules), file=sys.stderr)"
+        f"print(int(status), *{SLOW!r} & set(sys.modules), file=sys.stderr)"
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert result.stderr.split() == ["0"]

@@ -11,6 +11,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+# growth is asked until its larger runs took so long together, at most so many times
+ENOUGH_SECONDS, MOST_RUNS = 0.2, 20
+
 
 def counted(function: Callable[..., T], *arguments: Any) -> tuple[T, int]:
     """What a function returns, and how many calls of Python functions and of built-in ones it takes.
@@ -30,13 +33,14 @@ def counted(function: Callable[..., T], *arguments: Any) -> tuple[T, int]:
 def growth(function: Callable[[int], object], few: int, many: int, runs: int = 3) -> float:
     """How many times the work of ``many`` is that of ``few``: processor time of the fastest of some runs each.
 
+    What takes milliseconds is run more often: a busy neighbour can slow all of three such runs.
     ``function`` prepares nothing: what it needs is made beforehand. Where work grows with the number the answer is
     about ``many / few``, where it grows with the square about the square of that.
     """
     seconds: dict[int, list[float]] = {few: [], many: []}
     gc.disable()  # how long it takes depends on what other tests have left
     try:
-        for _ in range(runs):
+        while len(seconds[few]) < runs or (len(seconds[few]) < MOST_RUNS and sum(seconds[many]) < ENOUGH_SECONDS):
             for number, taken in seconds.items():
                 started = time.process_time()
                 function(number)

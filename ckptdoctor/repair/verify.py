@@ -30,7 +30,7 @@ def verify(path: str, plan: Plan) -> Proof:
     proof = trace(plan.wanted, written, plan.recipe)
     findings = worst_first([*container_findings(container, all_rules()), *_of_contents(written, plan)])
     _require_fixed(plan, findings)
-    after = next_step(path, written, findings, refusal)
+    after = next_step(plan.output, written, findings, refusal)  # the name that it will have, not that of the moment
     return replace(proof, elided=elided(written), findings=tuple(findings), next=after)
 
 

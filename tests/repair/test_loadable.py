@@ -23,8 +23,9 @@ from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.rules.examples import T
 from tests import builders
 from tests.builders import build
-from tests.commands import run
+from tests.commands import run, run_here
 from tests.pickles.payloads import TORCH
+from tests.rules import examined
 from tests.rules.sick import SICK
 
 SAMPLES = Path(__file__).parents[2] / "sample_ckpts"
@@ -209,3 +210,13 @@ def test_a_file_for_another_device_is_loaded_on_the_cpu(tmp_path: Path, monkeypa
     line = done.stdout.decode().splitlines()[-1]
     assert line == 'next · torch.load("a.fixed.pt", map_location="cpu")'
     assert _follow(line, tmp_path).keys() == {"w"}
+
+
+def test_the_next_line_names_the_output_that_is_there(tmp_path: Path):
+    """Not the file that was written first, which nobody ever sees; and it does what it says."""
+    (example,) = [each for each in examined.sick("A712") if each.title == "among others"]
+    output = tmp_path / "fixed.pt"
+    said = run_here("fix", build(example, tmp_path), "--unsafe-fixes", "-o", output, cwd=tmp_path)
+    words = shlex.split(said.stdout.decode().split("next · ckptdoctor ")[1])
+    assert words == ["convert", str(output), str(tmp_path / "fixed.safetensors")]
+    assert run_here(*words, cwd=tmp_path).returncode == 0

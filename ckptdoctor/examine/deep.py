@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -67,26 +67,41 @@ def not_begun(checkpoint: Checkpoint, rules: Iterable[Rule]) -> Iterator[Progres
         yield Progress("values", 0, bytes_to_read(checkpoint), complete=False)
 
 
-def _readers(rules: Iterable[Rule]) -> set[str]:
+def _readers(rules: Iterable[Rule]) -> list[Rule]:
     """The rules that values are read for."""
-    return {rule.code for rule in rules if Values in (rule.subject, *get_args(rule.subject))}
+    return [rule for rule in rules if Values in (rule.subject, *get_args(rule.subject))]
+
+
+@noun
+class _Asked:
+    """What is asked of values: as ``examine_values`` has it."""
+
+    only_finite: bool
+    sums: bool
+
+
+def _asked(readers: Sequence[Rule], pictures: bool) -> _Asked:
+    """What these rules ask; those of other packages may ask for anything."""
+    strange = any(rule.address is None for rule in readers)
+    few = all(rule.code in _ONLY_FINITE for rule in readers)
+    return _Asked(only_finite=few and not pictures, sums=pictures or strange)
 
 
 def values_of(
-    checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]
+    checkpoint: Checkpoint, source: Source, rules: Iterable[Rule], pictures: bool
 ) -> Generator[Progress, None, WorkDone[Values]]:
-    """What the values are, as far as one of the rules asks for it: see ``unread``."""
+    """What the values are, as far as one of the rules asks for it (see ``unread``), or ``pictures`` of them do."""
     readers = _readers(rules)
     if not readers:
         return WorkDone()
     from ckptdoctor.values.distinct import bytes_to_read
 
-    few = readers <= set(_ONLY_FINITE)
+    asked = _asked(readers, pictures)
 
     def read(work: Work) -> Values:
         from ckptdoctor.values.examine import examine_values
 
-        return examine_values(checkpoint, source, work, only_finite=few)
+        return examine_values(checkpoint, source, work, only_finite=asked.only_finite, sums=asked.sums)
 
     return (yield from in_thread(read, "values", bytes_to_read(checkpoint)))
 
@@ -138,7 +153,7 @@ def _is_whole(tensor: Tensor) -> bool:
 
 
 def passed_by(
-    checkpoint: Checkpoint, front: Front | Thin, rules: Iterable[Rule]
+    checkpoint: Checkpoint, front: Front | Thin, rules: Iterable[Rule], pictures: bool
 ) -> Generator[Progress, None, WorkDone[Passed]]:
     """Read a compressed file to its end, once: its values as they lie, and whatever else is heard of it."""
 
@@ -158,8 +173,10 @@ def passed_by(
             from ckptdoctor.values.examine import examine_values
 
             in_order = replace(checkpoint, tensors=tuple(sorted(checkpoint.tensors, key=_place)))
-            few = readers <= set(_ONLY_FINITE)
-            values = examine_values(in_order, passage, work.again(), only_finite=few, threads=1)
+            asked = _asked(readers, pictures)
+            values = examine_values(
+                in_order, passage, work.again(), only_finite=asked.only_finite, sums=asked.sums, threads=1
+            )
         while not work.stopped and passage.go_on():
             pass  # hear has seen it
         return Passed(heard, values, None if work.stopped else passage.at, passage.error)

@@ -177,7 +177,7 @@ class _Examination:
         if not isinstance(source, (Front, Thin)):
             return source, container
         rules = deep_rules() if self.rules is None else self.rules
-        passed = yield from passed_by(formats.read(source, container), source, rules)
+        passed = yield from passed_by(formats.read(source, container), source, rules, self.settings.pictures)
         self.passed = passed.result
         self.interrupted |= passed.interrupted and not passed.complete
         if self.passed is None or self.passed.end is None:
@@ -302,9 +302,9 @@ class _Examination:
         if self.passed is not None:
             values = self.passed.values_of(checkpoint, source)
         else:
-            values = yield from values_of(checkpoint, source, rules)
+            values = yield from values_of(checkpoint, source, rules, self.settings.pictures)
         self._take_down(values)
-        if values.result is not None:
+        if values.result is not None and self.settings.pictures:
             yield Measured(values.result)
         yield from self._run(values.result)
         yield from self._skip(unread(values.result, interrupted=values.interrupted))

@@ -42,14 +42,16 @@ def examine_values(
     work: Work | None = None,
     *,
     only_finite: bool = False,
+    sums: bool = True,
     threads: int | None = None,
 ) -> Values:
     """Read the values of all tensors. ``work`` says how far that is after each chunk, and may end it there.
 
-    With ``only_finite`` only NaN and infinities are counted, which takes half of the time or less. What cannot be
-    looked at is ``skipped``, with the reason.
+    Without ``sums`` all is worked out that the rules of ckptdoctor ask for, in a third of the time: see
+    ``TensorValues``. With ``only_finite`` it is no more than the extremes, and the numbers of NaNs and infinities.
+    What cannot be looked at is ``skipped``, with the reason.
     """
-    examination = _Examination(checkpoint, source, work or Work(), only_finite)
+    examination = _Examination(checkpoint, source, work or Work(), only_finite, sums and not only_finite)
     overs = [Event() for _ in range(threads or _threads())]
     workers = [Thread(target=examination.examine, args=(over,), daemon=True) for over in overs]
     try:
@@ -114,11 +116,12 @@ class _Work:
 class _Examination:
     """The state that the threads share."""
 
-    def __init__(self, checkpoint: Checkpoint, source: Source, work: Work, only_finite: bool) -> None:
+    def __init__(self, checkpoint: Checkpoint, source: Source, work: Work, only_finite: bool, sums: bool) -> None:
         self.checkpoint = checkpoint
         self.bytes = TensorBytes(checkpoint, source)
         self.work = work
         self.only_finite = only_finite
+        self.sums = sums
         self.lock = Lock()
         self.batches = self._batches()
         self.found: dict[int, TensorValues] = {}
@@ -201,7 +204,7 @@ class _Examination:
                 at += chunk.size
                 if not self._go_on(chunk.size * strip.width):
                     return
-            rows = None if self.only_finite else self._rows(measured.tensor, chunk)
+            rows = self._rows(measured.tensor, chunk) if self.sums else None
             if partial.sample:  # many small pieces of memory would keep what lay between them from being freed
                 partial.sample = [widened(np.concatenate(partial.sample), strip.dtype)]
         except CkptDoctorError as error:
@@ -215,10 +218,10 @@ class _Examination:
     def _add(
         self, measured: _Measured, chunk: Array, dtype: str, at: int, partial: Partial, measure: ChunkMeasure
     ) -> None:
+        add = measure.add if self.sums else measure.scan
+        add(chunk, dtype, partial)
         if self.only_finite:
-            measure.scan(chunk, dtype, partial)
             return
-        measure.add(chunk, dtype, partial)
         if measured.narrowing.left:
             measured.narrowing.add(chunk, dtype)
         partial.sample.append(chunk[-at % measured.step :: measured.step].copy())
@@ -242,7 +245,8 @@ class _Examination:
         if measured.planned and measured.done == measured.begun and id(measured.tensor) not in self.unread:
             self._require_indices(measured)
             fits = measured.narrowing.result(measured.partial)
-            self.found[id(measured.tensor)] = summed_up(measured.partial, measured.weight, fits, measured.rows)
+            found = summed_up(measured.partial, measured.weight, fits, measured.rows, sums=self.sums)
+            self.found[id(measured.tensor)] = found
 
     def _require_indices(self, measured: _Measured) -> None:
         """Note where the indices of a sparse tensor do not fit it."""

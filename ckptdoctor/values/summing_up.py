@@ -6,7 +6,7 @@ Among them are the narrower dtypes that hold every value exactly, and the rows t
 from __future__ import annotations
 
 from collections import Counter
-from math import frexp, isfinite, sqrt
+from math import frexp, isfinite, nan, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,9 +26,30 @@ _FEW = 64  # values that plain Python is faster with
 
 
 def summed_up(
-    partial: Partial, weight: int = 1, fits: tuple[str, ...] = (), duplicated_rows: int | None = None
+    partial: Partial,
+    weight: int = 1,
+    fits: tuple[str, ...] = (),
+    duplicated_rows: int | None = None,
+    *,
+    sums: bool = True,
 ) -> TensorValues:
-    """The numbers of a tensor; each value that was looked at stands for ``weight`` elements."""
+    """The numbers of a tensor; each value that was looked at stands for ``weight`` elements.
+
+    Without ``sums`` those were not worked out, nor were zeros among other values.
+    """
+    if not sums and partial.finite:
+        return TensorValues(
+            *_counts(partial, weight)[:-1],
+            zeros=weight * partial.count if partial.zeros == partial.count else 0,
+            min=partial.min,
+            max=partial.max,
+            mean=nan,
+            std=nan,
+            absmax=max(partial.max, -partial.min),
+            norm=nan,
+            fits=fits,
+            histogram=_histogram(partial, weight),
+        )
     if not partial.finite:
         return TensorValues(*_counts(partial, weight), fits=fits, duplicated_rows=duplicated_rows)
     return TensorValues(
@@ -89,8 +110,7 @@ def _counted(partial: Partial, low: float, width: float) -> _Counts:
         return counts, Counter()
     least = int(exponents.min())
     sizes = Counter(dict(enumerate(np.bincount(exponents - least).tolist(), least)))
-    if partial.zeros:
-        sizes[0] -= values.size - int(np.count_nonzero(values))
+    sizes[0] -= values.size - int(np.count_nonzero(values))
     return counts, +sizes
 
 

@@ -6,8 +6,10 @@ import random
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
+from typing import get_args
 
 import pytest
 import torch
@@ -21,7 +23,13 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine import deep
 from ckptdoctor.examine.file import check, diagnose
 from ckptdoctor.examine.files import examine_all
+from ckptdoctor.facts.values import Values
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import registry
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.values import examine
+from tests.builders import build
 
 DEEP = Settings(deep=True)
 
@@ -56,6 +64,34 @@ def test_one_rule_alone(sick):
     """With nothing but V651 only NaN and infinities are looked for, and found."""
     report = check(sick, Settings(Selection(select=("V651",)), deep=True))
     assert codes(report) == ["V651"]
+
+
+def test_no_rule_asks_for_sums(tmp_path):
+    """Every example of the rules that read values has the same findings where everything is measured for pictures."""
+    deep_rules = [each for each in all_rules() if Values in (each.subject, *get_args(each.subject))]
+    examples = [example for each in deep_rules for example in (*each.sick, *each.healthy) if example.deep]
+    assert len(examples) > 20
+    for number, example in enumerate(examples):
+        (folder := tmp_path / str(number)).mkdir()
+        path = str(build(example, folder))
+        assert check(path, DEEP).findings == check(path, Settings(deep=True, pictures=True)).findings
+
+
+def test_rules_of_other_packages_get_everything(sick, monkeypatch):
+    """Mean, spread and zeros are there for a rule that ckptdoctor does not know."""
+    told = []
+
+    def listening(values: Values) -> Iterator[Problem]:
+        """Takes down what it is given."""
+        told.extend(values.tensors.values())
+        yield from ()
+
+    strange = rule("X901", "listening", Severity.INFO)(listening)
+    monkeypatch.setattr(registry, "_plugged_in", lambda: [strange])
+    registry.deep.cache_clear()
+    check(sick, DEEP)
+    registry.deep.cache_clear()
+    assert [each.std == pytest.approx(1, abs=0.1) for each in told] == [True, True]
 
 
 def test_values_are_examined_without_torch(sick):
@@ -105,7 +141,7 @@ def test_ctrl_c_leaves_with_what_was_found(tmp_path, monkeypatch, after):
     monkeypatch.setattr(
         examine,
         "examine_values",
-        lambda checkpoint, source, work, only_finite: genuine(checkpoint, source, _slow(work), threads=1),
+        lambda checkpoint, source, work, **options: genuine(checkpoint, source, _slow(work), threads=1),
     )
     if not after:
         checksums = deep.examine_integrity

@@ -7,9 +7,10 @@ boundary of the file in the middle of values that are not zero. Where a checksum
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Union
 
 from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, FolderSource, Note, NoteKind, Source, Storage
@@ -71,24 +72,23 @@ class Integrity:
     twins: tuple[TiedPair, ...] = ()
 
 
-def examine_integrity(checkpoint: Checkpoint, source: Source, work: Work | None = None) -> Integrity:
+def examine_integrity(
+    checkpoint: Checkpoint, source: Source, work: Work | None = None, sound: Mapping[str, int] = MappingProxyType({})
+) -> Integrity:
     """Read every storage once. ``work`` counts the bytes after each chunk, and may end it there.
 
     Two threads work on different storages, a chunk each in memory, whatever the file's size. Storages that have no
-    checksum and hold no floating-point values are not read: nothing could be seen. Raises TruncatedError when the
-    file shrinks meanwhile.
+    checksum and hold no floating-point values are not read: nothing could be seen; nor are those that are ``sound``
+    as is known from elsewhere, of each of which so many bytes were read. Raises TruncatedError when the file shrinks
+    meanwhile.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
     storages = readable(checkpoint, source)
     work = work or Work()
-    reader = _Reader(source, work)
-    with ThreadPoolExecutor(_THREADS) as pool:
-        try:
-            found = [each for batch in pool.map(reader.examine, _batches(storages)) for each in batch]
-        except BaseException:  # Ctrl-C: the threads end after their chunk
-            work.stop()
-            raise
+    if sound:
+        with suppress(StoppedError):
+            work.advance(sum(sound.values()))
+    unknown = [place for place in storages if place[0].key not in sound]
+    found = _damaged(unknown, source, work) if unknown else []
     unchecked = sum(storage.crc32 is None for storage, _ in storages)
     promise = promise_of(source)
     digest = ""
@@ -100,6 +100,18 @@ def examine_integrity(checkpoint: Checkpoint, source: Source, work: Work | None 
         promise = promise if digest else None
     damage, notes = tuple(found), tuple([note_of(each) for each in found])
     return Integrity(checkpoint, damage, work.done, unchecked, notes, promise, digest, tuple(twins))
+
+
+def _damaged(storages: Iterable[_Place], source: Source, work: Work) -> list[Damage]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    reader = _Reader(source, work)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        try:
+            return [each for batch in pool.map(reader.examine, _batches(storages)) for each in batch]
+        except BaseException:  # Ctrl-C: the threads end after their chunk
+            work.stop()
+            raise
 
 
 def integrity_bytes(checkpoint: Checkpoint, source: Source) -> int:
@@ -406,7 +418,7 @@ def note_of(damage: Damage) -> Note:
 # ISA-L 5 to 6 times. All of them leave the interpreter to other threads.
 
 
-Crc32 = Callable[[Union[bytes, bytearray], int], int]
+Crc32 = Callable[[Union[bytes, bytearray, memoryview], int], int]
 
 
 @cache

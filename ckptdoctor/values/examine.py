@@ -23,6 +23,7 @@ from ckptdoctor.facts.values import TensorValues, Unread, Values
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
 from ckptdoctor.noun import noun
 from ckptdoctor.values.bytes import TensorBytes
+from ckptdoctor.values.checks import Checks
 from ckptdoctor.values.chunks import ChunkMeasure
 from ckptdoctor.values.distinct import distinct, shown_by
 from ckptdoctor.values.flat_chunks import CHUNK, Strip, strips
@@ -44,14 +45,16 @@ def examine_values(
     only_finite: bool = False,
     sums: bool = True,
     threads: int | None = None,
+    checks: Checks | None = None,
 ) -> Values:
     """Read the values of all tensors. ``work`` says how far that is after each chunk, and may end it there.
 
     Without ``sums`` all is worked out that the rules of ckptdoctor ask for, in a third of the time: see
     ``TensorValues``. With ``only_finite`` it is no more than the extremes, and the numbers of NaNs and infinities.
-    What cannot be looked at is ``skipped``, with the reason.
+    What cannot be looked at is ``skipped``, with the reason. ``checks`` are told the bytes.
     """
-    examination = _Examination(checkpoint, source, work or Work(), only_finite, sums and not only_finite)
+    numbers = TensorBytes(checkpoint, source, checks)
+    examination = _Examination(checkpoint, numbers, work or Work(), only_finite, sums and not only_finite)
     overs = [Event() for _ in range(threads or _threads())]
     workers = [Thread(target=examination.examine, args=(over,), daemon=True) for over in overs]
     try:
@@ -116,9 +119,9 @@ class _Work:
 class _Examination:
     """The state that the threads share."""
 
-    def __init__(self, checkpoint: Checkpoint, source: Source, work: Work, only_finite: bool, sums: bool) -> None:
+    def __init__(self, checkpoint: Checkpoint, numbers: TensorBytes, work: Work, only_finite: bool, sums: bool) -> None:
         self.checkpoint = checkpoint
-        self.bytes = TensorBytes(checkpoint, source)
+        self.bytes = numbers
         self.work = work
         self.only_finite = only_finite
         self.sums = sums

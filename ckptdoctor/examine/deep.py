@@ -111,8 +111,8 @@ def read_everything(
     values = yield from _values_of(checkpoint, source, _asked(readers, pictures), "checksums and values", checks)
     assert values.progress is not None
     values.progress = replace(values.progress, what="values")
-    sound = checks.sound(checkpoint, source)
-    if values.interrupted and not (values.complete and len(sound) == len(checkpoint.storages)):
+    sound = checks.sound(checkpoint, source) if values.complete else {}
+    if not values.complete or (values.interrupted and len(sound) < len(checkpoint.storages)):
         return _broken_off(checks.integrity(checkpoint, source), checkpoint, source), values
     return (yield from integrity_of(checkpoint, source, sound)), values
 

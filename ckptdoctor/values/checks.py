@@ -7,8 +7,8 @@ a page of zeros. Of all others it is said that they are left, and ``facts.integr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from threading import local
+from zlib import crc32
 
 import numpy as np
 
@@ -16,18 +16,51 @@ from ckptdoctor.casting.arrays import Array
 from ckptdoctor.checkpoint import Checkpoint, Extent, Source, Storage
 from ckptdoctor.facts.integrity import HOLE, PAGE, Damage, Integrity, fastest, may_have_holes, note_of, readable
 from ckptdoctor.noun import noun
+from ckptdoctor.values.crc32 import WORTH, Folding, combined
 
 _STEP = HOLE - PAGE  # of the pages that are looked at: a run of 64 KiB has one of them
 
 
 @noun(frozen=False)
 class _Run:
-    """Bytes of a storage that one thread read in their order; ``blank`` once a page of them was zero."""
+    """Bytes of a storage that one thread read in their order; ``blank`` once a page of them was zero.
+
+    ``settled`` where ``crc`` is that of all of them.
+    """
 
     start: int
     stop: int
     crc: int = 0
+    settled: bool = True
     blank: bool = False
+
+
+class _Ear:
+    """What one thread hears: the run that goes on, of the storage ``key``."""
+
+    def __init__(self) -> None:
+        self.key = ""
+        self.run = _Run(0, 0)
+        self._folding: Folding | None = None
+
+    def add(self, data: Array, storage: Storage) -> None:
+        """The next bytes of a run of which the checksum is wanted."""
+        if fastest() is not crc32 or storage.nbytes < WORTH:
+            self.run.crc = fastest()(data.data, self.run.crc)
+            return
+        self._folding = self._folding or Folding()
+        if self.run.settled:
+            self._folding.begin(self.run.crc)
+            self.run.settled = False
+        self._folding.feed(data)
+        if self.run.stop + data.size == storage.nbytes:
+            self.settle()
+
+    def settle(self) -> None:
+        """The run is over."""
+        if self._folding is not None and not self.run.settled:
+            self.run.crc = self._folding.crc()
+            self.run.settled = True
 
 
 class Checks:
@@ -36,31 +69,36 @@ class Checks:
     def __init__(self) -> None:
         self._runs: dict[str, list[_Run]] = {}
         self._own = local()
+        self._ears: list[_Ear] = []
 
     def hear(self, storage: Storage, at: int, data: Array) -> None:
         """The next bytes of a storage, which begin at its byte ``at``."""
         checked = storage.crc32 is not None
         if not checked and (storage.nbytes < HOLE or not may_have_holes(storage)):
             return
-        run = self._run(storage.key, at)
+        ear = self._ear(storage.key, at)
         if checked:
-            run.crc = fastest()(data.data, run.crc)
-        elif not run.blank:
-            run.blank = _has_blank_page(data)
-        run.stop += data.size
+            ear.add(data, storage)
+        elif not ear.run.blank:
+            ear.run.blank = _has_blank_page(data)
+        ear.run.stop += data.size
 
-    def _run(self, key: str, at: int) -> _Run:
-        """The run that this thread goes on with, or a new one."""
-        known: tuple[str, _Run] | None = getattr(self._own, "last", None)
-        if known is not None and known[0] == key and known[1].stop == at:
-            return known[1]
-        run = _Run(at, at)
-        self._runs.setdefault(key, []).append(run)
-        self._own.last = key, run
-        return run
+    def _ear(self, key: str, at: int) -> _Ear:
+        """That of this thread, which goes on with its run, or begins another."""
+        ear: _Ear | None = getattr(self._own, "ear", None)
+        if ear is None:
+            ear = self._own.ear = _Ear()
+            self._ears.append(ear)
+        if (ear.key, ear.run.stop) != (key, at):
+            ear.settle()
+            ear.key, ear.run = key, _Run(at, at)
+            self._runs.setdefault(key, []).append(ear.run)
+        return ear
 
     def sound(self, checkpoint: Checkpoint, source: Source) -> dict[str, int]:
-        """The storages that need no other look, each with the number of its bytes."""
+        """The storages that need no other look, each with the number of its bytes; all threads are over."""
+        for ear in self._ears:
+            ear.settle()
         return {
             storage.key: extent.length
             for storage, extent in readable(checkpoint, source)
@@ -78,7 +116,7 @@ class Checks:
         """Whether all bytes were heard, each once."""
         at = 0
         for run in self._in_order(storage):
-            if run.start != at:
+            if run.start != at or not run.settled:
                 return False
             at = run.stop
         return not storage.compressed and at == extent.length == storage.nbytes
@@ -96,7 +134,7 @@ class Checks:
         return sorted(self._runs.get(storage.key, ()), key=lambda run: run.start)
 
     def integrity(self, checkpoint: Checkpoint, source: Source) -> Integrity:
-        """What is known where the rest is not read any more."""
+        """What is known where the rest is not read any more, perhaps before all threads are over."""
         places = readable(checkpoint, source)
         found = tuple(self._damage(places))
         read = sum([run.stop - run.start for runs in self._runs.values() for run in runs])
@@ -124,36 +162,3 @@ def _has_blank_page(data: Array) -> bool:
     if np.count_nonzero(starts) == starts.size and data[last : last + 8].any():
         return False
     return any(not data[at : at + PAGE].any() for at in (*range(0, last + 1, _STEP), last))
-
-
-# ---- the CRC-32 of two runs, one behind the other, as zlib's ``crc32_combine`` has it: Python offers none
-
-
-_POLYNOMIAL = 0xEDB88320  # with the lowest power in the highest bit, as all others here
-
-
-def combined(crc: int, other: int, length: int) -> int:
-    """The CRC-32 of bytes with ``crc`` that ``length`` bytes with the CRC-32 ``other`` follow."""
-    return _times(_power(length), crc) ^ other if length else crc
-
-
-@lru_cache(maxsize=64)
-def _power(length: int) -> int:
-    """x to the power of 8 times ``length``."""
-    found, factor = 1 << 31, 1 << 23
-    while length:
-        if length & 1:
-            found = _times(factor, found)
-        factor = _times(factor, factor)
-        length >>= 1
-    return found
-
-
-def _times(one: int, other: int) -> int:
-    """The product of two polynomials over GF(2), modulo that of CRC-32."""
-    product = 0
-    for bit in range(31, -1, -1):
-        if one >> bit & 1:
-            product ^= other
-        other = other >> 1 ^ (_POLYNOMIAL if other & 1 else 0)
-    return product

@@ -18,14 +18,15 @@ from ckptdoctor.casting.arrays import Array
 
 WORTH = 2 << 20  # bytes of which that is faster, whatever is left in the end
 _FAR, _NEAR = 91_639, 91_639 - 41_678  # words between one that is taken away and those that it is added to
-_ROOM = 1 << 17  # words at a time: what came before them and they stay in the cache of a core
+_ROOM = 1 << 19  # words that are folded before the last ones are moved to the front again
 
 
 class Folding:
     """Takes the CRC-32 of one run of bytes after another, in memory of its own."""
 
     def __init__(self) -> None:
-        self._words = np.zeros(_FAR + _ROOM, np.uint32)  # the last ones that were folded, and room for more
+        self._words = np.zeros(_FAR + _ROOM, np.uint32)  # those that were folded, and room for more
+        self._stop = _FAR
         self._before = 0  # the CRC-32 of what came before
         self._begun = False
         self._rest = b""
@@ -33,6 +34,7 @@ class Folding:
     def begin(self, crc: int = 0) -> None:
         """A run that follows bytes with this CRC-32."""
         self._words[:_FAR] = 0
+        self._stop = _FAR
         self._before, self._begun, self._rest = crc, False, b""
 
     def feed(self, data: Array) -> None:
@@ -42,28 +44,29 @@ class Folding:
         whole = data.size - data.size % 4
         self._rest = data[whole:].tobytes()
         words = data[:whole].view(np.uint32)
-        for at in range(0, words.size, _ROOM):
-            self._fold(words[at : at + _ROOM])
+        for at in range(0, words.size, _NEAR):
+            self._fold(words[at : at + _NEAR])
 
     def _fold(self, words: Array) -> None:
         """Add to each word those that are taken away before it."""
-        held = self._words
-        for at in range(0, words.size, _NEAR):
-            some = words[at : at + _NEAR]
-            made = held[_FAR + at : _FAR + at + some.size]
-            np.bitwise_xor(some, held[_FAR + at - _NEAR : _FAR + at - _NEAR + some.size], out=made)
-            if not self._begun:  # as if the CRC-32 of what came before were part of the first word
-                made[0] ^= self._before ^ 0xFFFFFFFF
-                self._begun = True
-            np.bitwise_xor(made, held[at : at + some.size], out=made)
-        held[:_FAR] = held[words.size : words.size + _FAR]
+        held, start, stop = self._words, self._stop, self._stop + words.size
+        if stop > held.size:
+            held[:_FAR] = held[start - _FAR : start]
+            start, stop = _FAR, _FAR + words.size
+        made = held[start:stop]
+        np.bitwise_xor(words, held[start - _NEAR : stop - _NEAR], out=made)
+        if not self._begun:  # as if the CRC-32 of what came before were part of the first word
+            made[0] ^= self._before ^ 0xFFFFFFFF
+            self._begun = True
+        np.bitwise_xor(made, held[start - _FAR : stop - _FAR], out=made)
+        self._stop = stop
 
     def crc(self) -> int:
         """The CRC-32 of all that was fed."""
         crc = self._before
         if self._begun:
-            last = self._words[:_FAR].copy()
-            last[_NEAR:] ^= self._words[: _FAR - _NEAR]  # none of these is taken away, so none is added to any
+            last = self._words[self._stop - _FAR : self._stop].copy()
+            last[_NEAR:] ^= self._words[self._stop - _FAR : self._stop - _NEAR]  # none of these is taken away, so none is added to any
             crc = zlib.crc32(last.data, 0xFFFFFFFF)
         return zlib.crc32(self._rest, crc)
 

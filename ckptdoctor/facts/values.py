@@ -41,7 +41,8 @@ class TensorValues:
     was not looked at, as the tensor is large or has no rows.
 
     Where values are read for the rules of ckptdoctor alone, nothing is added up: ``mean``, ``std`` and ``norm`` are NaN
-    then, ``duplicated_rows`` is None, and ``zeros`` is all of them or 0.
+    then, ``duplicated_rows`` is None, ``zeros`` is all of them or 0, ``fits`` is empty for floats of 16 bits, and there
+    is a ``histogram`` only of values beyond 2**20, or that reach about as far below zero as above.
     """
 
     count: int

@@ -14,7 +14,7 @@ from threading import Event, Lock, Thread
 
 import numpy as np
 
-from ckptdoctor.casting.arrays import Array, widened
+from ckptdoctor.casting.arrays import HALVES, Array, widened
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import is_contiguous
@@ -26,7 +26,7 @@ from ckptdoctor.values.bytes import TensorBytes
 from ckptdoctor.values.checks import Checks
 from ckptdoctor.values.chunks import ChunkMeasure
 from ckptdoctor.values.distinct import distinct, shown_by
-from ckptdoctor.values.flat_chunks import CHUNK, Strip, strips
+from ckptdoctor.values.flat_chunks import BYTES, CHUNK, SCANNED, Strip, strips
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.regions import UnreadError
 from ckptdoctor.values.summing_up import Narrowing, duplicated_rows, step_of, summed_up
@@ -180,11 +180,12 @@ class _Examination:
         yield batch
 
     def _begun(self, tensor: Tensor) -> _Measured:
-        return _Measured(tensor, Narrowing("" if self.only_finite else tensor.dtype.name))
+        unasked = self.only_finite or (tensor.dtype.name in HALVES and not self.sums)
+        return _Measured(tensor, Narrowing("" if unasked else tensor.dtype.name))
 
     def _strips(self, measured: _Measured) -> list[Strip]:
         try:
-            found = list(strips(measured.tensor, self.bytes))
+            found = list(strips(measured.tensor, self.bytes, BYTES if self.sums else SCANNED))
         except (UnreadError, CkptDoctorError) as error:
             self._leave_out(measured, error)
             return []

@@ -48,7 +48,7 @@ def summed_up(
             absmax=max(partial.max, -partial.min),
             norm=nan,
             fits=fits,
-            histogram=_histogram(partial, weight),
+            histogram=_histogram(partial, weight) if _is_telling(partial) else None,
         )
     if not partial.finite:
         return TensorValues(*_counts(partial, weight), fits=fits, duplicated_rows=duplicated_rows)
@@ -64,6 +64,16 @@ def summed_up(
         histogram=_histogram(partial, weight),
         duplicated_rows=duplicated_rows,
     )
+
+
+_HUGE = 2.0**20  # values from here on may lie beside tiny ones
+_LIKE = 1.02  # times as far from zero as the least value the greatest one may be, where both are ends of one range
+
+
+def _is_telling(partial: Partial) -> bool:
+    """Whether the extremes leave open what rules ask of a histogram: whether values of all sizes fill it, or evenly."""
+    ends = sorted([abs(partial.min), abs(partial.max)])
+    return ends[1] >= _HUGE or (partial.min < 0 < partial.max and ends[1] <= _LIKE * ends[0])
 
 
 def _counts(partial: Partial, weight: int) -> tuple[int, int, int, int, int]:

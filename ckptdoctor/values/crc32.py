@@ -66,7 +66,8 @@ class Folding:
         crc = self._before
         if self._begun:
             last = self._words[self._stop - _FAR : self._stop].copy()
-            last[_NEAR:] ^= self._words[self._stop - _FAR : self._stop - _NEAR]  # none of these is taken away, so none is added to any
+            # none of these is taken away, so that none of them is added to another
+            last[_NEAR:] ^= self._words[self._stop - _FAR : self._stop - _NEAR]
             crc = zlib.crc32(last.data, 0xFFFFFFFF)
         return zlib.crc32(self._rest, crc)
 

@@ -79,8 +79,12 @@ class ChunkMeasure:
         low, high = float(chunk.min()), float(chunk.max())
         partial.count += chunk.size
         partial.min, partial.max = min(partial.min, low), max(partial.max, high)
-        if low <= 0 <= high:
-            partial.zeros += chunk.size - int(np.count_nonzero(chunk))
+        others = int(np.count_nonzero(chunk)) if low <= 0 <= high else chunk.size
+        partial.zeros += chunk.size - others
+        if low >= 0 and high <= 1:  # as of bool: the sum is that of the squares, and the number of ones
+            mean = others / chunk.size
+            partial.add_moments(chunk.size, mean, others * (1 - mean), others)
+            return
         self._moments(self._floats(chunk, dtype), max(high, -low), partial)
 
     def _add_halves(self, chunk: Array, dtype: str, partial: Partial) -> None:

@@ -27,6 +27,7 @@ from ckptdoctor.values.checks import Checks
 from ckptdoctor.values.chunks import ChunkMeasure
 from ckptdoctor.values.distinct import distinct, shown_by
 from ckptdoctor.values.flat_chunks import BYTES, CHUNK, SCANNED, Strip, strips
+from ckptdoctor.values.float8_counts import is_counted
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.regions import UnreadError
 from ckptdoctor.values.summing_up import Narrowing, duplicated_rows, step_of, summed_up
@@ -185,7 +186,8 @@ class _Examination:
 
     def _strips(self, measured: _Measured) -> list[Strip]:
         try:
-            found = list(strips(measured.tensor, self.bytes, BYTES if self.sums else SCANNED))
+            several = self.sums and not is_counted(measured.tensor.dtype.name)
+            found = list(strips(measured.tensor, self.bytes, BYTES if several else SCANNED))
         except (UnreadError, CkptDoctorError) as error:
             self._leave_out(measured, error)
             return []

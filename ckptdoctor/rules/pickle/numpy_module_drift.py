@@ -33,10 +33,8 @@ from ckptdoctor.facts.blocked_globals import (
     Blocked,
     BlockedCause,
     BlockedPlace,
-    Objects,
     PlainForms,
     blocked_by,
-    convertible,
     plain_forms,
 )
 from ckptdoctor.findings import Severity
@@ -45,6 +43,7 @@ from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import blocked as refused
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.blocked import Objects, convertible
 from ckptdoctor.rules.messages import CHECK, SAFE, Message, Way
 from ckptdoctor.rules.when import unusual_names
 

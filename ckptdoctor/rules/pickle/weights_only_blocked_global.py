@@ -28,14 +28,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, BlockedPlace, Objects, blocked_by, convertible
-from ckptdoctor.facts.globals import NEEDS_IMPORT, TYPE_TAGS, is_unknown_internal
+from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, BlockedPlace, blocked_by
+from ckptdoctor.facts.globals import NEEDS_IMPORT, TYPE_TAGS
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import blocked as refused
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.blocked import Objects, convertible
 from ckptdoctor.rules.messages import CHECK, NOT_ALLOWED, Message, Way, Weight
+from ckptdoctor.rules.pickle.old_torch_internal_global import is_unknown_internal
 from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}

@@ -396,7 +396,6 @@ EVIDENCE = {
     "rules.optimizer.optimizer_order_mismatch",
     "rules.reference.missing_keys",
     "rules.sharding.deepspeed_dir",
-    "rules.sharding.layer_lists",
     "rules.structure.without_weights",
 }
 

@@ -392,7 +392,6 @@ def room_of_tests(path):
 EVIDENCE = {
     "rules.device.tags",
     "rules.metadata.config_against_tensors",
-    "rules.optimizer.optimizer_group_mismatch",
     "rules.optimizer.optimizer_order_mismatch",
     "rules.reference.missing_keys",
     "rules.sharding.deepspeed_dir",

@@ -10,10 +10,9 @@ from torch.optim.swa_utils import AveragedModel
 
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.facts import weight_sets
-from ckptdoctor.facts.weight_sets import Candidate, networks, one_copy
+from ckptdoctor.facts.weight_sets import Candidate, networks
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.optimizer import optimizer_group_mismatch
 from ckptdoctor.rules.structure import without_weights
 from tests.rules import nouns
 
@@ -84,13 +83,6 @@ def test_integers_and_statistics_are_never_trained() -> None:
     assert not weight_sets.may_train("bn.running_mean", BY_NAME["float32"])
 
 
-def test_optimizers_and_generators_make_no_room() -> None:
-    """Only tensors outside the states of optimizers, schedulers and generators can be parameters, wherever they lie."""
-    optimizer = {"state": {0: {"exp_avg": T((2, 4))}}, "param_groups": [{"params": [0]}]}
-    contents = {"model": {"fc.weight": T((2, 4))}, "loss": {"w": T((2,))}, "optimizer": optimizer, "list": [T((2,))]}
-    assert optimizer_group_mismatch.trainable(nouns.checkpoint({**contents, "rng": T((5056,), "uint8")})) == 3
-
-
 def test_a_file_is_about_its_only_weights() -> None:
     """An average beside them does not matter; two networks leave the question open."""
     one, other = {"fc.weight": T((2, 4))}, {"conv.weight": T((4, 3))}
@@ -135,7 +127,6 @@ def test_an_averaged_model_is_the_same_network(tmp_path: Path) -> None:
     torch.save({"model": model.state_dict(), "ema": AveragedModel(model).state_dict()}, tmp_path / "x.pt")
     [network] = networks(open_checkpoint(str(tmp_path / "x.pt")))
     assert [each.path for each in network.sets] == [("model",), ("ema",)]
-    assert not one_copy(network.sets)
 
 
 def test_an_average_without_buffers_is_the_same_network() -> None:
@@ -154,14 +145,6 @@ def test_statistics_are_no_network() -> None:
     """A mean and a deviation beside the weights are not mistaken for a model; a single layer is one."""
     assert _paths({"model": NET, "normalizer": {"mean": T((3,)), "std": T((3,))}}) == [["model"]]
     assert _paths({"model": NET, "head": {"weight": T((2, 4)), "bias": T((2,))}}) == [["model"], ["head"]]
-
-
-def test_a_copy_that_was_none_is_told(tmp_path: Path) -> None:
-    """``best = model.state_dict()`` without a copy saves the same tensors twice."""
-    state = nn.Linear(2, 3).state_dict()
-    torch.save({"last": state, "best": dict(state)}, tmp_path / "x.pt")
-    [network] = networks(open_checkpoint(str(tmp_path / "x.pt")))
-    assert one_copy(network.sets)
 
 
 def test_thousands_of_sets_are_no_trouble() -> None:

@@ -33,7 +33,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Role, show_path
 from ckptdoctor.facts import names
 from ckptdoctor.facts.optimizers import SavedOptimizer, saved_optimizers
-from ckptdoctor.facts.weight_sets import candidates, expected_candidates, only_model, trainable
+from ckptdoctor.facts.weight_sets import candidates, expected_candidates, may_train, only_model, untied
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.optimizer_order import wanted_remap
@@ -96,7 +96,7 @@ def optimizer_group_mismatch(subject: Checkpoint | Comparison) -> Iterator[Probl
     if not optimizers:
         return
     model = only_model(checkpoint)
-    room = trainable(checkpoint)
+    room = _trainable(checkpoint)
     for optimizer in optimizers:
         compared = subject if isinstance(subject, Comparison) and model is subject.state_dict else None
         found: Iterable[Problem] = ()
@@ -198,3 +198,13 @@ def _unfit(optimizer: SavedOptimizer, words: str, severity: Severity) -> Problem
         location=Location(path=optimizer.path),
         severity=severity,
     )
+
+
+_NOT_TRAINED = (Role.OPTIMIZER, Role.SCHEDULER, Role.RNG)
+
+
+def _trainable(checkpoint: Checkpoint) -> int:
+    """How many tensors anywhere in the file, outside the states of optimizers, can be parameters at all."""
+    outside = {id(tensor) for each in checkpoint.state_dicts if each.role in _NOT_TRAINED for tensor in each.tensors}
+    found = [each for each in checkpoint.tensors if id(each) not in outside and may_train(each.key, each.dtype)]
+    return sum(1 for _ in untied(found))

@@ -37,10 +37,10 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.edits import Drop, Edit, Fix, Safety
 from ckptdoctor.edits.kinds import Dequantize
 from ckptdoctor.edits.quantization import AFFINE, SAME, TARGETS
-from ckptdoctor.facts.quantization import TorchLayer, TorchQuantized, dtype_of, quantized_tensors
+from ckptdoctor.facts.quantization import dtype_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.match.quantized import unfit_of
+from ckptdoctor.match.quantized import TorchLayer, TorchQuantized, unfit_of
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Repair
@@ -181,7 +181,7 @@ _SCHEMES = {"per_tensor_affine": "one scale each", "per_channel_affine": "a scal
 def torch_quantized(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Quantised tensors of torch."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
-    tensors = quantized_tensors(checkpoint)
+    tensors = _quantized_tensors(checkpoint)
     if not tensors:
         return
     if isinstance(subject, Comparison):
@@ -280,3 +280,8 @@ def _edits(comparison: Comparison, layer: TorchLayer) -> list[Dequantize]:
             return []
         edits.append(lifted)
     return edits
+
+
+def _quantized_tensors(checkpoint: Checkpoint) -> list[Tensor]:
+    """The quantised tensors anywhere in a checkpoint."""
+    return [tensor for tensor in checkpoint.tensors if tensor.dtype.kind == "quantized"]

@@ -24,11 +24,11 @@ Repair
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.facts.weight_sets import Network, is_average, networks, one_copy
+from ckptdoctor.facts.weight_sets import Network, is_average, networks
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
@@ -87,6 +87,14 @@ def _problem(checkpoint: Checkpoint, network: Network, wanted: Reference | None)
 
 
 def _cause(found: tuple[StateDict, ...]) -> str:
-    if one_copy(found):
+    if _one_copy(found):
         return "All of them are the very same tensors: what was kept as a copy was changed along with the original."
     return "They have the same keys and shapes: each loads without a word, and gives results of its own."
+
+
+def _one_copy(sets: Sequence[StateDict]) -> bool:
+    """Whether the sets view the very same storages: one was saved under two names, and nothing was copied."""
+    views = [
+        frozenset([(each.key, each.storage.key) for each in one.tensors if each.storage is not None]) for one in sets
+    ]
+    return bool(views[0]) and all(each == views[0] for each in views)

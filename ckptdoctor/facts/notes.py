@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind
 from ckptdoctor.facts.integrity import Integrity
@@ -33,27 +33,12 @@ _METADATA = (ENTRY, "__metadata__ is not an object of texts")
 _REST = "are not listed"  # how its last note ends, which only counts
 
 
-def header_notes(checkpoint: Checkpoint) -> list[Note]:
-    """All notes on the header, whoever tells of them."""
-    return [note for note in checkpoint.notes if note.kind is NoteKind.HEADER_INVALID]
-
-
-def metadata_notes(checkpoint: Checkpoint) -> list[Note]:
-    """The notes on metadata that is not text."""
-    return _on_metadata(header_notes(checkpoint))
-
-
-def other_header_notes(subject: Noted) -> list[Note]:
-    """The notes on everything else in the header."""
-    notes = notes_of(subject, NoteKind.HEADER_INVALID)
-    of_metadata = _on_metadata(notes)
-    return [note for note in notes if note not in of_metadata]
-
-
-def _on_metadata(notes: Sequence[Note]) -> list[Note]:
-    found = [note for note in notes if note.message.startswith(_METADATA)]
-    counts = [note for note in notes if note.message.endswith(_REST)]
-    return list(notes) if found and len(found) + len(counts) == len(notes) else found
+def metadata_notes(notes: Iterable[Note]) -> list[Note]:
+    """Of notes on a header, those on metadata that is not text."""
+    on_header = [note for note in notes if note.kind is NoteKind.HEADER_INVALID]
+    found = [note for note in on_header if note.message.startswith(_METADATA)]
+    counts = [note for note in on_header if note.message.endswith(_REST)]
+    return on_header if found and len(found) + len(counts) == len(on_header) else found
 
 
 # ---- the version of an archive, apart from all else that is unusual about archives
@@ -66,12 +51,6 @@ _KNOWN_WORDS = "version record that torch does not know"
 def version_notes(subject: Noted) -> list[Note]:
     """The notes on a version record that torch does not know."""
     return [note for note in notes_of(subject, NoteKind.ZIP_UNUSUAL) if _KNOWN_WORDS in note.message]
-
-
-def unusual_notes(subject: Noted) -> list[Note]:
-    """What else is unusual about the archive."""
-    of_version = version_notes(subject)
-    return [note for note in notes_of(subject, NoteKind.ZIP_UNUSUAL) if note not in of_version]
 
 
 # ---- what a packed checkpoint is called once it is unpacked

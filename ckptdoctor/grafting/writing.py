@@ -10,7 +10,7 @@ from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.checkpoint.progress import current
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.grafts import GraftReport
-from ckptdoctor.facts.integrity import examine_integrity
+from ckptdoctor.examine.integrity import examine_integrity
 from ckptdoctor.prove.output import require_bytes
 from ckptdoctor.prove.reopened import read_back, require_right, require_same
 from ckptdoctor.values.diff_bytes import same_bytes

@@ -26,8 +26,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind, show_path
 from ckptdoctor.checkpoint.sharing import paths_on
-from ckptdoctor.facts.integrity import Integrity
-from ckptdoctor.facts.notes import Noted, notes_of
+from ckptdoctor.facts.notes import Integrity, Noted, notes_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

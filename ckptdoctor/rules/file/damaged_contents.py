@@ -29,8 +29,7 @@ from ckptdoctor.checkpoint import Aside, Checkpoint, KeyPath, Lying, NoteKind, S
 from ckptdoctor.checkpoint.sharing import leaves
 from ckptdoctor.facts.globals import dangerous, is_allowed, modern
 from ckptdoctor.facts.incomplete import salvage_advice
-from ckptdoctor.facts.integrity import Integrity
-from ckptdoctor.facts.notes import Noted, format_of, notes_of
+from ckptdoctor.facts.notes import Integrity, Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T

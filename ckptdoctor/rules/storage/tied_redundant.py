@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.edits.kinds import Tie
-from ckptdoctor.facts.integrity import Integrity
+from ckptdoctor.facts.notes import Integrity
 from ckptdoctor.facts.tied_embeddings import TiedPair, says_tied, tied_pairs
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T

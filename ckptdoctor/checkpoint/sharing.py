@@ -196,20 +196,6 @@ def compared(
     return same(one, other, source, base, work) if is_readable(one) and is_readable(other) else None
 
 
-def same_checksums(one: Tensor, other: Tensor) -> bool | None:
-    """Whether two tensors that fill storages of their own have the same bytes, by length and stored checksum."""
-    first, second = one.storage, other.storage
-    if first is None or second is None or first.crc32 is None or second.crc32 is None:
-        return None
-    if one.stride != other.stride or not (_fills(one) and _fills(other)):
-        return None
-    return first.nbytes == second.nbytes and first.crc32 == second.crc32
-
-
-def _fills(tensor: Tensor) -> bool:
-    return tensor.storage is not None and tensor.offset == 0 and tensor.nbytes == tensor.storage.nbytes
-
-
 def digest(source: Source, tensor: Tensor) -> bytes:
     """What only the same bytes give."""
     from hashlib import sha256

@@ -11,7 +11,7 @@ from itertools import islice
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
-from ckptdoctor.checkpoint.sharing import same_checksums
+from ckptdoctor.checkpoint.tensor import same_checksums
 from ckptdoctor.facts.siblings import config_beside
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex

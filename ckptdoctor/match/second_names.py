@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ckptdoctor.checkpoint import Tensor
-from ckptdoctor.checkpoint.sharing import same_checksums
-from ckptdoctor.checkpoint.tensor import ViewId, shared_view
+from ckptdoctor.checkpoint.tensor import ViewId, same_checksums, shared_view
 from ckptdoctor.facts.tied_embeddings import EMBEDDING, HEAD
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, show_path
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.checkpoint.sharing import same_checksums
+from ckptdoctor.checkpoint.tensor import same_checksums
 from ckptdoctor.facts.weight_sets import is_average, tensors_of
 from ckptdoctor.match.second_names import is_one
 from ckptdoctor.rules.kit import wording

@@ -36,7 +36,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.optimizer.forgetting import forget_states
+from ckptdoctor.rules.optimizer.saved_states import forget_states
 
 # means of squares and sums of them, as torch, transformers and bitsandbytes call them
 _SQUARES = frozenset({"exp_avg_sq", "max_exp_avg_sq", "square_avg", "exp_avg_sq_row", "exp_avg_sq_col", "sum"})

@@ -33,8 +33,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
-from ckptdoctor.rules.optimizer.forgetting import forget
-from ckptdoctor.rules.optimizer.saved_states import Optimizer, numbers_in, optimizer_states, schedulers
+from ckptdoctor.rules.optimizer.saved_states import Optimizer, forget, numbers_in, optimizer_states, schedulers
 from ckptdoctor.rules.when import has
 
 _NEAR = 1e-9  # the part of a rate by which two may differ

@@ -56,7 +56,7 @@ def double_precision(subject: Checkpoint | Comparison) -> Iterator[Problem]:
         if sum([each.nbytes for each in found]) >= _LITTLE:
             total, name = len(state_dict.tensors), found[0].dtype.name
             whole = len(found) == total and total > 1
-            which = wording.all_of(total, "tensor") if whole else f"{len(found):,} of {wording.count(total, 'tensor')}"
+            which = wording.all_of(total, "tensor") if whole else f"{len(found):,} of {wording.plural(total, 'tensor')}"
             yield Problem(
                 message=f"{which}{wording.of_place(state_dict.path)} {'is' if len(found) == 1 else 'are'} {name}, "
                 f"{sets.size_words(sum([each.nbytes for each in found]))}",

@@ -135,7 +135,7 @@ def _holes(checkpoint: Checkpoint, damage: Sequence[Damage], severity: Severity)
 
 
 def _named(keys: Sequence[KeyPath]) -> str:
-    return f"“{show_path(keys[0])}”" if len(keys) == 1 else wording.count(len(keys), "tensor")
+    return f"“{show_path(keys[0])}”" if len(keys) == 1 else wording.plural(len(keys), "tensor")
 
 
 # What a file system says was never written of a file: the holes of sparse files, without reading them.

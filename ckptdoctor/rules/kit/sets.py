@@ -49,7 +49,7 @@ def one(sets: Sequence[StateDict]) -> bool:
 def size_words(nbytes: int) -> str:
     """``512 bytes``, ``5.9 kB``, ``102 MB``."""
     if nbytes < 1000:
-        return wording.count(nbytes, "byte")
+        return wording.plural(nbytes, "byte")
     power = next((power for power in range(1, len(_UNITS)) if nbytes < 999.5 * 1000**power), len(_UNITS))
     scaled = nbytes / 1000**power
     return f"{scaled:,.0f} {_UNITS[power - 1]}" if scaled >= 99.5 else f"{scaled:,.1f} {_UNITS[power - 1]}"
@@ -57,7 +57,7 @@ def size_words(nbytes: int) -> str:
 
 def _one(state_dict: StateDict) -> str:
     tensors = tensors_of(state_dict)
-    facts = [wording.count(len(tensors), "key"), size_words(sum([each.nbytes for each in tensors]))]
+    facts = [wording.plural(len(tensors), "key"), size_words(sum([each.nbytes for each in tensors]))]
     if is_average(state_dict):
         facts.append("averaged")
     return f'"{show_path(state_dict.path)}" ({", ".join(facts)})'

@@ -99,7 +99,7 @@ def _fix(checkpoint: Checkpoint) -> Fix | None:
     sound = len(notes) == len(entries) and all(note.message.startswith(ENTRY) for note in notes)
     if not sound or any(note.kind is NoteKind.DUPLICATE_KEY for note in checkpoint.notes):
         return None
-    title = f"make text of {wording.count(len(entries), 'metadata entry', 'metadata entries')}"
+    title = f"make text of {wording.plural(len(entries), 'metadata entry', 'metadata entries')}"
     return Fix(title, (TextMetadata(entries),), Safety.SAFE, "--select M972")
 
 

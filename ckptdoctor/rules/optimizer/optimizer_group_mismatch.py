@@ -117,8 +117,8 @@ def _trained(optimizer: SavedOptimizer) -> int:
 def _too_many(optimizer: SavedOptimizer, room: int) -> Problem:
     trained = _trained(optimizer)
     return Problem(
-        message=f"{show_path(optimizer.path)} has the states of {wording.count(trained, 'parameter')}, "
-        f"but only {wording.count(room, 'tensor')} in the file can be {'a parameter' if room == 1 else 'parameters'}",
+        message=f"{show_path(optimizer.path)} has the states of {wording.plural(trained, 'parameter')}, "
+        f"but only {wording.plural(room, 'tensor')} in the file can be {'a parameter' if room == 1 else 'parameters'}",
         cause="Weights that were trained are not in the file, or the optimizer belongs to another model.",
         torch_says=(_TORCH,),
         advice=_ADVICE,
@@ -140,14 +140,14 @@ def _compared(comparison: Comparison, optimizer: SavedOptimizer) -> Iterator[Pro
         named = f", such as {wording.abridged(strangers)}" if strangers else ""
         yield _unfit(
             optimizer,
-            f"has the states of {wording.count(trained, 'parameter')}, {source} has "
+            f"has the states of {wording.plural(trained, 'parameter')}, {source} has "
             + (f"not all of them{named}" if strangers else f"only {there:,}"),
             Severity.WARNING,
         )
     elif trained == number == here < there:
         yield _unfit(
             optimizer,
-            f"has the states of all {wording.count(number, 'parameter')} here, {source} has up to {there:,}",
+            f"has the states of all {wording.plural(number, 'parameter')} here, {source} has up to {there:,}",
             Severity.INFO,
         )
 
@@ -170,7 +170,7 @@ def _regrouped(comparison: Comparison, optimizer: SavedOptimizer) -> Iterator[Pr
 
 def _sizes(groups: Sequence[int]) -> str:
     of = wording.listed([f"{size:,}" for size in groups]) if len(groups) <= _SHOWN else f"{sum(groups):,}"
-    return f"{wording.count(len(groups), 'group')} of {of} parameters"
+    return f"{wording.plural(len(groups), 'group')} of {of} parameters"
 
 
 def _strangers(comparison: Comparison, optimizer: SavedOptimizer) -> list[str]:

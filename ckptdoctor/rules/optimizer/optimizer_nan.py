@@ -112,7 +112,7 @@ def _problem(checkpoint: Checkpoint, optimizer: StateDict, found: Mapping[KeyPat
     are = "holds" if len(found) == 1 else "hold"
     what = wording.listed(sorted(set(found.values())))
     return Problem(
-        message=f"{wording.count(len(found), 'value')} of the state of {show_path(optimizer.path)} {are} {what}; "
+        message=f"{wording.plural(len(found), 'value')} of the state of {show_path(optimizer.path)} {are} {what}; "
         f"the first is {show_path(first)}",
         cause="The first step of resumed training makes every parameter that this state belongs to NaN.",
         advice="Resume from an earlier checkpoint, or without the states of these parameters.",

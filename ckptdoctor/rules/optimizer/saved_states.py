@@ -97,7 +97,7 @@ def forget_states(checkpoint: Checkpoint, optimizer: KeyPath, sick: Sequence[Key
     if not every:
         return None
     if sick and len(sick) <= _PATTERNS:
-        title = f"drop the states of {wording.count(len(sick), 'parameter')}"
+        title = f"drop the states of {wording.plural(len(sick), 'parameter')}"
         return Fix(title, (Drop(tuple(sick)),), Safety.UNSAFE, " ".join(map(_drop, sick)))
     title = f"drop the states of {wording.all_of(len(every), 'parameter')}"
     return Fix(title, (Drop(tuple(every)),), Safety.UNSAFE, f"--drop {shlex.quote(escape(show_path(place)) + '/*')}")

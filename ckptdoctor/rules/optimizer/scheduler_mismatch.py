@@ -88,7 +88,7 @@ def _number(path: KeyPath, parts: dict[Part, Node], optimizer: Optimizer) -> lis
     which = "longer" if len(rates) > groups else "shorter"
     return [
         Problem(
-            message=f"{show_path(path)} was made for {wording.count(len(rates), 'parameter group')}, "
+            message=f"{show_path(path)} was made for {wording.plural(len(rates), 'parameter group')}, "
             f"{show_path(optimizer.path)} has {groups:,}",
             cause="Groups were added or taken away, or one of the two is of another save."
             + (" A LambdaLR refuses to go on." if computes else ""),

@@ -79,7 +79,7 @@ def needs_package(checkpoint: Checkpoint) -> Iterator[Problem]:
     found = tuple([each for each in blocked_by(checkpoint, BlockedCause.FOREIGN) if to_install(each.path)])
     plain, values, rest = convertible(found)
     if plain.places:
-        title = f"turn {wording.count(len(plain.places), 'object')} into plain data"
+        title = f"turn {wording.plural(len(plain.places), 'object')} into plain data"
         yield _problem(plain, refused.plain_fix(checkpoint, plain, values, title, "P210"))
     if rest.blocked:
         yield _problem(rest, refused.drop_objects_fix(checkpoint, rest.places, "P210"))

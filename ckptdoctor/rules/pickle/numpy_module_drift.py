@@ -110,7 +110,7 @@ def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
         return
     plain, values, rest = convertible(found)
     if plain.places:
-        title = f"turn {wording.count(len(plain.places), 'NumPy value')} into Python's own"
+        title = f"turn {wording.plural(len(plain.places), 'NumPy value')} into Python's own"
         yield Problem(
             message=f"{_values(len(plain.places))} ({refused.listed_places(plain.places)})",
             cause="The value was a NumPy scalar when it was saved; float(value) would have avoided it.",
@@ -156,7 +156,7 @@ def _of_arrays(checkpoint: Checkpoint, wanted: PlainForms, objects: Objects) -> 
         keys=tuple([place.path for place in found]),
         location=refused.first_use(objects.blocked),
         fix=Fix(
-            f"turn {wording.count(len(found), 'NumPy array')} into {' and '.join(into)}",
+            f"turn {wording.plural(len(found), 'NumPy array')} into {' and '.join(into)}",
             edits,
             Safety.SAFE,
             "--select P202",

@@ -87,7 +87,9 @@ def old_torch_internal_global(checkpoint: Checkpoint) -> Iterator[Problem]:
     if old:
         first = next((each for each in checkpoint.globals if each.full == _OLD), None)
         yield Problem(
-            message=f"{wording.count(len(old), 'tensor is', 'tensors are')} written as torch 0.3 and before wrote them",
+            message=(
+                f"{wording.plural(len(old), 'tensor is', 'tensors are')} written as torch 0.3 and before wrote them"
+            ),
             cause="torch loads them still; other readers often know the way of today (_rebuild_tensor_v2) alone.",
             advice="To save it with today's torch does the same.",
             location=Location(member=first.member, offset=first.offset) if first is not None else Location(),

@@ -84,7 +84,7 @@ def _problem(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> 
     number = len(objects.places)
     what = refused.classes(objects.blocked)
     several = f"{number:,} paths are objects ({what}): {refused.listed_places(objects.places)}"
-    title = f"turn {wording.count(number, 'path')} into text"
+    title = f"turn {wording.plural(number, 'path')} into text"
     return Problem(
         message=f"{refused.where(objects.places[0])} is a {what}" if number == 1 else several,
         cause="The path was saved as an object of pathlib; str(path) would have avoided it.",

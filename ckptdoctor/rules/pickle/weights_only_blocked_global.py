@@ -132,7 +132,7 @@ def _curable(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> 
         keys=tuple([place.path for place in objects.places]),
         location=refused.first_use(objects.blocked),
         fix=refused.plain_fix(
-            checkpoint, objects, values, f"turn {wording.count(len(objects.places), 'object')} into plain data", "P201"
+            checkpoint, objects, values, f"turn {wording.plural(len(objects.places), 'object')} into plain data", "P201"
         ),
     )
 
@@ -161,7 +161,7 @@ def _message(objects: Objects) -> str:
         return f"the pickle names {refused.classes(objects.blocked)}, which torch.load refuses"
     if len(objects.places) == 1:
         return f"{refused.where(objects.places[0])} is {_what(objects.places[0], objects.blocked)}"
-    number = wording.count(len(objects.places), "object")
+    number = wording.plural(len(objects.places), "object")
     return f"{number} of {refused.classes(objects.blocked)} ({refused.listed_places(objects.places)})"
 
 

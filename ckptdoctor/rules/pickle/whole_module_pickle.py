@@ -218,7 +218,7 @@ def _judged(place: BlockedPlace, module: Opaque) -> _Model:
 
 def _fix(models: Sequence[_Model], safety: Safety) -> Fix:
     edits = tuple([Flatten(model.place.path, model.state.tensors) for model in models if model.state is not None])
-    number = wording.count(sum([len(edit.tensors) for edit in edits]), "tensor")
+    number = wording.plural(sum([len(edit.tensors) for edit in edits]), "tensor")
     hooks = ", without what its hooks do" if safety is Safety.UNSAFE else ""
     return Fix(
         f"put the state dict in its place, made without the code ({number}){hooks}", edits, safety, "--select P204"

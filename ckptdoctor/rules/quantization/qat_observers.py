@@ -101,7 +101,7 @@ def qat_observers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     for state_dict in weights_among(subject.state_dicts):
         keys = _observers_in(state_dict)
         if keys:
-            total = wording.count(len(state_dict.tensors), "key")
+            total = wording.plural(len(state_dict.tensors), "key")
             yield Problem(
                 message=f"{len(keys):,} of {total}{wording.of_place(state_dict.path)} "
                 f"{'is' if len(keys) == 1 else 'are'} of observers, for quantising",

@@ -203,7 +203,7 @@ def _counted(tensors: Sequence[Tensor]) -> str:
     verb = "is" if len(tensors) == 1 else "are"
     shown = [f"{number:,} {kind}" for kind, number in kinds.most_common()]
     said = next(iter(kinds)) if len(kinds) == 1 else wording.listed(shown)
-    return f"{wording.count(len(tensors), 'tensor')} {verb} quantised by torch: {said}"
+    return f"{wording.plural(len(tensors), 'tensor')} {verb} quantised by torch: {said}"
 
 
 def _scheme(tensor: Tensor) -> str:
@@ -243,13 +243,13 @@ def _fix(comparison: Comparison, found: TorchQuantized) -> tuple[Fix | None, str
         done += [layer] if made else []
     known = set(map(id, done))
     odd = [layer.key for layer in found.layers if id(layer) not in known]
-    number = wording.count(len(odd), "weight")
+    number = wording.plural(len(odd), "weight")
     advice = f"{number} cannot be computed ({wording.abridged(odd)})." if odd else ""
     if not edits:
         return None, advice
     gone = [path for layer in done for path in layer.gone] + ([] if odd else list(found.buffers))
     drop = (Drop(tuple(dict.fromkeys(gone))),) if gone else ()
-    title = f"compute {wording.count(len(done), 'plain weight')}"
+    title = f"compute {wording.plural(len(done), 'plain weight')}"
     return Fix(title, (*edits, *drop), Safety.UNSAFE, auto_option(comparison)), advice
 
 

@@ -142,7 +142,7 @@ def _said(found: Sequence[Fused], told: Mapping[str, str]) -> str:
 
 def _fix(comparison: Comparison, found: Sequence[Fused]) -> Fix:
     verb = "split" if found[0].here else "fuse"
-    title = f"{verb} {wording.count(len(found), 'projection')} of attention: queries, then keys, then values"
+    title = f"{verb} {wording.plural(len(found), 'projection')} of attention: queries, then keys, then values"
     edits = projection_edits(comparison, [(each, one_after_another(each)) for each in found])
     return Fix(title, edits, Safety.CONFIRMED, auto_option(comparison))
 

@@ -61,8 +61,8 @@ def is_expanded(tensor: Tensor) -> bool:
 def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
     paths = tuple([each.path for each in found])
     full = sum([each.nbytes for each in found])
-    which = f'"{found[0].key}"' if len(found) == 1 else wording.count(len(found), "tensor")
-    title = f"write out the elements of {wording.count(len(found), 'tensor')}"
+    which = f'"{found[0].key}"' if len(found) == 1 else wording.plural(len(found), "tensor")
+    title = f"write out the elements of {wording.plural(len(found), 'tensor')}"
     return Problem(
         message=f"{which}{wording.of_place(state_dict.path)} {'is' if len(found) == 1 else 'are'} expanded: "
         f"{sets.size_words(full)} when written out",

@@ -71,7 +71,7 @@ def _named_by_w301(comparison: Comparison) -> set[int]:
 def _problem(checkpoint: Checkpoint, network: Network, wanted: Reference | None) -> Problem:
     first = network.sets[0]
     return Problem(
-        message=f"{wording.count(len(network.sets), 'set')} of weights of one network: {sets.described(network.sets)}",
+        message=f"{wording.plural(len(network.sets), 'set')} of weights of one network: {sets.described(network.sets)}",
         cause=_cause(network.sets),
         advice=(
             "--root chooses which one is compared and kept:"

@@ -106,7 +106,7 @@ def _problem(
     more = wording.beyond(len(found) - _NAMED)
     choices = found if len(found) > 1 else _same_network(checkpoint, first)
     several = len(choices) > 1 and not sets.one(choices)
-    lie = f"{wording.count(len(found), 'set')} of weights lie" if len(found) > 1 else "the weights lie"
+    lie = f"{wording.plural(len(found), 'set')} of weights lie" if len(found) > 1 else "the weights lie"
     cause = "load_state_dict wants the inner dict."
     if wanted is not None:
         cause = f"{wanted.source} has its weights elsewhere. {cause}"

@@ -84,7 +84,7 @@ def parts_apart(comparison: Comparison) -> Iterator[Problem]:
         keys=tuple([(*found.path, *place) for _, place in found.tensors]),
         location=Location(path=found.path),
         fix=Fix(
-            f"put {wording.count(total, 'tensor')} under one roof, by the names on the way",
+            f"put {wording.plural(total, 'tensor')} under one roof, by the names on the way",
             (Flatten(found.path, found.tensors),),
             Safety.CONFIRMED,
             auto_option(comparison),

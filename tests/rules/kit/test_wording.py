@@ -20,13 +20,11 @@ from ckptdoctor.rules.kit import wording
 )
 def test_a_share_is_never_rounded_to_all_or_nothing(part: int, whole: int, text: str) -> None:
     """100 % means all and 0 % means none."""
-    assert wording.percent(part, whole) == text
+    assert wording.share(part, whole) == text
 
 
 def test_counts_and_lists_read_as_people_write_them() -> None:
-    """Separators, plurals, and an “and” before the last."""
-    assert wording.count(1124, "storage") == "1,124 storages"
-    assert wording.count(1, "key") == "1 key"
+    """Each of them by its number, and an “and” before the last."""
     assert wording.all_of(1, "key") == "the only key"
     assert wording.all_of(2, "key") == "both keys"
     assert wording.all_of(3200, "key") == "all 3,200 keys"

@@ -149,11 +149,6 @@ def is_network(state_dict: StateDict) -> bool:
     return any("." in key for key in keys) or "weight" in keys
 
 
-def is_average(state_dict: StateDict) -> bool:
-    """Whether its place or its keys say that it is a running average."""
-    return state_dict.role is Role.EMA
-
-
 def tensors_of(state_dict: StateDict) -> tuple[Tensor, ...]:
     """Its tensors without the counter of an ``AveragedModel``."""
     return tuple([each for each in state_dict.tensors if names.bare(each.key) != names.N_AVERAGED])

@@ -70,19 +70,6 @@ def unexpected_problem(
     )
 
 
-def missing_problem(comparison: Comparison, keys: tuple[str, ...], what: str, cause: str, advice: str) -> Problem:
-    """Keys that are wanted, are ``what`` the message says, and are not here."""
-    there = f"{wording.plural(len(comparison.reference.tensors), 'key')} of {comparison.reference.source}"
-    return Problem(
-        message=f"{len(keys):,} of {there} {what}",
-        cause=cause,
-        torch_says=(wording.missing_line(keys),),
-        advice=advice,
-        keys=tuple([(*comparison.path, key) for key in keys]),
-        location=Location(path=comparison.path),
-    )
-
-
 def keys_of_all(comparison: Comparison, keys: tuple[str, ...]) -> str:
     """How many of the keys here: ``24 of 320 keys of state_dict``."""
     total = wording.plural(len(comparison.renamed.here), "key")

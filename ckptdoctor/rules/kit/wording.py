@@ -15,6 +15,7 @@ from ckptdoctor.wording import plural as plural
 
 SHOWN = 3  # keys quoted in a line of torch's before it is abridged
 _DEPTH = 32  # modules deeper than this are not told apart: keys of a million dots must not cost a million steps each
+_UNITS = ("kB", "MB", "GB", "TB")
 GROUPS = 4  # modules that a sentence names before it only counts them
 
 
@@ -59,6 +60,15 @@ def _rounded(share: float) -> str:
 def shape(sizes: Sequence[int]) -> str:
     """A shape: ``[64, 3, 7, 7]``."""
     return f"[{', '.join(map(str, sizes))}]"
+
+
+def size_words(nbytes: int) -> str:
+    """``512 bytes``, ``5.9 kB``, ``102 MB``."""
+    if nbytes < 1000:
+        return plural(nbytes, "byte")
+    power = next((power for power in range(1, len(_UNITS)) if nbytes < 999.5 * 1000**power), len(_UNITS))
+    scaled = nbytes / 1000**power
+    return f"{scaled:,.0f} {_UNITS[power - 1]}" if scaled >= 99.5 else f"{scaled:,.1f} {_UNITS[power - 1]}"
 
 
 def missing_line(keys: Iterable[str]) -> str:

@@ -32,7 +32,7 @@ from ckptdoctor.edits.sparse import can_be_dense
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.when import unusual_strides
 
@@ -85,7 +85,8 @@ def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
         )
         if sparse
         else (),
-        advice="Make it dense before saving: tensor.to_dense()" + (f", {sets.size_words(dense)}." if sparse else "."),
+        advice="Make it dense before saving: tensor.to_dense()"
+        + (f", {wording.size_words(dense)}." if sparse else "."),
         keys=tuple([each.path for each in found]),
         location=Location(path=state_dict.path),
         fix=Fix(title, (Densify(curable),), Safety.UNSAFE, "--select A709") if curable else None,

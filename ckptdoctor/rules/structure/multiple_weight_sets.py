@@ -28,12 +28,13 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.facts.weight_sets import Network, is_average, networks
+from ckptdoctor.facts.weight_sets import Network, networks
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.structure import sets
 from ckptdoctor.rules.when import nested_weights
 
 _NET: dict[str, object] = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "bn.running_mean": T((2,))}
@@ -77,7 +78,7 @@ def _problem(checkpoint: Checkpoint, network: Network, wanted: Reference | None)
             "--root chooses which one is compared and kept:"
             if wanted is not None
             else "An average is mostly the one to evaluate and to publish. fix keeps the one that --root names:"
-            if any(map(is_average, network.sets))
+            if any(map(sets.is_average, network.sets))
             else "fix keeps the one that --root names, and nothing else:"
         ),
         keys=tuple([each.path for each in network.sets]),

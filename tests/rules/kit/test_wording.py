@@ -44,3 +44,9 @@ def test_groups_say_which_modules_and_how_many_more() -> None:
     text = wording.module_groups(sizes)
     assert text.startswith("m0 (1 key, 10 parameters), m1")
     assert wording.module_groups({"a.weight": 1}) == "a (1 key, 1 parameter)"
+
+
+def test_sizes_are_written_for_people() -> None:
+    """Three digits or so, with the unit."""
+    shown = [wording.size_words(each) for each in (1, 512, 1_000, 5_900, 102_400_000, 999_600_000_000, 5 * 10**16)]
+    assert shown == ["1 byte", "512 bytes", "1.0 kB", "5.9 kB", "102 MB", "1.0 TB", "50,000 TB"]

@@ -10,7 +10,6 @@ from torch.optim.swa_utils import AveragedModel
 
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.kit import sets
 from tests.rules import nouns
 from tests.rules.examined import found
 
@@ -80,9 +79,3 @@ def test_networks_are_named_with_their_size() -> None:
 def test_a_reference_chooses_the_network() -> None:
     """Held against one of two networks, nothing is left to choose."""
     assert nouns.findings("W304", {"g": NET, "d": OTHER}, OTHER) == []
-
-
-def test_sizes_are_written_for_people() -> None:
-    """Three digits or so, with the unit."""
-    shown = [sets.size_words(each) for each in (1, 512, 1_000, 5_900, 102_400_000, 999_600_000_000, 5 * 10**16)]
-    assert shown == ["1 byte", "512 bytes", "1.0 kB", "5.9 kB", "102 MB", "1.0 TB", "50,000 TB"]

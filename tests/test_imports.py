@@ -391,11 +391,9 @@ def room_of_tests(path):
 
 # What other folders of tests import of the families of rules: their evidence, and no rule. It may only get less
 EVIDENCE = {
-    "rules.device.tags",
     "rules.optimizer.optimizer_order_mismatch",
     "rules.reference.missing_keys",
     "rules.sharding.deepspeed_dir",
-    "rules.structure.without_weights",
 }
 
 

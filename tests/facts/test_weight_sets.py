@@ -13,7 +13,6 @@ from ckptdoctor.facts import weight_sets
 from ckptdoctor.facts.weight_sets import Candidate, networks
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.structure import without_weights
 from tests.rules import nouns
 
 CLASSIFIER = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
@@ -23,36 +22,6 @@ def test_weights_are_found_through_dicts_and_lists() -> None:
     """Every set of weights that plain subscripts reach is a candidate, in file order."""
     found = weight_sets.weight_sets(nouns.checkpoint({"a": {"b": [1, CLASSIFIER]}, "ema": CLASSIFIER, "optimizer": {}}))
     assert [each.path for each in found] == [("a", "b", 1), ("ema",)]
-
-
-def test_a_purpose_needs_its_signs() -> None:
-    """An optimizer's, a scheduler's and a generator's file are told apart from everything else."""
-    purposes = [
-        without_weights.purpose(nouns.checkpoint(each))
-        for each in (
-            {"state": {}, "param_groups": []},
-            {"last_epoch": 1, "base_lrs": [0.1]},
-            T((5056,), "uint8"),
-            {"last_epoch": 1},
-            {"state": CLASSIFIER},
-            CLASSIFIER,
-            None,
-        )
-    ]
-    assert purposes == [
-        "the state of an optimizer",
-        "the state of a learning rate scheduler",
-        "the state of random number generators",
-        *[None] * 4,
-    ]
-
-
-def test_empty_places_count_only_without_weights() -> None:
-    """An empty dict beside weights may be anything."""
-    assert without_weights.empty_places(nouns.checkpoint({})) == [()]
-    assert without_weights.empty_places(nouns.checkpoint({"model": {}, "x": {}})) == [("model",)]
-    assert without_weights.empty_places(nouns.checkpoint({"model": CLASSIFIER, "params": {}})) == []
-    assert without_weights.empty_places(nouns.checkpoint([])) == []
 
 
 def _candidates(contents: object) -> list[Candidate]:

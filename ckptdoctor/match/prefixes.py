@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts import names
 from ckptdoctor.match.moves import Gap, Here, Move, Wanted, move
 from ckptdoctor.noun import noun
-
-if TYPE_CHECKING:
-    pass
 
 _TRIED = 4  # prefixes worked out in full: those with the most votes
 _DEPTH = 32  # tokens that a prefix can have: keys of a million dots must not cost a million steps each

@@ -16,7 +16,7 @@ from ckptdoctor.errors import StoppedError
 from ckptdoctor.examine.promised_checksums import digest_of, promise_of
 from ckptdoctor.facts.notes import Damage, Integrity, may_have_holes
 from ckptdoctor.facts.tied_embeddings import TiedPair, tied_pairs
-from ckptdoctor.values.storage_damage import CHUNK, sampled, scanned
+from ckptdoctor.values.storage_damage import CHUNK, scanned, scanned_in_part
 
 _REQUEST = 4 << 20  # bytes of a read that is a request over a network
 _THREADS = 2  # zlib checks 5 GB/s in one thread, and files are read faster than that
@@ -89,7 +89,7 @@ class _Reader:
             try:
                 if storage.crc32 is None and isinstance(file, (FileSource, FolderSource)):
                     read = file.read if isinstance(file, FileSource) else part.read
-                    found += sampled(storage, extent, read, self._go_on, self._tell)
+                    found += scanned_in_part(storage, extent, read, self._go_on, self._tell)
                 elif isinstance(file, FileSource):
                     buffer = buffer or bytearray(CHUNK)
                     found += scanned(storage, extent, partial(self._fill, file, buffer))

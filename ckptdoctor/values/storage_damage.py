@@ -88,7 +88,7 @@ class Scan:
 # ---- holes
 
 
-def sampled(
+def scanned_in_part(
     storage: Storage,
     extent: Extent,
     read: Callable[[int, int], bytes],

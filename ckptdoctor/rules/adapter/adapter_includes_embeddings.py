@@ -58,7 +58,7 @@ def adapter_includes_embeddings(checkpoint: Checkpoint) -> Iterator[Problem]:
             continue
         shown = wording.abridged([each.key for each in large])
         yield Problem(
-            message=f"{wording.share(size, whole)} of this adapter {'are' if len(large) > 1 else 'is'} {shown}",
+            message=f"{wording.proportion(size, whole)} of this adapter {'are' if len(large) > 1 else 'is'} {shown}",
             cause="Named in modules_to_save, resized or a target of the adapter: peft then saves them in full.",
             advice="If they were not trained, they are a copy of the base model's, and save_pretrained leaves them out "
             "with save_embedding_layers=False. No command drops them: this file does not tell whether they were.",

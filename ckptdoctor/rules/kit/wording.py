@@ -46,7 +46,7 @@ def abridged(words: Iterable[str], shown: int = SHOWN) -> str:
     return and_so_on(words, shown)
 
 
-def share(part: int, whole: int) -> str:
+def proportion(part: int, whole: int) -> str:
     """A share, never rounded up to 100 % or down to 0 %: ``92.0 %``, ``> 99.9 %``."""
     return percent(part, whole, _rounded, empty="0 %")
 

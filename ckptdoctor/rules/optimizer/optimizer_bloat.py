@@ -58,7 +58,7 @@ def optimizer_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
     total = sum([each.nbytes for each in checkpoint.storages])
     if kept >= _MUCH and 2 * kept >= total:
         yield Problem(
-            message=f"{wording.share(kept, total)} of the file is the state of the optimizer: "
+            message=f"{wording.proportion(kept, total)} of the file is the state of the optimizer: "
             f"{wording.size_words(kept)} of "
             f"{wording.size_words(total)}",
             cause="It is needed to resume the training, and for nothing else.",

@@ -113,7 +113,7 @@ def missing_keys(comparison: Comparison) -> Iterator[Problem]:
         return
     wanted = comparison.reference.tensors
     sizes = {key: prod(wanted[key].shape) for key in missing}
-    share = wording.share(sum(sizes.values()), comparison.total_parameters)
+    share = wording.proportion(sum(sizes.values()), comparison.total_parameters)
     verb = "is" if len(missing) == 1 else "are"
     yield Problem(
         message=f"{len(missing):,} of {wording.plural(len(wanted), 'key')} of {comparison.reference.source} {verb} "

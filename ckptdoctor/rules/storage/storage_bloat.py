@@ -58,7 +58,7 @@ def storage_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
     yield Problem(
         message=(
             f"{_size(wasted)} of {_size(total)} in {wording.plural(len(uses), 'storage')} "
-            f"({wording.share(wasted, total)} of all) are viewed by no tensor"
+            f"({wording.proportion(wasted, total)} of all) are viewed by no tensor"
         ),
         cause="Slices were saved: torch.save writes the whole storage under a view; clone() would have avoided it.",
         keys=tuple([tensor.path for use in uses for tensor in use.tensors]),

@@ -62,7 +62,7 @@ def uncovered_model(comparison: Comparison) -> Iterator[Problem]:
     renamed = comparison.renamed
     total = len(comparison.reference.tensors)
     fits = f"{len(renamed.fits):,}" if renamed.fits else "none"
-    there = wording.share(renamed.parameters, comparison.total_parameters)
+    there = wording.proportion(renamed.parameters, comparison.total_parameters)
     here = f"; {subject_of(comparison)} has {wording.plural(len(renamed.here), 'key')}" if comparison.state_dict else ""
     yield Problem(
         message=f"{fits} of {wording.plural(total, 'key')} of {comparison.reference.source} "

@@ -57,7 +57,7 @@ def diff_report(found: SameAsBase) -> Iterator[Problem]:
     total = f"{len(same):,} of {wording.plural(len(same) + len(different), 'weight')}"
     source = comparison.reference.source
     yield Problem(
-        message=f"{total}{wording.of_place(comparison.path)} ({wording.share(kept, kept + changed)} of the "
+        message=f"{total}{wording.of_place(comparison.path)} ({wording.proportion(kept, kept + changed)} of the "
         f"parameters) {'has' if len(same) == 1 else 'have'} the very bytes of {source}",
         cause=f"Others: {wording.module_groups({each.key: each.numel for each in different})}.",
         advice="diff shows by how much each has changed:",

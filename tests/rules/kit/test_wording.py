@@ -20,7 +20,7 @@ from ckptdoctor.rules.kit import wording
 )
 def test_a_share_is_never_rounded_to_all_or_nothing(part: int, whole: int, text: str) -> None:
     """100 % means all and 0 % means none."""
-    assert wording.share(part, whole) == text
+    assert wording.proportion(part, whole) == text
 
 
 def test_counts_and_lists_read_as_people_write_them() -> None:

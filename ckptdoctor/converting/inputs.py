@@ -32,10 +32,10 @@ from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.facts.devices import whole_dtensors
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values, to_salvage
 from ckptdoctor.formats.folders.shards import shard_sets
-from ckptdoctor.formats.fresh.checksums import Bytes
 from ckptdoctor.formats.fresh.strided import refusal, segments
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import and_more
+from ckptdoctor.writing.checksums import Bytes
 
 # notes with which a copy of the values would be broken, or a guess
 _BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED, NoteKind.OFFSETS_INVALID})

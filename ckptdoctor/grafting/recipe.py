@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Source, Storage
 from ckptdoctor.edits.applied.wanted import Stored, Wanted
 from ckptdoctor.facts.integrity import Damage
-from ckptdoctor.formats.fresh.checksums import Bytes
 from ckptdoctor.grafting.storages import Patch
 from ckptdoctor.noun import noun
 from ckptdoctor.writing import Copy, Segment
+from ckptdoctor.writing.checksums import Bytes
 
 
 @noun

@@ -10,12 +10,12 @@ from ckptdoctor.checkpoint import KeyPath, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import byte_span, is_contiguous
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.fresh.checksums import Bytes
 from ckptdoctor.formats.fresh.reading import of_storage
 from ckptdoctor.formats.fresh.strided import length, refusal, segments
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 from ckptdoctor.writing import Copy, Generated, Segment
+from ckptdoctor.writing.checksums import Bytes
 
 _RAW = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized dtypes are stored as
 _PLAIN = (None, "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer")  # classes that are only their values

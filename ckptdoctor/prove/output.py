@@ -19,7 +19,6 @@ from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.edits.applied.wanted import Stored, Wanted, new_storages
 from ckptdoctor.edits.elements import Elements, NewStorage, is_computed, views
 from ckptdoctor.errors import DamagedError, WriteError
-from ckptdoctor.formats.fresh.checksums import Bytes, Data, batches
 from ckptdoctor.formats.fresh.reading import inflated, produced
 from ckptdoctor.formats.fresh.strided import elements, tensor_of, turn_of
 from ckptdoctor.noun import noun
@@ -27,6 +26,7 @@ from ckptdoctor.prove.elements import require_elements
 from ckptdoctor.prove.reopened import read_back, require_right, require_same
 from ckptdoctor.prove.same_contents import storage_pairs
 from ckptdoctor.writing import CopiedRanges, Copy, Generated, Literal, Recipe, Segment
+from ckptdoctor.writing.checksums import Bytes, Data, batches
 
 _WORKERS = 2
 _EVERY = 0.1  # seconds

@@ -15,7 +15,6 @@ from ckptdoctor.checkpoint.changed_trees import mapped, tensors_in
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits.applied.wanted import Stored, Wanted
-from ckptdoctor.formats.fresh.checksums import checksums
 from ckptdoctor.formats.fresh.dcp_flat import Flat, Steps, Value, flat
 from ckptdoctor.formats.fresh.dcp_metadata import Saved, metadata
 from ckptdoctor.formats.fresh.pickling import dtype_of, pickled
@@ -23,6 +22,7 @@ from ckptdoctor.formats.fresh.strided import length, segments
 from ckptdoctor.formats.fresh.torch_zip import archive, torch_tensor
 from ckptdoctor.formats.suffixes import DISTRIBUTED
 from ckptdoctor.noun import noun
+from ckptdoctor.writing.checksums import checksums
 from ckptdoctor.writing.recipe import Copy, Literal, Recipe, Segment
 
 DATA, METADATA = "__0_0.distcp", ".metadata"

@@ -15,13 +15,13 @@ from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits.applied.wanted import Stored, Wanted
 from ckptdoctor.edits.elements import NewStorage
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.fresh.checksums import checksums
 from ckptdoctor.formats.fresh.pickling import pickled
 from ckptdoctor.formats.fresh.reading import of_storage
 from ckptdoctor.formats.fresh.strided import segments, tensor_of, turn_of
 from ckptdoctor.formats.suffixes import TORCH_ZIP
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
 from ckptdoctor.wording import plural
+from ckptdoctor.writing.checksums import checksums
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
 

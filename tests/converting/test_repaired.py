@@ -21,8 +21,11 @@ from ckptdoctor.checkpoint.progress import heard
 from ckptdoctor.converting.conversion import convert
 from ckptdoctor.converting.repaired import carry_out
 from ckptdoctor.converting.request import ConvertRequest
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import TakeRoot
 from ckptdoctor.errors import CkptDoctorError, DamagedError, WriteError
+from ckptdoctor.examine.file import check
 from ckptdoctor.formats.suffixes import asked_for
 from ckptdoctor.repair.plan import Plan, plan
 from ckptdoctor.repair.repair import repair
@@ -245,6 +248,21 @@ def test_a_plan_reads_no_values_for_checksums_of_what_is_not_written(output: str
     monkeypatch.setattr(FileSource, "read", lambda self, at, length: (count.append(length), read(self, at, length))[1])
     made = plan(FixRequest(str(tmp_path / "x.pt"), str(tmp_path / output), dtype="float64"))
     assert made.edits and 1 <= sum(count) / made.original.size < 1.1
+
+
+@pytest.mark.parametrize("output", ["out.pt", "out.safetensors"])
+def test_a_plan_reads_no_values_of_a_legacy_file_that_becomes_an_archive(output: str, tmp_path: Path, monkeypatch):
+    """Its format states no checksums, and those that the archive states are worked out when that is written."""
+    weights = {f"{number}.weight": torch.full((1_000_000,), float(number)) for number in range(4)}
+    torch.save(weights, tmp_path / "x.pt", _use_new_zipfile_serialization=False)
+    count, read = [], FileSource.read
+    monkeypatch.setattr(FileSource, "read", lambda self, at, length: (count.append(length), read(self, at, length))[1])
+    made = plan(FixRequest(str(tmp_path / "x.pt"), str(tmp_path / output), selection=Selection(("C105",))))
+    assert made.edits and sum(count) / made.original.size < 0.2
+    carry_out(made)
+    got = load_file(tmp_path / output) if output.endswith(".safetensors") else torch.load(tmp_path / output)
+    assert all(torch.equal(value, weights[key]) for key, value in got.items()) and got.keys() == weights.keys()
+    assert not check(str(tmp_path / output), Settings(deep=True)).findings
 
 
 def test_a_folder_that_lacks_a_shard_is_not_repaired(tmp_path: Path):

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Tensor
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Source, Tensor
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.converting.inputs import Inputs
@@ -27,6 +27,7 @@ class Output:
     ``containers`` are what is wanted of each, with the path under which it is published; ``beside`` is the file of what
     they cannot hold, and ``index`` says which container holds what. ``folder``: all of them lie in a folder that the
     output is. The stored checksums of ``unsummed`` tensors, which the output cannot tell any more, are checked first.
+    The only container may be a copy of ``source``.
     """
 
     containers: tuple[tuple[str, Wanted], ...]
@@ -35,6 +36,7 @@ class Output:
     index: tuple[str, bytes] | None = None
     folder: bool = False
     unsummed: tuple[Tensor, ...] = ()
+    source: Source | None = None
 
 
 def report_of(request: ConvertRequest, given: Inputs, tensors: Iterable[Tensor]) -> ConvertReport:
@@ -63,7 +65,7 @@ def weights_of(contents: Checkpoint) -> KeyPath | None:
 def write(output: Output, request: ConvertRequest, given: Inputs) -> ConvertReport:
     """Write all files, verified, or none. Raises WriteError, and DamagedError for values that are not those saved."""
     tallies: list[CopyTally] = []
-    recipes = [formats.write(wanted, None) for _, wanted in output.containers]
+    recipes = [formats.write(wanted, output.source) for _, wanted in output.containers]
     with closing(Checksums(output.unsummed)) as sums:
         own = [
             part

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Source, Storage
-from ckptdoctor.edits.applied.wanted import Stored, Wanted
+from ckptdoctor.edits.applied.wanted import Stored, Wanted, kept
 from ckptdoctor.facts.integrity import Damage
 from ckptdoctor.grafting.storages import Patch
 from ckptdoctor.noun import noun
@@ -41,16 +41,10 @@ def heal(source: Source, storage: Storage, patches: Sequence[Patch], damage: Dam
 
 def grafted(checkpoint: Checkpoint, source: Source, healed: Iterable[Healed]) -> Wanted:
     """The same contents with other bytes in storages; every other storage that lies in the file holds what it has."""
-    made = {each.storage.key: each for each in healed}
-    stored: dict[str, Stored] = {}
-    for storage in checkpoint.storages:
-        extent = storage.extent
-        if storage.key in made:
-            own = made[storage.key]
-            stored[storage.key] = Stored(storage.nbytes, tuple(_whole(source, storage, own.patches)), own.crc32)
-        elif extent is not None:
-            data = (Copy(extent.offset, extent.length),) if extent.length else ()
-            stored[storage.key] = Stored(extent.length, data)
+    stored = kept(checkpoint)
+    for each in healed:
+        data = tuple(_whole(source, each.storage, each.patches))
+        stored[each.storage.key] = Stored(each.storage.nbytes, data, each.crc32)
     return Wanted(checkpoint, checkpoint, stored=stored)
 
 

@@ -15,7 +15,7 @@ from ckptdoctor.edits.elements import Elements, NewStorage, View, nbytes, of_ran
 from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.noun import noun
-from ckptdoctor.writing.recipe import Segment
+from ckptdoctor.writing.recipe import Copy, Segment
 
 
 @noun
@@ -61,6 +61,15 @@ def wanted_of(checkpoint: Checkpoint, edits: Sequence[Edit]) -> Wanted:
         origins.remember(contents, run)
         contents = apply(contents, run)
     return Wanted(checkpoint, contents, tuple(edits), origins.remade, origins.pieces)
+
+
+def kept(checkpoint: Checkpoint) -> dict[str, Stored]:
+    """What the storages hold that lie in the file of the checkpoint: the bytes that they have there, packed or not."""
+    return {
+        each.key: Stored(extent.length, (Copy(extent.offset, extent.length),) if extent.length else ())
+        for each in checkpoint.storages
+        if (extent := each.extent) is not None
+    }
 
 
 def on_storages(wanted: Wanted) -> Node:

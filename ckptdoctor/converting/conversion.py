@@ -9,7 +9,7 @@ from itertools import combinations
 from shlex import join
 from time import perf_counter
 
-from ckptdoctor.checkpoint import ROOT, KeyPath, Tensor, show_path
+from ckptdoctor.checkpoint import ROOT, FileIdentity, KeyPath, Tensor, show_path
 from ckptdoctor.checkpoint.roots import beside, find_root
 from ckptdoctor.checkpoint.sharing import digest, is_readable, is_telling, probe
 from ckptdoctor.converting.inputs import Inputs, inputs
@@ -40,33 +40,35 @@ def convert(request: ConvertRequest) -> ConvertReport:
     """
     started = perf_counter()
     with inputs(request.paths, request.root, request.names) as given:
-        root = ROOT if request.root is None else find_root(given.tree, request.root)
+        root = ROOT if request.root is None else find_root(given.wanted.contents.tree, request.root)
         found = twins(request, given)
         if request.target == TORCH_ZIP and _stays(request, given):
             report = lossless(request, given, root)
         else:
-            report = converted(request, given, root)
+            report = converted(request, given.wanted, root, given.identity)
         return replace(report, absent=given.absent, twins=found, seconds=perf_counter() - started)
 
 
 def _stays(request: ConvertRequest, given: Inputs) -> bool:
     """Whether it is one file of torch's, which is edited where it stands."""
-    return len(request.paths) == 1 and given.original.format in _LOSSLESS and not any(request.names)
+    return len(request.paths) == 1 and given.checkpoints[0].format in _LOSSLESS and not any(request.names)
 
 
-def converted(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:
-    """Write what is given in the container that is asked for, verified. Raises as ``convert`` does."""
+def converted(request: ConvertRequest, wanted: Wanted, root: KeyPath, identity: FileIdentity | None) -> ConvertReport:
+    """Write what is wanted in the container that is asked for, verified. Raises as ``convert`` does."""
     if request.target == DCP:
         from ckptdoctor.converting.dcp import to_dcp
 
-        return write(to_dcp(request, given, root), request, given)
-    if request.target == TORCH_ZIP:
+        output = to_dcp(request, wanted, root)
+    elif request.target == TORCH_ZIP:
         from ckptdoctor.converting.torch import to_torch
 
-        return write(to_torch(request, given, root), request, given)
-    from ckptdoctor.converting.safetensors import to_safetensors
+        output = to_torch(request, wanted, root)
+    else:
+        from ckptdoctor.converting.safetensors import to_safetensors
 
-    return write(to_safetensors(request, given, root, sharded=request.target == SHARDED), request, given)
+        output = to_safetensors(request, wanted, root, sharded=request.target == SHARDED)
+    return write(output, request, identity)
 
 
 # ---- weights that would be written twice: tensors of one file that are in another under another name, byte for byte
@@ -170,10 +172,11 @@ _LEGACY_FORMAT, _DTENSORS = "C105", "X810"
 
 def lossless(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:
     """Write the archive: the contents, or those at ``root``, with the device tags and objects that they have."""
-    original, (path,) = given.original, request.paths
+    original, (path,) = given.checkpoints[0], request.paths
     wrapped = whole_dtensors(original) is not None
     if original.format == TORCH_ZIP and not root and not wrapped:
-        return replace(write(_as_it_is(request, given), request, given), identical=len(original.tensors))
+        copied = write(_as_it_is(request, given), request, given.identity)
+        return replace(copied, identical=len(original.tensors))
     codes = [*([_LEGACY_FORMAT] if original.format != TORCH_ZIP else []), *([_DTENSORS] if wrapped else [])]
     selection = Selection(tuple(codes)) if codes else Selection()
     named = FixRequest(path=path, output=request.output, root=request.root, selection=selection, force=request.force)
@@ -186,10 +189,10 @@ def lossless(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRe
         )
     contents = planned.expected
     return replace(
-        report_of(request, given, contents.tensors),
+        report_of(request, given.wanted, contents.tensors),
         files=((os.path.basename(request.output), outcome.written.nbytes),),
         identical=len(contents.tensors),
-        left_out=tuple(beside(given.tree, root)),
+        left_out=tuple(beside(given.wanted.contents.tree, root)),
         root=root,
         weights=weights_of(contents),
     )
@@ -197,8 +200,8 @@ def lossless(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRe
 
 def _as_it_is(request: ConvertRequest, given: Inputs) -> Output:
     """The archive is one already: the same bytes under another name."""
-    original = given.original
+    original = given.checkpoints[0]
     renamed = (SetSuffix(os.path.splitext(request.output)[1]),)
     wanted = Wanted(original, original, renamed, stored=kept(original))
-    report = replace(report_of(request, given, original.tensors), weights=weights_of(original))
+    report = replace(report_of(request, wanted, original.tensors), weights=weights_of(original))
     return Output(((request.output, wanted),), report, source=given.sources[0])

@@ -10,10 +10,10 @@ from ckptdoctor.checkpoint import KeyPath, Node, show_path, walk
 from ckptdoctor.checkpoint import Mapping as Entries
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.converting.choosing import doubled
-from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.converting.torch import taken
 from ckptdoctor.converting.writing import Output, report_of, weights_of
+from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.formats.fresh import dcp
 from ckptdoctor.formats.fresh.dcp_flat import Flat, flat
 from ckptdoctor.wording import and_more
@@ -22,23 +22,23 @@ _EXTRA = "model.extra.json"
 _LISTED = 3  # places that are named of what cannot be kept
 
 
-def to_dcp(request: ConvertRequest, given: Inputs, root: KeyPath) -> Output:
+def to_dcp(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
     """What lies at ``root`` as a folder. Raises RefusedError with a list for what cannot be written."""
-    found = taken(given, root)
+    found = taken(wanted, root)
     apart = flat(found.node, root)
-    wanted = dcp.arranged(apart, given.original, given.file)
-    tensors = [stored.shown for stored in wanted.stored.values() if stored.shown is not None]
+    made = dcp.arranged(apart, wanted.original, wanted.file)
+    tensors = [stored.shown for stored in made.stored.values() if stored.shown is not None]
     report = replace(
-        report_of(request, given, tensors),
+        report_of(request, wanted, tensors),
         restored=found.restored,
         doubled=doubled(tensors),
         kept=found.kept,
-        left_out=(*beside(given.tree, root), *_left_out(found.node, apart)),
+        left_out=(*beside(wanted.contents.tree, root), *_left_out(found.node, apart)),
         root=root,
-        weights=weights_of(wanted.contents),
+        weights=weights_of(made.contents),
     )
-    extra = found.beside(os.path.join(request.output, _EXTRA), given)
-    return Output(((request.output, wanted),), report, extra, folder=True)
+    extra = found.beside(os.path.join(request.output, _EXTRA), request)
+    return Output(((request.output, made),), report, extra, folder=True)
 
 
 def _left_out(node: Node, apart: Flat) -> list[str]:

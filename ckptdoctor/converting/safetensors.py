@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.converting.choosing import Chosen, chosen, doubled, entries_of, with_owners
-from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import DEFAULT_SHARD, ConvertRequest
 from ckptdoctor.converting.writing import Output, report_of
+from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.formats.fresh import safetensors, shards
 from ckptdoctor.formats.fresh.safetensors import Entry
 from ckptdoctor.formats.fresh.sidecar import sidecar
@@ -18,19 +18,20 @@ from ckptdoctor.formats.fresh.sidecar import sidecar
 _FORMAT = {"format": "pt"}
 
 
-def to_safetensors(request: ConvertRequest, given: Inputs, root: KeyPath, sharded: bool) -> Output:
+def to_safetensors(request: ConvertRequest, wanted: Wanted, root: KeyPath, sharded: bool) -> Output:
     """The tensors below ``root`` as safetensors. Raises RefusedError for what takes a choice."""
-    found = chosen(given.tree, root, request.root is not None, request.flatten, given.original.format)
-    entries, tied = with_owners(entries_of(found.named), given.metadata, request.clone)
+    own = wanted.contents.metadata or {}
+    found = chosen(wanted.contents.tree, root, request.root is not None, request.flatten, wanted.original.format)
+    entries, tied = with_owners(entries_of(found.named), own, request.clone)
     tensors = tuple([each.tensor for each in entries])
     files = _files(entries, request, sharded)
     containers = []
     for each in files:
-        metadata = _metadata(given.metadata, tied, {entry.name for entry in each.entries})
-        wanted = safetensors.arranged(each.entries, metadata, given.original, given.file)
-        containers.append((os.path.join(request.output, each.name) if sharded else request.output, wanted))
+        metadata = _metadata(own, tied, {entry.name for entry in each.entries})
+        made = safetensors.arranged(each.entries, metadata, wanted.original, wanted.file)
+        containers.append((os.path.join(request.output, each.name) if sharded else request.output, made))
     report = replace(
-        report_of(request, given, tensors),
+        report_of(request, wanted, tensors),
         tied=tied,
         doubled=doubled(tensors),
         kept=found.kept,
@@ -40,7 +41,7 @@ def to_safetensors(request: ConvertRequest, given: Inputs, root: KeyPath, sharde
         called=found.called,
     )
     index = (os.path.join(request.output, shards.INDEX), shards.index_of(files)) if len(files) > 1 else None
-    return Output(tuple(containers), report, _extra(found, request, given, sharded), index, sharded, tensors)
+    return Output(tuple(containers), report, _extra(found, request, sharded), index, sharded, tensors)
 
 
 def _files(entries: Sequence[Entry], request: ConvertRequest, sharded: bool) -> list[shards.Shard]:
@@ -49,13 +50,13 @@ def _files(entries: Sequence[Entry], request: ConvertRequest, sharded: bool) -> 
     return shards.split(entries, request.shard_size or DEFAULT_SHARD)
 
 
-def _extra(found: Chosen, request: ConvertRequest, given: Inputs, sharded: bool) -> tuple[str, bytes] | None:
+def _extra(found: Chosen, request: ConvertRequest, sharded: bool) -> tuple[str, bytes] | None:
     """Contents that are not tensors, as a file of their own; None where there is nothing."""
     if found.rest is None:
         return None
     names = {tensor.path: name for name, tensor in found.named}
     output = os.path.join(request.output, "model.extra.json") if sharded else request.beside
-    return output, sidecar(found.rest, {}, names, os.path.basename(given.paths[0]))
+    return output, sidecar(found.rest, {}, names, os.path.basename(request.paths[0]))
 
 
 def _metadata(own: Mapping[str, str], tied: Sequence[tuple[str, str]], names: set[str]) -> dict[str, str]:

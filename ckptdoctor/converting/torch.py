@@ -10,9 +10,9 @@ from ckptdoctor.checkpoint import ROOT, KeyPath, Node, at
 from ckptdoctor.checkpoint.changed_trees import moved
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.converting.choosing import require_torch, restored
-from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.converting.writing import Output, report_of, weights_of
+from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.formats.fresh import torch_zip
 from ckptdoctor.formats.fresh.sidecar import sidecar
 from ckptdoctor.noun import noun
@@ -33,31 +33,32 @@ class Taken:
         """What is said of the texts."""
         return tuple([f"{key} of the metadata" for key in self.texts])
 
-    def beside(self, path: str, given: Inputs) -> tuple[str, bytes] | None:
+    def beside(self, path: str, request: ConvertRequest) -> tuple[str, bytes] | None:
         """The file of the texts, to be called ``path``; None where there are none."""
         if not self.texts:
             return None
-        return path, sidecar(None, self.texts, {}, os.path.basename(given.paths[0]))
+        return path, sidecar(None, self.texts, {}, os.path.basename(request.paths[0]))
 
 
-def taken(given: Inputs, root: KeyPath) -> Taken:
+def taken(wanted: Wanted, root: KeyPath) -> Taken:
     """What lies at ``root``. Raises RefusedError with a list for what cannot be written."""
-    tree, back = (given.tree, ()) if root else restored(given.tree, given.metadata)
+    metadata = wanted.contents.metadata or {}
+    tree, back = (wanted.contents.tree, ()) if root else restored(wanted.contents.tree, metadata)
     require_torch(at(tree, root), root)
-    texts = {key: text for key, text in given.metadata.items() if (key, text) not in (*back, _FORMAT)}
+    texts = {key: text for key, text in metadata.items() if (key, text) not in (*back, _FORMAT)}
     return Taken(moved(at(tree, root), root, ROOT), back, texts)
 
 
-def to_torch(request: ConvertRequest, given: Inputs, root: KeyPath) -> Output:
+def to_torch(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
     """What lies at ``root`` as an archive. Raises RefusedError with a list for what cannot be written."""
-    found = taken(given, root)
-    wanted = torch_zip.arranged(found.node, given.original, request.output, given.file)
+    found = taken(wanted, root)
+    made = torch_zip.arranged(found.node, wanted.original, request.output, wanted.file)
     report = replace(
-        report_of(request, given, wanted.contents.tensors),
+        report_of(request, wanted, made.contents.tensors),
         restored=found.restored,
         kept=found.kept,
-        left_out=tuple(beside(given.tree, root)),
+        left_out=tuple(beside(wanted.contents.tree, root)),
         root=root,
-        weights=weights_of(wanted.contents),
+        weights=weights_of(made.contents),
     )
-    return Output(((request.output, wanted),), report, found.beside(request.beside, given))
+    return Output(((request.output, made),), report, found.beside(request.beside, request))

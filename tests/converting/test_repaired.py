@@ -275,6 +275,20 @@ def test_a_folder_that_lacks_a_shard_is_not_repaired(tmp_path: Path):
     assert os.listdir(tmp_path) == ["shards"]
 
 
+def test_a_tensor_that_an_index_names_in_vain_is_said_to_be_lacking(tmp_path: Path):
+    """As a conversion says it: nobody takes the output for all that there should be."""
+    path = sharded(tmp_path, ".safetensors")
+    index = path / "model.safetensors.index.json"
+    said = json.loads(index.read_text())
+    said["weight_map"]["module.head"] = "model-00001-of-00002.safetensors"
+    index.write_text(json.dumps(said))
+    outcome = carry_out(plan(FixRequest(str(path), str(tmp_path / "out.safetensors"), strip_module=True)))
+    assert outcome.conversion is not None
+    assert [clause.partition(" names ")[2] for clause in outcome.conversion.absent] == [
+        "module.head, which is in none of the files"
+    ]
+
+
 def test_what_is_only_read_is_repaired_on_the_way(tmp_path: Path):
     """Deflated arrays of NumPy, one of them turned, under other names and in another dtype."""
     arrays = {

@@ -32,7 +32,6 @@ from ckptdoctor.grafting.damage import Health, examined, storages_of
 from ckptdoctor.grafting.recipe import Healed, grafted
 from ckptdoctor.grafting.request import GraftRequest, output_of
 from ckptdoctor.noun import noun
-from ckptdoctor.remote.downloading import require_local
 from ckptdoctor.values.diff_bytes import same_bytes
 from ckptdoctor.wording import and_so_on, first_few, listed, plural
 from ckptdoctor.writing.target import resolve
@@ -71,8 +70,6 @@ def graft(request: GraftRequest) -> GraftReport:
 def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
     """The same step by step: how far it is, what will be done before it is, and in the end what was."""
     started = perf_counter()
-    for path in (request.path, request.donor):
-        require_local(path)
     with ExitStack() as stack:
         mine, its = _damaged(stack, request), _donor(stack, request)
         found = held_against(mine.side, its.side)
@@ -109,7 +106,7 @@ def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
     path = request.path
     if os.path.isdir(path):
         raise UsageError(f"{path} is a folder: name the file in it that is damaged. --from may be a folder.")
-    source, container = stack.enter_context(formats.opened(path))
+    source, container = stack.enter_context(formats.opened(path, here=True))
     try:
         checkpoint = formats.read(source, container)
     except DamagedError as error:
@@ -135,7 +132,7 @@ def _two_commands(request: GraftRequest) -> Iterator[str]:
 
 
 def _donor(stack: ExitStack, request: GraftRequest) -> _Opened:
-    source, container = stack.enter_context(formats.opened(request.donor))
+    source, container = stack.enter_context(formats.opened(request.donor, here=True))
     checkpoint = formats.read(source, container)
     require_own_values(checkpoint)
     return _Opened(request.donor, source, container, checkpoint, _root(checkpoint, request.from_root))

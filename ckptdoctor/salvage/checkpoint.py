@@ -23,7 +23,6 @@ from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.findings import LostTensor, SalvageReport
 from ckptdoctor.noun import noun
-from ckptdoctor.remote.downloading import require_local
 from ckptdoctor.repair.request import FixRequest
 
 if TYPE_CHECKING:
@@ -49,8 +48,7 @@ def beside(path: str) -> str:
 
 def plan_salvage(path: str, output: str, *, force: bool = False) -> Salvage:
     """What is whole and what is not. Reads every byte once, and writes nothing; raises as ``salvage`` does."""
-    require_local(path)
-    with formats.opened(path) as (source, container):
+    with formats.opened(path, here=True) as (source, container):
         original = formats.salvage(source, container)
         require_own_values(original)
         state = _State(original, source)

@@ -43,7 +43,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "ckptdoctor/writing/*.py": ("tests/writing", "tests/repair/test_repair.py"),
     "ckptdoctor/pickles/encode.py": ("tests/pickles", "tests/repair/test_repair.py"),
     "ckptdoctor/edits/*.py": (
-        *("tests/edits", "tests/edits/applied/test_apply_edits.py", "tests/repair/test_merging.py"),
+        *("tests/edits", "tests/edits/applied/test_apply_edits.py", "tests/repair/test_merge_adapter.py"),
         *("tests/repair/test_optimizers_by_name.py", *_COMPUTED, *_DOORS),
     ),
 }

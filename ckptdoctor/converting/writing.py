@@ -10,13 +10,13 @@ from dataclasses import replace
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileIdentity, KeyPath, Role, Source, Tensor
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.output import Checksums, CopyTally, prove
 from ckptdoctor.writing import Literal, Part, Recipe, publish_together
+from ckptdoctor.writing.folder import publish_folder
 
 
 @noun

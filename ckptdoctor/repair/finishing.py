@@ -22,7 +22,7 @@ from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.match.shapes.projections import HEAD_BY_HEAD, HEAD_SIZES, QKV_LAYOUTS
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.noun import noun
-from ckptdoctor.repair.drafting import drafted
+from ckptdoctor.repair.draft_map import drafted
 from ckptdoctor.repair.name_map import NameMap, resolved
 from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest, again, draft_path
 from ckptdoctor.wording import and_more, beyond, plural

@@ -22,7 +22,7 @@ from ckptdoctor.match.rivals import parts_alike
 from ckptdoctor.match.shapes.experts import stacks
 from ckptdoctor.match.shapes.fused import spelled
 from ckptdoctor.match.shapes.sorting import shapes
-from ckptdoctor.repair.drafting import may_be_turned
+from ckptdoctor.repair.draft_map import may_be_turned
 from ckptdoctor.repair.finishing import Try, ways, with_heads, without_an_answer
 from ckptdoctor.repair.name_map import NameMap
 from ckptdoctor.repair.request import FixRequest, again

@@ -143,7 +143,7 @@ def _pattern_step(option: str, patterns: tuple[str, ...], find: Callable[..., tu
 
 def _merge_step(text: str) -> OptionStep:
     def edits(checkpoint: Checkpoint) -> list[Edit]:
-        from ckptdoctor.repair.merging import merge_edits
+        from ckptdoctor.repair.merge_adapter import merge_edits
 
         return merge_edits(checkpoint, text)
 

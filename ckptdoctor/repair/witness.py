@@ -20,7 +20,7 @@ from ckptdoctor.facts.tied_embeddings import known_pairs
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.second_names import is_one
-from ckptdoctor.repair.drafting import in_question
+from ckptdoctor.repair.draft_map import in_question
 
 Found = Mapping[str, Tensor]
 

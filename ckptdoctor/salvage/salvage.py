@@ -11,7 +11,6 @@ from functools import partial
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FolderSource, NoteKind
 from ckptdoctor.checkpoint.source import Overlay
-from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.errors import (
     CkptDoctorError,
     NotACheckpointError,
@@ -32,6 +31,7 @@ from ckptdoctor.repair.verify import verify
 from ckptdoctor.salvage.checkpoint import Salvage, beside, plan_salvage
 from ckptdoctor.wording import and_more, plural
 from ckptdoctor.writing import Literal, Part, Recipe
+from ckptdoctor.writing.folder import publish_folder
 
 
 def salvage(path: str, output: str | None = None, *, force: bool = False) -> SalvageReport:

@@ -18,11 +18,10 @@ from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.examine.file import check
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.findings import Loader, NextStep, Proof
-from ckptdoctor.prove.origins import counted
+from ckptdoctor.prove.output import counted
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.plan import Plan
-from ckptdoctor.repair.repair import Outcome, repair
-from ckptdoctor.repair.verify import elided, require_repaired
+from ckptdoctor.repair.repair import Outcome, elided, repair, require_repaired
 from ckptdoctor.writing.target import require_folder, resolve
 
 

@@ -12,7 +12,7 @@ from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.grafts import GraftReport
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.prove.output import require_bytes
-from ckptdoctor.prove.reopened import read_back, require_right, require_same
+from ckptdoctor.prove.same_contents import read_back, require_right, require_same
 from ckptdoctor.values.diff_bytes import same_bytes
 from ckptdoctor.writing import Recipe, publish
 

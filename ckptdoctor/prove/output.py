@@ -7,6 +7,7 @@ right ones; everything else is compared here, by other code than made it.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
@@ -19,12 +20,12 @@ from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.edits.applied.wanted import Stored, Wanted, new_storages
 from ckptdoctor.edits.elements import Elements, NewStorage, is_computed, views
 from ckptdoctor.errors import DamagedError, WriteError
+from ckptdoctor.findings import Proof
 from ckptdoctor.formats.fresh.reading import inflated, produced
 from ckptdoctor.formats.fresh.strided import elements, tensor_of, turn_of
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.elements import require_elements
-from ckptdoctor.prove.reopened import read_back, require_right, require_same
-from ckptdoctor.prove.same_contents import storage_pairs
+from ckptdoctor.prove.same_contents import read_back, require_right, require_same, storage_pairs
 from ckptdoctor.writing import CopiedRanges, Copy, Generated, Literal, Recipe, Segment
 from ckptdoctor.writing.checksums import Bytes, Data, batches
 
@@ -266,3 +267,66 @@ def _in_files(storage: Storage | None) -> Iterator[Storage]:
         yield from [storage.of[each.source] for each in views(storage.holds) if each.held is None]
     elif storage is not None:
         yield storage
+
+
+# ---- where the bytes of every storage of a repaired copy come from: the original, or what edits made of it
+
+
+def trace(wanted: Wanted, written: Checkpoint, recipe: Recipe) -> Proof:
+    """Follow every storage of ``written`` back to the original, from which ``recipe`` copies.
+
+    The copied ranges themselves have been compared byte for byte when they were written. Storages that no tensor views
+    and that got another key are counted, but not as proven. Raises WriteError, with the tensor, when the bytes of its
+    storage come from anywhere else than they must.
+    """
+    require_bytes(written, wanted, recipe)
+    pairs, copied = storage_pairs(wanted.contents, written), CopiedRanges(recipe)
+    by_place = {each.extent.offset: each for each in wanted.original.storages if each.extent is not None}
+    keys: list[str] = []
+    for storage in written.storages:
+        extent = storage.extent
+        if storage.key in pairs or extent is None or not extent.length:
+            keys.append(pairs.get(storage.key, storage.key))
+            continue
+        source = copied.source(extent.offset)
+        old = by_place.get(source) if source is not None else None
+        if source is None or old is None or old.extent is None:
+            keys.append(storage.key)
+            continue
+        if extent.length != old.extent.length or not copied.copied_from(extent.offset, Copy(source, extent.length)):
+            raise WriteError(
+                f"Storage {storage.key} of the output is not storage {old.key} of the original; it was thrown away."
+            )
+        keys += [old.key] if old.key == storage.key else []
+    return _counted(keys, len(written.storages), wanted)
+
+
+def counted(wanted: Wanted) -> Proof:
+    """The same count where the contents go into another container, which is proven tensor by tensor."""
+    return _counted([each.key for each in wanted.contents.storages], len(wanted.contents.storages), wanted)
+
+
+def _counted(keys: Iterable[str], storages: int, wanted: Wanted) -> Proof:
+    originals = {each.key: each for each in wanted.original.storages}
+    kinds = Counter([_kind(key, originals.get(key), wanted) for key in keys])
+    return Proof(
+        storages=storages,
+        identical=kinds["identical"],
+        shrunk=kinds["shrunk"],
+        remade=kinds["remade"],
+        inflated=kinds["inflated"],
+        computed=kinds["computed"],
+    )
+
+
+def _kind(key: str, old: Storage | None, wanted: Wanted) -> str:
+    """What of the original's a storage of the contents is; "" where that is not known."""
+    if old is None:
+        holds = wanted.remade.get(key)
+        return "" if holds is None else "computed" if is_computed(holds) else "remade"
+    if old.compressed:
+        return "inflated"
+    if old.extent is None:
+        return ""
+    whole = ((0, old.extent.length),)
+    return "identical" if wanted.pieces.get(key, whole) == whole else "shrunk"

@@ -25,9 +25,8 @@ from ckptdoctor.formats.folders.shards import SINGLE
 from ckptdoctor.formats.folders.weights import Weights, weights_in
 from ckptdoctor.formats.fresh.shards import index_text
 from ckptdoctor.noun import noun
-from ckptdoctor.prove.reopened import require_right
-from ckptdoctor.repair.repair import repair
-from ckptdoctor.repair.verify import verify
+from ckptdoctor.prove.same_contents import require_right
+from ckptdoctor.repair.repair import repair, verify
 from ckptdoctor.salvage.checkpoint import Salvage, beside, plan_salvage
 from ckptdoctor.wording import and_more, plural
 from ckptdoctor.writing import Literal, Part, Recipe

@@ -14,6 +14,7 @@ from ckptdoctor.checkpoint.roots import beside, find_root
 from ckptdoctor.checkpoint.sharing import digest, is_readable, is_telling, probe
 from ckptdoctor.converting.inputs import Inputs, inputs
 from ckptdoctor.converting.request import DCP, ConvertRequest
+from ckptdoctor.converting.targets import to_dcp, to_safetensors, to_torch
 from ckptdoctor.converting.writing import Output, report_of, weights_of, write
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits import SetSuffix
@@ -57,16 +58,10 @@ def _stays(request: ConvertRequest, given: Inputs) -> bool:
 def converted(request: ConvertRequest, wanted: Wanted, root: KeyPath, identity: FileIdentity | None) -> ConvertReport:
     """Write what is wanted in the container that is asked for, verified. Raises as ``convert`` does."""
     if request.target == DCP:
-        from ckptdoctor.converting.dcp import to_dcp
-
         output = to_dcp(request, wanted, root)
     elif request.target == TORCH_ZIP:
-        from ckptdoctor.converting.torch import to_torch
-
         output = to_torch(request, wanted, root)
     else:
-        from ckptdoctor.converting.safetensors import to_safetensors
-
         output = to_safetensors(request, wanted, root, sharded=request.target == SHARDED)
     return write(output, request, identity)
 

@@ -14,8 +14,8 @@ from ckptdoctor.converting.choosing import Chosen, chosen, doubled, entries_of, 
 from ckptdoctor.converting.request import DEFAULT_SHARD, ConvertRequest
 from ckptdoctor.converting.writing import Output, report_of, weights_of
 from ckptdoctor.edits.applied.wanted import Wanted
-from ckptdoctor.formats.fresh import dcp, safetensors, shards, torch_zip
-from ckptdoctor.formats.fresh.dcp_flat import Flat, flat
+from ckptdoctor.formats.fresh import dcp, safetensors, torch_zip
+from ckptdoctor.formats.fresh.dcp import Flat, flat
 from ckptdoctor.formats.fresh.safetensors import Entry
 from ckptdoctor.formats.fresh.sidecar import sidecar
 from ckptdoctor.noun import noun
@@ -51,14 +51,14 @@ def to_safetensors(request: ConvertRequest, wanted: Wanted, root: KeyPath, shard
         root=found.root,
         called=found.called,
     )
-    index = (os.path.join(request.output, shards.INDEX), shards.index_of(files)) if len(files) > 1 else None
+    index = (os.path.join(request.output, safetensors.INDEX), safetensors.index_of(files)) if len(files) > 1 else None
     return Output(tuple(containers), report, _extra(found, request, sharded), index, sharded, tensors)
 
 
-def _files(entries: Sequence[Entry], request: ConvertRequest, sharded: bool) -> list[shards.Shard]:
+def _files(entries: Sequence[Entry], request: ConvertRequest, sharded: bool) -> list[safetensors.Shard]:
     if not sharded:
-        return [shards.Shard(os.path.basename(request.output), tuple(entries))]
-    return shards.split(entries, request.shard_size or DEFAULT_SHARD)
+        return [safetensors.Shard(os.path.basename(request.output), tuple(entries))]
+    return safetensors.split(entries, request.shard_size or DEFAULT_SHARD)
 
 
 def _extra(found: Chosen, request: ConvertRequest, sharded: bool) -> tuple[str, bytes] | None:

@@ -29,7 +29,7 @@ from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.notes import unwrapped_path
 from ckptdoctor.grafting.choice import Choice, with_others
 from ckptdoctor.grafting.damage import Health, examined, storages_of
-from ckptdoctor.grafting.recipe import Healed, grafted
+from ckptdoctor.grafting.recipe import Healed, grafted, write
 from ckptdoctor.grafting.request import GraftRequest, output_of
 from ckptdoctor.noun import noun
 from ckptdoctor.values.diff_bytes import same_bytes
@@ -93,8 +93,6 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
             return report
         resolve(report.output, os.stat(mine.source.file), force=request.force)
         yield report
-        from ckptdoctor.grafting.writing import write
-
         donors = [(tensor, partners[tensor.path].b) for tensor, _ in choice.healed()]
         both = mine.source, (its.checkpoint, its.source)
         report = write(wanted, recipe, report, *both, choice.made, donors, request.force)

@@ -23,7 +23,7 @@ from ckptdoctor.formats.folders import model_folder, sharded
 from ckptdoctor.formats.folders.gathering import why, why_closed
 from ckptdoctor.formats.folders.shards import SINGLE
 from ckptdoctor.formats.folders.weights import Weights, weights_in
-from ckptdoctor.formats.fresh.shards import index_text
+from ckptdoctor.formats.fresh.safetensors import index_text
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.same_contents import require_right
 from ckptdoctor.repair.repair import repair, verify

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Union
 
-from ckptdoctor.formats.fresh.dcp_flat import Steps
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
+
+Steps = tuple[str | int, ...]  # on the way to a value in nested contents
 
 _PROTOCOL = 2
 _RECORDS = "torch.distributed.checkpoint.metadata"

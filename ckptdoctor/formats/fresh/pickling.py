@@ -13,9 +13,8 @@ from typing import Union
 from ckptdoctor.checkpoint import Mapping, Named, Node, Tensor, show_path
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.checkpoint.keypath import KeyPath
+from ckptdoctor.checkpoint.keypath import KeyPath, UnknownKeyError, key_of
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.fresh.parts import UnknownKeyError, key_of
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 

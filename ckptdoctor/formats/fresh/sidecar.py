@@ -13,9 +13,8 @@ from collections.abc import Mapping as AnyMapping
 from math import isfinite
 
 from ckptdoctor.checkpoint import Cycle, Mapping, Named, Node, Opaque, Sequence, Tensor, show_path
-from ckptdoctor.checkpoint.keypath import KeyPath
+from ckptdoctor.checkpoint.keypath import KeyPath, UnknownKeyError, key_of
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.fresh.parts import UnknownKeyError, key_of
 
 SCHEMA = "ckptdoctor/extra/1"
 _EXACT = 1 << 63  # larger integers are written as text: most readers of JSON have 64 bits

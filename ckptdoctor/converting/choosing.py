@@ -320,7 +320,7 @@ _EMBEDDINGS = (
 
 
 def view_of(tensor: Tensor) -> object:
-    """What tensors share when they are one: the bytes, how they are viewed, the dtype. None without elements."""
+    """Give what tensors share when they are one: the bytes, how they are viewed, the dtype. None without elements."""
     if not tensor.numel or tensor.chunks:
         return None
     if isinstance(tensor.storage, NewStorage):

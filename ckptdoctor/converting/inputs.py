@@ -114,7 +114,7 @@ def file_in(checkpoint: Checkpoint, path: str) -> str:
 
 
 def _together(checkpoints: Sequence[Checkpoint], names: Sequence[str], file: str) -> Wanted:
-    """What is wanted of all of them: the contents of the only one, or the entries of all in one dict.
+    """Give what is wanted of all of them: the contents of the only one, or the entries of all in one dict.
 
     The first is the original, of whose byte order all are.
     """
@@ -191,7 +191,7 @@ def _same(one: Node, other: Node, swapped: bool) -> bool:
 
 
 def _same_values(one: Tensor, other: Tensor, swapped: bool) -> bool:
-    """Whether two tensors have the same dtype, shape and bytes."""
+    """Tell whether two tensors have the same dtype, shape and bytes."""
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
     with Bytes() as files:

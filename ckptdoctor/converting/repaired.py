@@ -48,7 +48,7 @@ def _converted(plan: Plan) -> Outcome:
 
 
 def _wanted(plan: Plan) -> Wanted:
-    """What the plan wants, of another container. Raises what reading a file with such contents raises."""
+    """Give what the plan wants, of another container. Raises what reading a file with such contents raises."""
     original, path = plan.original, plan.request.path
     if plan.recipe is not None:  # whoever can write the container has looked at it
         _require_own_values(plan)
@@ -61,7 +61,7 @@ def _wanted(plan: Plan) -> Wanted:
 
 
 def _absent(plan: Plan) -> tuple[str, ...]:
-    """What belongs to the original and is not there; whoever can write the container has looked at it."""
+    """Give what belongs to the original and is not there; whoever can write the container has looked at it."""
     return () if plan.recipe is not None else absent((plan.request.path,), (plan.original,))
 
 

@@ -39,7 +39,7 @@ class Output:
 
 
 def report_of(request: ConvertRequest, wanted: Wanted, tensors: Iterable[Tensor]) -> ConvertReport:
-    """What is said of any conversion into ``tensors`` before there is a proof."""
+    """Give what is said of any conversion into ``tensors`` before there is a proof."""
     written = list(tensors)
     return ConvertReport(
         sources=request.paths,
@@ -56,7 +56,7 @@ def report_of(request: ConvertRequest, wanted: Wanted, tensors: Iterable[Tensor]
 
 
 def weights_of(contents: Checkpoint) -> KeyPath | None:
-    """Where the state dict lies that is the model's; None where that is not one."""
+    """Say where the state dict lies that is the model's; None where that is not one."""
     models = [each for each in weights_among(contents.state_dicts) if each.role is Role.MODEL]
     return models[0].path if len(models) == 1 else None
 

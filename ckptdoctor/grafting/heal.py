@@ -117,7 +117,7 @@ def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
 
 
 def _two_commands(request: GraftRequest) -> Iterator[str]:
-    """What does it for a file whose headers are not whole."""
+    """Give the two commands that do it for a file whose headers are not whole."""
     path, donor, output = request.path, request.donor, output_of(request, None)
     stem, suffix = os.path.splitext(path)
     part = f"{stem}.part{suffix}"
@@ -189,7 +189,7 @@ def _compared(pairs: Sequence[Pair], mine: _Opened, its: _Opened) -> Generator[P
 def _likeness(
     found: Difference, mine: _Opened, its: _Opened, sick: set[KeyPath], there: Health
 ) -> Generator[Progress, None, Likeness]:
-    """How far the two agree in what is healthy in both."""
+    """Say how far the two agree in what is healthy in both."""
     pairs = [
         pair for pair in found.pairs if pair.sure and pair.a.path not in sick and pair.b.path not in there.troubles
     ]
@@ -224,7 +224,7 @@ def _report(
 
 
 def _unread(its: _Opened) -> str:
-    """Which files of the other copy are missing or damaged; "" where it is whole."""
+    """Say which files of the other copy are missing or damaged; "" where it is whole."""
     unread = its.side.unread
     return f"{its.path}: {told_of(its.checkpoint, unread)}" if unread else ""
 
@@ -270,7 +270,7 @@ def _require(request: GraftRequest, report: GraftReport, choice: Choice) -> None
 
 
 def _as_what(likeness: Likeness, one_file: bool) -> str:
-    """What it speaks of that so many differ: few may be damaged as well."""
+    """Say what it speaks of that so many differ: few may be damaged as well."""
     if one_file:
         return ""
     few = len(likeness.unlike) * _FEW <= likeness.compared
@@ -281,7 +281,7 @@ _CONSENT = "The result would be a mixture. Take a copy of the same save, or say 
 
 
 def _against(request: GraftRequest, report: GraftReport, denied: bool) -> Iterator[str]:
-    """What speaks against two copies of one save."""
+    """Give what speaks against two copies of one save."""
     likeness, first = report.likeness, next(each for each in report.grafted if each.ground is Ground.CONSENT)
     one_file = os.path.realpath(request.path) == os.path.realpath(request.donor)
     copy = (

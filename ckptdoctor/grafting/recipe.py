@@ -36,7 +36,7 @@ class Healed:
 
 
 def heal(source: Source, storage: Storage, patches: Sequence[Patch], damage: Damage | None) -> Healed:
-    """What the storage becomes. Reads all of its bytes where it has a checksum."""
+    """Give what the storage becomes. Reads all of its bytes where it has a checksum."""
     stated = storage.crc32
     if stated is None:
         return Healed(storage, tuple(patches), None, False, False)
@@ -104,7 +104,7 @@ def write(
 
 
 def _wrong(written: Opened, original: Checkpoint, its: Opened, healed: Container[str], donors: Pairs) -> str | None:
-    """What of the output is not what it should be, although every byte is from where it must be."""
+    """Give what of the output is not what it should be, although every byte is from where it must be."""
     if {note.kind for note in written[0].notes} - {note.kind for note in original.notes}:
         return "there is something odd about it that is not about the original"
     storages = tuple([storage for storage in written[0].storages if storage.key in healed])

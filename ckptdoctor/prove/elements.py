@@ -91,7 +91,7 @@ _Computed = Union[Normed, Dequantized, Calculated, Converted, Scattered]
 
 
 def _bytes(weights: _Computed, start: int) -> int:
-    """Where the element ``start`` begins."""
+    """Say where the element ``start`` begins."""
     return start * nbytes(weights) // max(1, prod(weights.shape))
 
 

@@ -90,7 +90,7 @@ def require_bytes(written: Checkpoint, wanted: Wanted, recipe: Recipe) -> dict[s
 
 
 def _stored(wanted: Wanted) -> Iterator[tuple[str, Stored]]:
-    """What the storages hold, by their keys, as far as that is known."""
+    """Give what the storages hold, by their keys, as far as that is known."""
     originals, new = {each.key: each for each in wanted.original.storages}, new_storages(wanted)
     for storage in wanted.contents.storages:
         key, old = storage.key, originals.get(storage.key)
@@ -157,7 +157,7 @@ def _as_it_lies(tensor: Tensor, swapped: bool, stack: ExitStack) -> Direct | Non
 
 
 def _extent(storage: Storage, stack: ExitStack, unpacked: bool) -> Extent | None:
-    """Where the storage lies as it is; one that does so nowhere comes into a temporary file, and is proven there.
+    """Say where the storage lies as it is; one that does so nowhere comes into a temporary file, and is proven there.
 
     That is a new one, of which tensors are cut out, and one that is deflated if it is to be ``unpacked``.
     """
@@ -320,7 +320,7 @@ def _counted(keys: Iterable[str], storages: int, wanted: Wanted) -> Proof:
 
 
 def _kind(key: str, old: Storage | None, wanted: Wanted) -> str:
-    """What of the original's a storage of the contents is; "" where that is not known."""
+    """Give what of the original's a storage of the contents is; "" where that is not known."""
     if old is None:
         holds = wanted.remade.get(key)
         return "" if holds is None else "computed" if is_computed(holds) else "remade"

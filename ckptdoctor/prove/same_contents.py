@@ -59,7 +59,7 @@ class _Ties:
         self._back: dict[str, str] = {}
 
     def agree(self, wanted: Storage | None, got: Storage | None) -> bool:
-        """Whether two storages are alike, and no other storage corresponds to either."""
+        """Tell whether two storages are alike, and no other storage corresponds to either."""
         if wanted is None or got is None:
             return wanted is got
         if (

@@ -94,7 +94,7 @@ class Plan:
 
 @collector_paused()
 def plan(request: FixRequest) -> Plan:
-    """What the request means for its file. Reads headers only, and writes nothing.
+    """Give what the request means for its file. Reads headers only, and writes nothing.
 
     Raises UnreadableError, NotACheckpointError and DamagedError for the file, UsageError for a bad option,
     RefusedError for what cannot be done without loss or a guess, UnprovenError where a lossless repair cannot be
@@ -171,14 +171,14 @@ def _require_values(original: Checkpoint, edits: tuple[Edit, ...]) -> None:
 
 
 def _output(request: FixRequest, draft: Draft, container: Container) -> str:
-    """Where the output goes."""
+    """Say where the output goes."""
     suffix = next((edit.suffix for edit in reversed(draft.edits) if isinstance(edit, SetSuffix)), None)
     return output_path(request, suffix, unwrapped_path(container))
 
 
 @collector_paused()
 def is_carried_out(request: FixRequest) -> bool:
-    """Whether the chain towards a target would be written, and lose no weight.
+    """Tell whether the chain towards a target would be written, and lose no weight.
 
     As ``plan``, without what would finish where it is not.
 

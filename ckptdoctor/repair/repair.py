@@ -76,13 +76,13 @@ def _kept(plan: Plan, recipe: Recipe) -> list[Part]:
 
 
 def replaces(plan: Plan) -> bool:
-    """Whether the output takes the place of the original."""
+    """Tell whether the output takes the place of the original."""
     original = os.path.join(plan.request.path, plan.index or "")
     return os.path.realpath(plan.output) == os.path.realpath(original)
 
 
 def preview(plan: Plan) -> RepairReport:
-    """What is said of a plan that has not been carried out."""
+    """Give what is said of a plan that has not been carried out."""
     models = [each for each in weights_among(plan.expected.state_dicts) if each.role is Role.MODEL]
     return RepairReport(
         path=plan.request.path,
@@ -130,7 +130,7 @@ def _findings(container: Container, written: Checkpoint) -> Iterator[Finding]:
 
 
 def _places(checkpoint: Checkpoint) -> Iterator[tuple[str, object]]:
-    """What each tensor is, and where its bytes lie."""
+    """Give what each tensor is, and where its bytes lie."""
     for tensor in checkpoint.tensors:
         yield in_full(tensor.path), _place(tensor)
 
@@ -164,7 +164,7 @@ def require_repaired(contents: Checkpoint, plan: Plan) -> None:
 
 
 def _of_contents(written: Checkpoint, plan: Plan) -> list[Finding]:
-    """What is wrong with the contents by themselves; what the target itself wants, a wrapper's prefix say, is not."""
+    """Give what is wrong with the contents by themselves; what the target wants, a wrapper's prefix say, is not."""
     rules = [rule for rule in all_rules() if isinstance(written, rule.subject)]
     return findings_of(written, rules, plan.request.reference if plan.request.auto else None)
 
@@ -179,7 +179,7 @@ def _require_no_new_names(original: Checkpoint, written: Checkpoint) -> None:
 
 
 def _require_fixed(plan: Plan, findings: Iterable[Finding]) -> None:
-    """What a rule's fix was applied for must not be there any more."""
+    """Raise WriteError where what a rule's fix was applied for is still there."""
     fixed = {step.label: step for step in plan.steps if step.name}
     for finding in findings:
         step = fixed.get(finding.code)

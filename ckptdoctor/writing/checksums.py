@@ -1,4 +1,4 @@
-"""The bytes that segments mean, and their checksums: many at once, in threads, which reading and summing let run."""
+"""Reads the bytes that segments mean, and sums them: many at once, in threads, which reading and summing let run."""
 
 from __future__ import annotations
 

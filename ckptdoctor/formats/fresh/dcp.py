@@ -72,7 +72,7 @@ def _known(tensor: Tensor, data: Sequence[Segment]) -> int | None:
 
 
 def write(wanted: Wanted) -> Recipe:
-    """How to write the files of the folder. Values without a known checksum are read for theirs."""
+    """Say how to write the files of the folder. Values without a known checksum are read for theirs."""
     values = flat(wanted.contents.tree).values
     keys = [[each.storage.key for each in tensors_in(value.node) if each.storage is not None] for value in values]
     named = [{key: str(number) for number, key in enumerate(own)} for own in keys]
@@ -191,7 +191,7 @@ def _text(part: Part, path: KeyPath, found: Flat) -> str:
 
 
 def is_leaf(node: Items) -> bool:
-    """Whether a list is one value: there is neither a tensor nor a dict in it, however deep in further lists."""
+    """Tell whether a list is one value: there is neither a tensor nor a dict in it, however deep in further lists."""
     stack: list[Node] = list(node.items)
     while stack:
         each = stack.pop()

@@ -42,13 +42,13 @@ def pickled(tree: Node, names: AnyMapping[str, str]) -> bytes:
 
 
 def dtype_of(tensor: Tensor) -> str | None:
-    """What torch calls the dtype; None where it has none for it."""
+    """Give what torch calls the dtype; None where it has none for it."""
     name = tensor.dtype.name
     return None if name.startswith("float6_") or name == "float4_e2m1fn" else name
 
 
 def unsayable(node: Node) -> str | None:
-    """Why this node itself, whatever is in it, cannot be written; None where it can."""
+    """Say why this node itself, whatever is in it, cannot be written; None where it can."""
     if isinstance(node, Mapping):
         if node.kind not in DICTS or (node.kind == "dict" and node.attributes is not None):
             return f"is a {node.kind}"

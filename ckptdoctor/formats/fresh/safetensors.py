@@ -42,7 +42,7 @@ class Entry:
 
 
 def code_of(tensor: Tensor) -> str | None:
-    """What safetensors calls the dtype; None where it has none for it."""
+    """Give what safetensors calls the dtype; None where it has none for it."""
     code = "F4" if tensor.dtype.name == _PAIRED else tensor.dtype.safetensors
     return code if code in _RANK else None
 
@@ -90,7 +90,7 @@ def _tensor(entry: Entry) -> Tensor:
 
 
 def write(wanted: Wanted) -> Recipe:
-    """How to write the file. Raises RefusedError for what safetensors cannot name."""
+    """Say how to write the file. Raises RefusedError for what safetensors cannot name."""
     head = _header(wanted.contents)
     data: list[Segment] = [Literal(len(head).to_bytes(LENGTH_BYTES, "little") + head)]
     for storage in wanted.contents.storages:

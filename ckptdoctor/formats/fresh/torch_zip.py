@@ -128,7 +128,7 @@ def name_of(path: str) -> str:
 
 
 def write(wanted: Wanted) -> Recipe:
-    """How to write the archive. Values without a known checksum are read for theirs."""
+    """Say how to write the archive. Values without a known checksum are read for theirs."""
     contents = wanted.contents
     stored = {each.key: wanted.stored[each.key] for each in contents.storages}
     head = pickled(contents.tree, {key: key for key in stored})

@@ -1,4 +1,4 @@
-"""Which storages can be healed of what the other copy has, and why others cannot."""
+"""Finds which storages can be healed of what the other copy has, and why others cannot."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Choice:
                 self.why[tensor.path] = "it has no bytes of its own"
 
     def _views(self, storages: Mapping[str, Storage]) -> Views:
-        """What is shown of these storages."""
+        """Give what is shown of these storages."""
         views = Views((self.mine[0].big_endian, self.its[0].big_endian))
         for tensor in self.mine[0].tensors:
             if not any(storage.key in storages for storage in storages_of(tensor)):
@@ -113,7 +113,7 @@ class Choice:
 def with_others(
     checkpoint: Checkpoint, damage: Mapping[str, Damage], wanted: Mapping[KeyPath, str]
 ) -> dict[KeyPath, str]:
-    """What is wanted, and what changes with it: tensors that are one with it, and all of a damaged storage."""
+    """Give what is wanted, and what changes with it: tensors that are one with it, and all of a damaged storage."""
     places: dict[object, KeyPath] = {}
     for tensor in checkpoint.tensors:
         if tensor.path in wanted:
@@ -128,7 +128,7 @@ def with_others(
 
 
 def _places(tensor: Tensor, damage: Mapping[str, Damage]) -> Iterator[object]:
-    """What tensors that change together have in common."""
+    """Give what tensors that change together have in common."""
     storage = tensor.storage
     if storage is not None:
         yield storage.key if storage.key in damage else tensor.place_id

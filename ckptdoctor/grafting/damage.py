@@ -1,4 +1,4 @@
-"""What is damaged in a checkpoint, tensor by tensor, as a graft sees it: missing bytes, checksums, holes, NaN."""
+"""Finds what is damaged in a checkpoint, tensor by tensor, as a graft sees it: bytes, checksums, holes, NaN."""
 
 from __future__ import annotations
 

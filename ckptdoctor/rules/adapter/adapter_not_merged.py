@@ -197,7 +197,7 @@ def _base_fix(state_dict: StateDict, going: list[Tensor]) -> tuple[Fix | None, s
 def _merging(adapter: Adapter, path: str) -> tuple[str, tuple[str, ...]]:
     """How to add the adapter to its base: by the command where the file with lora_alpha is there.
 
-    What ``repair.merging`` does not know is peft's to merge.
+    What ``repair.merge_adapter`` does not know is peft's to merge.
     """
     kinds = {part.parameter for part in adapter.parts.values()}
     if not kinds <= _MERGED:

@@ -7,8 +7,8 @@ headers are enough, less is written there:
 - of a large compressed safetensors file or file of torch before 1.6, nothing: its beginning is unpacked (``front``);
 - of a compressed tar archive, always, the headers of its files: it passes by once, and then the file that is meant
   is unpacked (``sieves``). In one that is not compressed, that is read where it lies;
-- of safetensors, and of files of torch before 1.6 and of torch 0.1 in these, the headers (``sieves``);
-- of a pickle all but the long bytes that nobody looks into for other pickles (``pickle_sieve``).
+- of safetensors, and of files of torch before 1.6 and of torch 0.1 in these, the headers, and of a pickle all but the
+  long bytes that nobody looks into for other pickles (``sieves``).
 
 The rest is a hole in the file (``passing``). Whoever reads there makes all be unpacked after all (``thin``), so that
 nothing that is said depends on what was kept. Values that are read once in the order of the file pass by once more.

@@ -19,7 +19,7 @@ from ckptdoctor.checkpoint.progress import Progress, heard
 from ckptdoctor.diagnose import events
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.differences import Difference
-from ckptdoctor.diffing.headers import diff
+from ckptdoctor.diffing.diff import diff
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.diffing.values import compare_values_of
 from ckptdoctor.errors import StoppedError

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ckptdoctor.checkpoint.progress import Work
-from ckptdoctor.diffing.headers import diff
+from ckptdoctor.diffing.diff import diff
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.diffing.values import compare_values_of
 from ckptdoctor.errors import StoppedError, UnreadableError

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from ckptdoctor.differences import ABSENT
-from ckptdoctor.diffing.headers import diff
+from ckptdoctor.diffing.diff import diff
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.errors import UnreadableError, UsageError
 from tests.builders import saving_tags

@@ -1,4 +1,4 @@
-"""``ckptdoctor diff``: how do these two checkpoints differ?"""
+"""``ckptdoctor diff`` says how two checkpoints differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ckptdoctor fix``: repair a checkpoint without losing anything."""
+"""``ckptdoctor fix`` repairs a checkpoint without losing anything."""
 
 from __future__ import annotations
 

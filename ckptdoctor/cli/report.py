@@ -1,4 +1,4 @@
-"""``ckptdoctor report``: a checkpoint as a page that can be looked at, sent and printed."""
+"""``ckptdoctor report`` writes a page about a checkpoint that can be looked at, sent and printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One array in a file of its own, as ``numpy.save`` writes it."""
+"""Reads a file of one array, as ``numpy.save`` writes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A zip archive of arrays, as ``numpy.savez`` and ``numpy.savez_compressed`` write it."""
+"""Reads a zip archive of arrays, as ``numpy.savez`` and ``numpy.savez_compressed`` write it."""
 
 from __future__ import annotations
 

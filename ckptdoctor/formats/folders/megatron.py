@@ -1,4 +1,4 @@
-"""A Megatron-LM checkpoint: a folder for each tensor- and pipeline-parallel rank, shown as what it is.
+"""Reads a Megatron-LM checkpoint: a folder for each tensor- and pipeline-parallel rank, shown as what it is.
 
 Nothing is merged: ``mp_rank_01_003`` is the second slice of every matrix in the fourth stage of the pipeline.
 """

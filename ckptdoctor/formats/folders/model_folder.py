@@ -1,4 +1,4 @@
-"""A Hugging Face model's folder with all its weights in one file."""
+"""Reads the folder of a Hugging Face model that has all its weights in one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Hugging Face checkpoint in shards: an index says which tensor lies in which, or they only number themselves."""
+"""Reads a Hugging Face checkpoint in shards, by its index or by the numbers in the names of the shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Trainer of Hugging Face saves: the model, and beside it optimizer, scheduler and random generators."""
+"""Reads what the Trainer of Hugging Face saves: the model, its optimizer, its scheduler and random generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of ``torch.save`` that was unpacked: the records of its zip archive are files of a folder."""
+"""Reads a file of ``torch.save`` that was unpacked: the records of its zip archive are files of a folder."""
 
 from __future__ import annotations
 

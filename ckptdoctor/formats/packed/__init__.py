@@ -1,4 +1,4 @@
-"""Checkpoints that were packed once more: compressed, or put into a zip or tar archive.
+"""Opens checkpoints that were packed once more: compressed, or put into a zip or tar archive.
 
 The inside is unpacked into a temporary file, from which everything that works on a file works; ``unpacking`` says how
 large that may become: no more than 1 GiB, or 2,000 times the packed file, which holds for what passes by, too. Where

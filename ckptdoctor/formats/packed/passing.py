@@ -1,4 +1,4 @@
-"""A stream that is read forward, once, into a file in the temporary folder: what is wanted, and holes for the rest."""
+"""Writes a stream that is read forward, once, into a temporary file: what is wanted, and holes for the rest."""
 
 from __future__ import annotations
 

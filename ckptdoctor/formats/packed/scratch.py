@@ -1,4 +1,4 @@
-"""The temporary folder of this process, in which what was packed lies unpacked until the process ends, and its files.
+"""Keeps the temporary folder of this process, in which files are unpacked, until the process ends.
 
 Its lock is held as long as the process lives, however it ends: the next one that needs such a folder removes those
 whose lock is free.

@@ -1,4 +1,4 @@
-"""safetensors files: eight bytes of length, a JSON header, and the values of the tensors one after another."""
+"""Reads and writes safetensors files: eight bytes of length, a JSON header, and the values of the tensors."""
 
 from __future__ import annotations
 

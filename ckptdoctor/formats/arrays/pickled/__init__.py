@@ -1,4 +1,4 @@
-"""Plain pickles with arrays: what ``pickle.dump`` and joblib write of NumPy arrays and torch tensors."""
+"""Reads plain pickles with arrays, as ``pickle.dump`` and joblib write them of NumPy arrays and torch tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of ``torch.export`` (``.pt2``): their state dict and constants."""
+"""Reads programs of ``torch.export`` (``.pt2``): their state dict and constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files as ``torch.save`` wrote them before torch 1.6: a run of pickles, then the storages one after another."""
+"""Reads and writes files of ``torch.save`` before torch 1.6: a run of pickles, then the storages one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TorchScript archives, as ``torch.jit.save`` and C++ write them: the state dict of the module inside."""
+"""Reads TorchScript archives, as ``torch.jit.save`` and C++ write them: the state dict of the module inside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TorchScript archive becomes the nouns of a checkpoint: the tree is the module's state dict.
+"""Turns a TorchScript archive into the nouns of a checkpoint: the tree is the module's state dict.
 
 Tensors beside it are attributes of that dict: ``.attributes`` of the modules, and ``.constants`` of the code.
 """

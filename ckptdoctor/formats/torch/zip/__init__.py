@@ -1,4 +1,4 @@
-"""Archives that ``torch.save`` writes since torch 1.6: a zip file of a pickle and one record for each storage."""
+"""Reads and writes archives of ``torch.save`` since torch 1.6: a zip file of a pickle and one record a storage."""
 
 from __future__ import annotations
 

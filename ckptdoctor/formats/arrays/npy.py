@@ -1,4 +1,4 @@
-"""Reads a file of one array, as ``numpy.save`` writes it."""
+"""``numpy.save`` writes one array into a file of its own."""
 
 from __future__ import annotations
 

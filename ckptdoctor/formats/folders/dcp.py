@@ -1,4 +1,4 @@
-"""Reads a folder of torch.distributed.checkpoint: ``.metadata`` says which bytes of which ``.distcp`` file are what.
+"""torch.distributed.checkpoint writes a folder: ``.metadata`` says which bytes of which ``.distcp`` file are what.
 
 Each value was saved by ``torch.save`` into a stretch of a file; a sharded tensor is several of them (its chunks).
 """

@@ -1,4 +1,4 @@
-"""Reads a Hugging Face checkpoint in shards, by its index or by the numbers in the names of the shards."""
+"""Shards hold a Hugging Face checkpoint: an index says which tensor is in which, or they only number themselves."""
 
 from __future__ import annotations
 

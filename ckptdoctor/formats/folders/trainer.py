@@ -1,4 +1,4 @@
-"""Reads what the Trainer of Hugging Face saves: the model, its optimizer, its scheduler and random generators."""
+"""The Trainer of Hugging Face saves the model, and next to it optimizer, scheduler and random generators."""
 
 from __future__ import annotations
 

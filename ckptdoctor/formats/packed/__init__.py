@@ -106,7 +106,10 @@ def opened_inside(
 
 
 def passed_by(front: Front | Thin, size: int, error: DamagedError | None, examine: Examine) -> tuple[Source, Container]:
-    """What was opened, once all of it has passed by: so many bytes, or as many as there were up to an error."""
+    """What was opened, once all of it has passed by: so many bytes, or as many as there were up to an error.
+
+    Raises that error, or TruncatedError, where the file had been unpacked to its end before, and is another now.
+    """
     if isinstance(front, Thin):  # it was unpacked before, to its end
         if error is not None or size != front.size:
             raise error or TruncatedError(f"{front.path} changed while it was read.", offset=min(size, front.size))

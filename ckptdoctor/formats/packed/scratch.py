@@ -184,7 +184,7 @@ class Writer:
         self._taken = self._looked = 0
 
     def write(self, piece: bytes) -> None:
-        """The next bytes."""
+        """The next bytes. Raises RefusedError where the disk would be too full for others then."""
         hole = _ZEROS.startswith(piece)
         self._taken += 0 if hole else len(piece)
         if self._taken > self._room:

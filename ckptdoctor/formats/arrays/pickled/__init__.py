@@ -1,4 +1,4 @@
-"""Reads plain pickles with arrays, as ``pickle.dump`` and joblib write them of NumPy arrays and torch tensors."""
+"""``pickle.dump`` and joblib write NumPy arrays and torch tensors into plain pickles."""
 
 from __future__ import annotations
 

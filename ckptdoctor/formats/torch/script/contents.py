@@ -149,7 +149,10 @@ class State:
 
 
 def state_of(module: Opaque, classes: Classes) -> State:
-    """The state of a module and all inside it: of each the parameters, then the buffers, then the modules in it."""
+    """The state of a module and all inside it: of each the parameters, then the buffers, then the modules in it.
+
+    Raises HostileError where modules are in each other without end.
+    """
     found = State()
     stack: list[tuple[str, Opaque]] = [("", module)]
     text = 0

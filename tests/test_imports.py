@@ -282,7 +282,7 @@ DOORS = {
     *("diagnose.catalogue", "diagnose.events", "diagnose.findings", "diagnose.selection", "diagnose.settings"),
     *("repair.plan", "repair.repair", "repair.request", "converting.conversion", "converting.request"),
     *("examine.file", "examine.files", "examine.targets", "fit.fit", "fit.state_dict"),
-    *("salvage.salvage", "diffing.headers", "diffing.request", "look.inspector"),
+    *("salvage.salvage", "diffing.diff", "diffing.request", "look.inspector"),
     *("trainer.config", "trainer.run", "cli.exit_status", "cli.main"),
 }
 

@@ -24,7 +24,6 @@ from ckptdoctor.tui.key_queue import KeyQueue
 from ckptdoctor.tui.keys import ANYWHERE, MOVES, key
 from ckptdoctor.tui.models.command_line import Commanding, check
 from ckptdoctor.tui.screens.browser import BrowserScreen
-from ckptdoctor.tui.screens.compare import CompareScreen
 
 DARK_THEME = Theme(
     name="ckptdoctor-dark",
@@ -165,6 +164,8 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
         self.set_keymap(self._keys)
         self.set_class(self.no_color, "-no-color")
         if self.other is not None:
+            from ckptdoctor.tui.screens.compare import CompareScreen
+
             self.push_screen(CompareScreen(self.path, self.other, self.settings))
         else:
             self.push_screen(BrowserScreen(self.path, self.settings))

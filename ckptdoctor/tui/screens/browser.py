@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from importlib import import_module
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -29,15 +31,10 @@ from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import OPENS, StillReading
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.fitted import fits
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.pace import Pace
+from ckptdoctor.tui.models.pace import Pace, rough_duration
 from ckptdoctor.tui.models.salvaged import damaged_file
 from ckptdoctor.tui.screens import STACKED, WIDTHS
-from ckptdoctor.tui.screens.damaged import DamagedScreen
-from ckptdoctor.tui.screens.fit import FitScreen
-from ckptdoctor.tui.screens.help import HelpScreen
-from ckptdoctor.tui.screens.tensor import TensorScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar, counted
 from ckptdoctor.tui.widgets.detail import Detail
 from ckptdoctor.tui.widgets.filter_bar import FilterBar
@@ -49,6 +46,8 @@ from ckptdoctor.tui.workers import Examination, SharedTarget
 if TYPE_CHECKING:
     from ckptdoctor.examine.offers import Offer
 
+# what keys open is imported once the contents are on the screen, in a thread
+_OPENED_LATER = tuple([f"ckptdoctor.tui.screens.{name}" for name in ("tensor", "help", "damaged", "fit")])
 # why something was not read that reading every byte is not about
 _NEVER_READ = ("--model, --like", "there are none")
 
@@ -81,10 +80,11 @@ class BrowserScreen(Screen[None], StillReading):
         self.findings: list[Finding] = []
         self.report: FileReport | None = None
         self._pace = Pace()
+        self._has_begun = False  # the examination: whatever it is held against has been read
 
     def compose(self) -> ComposeResult:
         """The panes; which stand side by side is for app.tcss to say."""
-        yield TitleBar([escape(addresses.shown(self.path))], id="title")
+        yield TitleBar([escape(addresses.shown(self.path)), *_size(self.path)], id="title")
         yield FilterBar(id="filter")
         with Container(id="panes"):
             with ContentSwitcher(initial="tree", id="contents"):
@@ -99,7 +99,18 @@ class BrowserScreen(Screen[None], StillReading):
         self.query_one("#contents").border_title = "contents"
         self.query_one("#findings").border_title = "findings"
         self.query_one(FilterBar).display = False
+        self.query_one(TreeView).say_nothing("Reading the headers: names, shapes, dtypes. No values are read.")
+        self._began = monotonic()
+        self._waiting = self.set_interval(1, self._say_how_long)
         self.examine(self.settings)
+
+    def _say_how_long(self) -> None:
+        """Show that it goes on, while there are no contents yet."""
+        if self.opened is not None:
+            self._waiting.stop()
+            return
+        seconds = int(monotonic() - self._began)
+        self.query_one(TitleBar).say(state=f"reading headers… {rough_duration(seconds)}")
 
     def examine(self, settings: Settings) -> None:
         """Examine the file, again where that was done before; its contents stay on the screen."""
@@ -112,6 +123,7 @@ class BrowserScreen(Screen[None], StillReading):
 
     def on_file_recognised(self, message: messages.FileRecognised) -> None:
         """Say what it is."""
+        self._has_begun = True
         container = message.container
         pieces = [
             escape(addresses.shown(self.path)),
@@ -127,16 +139,17 @@ class BrowserScreen(Screen[None], StillReading):
         self.query_one(ListView).show(self.opened)
         self.query_one(TreeView).say_nothing("It is empty.")
         self.query_one(ListView).say_nothing("It has no tensors.")
-        self.query_one(TitleBar).say(state="examining…")
+        self.query_one(TitleBar).say(state="reading the target…" if self.target.is_named else "examining…")
         self._tell_order()
         self.refresh()  # now: only what the screen itself knows of is drawn before what is to come after a refresh
         self.call_after_refresh(self._painted)
         self.filled.set()
 
     def _painted(self) -> None:
-        """The contents are on the screen: now the rules may take the processor."""
+        """The contents are on the screen: now the rules may take the processor, and what keys open is made ready."""
         if self.examination is not None:
             self.examination.painted.set()
+        self.run_worker(_import_what_keys_open, group="imports", thread=True)
 
     def on_finding_found(self, message: messages.FindingFound) -> None:
         """Add a finding."""
@@ -161,15 +174,19 @@ class BrowserScreen(Screen[None], StillReading):
         self._show_findings(self.findings)
         self._tell_unread(report)
         if report.coverage is not None:
+            from ckptdoctor.tui.models.fitted import fits
+
             self.query_one("#findings").border_title = Content(f"findings · {fits(report.coverage)} · c")
         self.query_one(TitleBar).say(what=message.what, state="" if self.findings else "nothing found")
         if self.opened is None:
+            from ckptdoctor.tui.screens.damaged import DamagedScreen
+
             self.app.switch_screen(DamagedScreen(report, self.path, self._of))
 
     def on_examination_failed(self, message: messages.ExaminationFailed) -> None:
         """Nothing can be shown, or nothing more."""
         self.query_one(TitleBar).say(state="")
-        if self.opened is None:
+        if self.opened is None or not self._has_begun:
             self.app.exit(return_code=2, message=Text(f"error: {_lines(message.sentence)}"))
         else:
             self.app.notify(message.sentence, severity="error", markup=False)
@@ -204,6 +221,8 @@ class BrowserScreen(Screen[None], StillReading):
     def on_item_activated(self, message: messages.ItemActivated) -> None:
         """Show the values of a tensor; of anything else, go into the pane with its details."""
         if isinstance(message.item, int) and self.opened is not None:
+            from ckptdoctor.tui.screens.tensor import TensorScreen
+
             self.app.push_screen(TensorScreen(self.opened, message.item))
         else:
             self.query_one(Detail).focus()
@@ -344,6 +363,8 @@ class BrowserScreen(Screen[None], StillReading):
             return
 
         def show(report: FileReport) -> None:
+            from ckptdoctor.tui.screens.damaged import DamagedScreen
+
             if self.is_current:
                 self.app.push_screen(DamagedScreen(report, file, self._of, above=True))
 
@@ -354,6 +375,8 @@ class BrowserScreen(Screen[None], StillReading):
         if self.opened is None:
             return
         if self.target.is_named:
+            from ckptdoctor.tui.screens.fit import FitScreen
+
             self.app.push_screen(FitScreen(self.path, self.opened.checkpoint, self.settings, self.target, self._of))
         else:
             self.app.notify("What should it fit? Open it with --model, --config or --like.", markup=False)
@@ -383,6 +406,8 @@ class BrowserScreen(Screen[None], StillReading):
 
     def action_help(self) -> None:
         """All keys, and the language of the filter."""
+        from ckptdoctor.tui.screens.help import HelpScreen
+
         self.app.push_screen(HelpScreen(self.active_bindings))
 
     def _contents(self) -> TreeView | ListView:
@@ -395,6 +420,16 @@ class BrowserScreen(Screen[None], StillReading):
 
 def _coverage(report: FileReport | None) -> Coverage | None:
     return report.coverage if report is not None else None
+
+
+def _import_what_keys_open() -> None:
+    for name in _OPENED_LATER:
+        import_module(name)
+
+
+def _size(path: str) -> list[str]:
+    """The size of a file on this machine, which is known before anything is read."""
+    return [size(os.path.getsize(path))] if os.path.isfile(path) else []
 
 
 def _lines(text: str) -> str:

@@ -1,7 +1,7 @@
 """While values are read, their bytes are looked at for damage as well: they are in the cache of a core by then.
 
 What is seen so needs no second look: storages of which every byte passed by once, with a checksum that fits, or without
-a page of zeros. Of all others it is said that they are left, and ``facts.integrity`` reads them.
+a page of zeros. Of all others it is said that they are left, and ``examine.integrity`` reads them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import numpy as np
 
 from ckptdoctor.casting.arrays import Array
 from ckptdoctor.checkpoint import Checkpoint, Extent, Source, Storage
-from ckptdoctor.facts.integrity import HOLE, PAGE, Damage, Integrity, fastest, may_have_holes, note_of, readable
+from ckptdoctor.facts.notes import HOLE, PAGE, Damage, Integrity, may_have_holes
 from ckptdoctor.noun import noun
 from ckptdoctor.values.crc32 import WORTH, Folding, combined
+from ckptdoctor.values.storage_damage import fastest, note_of, readable
 
 _STEP = HOLE - PAGE  # of the pages that are looked at: a run of 64 KiB has one of them
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from ckptdoctor import formats
-from ckptdoctor.facts.integrity import HOLE, PAGE, Integrity, examine_integrity
+from ckptdoctor.examine.integrity import examine_integrity
+from ckptdoctor.facts.notes import HOLE, PAGE, Integrity
 from ckptdoctor.values.checks import Checks, _has_blank_page
 from ckptdoctor.values.examine import examine_values
 from ckptdoctor.values.flat_chunks import CHUNK

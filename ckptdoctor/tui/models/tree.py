@@ -30,14 +30,13 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.filters.table import Figures, Rows, Table, as_rows
+from ckptdoctor.tui.models.natural import naturally
 
 _PLAIN = 2_000  # plain values of one level that are lines of their own before the rest is counted
 _BLOCK = 16  # keys that are looked at together at first
 _SORTED = 20_000  # things of one level that are put into natural order
 _COMPARED = 60_000  # tensors of one level that are looked through for blocks that are alike
 _FEWEST = 4  # blocks that become one line
-_DIGITS = 18  # of a number in a name
-_NUMBER = re.compile(r"(\d+)", re.ASCII)
 _NUMBERED = re.compile(r"\d{1,9}", re.ASCII)
 _CHAIN = 64  # levels of nested contents that become one line
 METADATA = Special("metadata")  # the step to the metadata of a safetensors file
@@ -201,18 +200,8 @@ class Tree:
         """The items with those whose names differ in numbers alone in the order of these, in their places."""
         if len(items) > _SORTED:
             return items
-        alike: dict[tuple[str, ...], list[tuple[list[int], int]]] = {}
-        for place, item in enumerate(items):
-            name = item.name if isinstance(item, TreeBranch) else self.name(branch, item)
-            words = _NUMBER.split(name)
-            if len(words) > 1:
-                alike.setdefault(tuple(words[::2]), []).append(([int(word[:_DIGITS]) for word in words[1::2]], place))
-        found = list(items)
-        for numbered in alike.values():
-            places = sorted([place for _, place in numbered])
-            for to, (_, place) in zip(places, sorted(numbered), strict=True):
-                found[to] = items[place]
-        return found
+        names = [item.name if isinstance(item, TreeBranch) else self.name(branch, item) for item in items]
+        return [items[place] for place in naturally(names)]
 
     def _folded(self, branch: TreeBranch, items: list[TreeItem]) -> list[TreeItem]:
         """The items with neighbours that are alike but for their number, such as the layers of a network, as one."""

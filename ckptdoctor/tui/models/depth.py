@@ -43,7 +43,8 @@ def depth_map(comparison: ComparedEntries) -> DepthMap | None:
     """The layers of the network that has most of them; None where there are few."""
     if len(comparison) > _LARGE:
         return None
-    found = [(entry, match) for entry in comparison.order if (match := _LAYERED.fullmatch(comparison.name(entry)))]
+    both = [entry for entry in comparison.order if comparison.pair(entry) is not None]
+    found = [(entry, match) for entry in both if (match := _LAYERED.fullmatch(comparison.name(entry)))]
     prefixes = Counter([match[1] for _, match in found])
     if not prefixes:
         return None

@@ -51,6 +51,7 @@ from ckptdoctor.tui.widgets.filter_bar import FilterBar
 from ckptdoctor.tui.widgets.line_view import fit_middle
 from ckptdoctor.tui.workers import Comparing, SharedTarget
 
+_OWN_AND_FIRST = 2  # screens when there is nothing to go back to: Textual's own, and this one
 _PAUSE = 0.5  # seconds between two times that lines are made anew while values come in
 HINT = "name, *.weight, is:changed, is:renamed, is:only-a, dtype:bf16, shape:64x*, >1MB, !not"
 _WORDS = {
@@ -82,6 +83,7 @@ class CompareScreen(Screen[None], StillReading):
         key("m", "show", "show", "Show everything, or only changed, renamed, or on one side alone", show=True),
         key("o", "order", "order", "By module, or the largest change first"),
         key("c", "fit", "fit", "How much of B, or of the model, A fits, and which repairs help", show=True),
+        key("escape", "back", "back", "Back to where the other file was chosen"),
         *PANES,
         key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True),
     ]
@@ -279,6 +281,11 @@ class CompareScreen(Screen[None], StillReading):
             self._measuring = self.run_worker(
                 lambda: self.comparing.values(comparison), group="values", exclusive=True, thread=True
             )
+
+    def action_back(self) -> None:
+        """Back, where this was opened from somewhere."""
+        if len(self.app.screen_stack) > _OWN_AND_FIRST:
+            self.app.pop_screen()
 
     def action_show(self) -> None:
         """Show other kinds of change."""

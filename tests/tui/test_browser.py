@@ -305,3 +305,14 @@ def test_a_tensor_is_drawn_without_opening_it(monkeypatch, tmp_path):
     torch.save({"a": torch.arange(-50.0, 50.0).reshape(10, 10), "b": torch.ones(3)}, tmp_path / "a.pt")
     text = browse(tmp_path / "a.pt", "down", "up")
     assert "norm " in text and "┼" in text and "▀▀▀▀" in text
+
+
+def test_filters_that_were_typed_come_back():
+    """Up goes through them from the last one, and down returns to an empty line."""
+
+    def typed(app):
+        return app.screen.query_one("Input").value
+
+    first, second = ("slash", "text:conv", "enter", "escape"), ("slash", "text:fc", "escape")
+    found = walk("resnet.pt", (*first, *second, "slash", "up"), ("up",), ("up",), ("down",), ("down",), look=typed)
+    assert found == ["fc", "conv", "conv", "fc", ""]

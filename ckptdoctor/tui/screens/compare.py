@@ -215,7 +215,7 @@ class CompareScreen(Screen[None], StillReading):
             text.append(f"{name}  ", "bold").append(f"{_heading(side, width - 3)}\n")
         said = " · ".join(filter(None, (self._depth, escape(found.summary))))
         room = (3 if self.has_class("-low") else 4) * (width - 8)
-        text.append(said if len(said) <= room else f"{said[: room - 1]}…", "bold")
+        text.append(said if len(said) <= room else f"{said[:room].rpartition(' ')[0]} …", "bold")
         self.query_one("#sides", Static).update(text)
 
     def on_line_selected(self, message: messages.LineSelected) -> None:

@@ -11,7 +11,6 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import amount, count, plural, shape, size
 from ckptdoctor.report.value_numbers import number, sparkline
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.summaries import bar
 from ckptdoctor.tui.models.tree import TreeBranch
 from ckptdoctor.tui.widgets.line_view import fit, of_severity
 
@@ -92,7 +91,7 @@ def of_branch(opened: OpenedCheckpoint, branch: TreeBranch, columns: dict[str, i
         if "bytes" not in columns and "std" in columns:  # sizes stand where tensors have their values
             whole = opened.lines.tree.figures(opened.lines.tree.root).nbytes
             texts["std"] = texts["bytes"]
-            texts["values"] = (bar(figures.nbytes, whole, columns.get("values", 2) - 2), "dim")
+            texts["values"] = ("━" * max(1, (columns.get("values", 2) - 2) * figures.nbytes // max(1, whole)), "dim")
     yield from _set(texts, columns)
     yield of_severity(opened.badges.worst(branch))
 

@@ -282,7 +282,7 @@ DOORS = {
     *("diagnose.catalogue", "diagnose.events", "diagnose.findings", "diagnose.selection", "diagnose.settings"),
     *("repair.plan", "repair.repair", "repair.request", "converting.conversion", "converting.request"),
     *("examine.file", "examine.files", "examine.targets", "fit.fit", "fit.state_dict"),
-    *("salvage.salvage", "diffing.headers", "diffing.request", "look.inspector"),
+    *("salvage.salvage", "diffing.diff", "diffing.request", "look.inspector"),
     *("trainer.config", "trainer.run", "cli.exit_status", "cli.main"),
 }
 
@@ -306,7 +306,7 @@ BEHIND_DOORS = {
     "rules/test_printed_commands.py": {"checkpoint.weights"},
     # what rules are made of, given what no reader gives: a note of each kind, a comparison of nothing
     "rules/test_framework.py": {"match.comparison"},
-    "rules/test_notes.py": {"facts.integrity"},
+    "rules/test_notes.py": {"facts.notes"},
     "rules/kit/test_gathering.py": {"edits.applied.apply_edits"},
     # plain functions of names, shapes and sizes, asked for hundreds of them or for how their work grows
     "checkpoint/test_key_patterns.py": {"rules.kit.wording", "rules.reference.missing_keys"},
@@ -317,6 +317,7 @@ BEHIND_DOORS = {
     "rules/pickle/test_payload.py": {"rules.pickle.huge_non_tensor_payload"},
     "rules/pickle/test_other_pickles.py": {"pickles.decode"},
     # a limit that is lowered, or a step that is counted
+    "examine/test_integrity.py": {"checkpoint.source"},
     "rules/file/test_disk_holes.py": {"rules.file.zero_filled_region"},
     "rules/values/test_base.py": {"examine.deep"},
     # writers that are asked for what no request asks for
@@ -390,14 +391,9 @@ def room_of_tests(path):
 
 # What other folders of tests import of the families of rules: their evidence, and no rule. It may only get less
 EVIDENCE = {
-    "rules.device.tags",
-    "rules.metadata.config_against_tensors",
-    "rules.optimizer.optimizer_group_mismatch",
     "rules.optimizer.optimizer_order_mismatch",
     "rules.reference.missing_keys",
     "rules.sharding.deepspeed_dir",
-    "rules.sharding.layer_lists",
-    "rules.structure.without_weights",
 }
 
 

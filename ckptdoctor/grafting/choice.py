@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Storage, Tensor, 
 from ckptdoctor.differences import Pair
 from ckptdoctor.edits.grafts import Left
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.integrity import Damage
+from ckptdoctor.facts.notes import Damage
 from ckptdoctor.grafting.damage import Health, storages_of
 from ckptdoctor.grafting.recipe import Healed, heal
 from ckptdoctor.grafting.storages import Views, unlike

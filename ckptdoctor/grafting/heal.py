@@ -22,7 +22,7 @@ from ckptdoctor.checkpoint.patterns import named_paths
 from ckptdoctor.checkpoint.progress import Progress, Work, follow, in_thread
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.differences import ABSENT, Difference, Pair, Side
-from ckptdoctor.diffing.headers import held_against
+from ckptdoctor.diffing.diff import held_against
 from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
 from ckptdoctor.errors import DamagedError, RefusedError, UsageError
 from ckptdoctor.facts.incomplete import require_own_values

@@ -10,7 +10,8 @@ from ckptdoctor.checkpoint import Checkpoint, Source, Storage, Tensor
 from ckptdoctor.checkpoint.progress import current
 from ckptdoctor.edits.applied.wanted import Stored, Wanted, kept
 from ckptdoctor.edits.grafts import GraftReport
-from ckptdoctor.facts.integrity import Damage, examine_integrity
+from ckptdoctor.examine.integrity import examine_integrity
+from ckptdoctor.facts.notes import Damage
 from ckptdoctor.grafting.storages import Patch
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.output import require_bytes

@@ -16,7 +16,6 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.edits.fix import Step
 from ckptdoctor.edits.kinds import Flatten
-from ckptdoctor.facts.tied_embeddings import known_partner
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.likeness import other_layout
@@ -24,6 +23,7 @@ from ckptdoctor.match.meanings import another_owner, another_thing, is_code
 from ckptdoctor.match.norms import final_versions, missing_counters
 from ckptdoctor.match.published.kernels import forward
 from ckptdoctor.match.rewordings import template
+from ckptdoctor.match.second_names import known_partner
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.name_map import Form, Given, Mark, NameMap, of_steps
 from ckptdoctor.wording import plural

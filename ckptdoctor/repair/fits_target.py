@@ -27,7 +27,7 @@ from ckptdoctor.repair.finishing import Try, ways, with_heads, without_an_answer
 from ckptdoctor.repair.name_map import NameMap
 from ckptdoctor.repair.request import FixRequest, again
 from ckptdoctor.repair.witness import decided, equal_sets, under
-from ckptdoctor.rules.kit.layout_edits import lacking
+from ckptdoctor.rules.naming.known_layout_family import lacking
 from ckptdoctor.wording import and_more, plural
 
 _SHOWN = 5  # keys that a refusal names

@@ -40,7 +40,7 @@ from ckptdoctor.repair.name_map import name_edits, root_edits, turn_edits
 from ckptdoctor.repair.request import FixRequest, Substitution
 from ckptdoctor.repair.sharing import clone_edits, tie_edits
 from ckptdoctor.repair.weights_only import weights_only_edits
-from ckptdoctor.rules.kit.remapping import remap_fix
+from ckptdoctor.rules.optimizer.remapping import remap_fix
 
 _SHOWN = 6  # prefixes offered in a message
 

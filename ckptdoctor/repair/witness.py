@@ -16,10 +16,9 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.sharing import compared, is_readable, is_telling, probe, same
 from ckptdoctor.errors import CkptDoctorError, DamagedError
-from ckptdoctor.facts.tied_embeddings import known_pairs
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.match.second_names import is_one
+from ckptdoctor.match.second_names import is_one, known_pairs
 from ckptdoctor.repair.draft_map import in_question
 
 Found = Mapping[str, Tensor]

@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint.progress import Listener
 from ckptdoctor.diagnose.events import Event, Measured
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.differences import Difference
-from ckptdoctor.diffing.headers import Measure, diff
+from ckptdoctor.diffing.diff import Measure, diff
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.errors import UsageError
 from ckptdoctor.examine.files import examine_all
@@ -68,7 +68,7 @@ def compared(
     measure: Measure | None,
     listener: Listener = lambda progress: None,
 ) -> Difference:
-    """The difference to another checkpoint; see ``diffing.headers``. ``listener`` is told how far it is.
+    """The difference to another checkpoint; see ``diffing.diff``. ``listener`` is told how far it is.
 
     Raises KeyboardInterrupt where Ctrl-C came before the end.
     """

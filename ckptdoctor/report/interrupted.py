@@ -1,4 +1,4 @@
-"""Says how far work came that ended early, after Ctrl-C, or what it left in a folder, after a kill."""
+"""Says how far work came that Ctrl-C ended, and what a write that was killed left in a folder."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from ckptdoctor.edits import Drop, Edit, Replace, Safety, Truncate
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.edits.fix import Step
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.examine.integrity import examine_integrity
 from ckptdoctor.facts.incomplete import require_own_values
-from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.findings import LostTensor, SalvageReport
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.request import FixRequest

@@ -19,9 +19,8 @@ from ckptdoctor.checkpoint.progress import Progress, heard
 from ckptdoctor.diagnose import events
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.differences import Difference
-from ckptdoctor.diffing.headers import diff
+from ckptdoctor.diffing.diff import compare_values_of, diff
 from ckptdoctor.diffing.request import DiffRequest
-from ckptdoctor.diffing.values import compare_values_of
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.examine.file import diagnose
 from ckptdoctor.examine.targets import read_reference

@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint import Checkpoint, FileSource
 from ckptdoctor.edits import Edit
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.formats.torch import legacy as torch_legacy
-from ckptdoctor.writing.recipe import Copy, Generated, Recipe
+from ckptdoctor.writing import Copy, Generated, Recipe
 from tests.builders import saving_tags
 
 HEAD_BYTES = 4096

@@ -10,7 +10,7 @@ from ckptdoctor.edits import Compact, Convert, Drop, MakeContiguous, Rename, Ret
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats.torch import legacy as torch_legacy
-from ckptdoctor.writing.recipe import Copy
+from ckptdoctor.writing import Copy
 from tests.builders import tagged
 from tests.formats.torch.legacy.support import legacy_bytes, read, rewritten, save
 

@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.edits import Rename
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.formats.torch import zip as torch_zip
-from ckptdoctor.writing.recipe import Copy, Literal
+from ckptdoctor.writing import Copy, Literal
 
 
 def recipe_of(path, *edits):

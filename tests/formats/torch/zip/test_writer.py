@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.edits import Compact, Drop, MakeContiguous, Rename, Retag, TakeRoot
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.formats.torch import zip as torch_zip
-from ckptdoctor.writing.recipe import Copy
+from ckptdoctor.writing import Copy
 from tests.formats.torch.zip.forge import parts_of, saved
 from tests.formats.torch.zip.rewriting import CONTENTS, RENAMES, assert_loads, model, recipe_of, rewritten
 

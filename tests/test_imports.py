@@ -310,7 +310,7 @@ BEHIND_DOORS = {
     "rules/test_printed_commands.py": {"checkpoint.weights"},
     # what rules are made of, given what no reader gives: a note of each kind, a comparison of nothing
     "rules/test_framework.py": {"match.comparison"},
-    "rules/test_notes.py": {"facts.integrity"},
+    "rules/test_notes.py": {"facts.notes"},
     "rules/kit/test_gathering.py": {"edits.applied.apply_edits"},
     # plain functions of names, shapes and sizes, asked for hundreds of them or for how their work grows
     "checkpoint/test_key_patterns.py": {"checkpoint.patterns", "rules.kit.wording", "rules.reference.missing_keys"},
@@ -325,6 +325,7 @@ BEHIND_DOORS = {
     "checkpoint/test_sharing.py": {"checkpoint.sharing"},
     "checkpoint/test_tensor.py": {"checkpoint.tensor"},
     "checkpoint/test_weights.py": {"checkpoint.weights"},
+    "examine/test_promised_checksums.py": {"examine.promised_checksums"},
     "look/test_filtered.py": {"look.filtered"},
     # the machine is asked for its tables, of which each opcode has to be in one, and for what it folds
     "pickles/test_folded.py": {"pickles.graph"},
@@ -334,6 +335,7 @@ BEHIND_DOORS = {
     # a limit that is lowered, or a step that is counted
     "examine/test_deep.py": {"examine.deep"},
     "loading/test_runs.py": {"loading.storages"},
+    "examine/test_integrity.py": {"checkpoint.source", "examine.integrity"},
     "rules/file/test_disk_holes.py": {"rules.file.zero_filled_region"},
     "rules/values/test_base.py": {"examine.deep"},
     # writers that are asked for what no request asks for
@@ -430,14 +432,9 @@ def room_of_tests(path):
 
 # What other folders of tests import of the families of rules: their evidence, and no rule. It may only get less
 EVIDENCE = {
-    "rules.device.tags",
-    "rules.metadata.config_against_tensors",
-    "rules.optimizer.optimizer_group_mismatch",
     "rules.optimizer.optimizer_order_mismatch",
     "rules.reference.missing_keys",
     "rules.sharding.deepspeed_dir",
-    "rules.sharding.layer_lists",
-    "rules.structure.without_weights",
 }
 
 

@@ -18,16 +18,8 @@ from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.checkpoint.progress import Progress, Work, WorkDone, in_thread
 from ckptdoctor.checkpoint.sharing import is_readable
 from ckptdoctor.errors import DamagedError, StoppedError
-from ckptdoctor.facts.integrity import (
-    Damage,
-    Integrity,
-    Scan,
-    examine_integrity,
-    integrity_bytes,
-    may_have_holes,
-    note_of,
-    readable,
-)
+from ckptdoctor.examine.integrity import examine_integrity, integrity_bytes, note_of, readable
+from ckptdoctor.facts.notes import Damage, Integrity, may_have_holes
 from ckptdoctor.facts.tied_embeddings import TiedPair, tied_pairs
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Skipped
@@ -35,6 +27,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.same_as_base import SameAsBase, same_as_base
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.framework import Rule
+from ckptdoctor.values.storage_damage import Scan
 from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:

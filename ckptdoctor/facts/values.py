@@ -170,13 +170,6 @@ class Picture:
     sampled: bool = False
 
 
-@noun
-class Refused:
-    """Values that cannot be looked at, and why."""
-
-    reason: str
-
-
 # attention masks hold minus infinity; observers, metrics and ranges begin with infinite bounds, or have none
 _MAY_BE_INFINITE = frozenset(
     [

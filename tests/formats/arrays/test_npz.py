@@ -13,7 +13,7 @@ from ckptdoctor.checkpoint import NoteKind, Opaque
 from ckptdoctor.edits import Drop
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.integrity import examine_integrity
+from ckptdoctor.examine.integrity import examine_integrity
 from ckptdoctor.formats import open_checkpoint, opened, read, write
 from tests.formats.arrays.arrays import odd, plain
 from tests.formats.comparing import assert_same

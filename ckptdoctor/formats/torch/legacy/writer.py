@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from weakref import WeakSet
 
 from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
@@ -27,7 +25,7 @@ from ckptdoctor.formats.torch.read import storages_in
 from ckptdoctor.formats.torch.read.storages import claim_of
 from ckptdoctor.formats.torch.read.values import items, text
 from ckptdoctor.formats.torch.read.views import users_of_storages
-from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
+from ckptdoctor.formats.torch.zip.layout import archive, new_item
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.pickles.graph import Made, PersistentId, Pickle, Popped, Tuple, Value, nodes
@@ -149,13 +147,11 @@ def _joined(segments: Iterable[Segment]) -> Iterator[Segment]:
 # the folder in the archive that torch uses when it does not know the file's name
 _FOLDER = "archive"
 
-_CHUNK = 1 << 20
-
 
 def converted(
     source: Source, stream: Stream, table: LegacyStorages, storages: Sequence[Storage], wanted: Wanted
 ) -> Recipe:
-    """How to write what is wanted as an archive. Every value is read for its checksum.
+    """How to write what is wanted as an archive.
 
     Raises RefusedError when another container than "torch zip" is asked for, or something has no place in it.
     """
@@ -166,38 +162,11 @@ def converted(
         raise RefusedError(f"A legacy torch file can become a torch zip file, but not {other}.")
     prepare_for_zip(stream.saved)
     plans = reconcile(stream.saved, storages, wanted, renumber=Numbering.ALWAYS).storages
-    head = encode(stream.saved)
-    items = [_word("data.pkl", head), _word(".format_version", b"1")]
-    items += [_word(".storage_alignment", str(DEFAULT_ALIGNMENT).encode()), _word("byteorder", b"little")]
-    for plan in plans:
-        data: tuple[Segment, ...] = tuple(elements(source, table.places, plan))
-        items.append(Item(f"{_FOLDER}/data/{plan.key}", plan.nbytes, _checksum(source, data), data))
-    items += [_word("version", b"3\n"), _word(".data/serialization_id", _identity(head, items))]
-    return Recipe(source.file, lay_out(items))
-
-
-def _word(name: str, data: bytes) -> Item:
-    return Item(f"{_FOLDER}/{name}", len(data), zlib.crc32(data), (Literal(data),))
-
-
-def _identity(head: bytes, items: Sequence[Item]) -> bytes:
-    """Forty digits that stand for the contents; torch only logs them."""
-    digest = blake2b(head + b"".join(item.crc.to_bytes(4, "little") for item in items), digest_size=16)
-    return str(int(digest.hexdigest(), 16)).zfill(40).encode()
-
-
-def _checksum(source: Source, segments: Sequence[Segment]) -> int:
-    crc = 0
-    for segment in segments:
-        if isinstance(segment, Copy):
-            for at in range(segment.offset, segment.offset + segment.length, _CHUNK):
-                crc = zlib.crc32(source.read(at, min(_CHUNK, segment.offset + segment.length - at)), crc)
-        elif isinstance(segment, Literal):
-            crc = zlib.crc32(segment.data, crc)
-        elif isinstance(segment, Generated):
-            for chunk in segment.chunks():
-                crc = zlib.crc32(chunk, crc)
-    return crc
+    records = [
+        new_item(f"{_FOLDER}/data/{plan.key}", plan.nbytes, tuple(elements(source, table.places, plan)), source.file)
+        for plan in plans
+    ]
+    return Recipe(source.file, archive(_FOLDER, encode(stream.saved), records))
 
 
 def elements(source: Source, places: Mapping[str, Place], plan: StoragePlan) -> list[Segment]:

@@ -334,8 +334,8 @@ BEHIND_DOORS = {
     },
     # a limit that is lowered, or a step that is counted
     "examine/test_deep.py": {"examine.deep"},
+    "examine/test_integrity.py": {"checkpoint.source", "examine.integrity", "values.storage_damage"},
     "loading/test_runs.py": {"loading.storages"},
-    "examine/test_integrity.py": {"checkpoint.source", "examine.integrity"},
     "rules/file/test_disk_holes.py": {"rules.file.zero_filled_region"},
     "rules/values/test_base.py": {"examine.deep"},
     # writers that are asked for what no request asks for

@@ -5,43 +5,41 @@ It also compares embeddings with heads of which no checksums tell whether they a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 
-from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, FolderSource, Note, NoteKind, Source, Storage
+from ckptdoctor.checkpoint import Checkpoint, FileSource, FolderSource, Source
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.sharing import compared
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.examine.promised_checksums import digest_of, promise_of
 from ckptdoctor.facts.notes import Damage, Integrity, may_have_holes
 from ckptdoctor.facts.tied_embeddings import TiedPair, tied_pairs
-from ckptdoctor.values.storage_damage import CHUNK, scanned, scanned_in_part
+from ckptdoctor.values.storage_damage import CHUNK, Place, note_of, readable, scanned, scanned_in_part
 
 _REQUEST = 4 << 20  # bytes of a read that is a request over a network
 _THREADS = 2  # zlib checks 5 GB/s in one thread, and files are read faster than that
 
-_Place = tuple[Storage, Extent]
 
-
-def examine_integrity(checkpoint: Checkpoint, source: Source, work: Work | None = None) -> Integrity:
+def examine_integrity(
+    checkpoint: Checkpoint, source: Source, work: Work | None = None, sound: Mapping[str, int] = MappingProxyType({})
+) -> Integrity:
     """Read every storage once. ``work`` counts the bytes after each chunk, and may end it there.
 
     Two threads work on different storages, a chunk each in memory, whatever the file's size. Storages that have no
-    checksum and hold no floating-point values are not read: nothing could be seen. Raises TruncatedError when the
-    file shrinks meanwhile.
+    checksum and hold no floating-point values are not read: nothing could be seen; nor are those that are ``sound``
+    as is known from elsewhere, of each of which so many bytes were read. Raises TruncatedError when the file shrinks
+    meanwhile.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
     storages = readable(checkpoint, source)
     work = work or Work()
-    reader = _Reader(source, work)
-    with ThreadPoolExecutor(_THREADS) as pool:
-        try:
-            found = [each for batch in pool.map(reader.examine, _batches(storages)) for each in batch]
-        except BaseException:  # Ctrl-C: the threads end after their chunk
-            work.stop()
-            raise
+    if sound:
+        with suppress(StoppedError):
+            work.advance(sum(sound.values()))
+    unknown = [place for place in storages if place[0].key not in sound]
+    found = _damaged(unknown, source, work) if unknown else []
     unchecked = sum(storage.crc32 is None for storage, _ in storages)
     promise = promise_of(source)
     digest = ""
@@ -53,6 +51,18 @@ def examine_integrity(checkpoint: Checkpoint, source: Source, work: Work | None 
         promise = promise if digest else None
     damage, notes = tuple(found), tuple([note_of(each) for each in found])
     return Integrity(checkpoint, damage, work.done, unchecked, notes, promise, digest, tuple(twins))
+
+
+def _damaged(storages: Iterable[Place], source: Source, work: Work) -> list[Damage]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    reader = _Reader(source, work)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        try:
+            return [each for batch in pool.map(reader.examine, _batches(storages)) for each in batch]
+        except BaseException:  # Ctrl-C: the threads end after their chunk
+            work.stop()
+            raise
 
 
 def integrity_bytes(checkpoint: Checkpoint, source: Source) -> int:
@@ -78,7 +88,7 @@ class _Reader:
         self.work = work
         self.lock = RLock()
 
-    def examine(self, batch: Iterable[_Place]) -> list[Damage]:
+    def examine(self, batch: Iterable[Place]) -> list[Damage]:
         """The damage of the storages that could be read to their end."""
         found: list[Damage] = []
         buffer = bytearray()
@@ -136,9 +146,9 @@ class _Part:
             return self._reader.source.part(self._file).read(offset, length)
 
 
-def _batches(storages: Iterable[_Place]) -> Iterator[list[_Place]]:
+def _batches(storages: Iterable[Place]) -> Iterator[list[Place]]:
     """Small storages together, so that handing them to a thread does not cost more than reading them."""
-    batch: list[_Place] = []
+    batch: list[Place] = []
     size = 0
     for place in storages:
         batch.append(place)
@@ -148,29 +158,3 @@ def _batches(storages: Iterable[_Place]) -> Iterator[list[_Place]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def readable(checkpoint: Checkpoint, source: Source) -> list[_Place]:
-    """The storages whose bytes are in the file, in the order of the file; the others have findings of their own."""
-    sizes: dict[str, int] = {}
-    inside = []
-    for storage in checkpoint.storages:
-        extent = storage.extent
-        if extent is None:
-            continue
-        if extent.file not in sizes:
-            sizes[extent.file] = source.part(extent.file).size
-        if 0 <= extent.offset <= sizes[extent.file] - extent.length:
-            inside.append((storage, extent))
-    return sorted(inside, key=lambda place: (place[1].file, place[1].offset))
-
-
-def note_of(damage: Damage) -> Note:
-    """What an examination notes of it."""
-    if damage.holes:
-        length = sum(hole.length for hole in damage.holes)
-        message = f"{length:,} bytes of storage {damage.storage.key} are zero"
-        return Note(NoteKind.ZERO_FILLED, message, offset=damage.holes[0].offset)
-    message = f"the checksum of storage {damage.storage.key} is wrong"
-    offset = damage.storage.extent.offset if damage.storage.extent is not None else None
-    return Note(NoteKind.CRC_MISMATCH, message, offset=offset)

@@ -65,7 +65,7 @@ def values_fixes(checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]) 
     from ckptdoctor.values.examine import examine_values
 
     with progress.phase("values", bytes_to_read(checkpoint)) as work:
-        values = examine_values(checkpoint, source, work)
+        values = examine_values(checkpoint, source, work, sums=False)
     found = [finding for rule in wanted for finding in rule.run(values)]
     return [(each, each.fix) for each in found if each.fix is not None and each.fix.safety is Safety.SAFE]
 

@@ -16,7 +16,7 @@ from ckptdoctor.examine.files import examine_all
 from ckptdoctor.examine.paths import STANDARD_INPUT, expand
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import FileReport
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.wording import and_so_on
 from ckptdoctor.writing.fresh import require, write_fresh
 
@@ -48,7 +48,7 @@ def gathered(path: str, settings: Settings, listener: Callable[[Event], None] = 
     Raises UsageError where it means several, and what ``examine_all`` does.
     """
     ears = _Ears(listener)
-    (report,) = examine_all([single(path)], settings, ears)
+    (report,) = examine_all([single(path)], replace(settings, pictures=True), ears)
     return Gathered(report, ears.values)
 
 

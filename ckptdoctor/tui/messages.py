@@ -5,18 +5,19 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from ckptdoctor.checkpoint import Container
-from ckptdoctor.checkpoint.progress import Progress
-from ckptdoctor.findings import FileReport, Finding, RepairReport
-from ckptdoctor.tui.models.comparison import ComparedEntries, News
-from ckptdoctor.tui.models.fitted import FitRow
-from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.side_by_side import ComparisonLine, LineKey
-from ckptdoctor.tui.models.tree import TreeItem
+if TYPE_CHECKING:  # each screen imports what it shows, and not what others do
+    from ckptdoctor.checkpoint import Container
+    from ckptdoctor.checkpoint.progress import Progress
+    from ckptdoctor.findings import FileReport, Finding, RepairReport
+    from ckptdoctor.tui.models.comparison import ComparedEntries, News
+    from ckptdoctor.tui.models.fitted import FitRow
+    from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
+    from ckptdoctor.tui.models.side_by_side import ComparisonLine, LineKey
+    from ckptdoctor.tui.models.tree import TreeItem
 
 
 class OnlyTheLatest(Message):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Union
 
-from ckptdoctor.checkpoint import Extent, Storage
+from ckptdoctor.checkpoint import Checkpoint, Extent, Note, NoteKind, Source, Storage
 from ckptdoctor.facts.notes import HOLE, PAGE, Damage, Hole, may_have_holes
 
 CHUNK = 1 << 19  # bytes that each thread reads at a time: they are still in the cache when they are added up
@@ -18,6 +18,34 @@ _SLACK = 16  # zero bytes that a value beside a hole may end or begin with
 _NOTHING = bytes(PAGE)
 _STEP = HOLE - PAGE  # of the pages that are looked at: a run of 64 KiB has one of them
 _GLANCE = 64  # bytes that nearly always tell that a page is not zero
+
+Place = tuple[Storage, Extent]
+
+
+def readable(checkpoint: Checkpoint, source: Source) -> list[Place]:
+    """The storages whose bytes are in the file, in the order of the file; the others have findings of their own."""
+    sizes: dict[str, int] = {}
+    inside = []
+    for storage in checkpoint.storages:
+        extent = storage.extent
+        if extent is None:
+            continue
+        if extent.file not in sizes:
+            sizes[extent.file] = source.part(extent.file).size
+        if 0 <= extent.offset <= sizes[extent.file] - extent.length:
+            inside.append((storage, extent))
+    return sorted(inside, key=lambda place: (place[1].file, place[1].offset))
+
+
+def note_of(damage: Damage) -> Note:
+    """What an examination notes of it."""
+    if damage.holes:
+        length = sum(hole.length for hole in damage.holes)
+        message = f"{length:,} bytes of storage {damage.storage.key} are zero"
+        return Note(NoteKind.ZERO_FILLED, message, offset=damage.holes[0].offset)
+    message = f"the checksum of storage {damage.storage.key} is wrong"
+    offset = damage.storage.extent.offset if damage.storage.extent is not None else None
+    return Note(NoteKind.CRC_MISMATCH, message, offset=offset)
 
 
 def scanned(
@@ -209,7 +237,7 @@ def _zeros_before(data: bytes | bytearray, at: int) -> int:
 # ISA-L 5 to 6 times. All of them leave the interpreter to other threads.
 
 
-Crc32 = Callable[[Union[bytes, bytearray], int], int]
+Crc32 = Callable[[Union[bytes, bytearray, memoryview], int], int]
 
 
 @cache

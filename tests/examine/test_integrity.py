@@ -16,7 +16,8 @@ from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, FolderSource, 
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import TruncatedError
-from ckptdoctor.examine.integrity import CHUNK, examine_integrity
+from ckptdoctor.examine.integrity import examine_integrity
+from ckptdoctor.values.storage_damage import CHUNK
 
 F32 = BY_NAME["float32"]
 MIB = 1 << 20

@@ -190,12 +190,11 @@ def test_stopping_and_going_on(monkeypatch):
 
     from ckptdoctor.checkpoint.progress import Work
     from ckptdoctor.errors import StoppedError
-    from ckptdoctor.tui import workers
     from ckptdoctor.tui.app import BrowserApp
     from ckptdoctor.tui.widgets.bars import TitleBar
     from tests.tui import press, settled
 
-    begun, real = [], workers.compare_values_of
+    begun = []
 
     def endless(found, request, sofar, listener):
         begun.append(found)
@@ -209,15 +208,15 @@ def test_stopping_and_going_on(monkeypatch):
         app = BrowserApp("a.pt", other="b.pt")
         async with app.run_test(size=NORMAL) as pilot:
             await settled(pilot)
-            monkeypatch.setattr(workers, "compare_values_of", endless)
-            await pilot.press("v")
-            await pilot.pause(0.1)
             bar = app.screen.query_one(TitleBar)
-            states = [bar.state]
-            await pilot.press("down", "down")  # keys are answered meanwhile
-            await press(pilot, "v")
-            states.append(bar.state)
-            monkeypatch.setattr(workers, "compare_values_of", real)
+            with monkeypatch.context() as patch:
+                patch.setattr("ckptdoctor.diffing.values.compare_values_of", endless)
+                await pilot.press("v")
+                await pilot.pause(0.1)
+                states = [bar.state]
+                await pilot.press("down", "down")  # keys are answered meanwhile
+                await press(pilot, "v")
+                states.append(bar.state)
             await press(pilot, "v")
             return [*states, bar.state]
 

@@ -1,42 +1,42 @@
-"""Both ways to work out a checksum give the same one."""
+"""Checksums by NumPy are those of zlib."""
 
 from __future__ import annotations
 
-import builtins
-import random
-import sys
-import types
 import zlib
 
-from ckptdoctor.values.storage_damage import fastest
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckptdoctor.values.crc32 import Folding, combined
 
 
-def test_it_is_the_checksum_of_zip_archives():
-    """Whatever is installed, in one go or in pieces."""
-    data = random.Random(0).randbytes(100_000)
-    crc = 0
-    for at in range(0, len(data), 7_777):
-        crc = fastest()(data[at : at + 7_777], crc)
-    assert crc == zlib.crc32(data)
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.sampled_from([0, 1, 3, 4, 77, 1 << 12, 166_712, 199_844, 366_556, 1 << 19, 700_004]), max_size=6),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**31),
+    st.booleans(),
+)
+def test_runs_of_any_length(sizes, before, seed, zeros):
+    """In pieces of any sizes, after any bytes; one run after another."""
+    random = np.random.default_rng(seed)
+    folding = Folding()
+    for _ in range(2):
+        data = random.integers(0, 256, sum(sizes), np.uint8)
+        if zeros:
+            data[: data.size // 2] = 0
+        folding.begin(before)
+        at = 0
+        for size in sizes:
+            folding.feed(data[at : at + size].copy())
+            at += size
+        assert folding.crc() == zlib.crc32(data.data, before)
+        assert folding.crc() == zlib.crc32(data.data, before)
 
 
-def test_zlib_ng_is_used_where_it_is_installed(monkeypatch):
-    """Its own function, without a wrapper around it."""
-    fake = types.ModuleType("zlib_ng")
-    fake.zlib_ng = types.SimpleNamespace(crc32=lambda data, value: 17)
-    monkeypatch.setitem(sys.modules, "zlib_ng", fake)
-    assert fastest.__wrapped__()(b"", 0) == 17
-
-
-def test_zlib_is_used_where_it_is_not(monkeypatch):
-    """An optional package that is missing is no trouble."""
-    genuine = builtins.__import__
-
-    def without(name, *rest):
-        if name.startswith("zlib_ng"):
-            raise ImportError(name)
-        return genuine(name, *rest)
-
-    monkeypatch.delitem(sys.modules, "zlib_ng", raising=False)
-    monkeypatch.setattr(builtins, "__import__", without)
-    assert fastest.__wrapped__() is zlib.crc32
+@settings(deadline=None, max_examples=200)
+@given(st.binary(max_size=200), st.binary(max_size=3_000))
+def test_checksums_of_parts_are_put_together(one, other):
+    """As zlib would have it of both, one behind the other."""
+    assert combined(zlib.crc32(one), zlib.crc32(other), len(other)) == zlib.crc32(one + other)

@@ -116,9 +116,10 @@ class Badges:
             return next((rank for rank in _WORST if self._ranks.find(rank, rows.start, rows.stop) >= 0), 0)
         return max([self._ranks[row] for row in rows], default=0)
 
-    def about(self, row: int) -> list[Finding]:
-        """The findings that name a tensor, worst first."""
-        named = [each for each, rows in zip(self.findings, self._rows, strict=True) if _among(rows, row)]
+    def about(self, item: TreeItem) -> list[Finding]:
+        """The findings that name a tensor or a value, or anything at or below a level, worst first."""
+        both = zip(self.findings, self._rows, strict=True)
+        named = [each for each, rows in both if _concerns(each, rows, item)]
         return sorted(named, key=lambda finding: -finding.severity.rank)
 
     def rows_of(self, wanted: str) -> set[int]:
@@ -126,6 +127,21 @@ class Badges:
         return found.rows_among(zip(self.findings, self._rows, strict=True), wanted)
 
 
-def _among(rows: array[int], row: int) -> bool:
-    place = bisect_left(rows, row)
-    return place < len(rows) and rows[place] == row
+def _concerns(finding: Finding, rows: array[int], item: TreeItem) -> bool:
+    if isinstance(item, int):
+        return _any_among(rows, range(item, item + 1))
+    below = item.rows if isinstance(item, TreeBranch) else range(0)
+    if below and _any_among(rows, below):
+        return True
+    if len(rows) == len(finding.keys) or (isinstance(item, TreeBranch) and item.is_module):
+        return False
+    depth = len(item.path)
+    return any(path[:depth] == item.path for path in finding.keys)
+
+
+def _any_among(rows: array[int], wanted: Rows) -> bool:
+    """Whether any of the rows, which ascend, is among those that are wanted."""
+    if not isinstance(wanted, range):
+        return not set(wanted).isdisjoint(rows)
+    place = bisect_left(rows, wanted.start)
+    return place < len(rows) and rows[place] < wanted.stop

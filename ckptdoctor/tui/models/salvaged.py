@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from itertools import count
+from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import KeyPath, addresses
 from ckptdoctor.findings import Finding, LostTensor, SalvageReport
 from ckptdoctor.report.numbers import plural, size
-from ckptdoctor.report.salvage import state
-from ckptdoctor.salvage.checkpoint import Salvage, beside
+
+if TYPE_CHECKING:
+    from ckptdoctor.salvage.checkpoint import Salvage
 
 SAVED, PARTIAL, LOST = "saved", "partial", "lost"
 
@@ -56,6 +58,8 @@ def fates(salvage: Salvage) -> list[Fate]:
 
 
 def _fate(lost: LostTensor | None) -> tuple[str, str]:
+    from ckptdoctor.report.salvage import state
+
     if lost is None:
         return SAVED, "whole"
     return (PARTIAL if 0 < lost.share < 1 else LOST), state(lost)
@@ -74,6 +78,8 @@ def in_figures(report: SalvageReport) -> str:
 
 def output_for(path: str) -> str:
     """A new name beside the file: what ``salvage`` would choose, or the first one with a number that is free."""
+    from ckptdoctor.salvage.checkpoint import beside
+
     first = beside(path)
     stem, own = os.path.splitext(first)
     return next(

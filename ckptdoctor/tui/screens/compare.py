@@ -98,7 +98,7 @@ class CompareScreen(Screen[None], StillReading):
         """Both files and how they differ; the lines; the facts about the cursor's line."""
         yield TitleBar([" ↔ ".join([escape(addresses.shown(each)) for each in (self.path, self.other)])], id="title")
         yield Static(id="sides", markup=False)
-        yield FilterBar(id="filter", check=require_filter, hint=HINT)
+        yield FilterBar(lambda: self.query_one(CompareView).focus(), id="filter", check=require_filter, hint=HINT)
         yield CompareView(id="compare")
         yield CompareDetail(id="compare-detail")
         yield KeyBar()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isinf, isnan
 from typing import ClassVar
 
 from rich.style import Style
@@ -109,6 +110,17 @@ class TensorScreen(Screen[None], Background):
         self.query_one(TitleBar).say(state=sampled(seen) if isinstance(seen, Look) else "")
         self.query_one(Distribution).show(seen)
         self.query_one(ExtremesView).show(seen, self.slice, self.shown.dtype)
+        odd = seen.extremes[0] if isinstance(seen, Look) and seen.extremes else None
+        if odd is not None and self._is_odd(odd.size) and not self._has_moved():
+            self._go(self.slice.through(odd.at), odd.at)  # nobody opens such a tensor to see its first number
+
+    def _is_odd(self, size: float) -> bool:
+        """Whether it is what is wrong with the tensor: NaN, and infinity where a finding names it."""
+        return isnan(size) or (isinf(size) and self.opened.badges.worst(self.row) is not None)
+
+    def _has_moved(self) -> bool:
+        """Whether somebody has gone anywhere since it was opened."""
+        return self.slice != first(self.shown.shape) or any(self.query_one(ValueGrid).index or ())
 
     def _go(self, slice_: Slice, index: ElementIndex | None = None) -> None:
         """Show another slice, in every view of it."""

@@ -29,10 +29,12 @@ from ckptdoctor.tui.background import Background, until_cancelled
 from ckptdoctor.tui.models.facts import facts, title
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.tree import TreeItem
+from ckptdoctor.tui.widgets.line_view import of_severity
 from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, statistics
 from ckptdoctor.wording import beyond
 
 _KEYS = 200  # keys of a finding that are listed
+_FINDINGS = 6  # findings about something that are listed with it
 
 
 class Detail(VerticalScroll):
@@ -64,10 +66,14 @@ class Detail(VerticalScroll):
         label = self._style("label")
         for name, said in facts(opened, item):
             text.append(f"{name:<10} " if name else "", label).append(said + "\n")
-        for number, finding in enumerate(opened.badges.about(item) if isinstance(item, int) else ()):
+        about = opened.badges.about(item)
+        for number, finding in enumerate(about[:_FINDINGS]):
             lead = "" if number else "\n"
-            text.append(f"{lead}● {finding.code} {finding.name}", self._style(finding.severity.value))
-            text.append(f"  {escape(finding.message)}\n")
+            badge, _ = of_severity(finding.severity)
+            text.append(f"{lead}{badge.strip()} {finding.code} {finding.name}", self._style(finding.severity.value))
+            text.append(f"  {escape(abridged(finding.message))}\n")
+        if len(about) > _FINDINGS:
+            text.append(beyond(len(about) - _FINDINGS, "finding", before="and ", after="\n"), label)
         self._say(text)
         self._preview(opened, item)
 

@@ -35,8 +35,16 @@ class FilterBar(Horizontal):
         key("escape", "clear", "show all", "Forget the filter and show everything", show=True),
     ]
 
-    def __init__(self, id: str | None = None, check: Callable[[str], object] = parse, hint: str = HINT) -> None:
+    def __init__(
+        self,
+        leave: Callable[[], object],
+        id: str | None = None,
+        check: Callable[[str], object] = parse,
+        hint: str = HINT,
+    ) -> None:
+        """``leave`` gives the keys to what the filter narrows."""
         super().__init__(id=id)
+        self._leave = leave
         self._check = check
         self._hint = hint
         self._timer: Timer | None = None
@@ -66,14 +74,18 @@ class FilterBar(Horizontal):
         self._apply()
         if not self.text:
             self.display = False
-        self.screen.focus_next()
+        self._leave()
 
     def action_clear(self) -> None:
+        """Forget the filter and hide, and go back to the contents."""
+        self.forget()
+        self._leave()
+
+    def forget(self) -> None:
         """Forget the filter and hide."""
         self.query_one(Input).value = ""
         self._apply()
         self.display = False
-        self.screen.focus_next()
 
     def say(self, text: str, *, wrong: bool = False) -> None:
         """Say how much is let through, or what is wrong."""

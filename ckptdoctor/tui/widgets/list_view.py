@@ -98,7 +98,7 @@ class ListView(LineView):
 
     def _go(self, number: int | None) -> None:
         if number is not None:
-            self.cursor = number
+            self.go_to_line(number)
 
     def _sort(self) -> None:
         opened, rows, column, turned = self.opened, self._chosen, self.column, self.turned
@@ -110,8 +110,6 @@ class ListView(LineView):
         self.redraw()
         self.cursor = 0
         self.post_message(OrderChanged(self.order_in_words))
-        if self.has_focus:
-            self.selected(0)
 
 
 def _place(opened: OpenedCheckpoint, rows: Rows, path: KeyPath) -> int | None:

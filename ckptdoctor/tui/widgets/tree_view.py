@@ -180,7 +180,7 @@ class TreeView(LineView):
         number = self.lines.reveal(path) if self.lines is not None else None
         if number is not None:
             self.redraw()
-            self.cursor = number
+            self.go_to_line(number)
 
     def _rows(self) -> Rows | None:
         return self.lines.tree.root.rows if self.lines is not None and self.lines.tree.filtered else None
@@ -221,7 +221,6 @@ class TreeView(LineView):
         row = made.tree.table.row_of.get(place) if place is not None and made.tree.table.row_of else None
         if row is None or place is None:
             self.action_first()
-            self.selected(self.cursor)
         else:
             self._revealed(place)
 

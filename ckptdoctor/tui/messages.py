@@ -12,6 +12,7 @@ from textual.message import Message
 if TYPE_CHECKING:  # each screen imports what it shows, and not what others do
     from ckptdoctor.checkpoint import Container
     from ckptdoctor.checkpoint.progress import Progress
+    from ckptdoctor.facts.values import Values
     from ckptdoctor.findings import FileReport, Finding, RepairReport
     from ckptdoctor.tui.models.comparison import ComparedEntries, News
     from ckptdoctor.tui.models.fitted import FitRow
@@ -55,6 +56,13 @@ class Progressed(OnlyTheLatest):
     """Reading every byte has come so far."""
 
     progress: Progress
+
+
+@dataclass(eq=False, repr=False)
+class ValuesMeasured(Message):
+    """Every value has been read: what they are, tensor by tensor."""
+
+    values: Values
 
 
 @dataclass(eq=False, repr=False)

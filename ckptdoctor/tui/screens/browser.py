@@ -169,6 +169,14 @@ class BrowserScreen(Screen[None], StillReading):
         if self.examination is not None and not self.examination.stopping:
             self.query_one(TitleBar).say(state=" · ".join([*self._pace.said(message.progress), "esc stops"]))
 
+    def on_values_measured(self, message: messages.ValuesMeasured) -> None:
+        """Give the contents columns of what the values are."""
+        if self.opened is not None:
+            self.opened.values = message.values.tensors
+            self.query_one(TreeView).redraw()
+            self.query_one(ListView).redraw()
+            self._tell_cursor()
+
     def on_examination_ended(self, message: messages.ExaminationEnded) -> None:
         """Put the worst first; where nothing could be read, show why instead."""
         report = message.report
@@ -229,12 +237,22 @@ class BrowserScreen(Screen[None], StillReading):
 
     def on_item_activated(self, message: messages.ItemActivated) -> None:
         """Show the values of a tensor; of anything else, go into the pane with its details."""
-        if isinstance(message.item, int) and self.opened is not None:
-            from ckptdoctor.tui.screens.tensor import TensorScreen
-
-            self.app.push_screen(TensorScreen(self.opened, message.item))
+        if isinstance(message.item, int):
+            self._open(message.item)
         else:
             self.query_one(Detail).focus()
+
+    def on_element_wanted(self, message: messages.ElementWanted) -> None:
+        """Open the tensor under the cursor at the value that was clicked on."""
+        item = self._under_cursor()
+        if isinstance(item, int):
+            self._open(item, message.index)
+
+    def _open(self, row: int, at: tuple[int, ...] | None = None) -> None:
+        from ckptdoctor.tui.screens.tensor import TensorScreen
+
+        if self.opened is not None:
+            self.app.push_screen(TensorScreen(self.opened, row, at))
 
     def on_finding_activated(self, message: messages.FindingActivated) -> None:
         """Go to the first thing that it names, and there."""

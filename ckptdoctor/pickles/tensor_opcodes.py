@@ -10,11 +10,23 @@ from __future__ import annotations
 import re
 import sys
 from array import array
+from collections.abc import Sequence
 from functools import lru_cache
 
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import FoldedTensor, Form, Made, Node, PersistentId, Text, Tuple, Value, folded_call
+from ckptdoctor.pickles.graph import (
+    FoldedTensor,
+    Form,
+    Global,
+    Made,
+    Node,
+    PersistentId,
+    Text,
+    Tuple,
+    Value,
+    folded_call,
+)
 from ckptdoctor.pickles.machine import Machine
 from ckptdoctor.regex import regex
 
@@ -25,49 +37,91 @@ _SHAPE = rb"(\)|" + _INTEGER + rb"{1,3}[\x85-\x87]|\(" + _INTEGER + rb"{4,64}t)(
 
 # (('storage', class, key, location, numel) BINPERSID, offset, size, stride, requires_grad, OrderedDict()) REDUCE, with
 # the PUTs between. A location other than "cpu" is a new text for every storage.
-TENSOR = regex(
+_CALL = (
     rb"\(\(" + _GET + _GET + rb"X(.)\0\0\0([0-9]{1,19})" + _PUT
     + rb"(?:" + _GET + rb"|X(.)\0\0\0([a-z0-9:]{1,24})" + _PUT + rb")"
     + rb"(" + _INTEGER + rb")t" + _PUT + rb"Q(" + _INTEGER + rb")" + _SHAPE + _SHAPE
-    + rb"([\x88\x89])" + _GET + rb"\)R" + _PUT + rb"t" + _PUT + rb"R" + _PUT,
-    re.DOTALL,
+    + rb"([\x88\x89])" + _GET + rb"\)R" + _PUT + rb"t" + _PUT + rb"R" + _PUT
 )  # fmt: skip
+TENSOR = regex(_CALL, re.DOTALL)
+
+# an entry of a state dict: the key with its PUT, and a tensor whose function is fetched from the memo
+ENTRY = regex(rb"X(.)\0\0\0(.{0,255}?)" + _PUT + _GET + _CALL, re.DOTALL)
 
 # Opcodes of a match, less the PUTs and those of size and stride, and less the MARK that the main loop counts itself.
 _OPCODES = 15
 _NODES = 10
 
+# Those of the key, its PUT, and the GET of the function, and that MARK
+_ENTRY_OPCODES = 4
+_ENTRY_NODES = 1
+
 
 def take_tensor(m: Machine, at: int) -> int:
-    """Read arguments and call of a tensor whose function lies on the stack; 0 when the bytes are anything else."""
+    """Read arguments and call of a tensor whose function lies on the stack; 0 when the bytes are anything else.
+
+    Entries of a state dict that follow are read as well.
+    """
     match = TENSOR.match(m.data, at, m.limit)
     if match is None or m.sparse or m.protocol < 2 or not m.stack:
         return 0
-    (tag, kind, key_size, key, key_put, where, place_size, place, place_put, numel, id_put, offset, size, size_put,
-     stride, stride_put, grad, hooks, hooks_put, arguments_put, tensor_put) = match.groups(b"")  # fmt: skip
-    memo = m.memo
-    index = len(memo)
-    puts = b"".join((key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
-    if not _in_sequence(puts, index) or key_size[0] != len(key) or (place and place_size[0] != len(place)):
+    tensor = _tensor(m, at, match.end(), m.stack[-1], len(m.memo), match.groups(b""))
+    if tensor is None:
         return 0
+    m.stack[-1] = tensor
+    return _take_entries(m, match.end())
+
+
+def _take_entries(m: Machine, at: int) -> int:
+    """Read keys with their tensors, one after another, as long as each looks as usual; where the next opcode is."""
+    data, memo, stack, limit, match_entry = m.data, m.memo, m.stack, m.limit, ENTRY.match
+    while True:
+        match = match_entry(data, at, limit)
+        if match is None:
+            return at
+        count, name, put, function, *said = match.groups(b"")
+        index, callee = len(memo), get_index(function)
+        if count[0] != len(name) or not name.isascii() or not in_sequence(put, index) or callee >= index:
+            return at
+        called = memo[callee]
+        if type(called) is not Global:
+            return at
+        text = Text(op.BINUNICODE, str(name, "ascii"), index)
+        memo.append(text)  # a tensor may fetch it
+        tensor = _tensor(m, match.end(4), match.end(), called, index + 1, said)
+        if tensor is None:
+            memo.pop()
+            return at
+        stack.append(text)
+        stack.append(tensor)
+        m.nodes += _ENTRY_NODES
+        m.extra_opcodes += _ENTRY_OPCODES
+        at = match.end()
+
+
+def _tensor(m: Machine, at: int, end: int, callee: Value, index: int, groups: Sequence[bytes]) -> Made | None:
+    """The call in these bytes, which get memo entries from ``index`` on; None where they are not as usual."""
+    (tag, kind, key_size, key, key_put, where, place_size, place, place_put, numel, id_put, offset, size, size_put,
+     stride, stride_put, grad, hooks, hooks_put, arguments_put, tensor_put) = groups  # fmt: skip
+    puts = b"".join((key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
+    if not in_sequence(puts, index) or key_size[0] != len(key) or (place and place_size[0] != len(place)):
+        return None
     said = (numel, offset, size, stride, grad, where, place, tag, kind, hooks)
     form = m.forms.get(said)
     if form is None:
         form = _form(m, said)
         if form is None:
-            return 0
+            return None
         m.forms[said] = form
     inner = (len(puts) >> 2) - 1
-    end = match.end()
-    folded = FoldedTensor(form, m.stack[-1], str(key, "ascii"), at, end, index, index + inner - 1)
+    folded = FoldedTensor(form, callee, str(key, "ascii"), at, end, index, index + inner - 1)
     tensor = folded_call(op.REDUCE, folded, index + inner)
-    memo += [folded] * inner
-    memo.append(tensor)
-    m.stack[-1] = tensor
+    m.memo += [folded] * inner
+    m.memo.append(tensor)
     m.nodes += _NODES
     m.calls += 2
     m.extra_opcodes += _OPCODES + inner + 1 + form.opcodes
-    return end
+    return tensor
 
 
 def _form(m: Machine, said: tuple[bytes, ...]) -> Form | None:
@@ -76,15 +130,15 @@ def _form(m: Machine, said: tuple[bytes, ...]) -> Form | None:
     memo = m.memo
     sizes, strides, count, start = _shape(size), _shape(stride), _number(numel), _number(offset)
     if (
-        max(_index(tag), _index(kind), _index(hooks), _index(where)) >= len(memo)
+        max(get_index(tag), get_index(kind), get_index(hooks), get_index(where)) >= len(memo)
         or sizes is None
         or strides is None
         or count is None
         or start is None
     ):
         return None
-    device = _entry(memo, _index(where))
-    fetched = _entry(memo, _index(tag)), _entry(memo, _index(kind)), device, _entry(memo, _index(hooks))
+    device = _entry(memo, get_index(where))
+    fetched = _entry(memo, get_index(tag)), _entry(memo, get_index(kind)), device, _entry(memo, get_index(hooks))
     location = _place(place) if not where else _device(device)
     numbers = count, start, sizes[3], strides[3], grad == b"\x88"
     return Form(unfolded, m.data, (tag, kind, where, hooks), fetched, location, numbers, sizes[2] + strides[2])
@@ -152,7 +206,7 @@ def fits(form: Form, protocol: int) -> bool:
     return all(not get or (isinstance(node, Node) and canonical.get(node.memo, protocol) == get) for get, node in both)
 
 
-def _in_sequence(puts: bytes, first: int) -> bool:
+def in_sequence(puts: bytes, first: int) -> bool:
     """Whether the memo indices, four bytes each, are ``first`` and the numbers after it."""
     begin = (first & 0xFFFF) << 2
     return _sequence(first >> 16)[begin : begin + len(puts)] == puts
@@ -174,7 +228,7 @@ def _place(raw: bytes) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _index(get: bytes) -> int:
+def get_index(get: bytes) -> int:
     """The memo index of a BINGET or LONG_BINGET; nothing stands for -1."""
     return int.from_bytes(get[1:], "little") if get else -1
 

@@ -281,7 +281,7 @@ class NewStorages:
         for reference in self._graph.storage_references():
             claim = claim_of(reference)
             if claim is not None and names[claim.key] != claim.key:
-                changes.append(NewText(Slot(self._own_id(reference), _KEY), names[claim.key]))
+                changes.append(NewText(self._own_id(reference), _KEY, names[claim.key]))
         replace_texts(self._graph, changes)
 
 

@@ -111,8 +111,7 @@ def _items(
     sound = alignment is not None and 0 < alignment <= MAX_ALIGNMENT
     numbered = directory.find(".format_version")
     computable = numbered is not None and sound and (not plans or plans[0].key == "0")
-    storages = {name: found for key in old_keys if (found := directory.find(name := f"data/{key}"))}
-    places = {id(record) for record in storages.values()}
+    places = {id(found) for key in old_keys if (found := directory.find(f"data/{key}"))}
     if not computable:
         plans = _in_original_order(plans, directory)
     items: list[Item] = []
@@ -120,15 +119,15 @@ def _items(
     block = [remade(source, directory, plan, checked) for plan in plans]
     taken = {ascii_lower(item.name) for item in block}
     behind = None if places else _behind_storages(directory)
+    pickle = ascii_lower(head.name)
     for record in directory.records:
-        if record is behind:
+        if record is behind or id(record) in places:
             items += block
             block = []
-        if ascii_lower(record.name) == ascii_lower(head.name):
+        if id(record) in places:
+            continue
+        if ascii_lower(record.name) == pickle:
             items.append(head)
-        elif id(record) in places:
-            items += block
-            block = []
         elif record is numbered and not computable:
             continue
         elif ascii_lower(record.name) in taken:
@@ -162,6 +161,9 @@ def _behind_storages(directory: Directory) -> Record | None:
 # a longer literal between two copies is never the original's header or descriptor, and not worth comparing
 _LONGEST = 1 << 17
 
+# what is read at once to compare it
+_WINDOW = 1 << 14
+
 
 def bridged(segments: Sequence[Segment], source: Source) -> tuple[Segment, ...]:
     """The same output, with copies that continue each other made one.
@@ -170,28 +172,53 @@ def bridged(segments: Sequence[Segment], source: Source) -> tuple[Segment, ...]:
     a file with a longer pickle is mostly one range of the original.
     """
     merged: list[Segment] = []
+    near = _Near(source)
+    begin = stop = 0
+    open_copy: Copy | None = None  # the copy that may go on: by now from ``begin`` to ``stop``
+    between: Literal | None = None  # what is written behind it
+
     for segment in segments:
-        if isinstance(segment, Copy) and merged and _continues(merged, segment, source):
+        if isinstance(segment, Copy) and open_copy is not None:
+            data = b"" if between is None else between.data
+            if segment.offset - stop == len(data) <= _LONGEST and near.read(stop, len(data)) == data:
+                stop, between = segment.offset + segment.length, None
+                continue
+        elif isinstance(segment, Literal) and open_copy is not None and between is None:
+            between = segment
             continue
-        merged.append(segment)
+        if open_copy is not None:
+            merged += _ended(open_copy, begin, stop, between)
+            open_copy = between = None
+        if isinstance(segment, Copy):
+            open_copy, begin, stop = segment, segment.offset, segment.offset + segment.length
+        else:
+            merged.append(segment)
+    if open_copy is not None:
+        merged += _ended(open_copy, begin, stop, between)
     return tuple(merged)
 
 
-def _continues(merged: list[Segment], after: Copy, source: Source) -> bool:
-    """Whether ``after`` was joined to the copy that ends ``merged``, or to the one before its last literal."""
-    between = merged[-1] if isinstance(merged[-1], Literal) else None
-    before = merged[-2] if between is not None and len(merged) > 1 else merged[-1]
-    if not isinstance(before, Copy):
-        return False
-    stop = before.offset + before.length
-    gap = after.offset - stop
-    if between is not None and not (gap == between.length <= _LONGEST and source.read(stop, gap) == between.data):
-        return False
-    if between is None and gap:
-        return False
-    del merged[-1 if between is None else -2 :]
-    merged.append(Copy(before.offset, before.length + gap + after.length))
-    return True
+def _ended(first: Copy, begin: int, stop: int, between: Literal | None) -> list[Segment]:
+    """A copy that goes on no further, and what is written behind it."""
+    copy = first if stop - begin == first.length else Copy(begin, stop - begin)
+    return [copy] if between is None else [copy, between]
+
+
+class _Near:
+    """Reads short ranges one behind the other, with one call of the system for many that lie close together."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._start = 0
+        self._data = b""
+
+    def read(self, at: int, length: int) -> bytes:
+        """These bytes of the file."""
+        begin = at - self._start
+        if begin < 0 or begin + length > len(self._data):
+            self._start, begin = at, 0
+            self._data = self._source.read(at, max(length, min(_WINDOW, self._source.size - at)))
+        return self._data[begin : begin + length]
 
 
 # ---- the records of a rewritten archive: copied as they are, inflated, cut down, or made anew

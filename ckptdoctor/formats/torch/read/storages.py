@@ -166,7 +166,8 @@ class Registry:
                 known = self.get(reference)
             if known is not None:
                 order.setdefault(known.claim.key, len(order))
-        self._known = dict(sorted(self._known.items(), key=lambda item: order.get(item[0], len(order))))
+        if list(order) != list(self._known):
+            self._known = dict(sorted(self._known.items(), key=lambda item: order.get(item[0], len(order))))
 
     def get(self, reference: Value, dtype: DType | None = None) -> Known | None:
         """The storage that a persistent id names, as torch takes it: by the first claim about its key.

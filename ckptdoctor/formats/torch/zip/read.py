@@ -22,6 +22,7 @@ from ckptdoctor.formats.torch.zip.local_headers import (
 )
 from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, shown
 from ckptdoctor.formats.window import Memory
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.nested import texts_of
 from ckptdoctor.wording import plural
@@ -40,8 +41,18 @@ _PICKLE = b"\x80"
 # each source's directory, read once for examine, read and write
 _directories: WeakKeyDictionary[Source, Directory] = WeakKeyDictionary()
 
-# the pickle of each source that is to be rewritten, as bytes and decoded, until it is
-_pickles: WeakKeyDictionary[Source, tuple[bytes, Pickle]] = WeakKeyDictionary()
+
+@noun
+class ReadPickle:
+    """A pickle as bytes and decoded; ``storages`` are all that it names, None where they have yet to be looked up."""
+
+    data: bytes
+    pickle: Pickle
+    storages: tuple[Storage, ...] | None = None
+
+
+# the pickle of each source that is to be rewritten, until it is
+_pickles: WeakKeyDictionary[Source, ReadPickle] = WeakKeyDictionary()
 
 
 def directory_of(source: Source) -> Directory:
@@ -117,7 +128,8 @@ def read(source: Source, container: Container) -> Checkpoint:
     table = ZipStorages(source.file, directory)
     contents = interpret(pickle, table, shown(record.name))
     if is_rewritten(source) and not any(note.kind is NoteKind.CRC_MISMATCH for note in notes):
-        _pickles[source] = data, pickle
+        storages = contents.storages if contents.shows_all and not table.notes else None
+        _pickles[source] = ReadPickle(data, pickle, storages)
     return Checkpoint(
         path=source.path,
         format=NAME,
@@ -162,7 +174,7 @@ def decode_member(data: bytes, record: Record) -> Pickle:
         raise type(error)(f"{name}: {error.message}", offset=error.offset, member=name) from error
 
 
-def taken_pickle(source: Source) -> tuple[bytes, Pickle] | None:
+def taken_pickle(source: Source) -> ReadPickle | None:
     """The sound pickle of a source that is to be rewritten, as it was read: once, for who takes it changes it."""
     return _pickles.pop(source, None)
 

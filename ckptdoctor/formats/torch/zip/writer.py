@@ -24,6 +24,7 @@ from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out
 from ckptdoctor.formats.torch.zip.local_headers import CHUNK, check_readable, chunks
 from ckptdoctor.formats.torch.zip.read import (
+    ReadPickle,
     ZipStorages,
     decode_member,
     directory_of,
@@ -34,7 +35,6 @@ from ckptdoctor.formats.torch.zip.read import (
     whole_number,
 )
 from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, shown
-from ckptdoctor.pickles import Pickle
 from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
@@ -50,11 +50,13 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
     directory = directory_of(source)
     _require_one_reading(source, directory)
     record = pickle_record(directory)
-    data, pickle = _proven(source, record)
-    table = ZipStorages(source.file, directory)
-    storages = storages_in(pickle, table, shown(record.name))
-    if table.notes and not directory.salvaged:
-        raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
+    read = _proven(source, record)
+    data, pickle, storages = read.data, read.pickle, read.storages
+    if storages is None:
+        table = ZipStorages(source.file, directory)
+        storages = storages_in(pickle, table, shown(record.name))
+        if table.notes and not directory.salvaged:
+            raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
     plans = reconcile(pickle, storages, wanted).storages
     big_endian = wanted.original.big_endian
     computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in wanted.edits)
@@ -83,7 +85,7 @@ def _require_one_reading(source: Source, directory: Directory) -> None:
         )
 
 
-def _proven(source: Source, record: Record) -> tuple[bytes, Pickle]:
+def _proven(source: Source, record: Record) -> ReadPickle:
     """The bytes and the graph of ``data.pkl``, once it is proven that one gives the other and that both are sound."""
     name = shown(record.name)
     known = taken_pickle(source)
@@ -91,14 +93,14 @@ def _proven(source: Source, record: Record) -> tuple[bytes, Pickle]:
         data, notes = pickle_bytes(source, record)
         if notes:
             raise RefusedError(f"{notes[0].message}; a repaired copy would hide that. Take another copy of the file.")
-        known = data, decode_member(data, record)
-    data, pickle = known
+        known = ReadPickle(data, decode_member(data, record))
+    pickle = known.pickle
     if pickle.ambiguities:
         odd = pickle.ambiguities[0]
         reason = f"unpicklers may disagree on {name} at byte {odd.offset:,}: {odd.message}"
         raise UnprovenError(f"Lossless repair cannot be proven, because {reason}.", offset=odd.offset, member=name)
-    prove(data, pickle)
-    return data, pickle
+    prove(known.data, pickle)
+    return known
 
 
 def _items(

@@ -93,14 +93,16 @@ def _untouched(
 ) -> dict[str, CopyTally]:
     """The storages of which every byte is copied as it was in the original: nearly every one of a repaired file."""
     found: dict[str, CopyTally] = {}
+    done = 0
     for key, storage in {each.key: each for each in wanted.original.storages}.items():
         old = storage.extent
         if old is None or storage.compressed or key in wanted.stored or key in wanted.remade or key in wanted.pieces:
             continue
         place = places[pairs[key]] if key in pairs else None
         if place is not None and place.length == old.length and copied.holds(place.offset, old.offset, old.length):
-            progress.advance(old.length)
+            done += old.length
             found[key] = _IDENTICAL
+    progress.advance(done)
     return found
 
 

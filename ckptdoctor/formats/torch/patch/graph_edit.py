@@ -114,6 +114,11 @@ class GraphEdit:
         """These nodes, which hold no others, stand nowhere any more."""
         self._scanned().kept.extend(nodes)
 
+    @property
+    def as_built(self) -> bool:
+        """Whether no node came, went or was copied: at most texts were exchanged."""
+        return not self._rebuilt and not self._copies
+
     def rebuilt(self) -> None:
         """Nodes came or went."""
         self._rebuilt = True

@@ -266,6 +266,8 @@ class NewStorages:
 
     def finish(self, renumber: Numbering) -> tuple[StoragePlan, ...]:
         """The plan for every storage of the output, with its key."""
+        if self._graph.as_built and renumber is not Numbering.ALWAYS:
+            return tuple(map(whole, self._old.values()))
         keys = list(dict.fromkeys(self._graph.storage_keys()))
         names = {key: key for key in keys}
         if renumber is Numbering.ALWAYS or set(keys) != set(self._old):

@@ -20,7 +20,7 @@ from ckptdoctor.formats.torch.zip.local_headers import (
     first_name,
     read_record,
 )
-from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, shown
+from ckptdoctor.formats.torch.zip.records import Directory, Record, shown
 from ckptdoctor.formats.window import Memory
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import Pickle, decode
@@ -270,13 +270,11 @@ class ZipStorages:
     def __init__(self, path: str, directory: Directory) -> None:
         self._path = path
         self._directory = directory
-        self._found, self._folder = directory.found, ascii_lower(f"{directory.prefix}/data/")
         self.notes: list[Note] = []
 
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
         """The storage with this key, of ``nbytes`` bytes as the pickle declares it."""
-        # torch's own keys are digits, whose case need not be looked at
-        record = self._found.get(self._folder + key) if key.isdigit() else self._directory.find(f"data/{key}")
+        record = self._directory.storage(key)
         if record is None:
             member = shown(f"{self._directory.prefix}/data/{key}")
             message = f"storage {shown(key)} ({plural(nbytes, 'byte')}) has no record: its values are not in the file"

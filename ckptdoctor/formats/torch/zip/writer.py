@@ -113,7 +113,7 @@ def _items(
     sound = alignment is not None and 0 < alignment <= MAX_ALIGNMENT
     numbered = directory.find(".format_version")
     computable = numbered is not None and sound and (not plans or plans[0].key == "0")
-    places = {id(found) for key in old_keys if (found := directory.find(f"data/{key}"))}
+    places = {id(found) for key in old_keys if (found := directory.storage(key)) is not None}
     if not computable:
         plans = _in_original_order(plans, directory)
     items: list[Item] = []
@@ -269,7 +269,7 @@ def _item(source: Source, name: str, size: int, made: tuple[Segment, ...], summe
 
 
 def _found(directory: Directory, key: str) -> Record:
-    record = directory.find(f"data/{key}")
+    record = directory.storage(key)
     if record is None:
         raise RefusedError(f"Storage {shown(key)} has no record in the archive.")
     if record.method == structs.STORED and record.compressed != record.size:
@@ -310,8 +310,9 @@ def _summed(directory: Directory) -> bool:
 
 
 def _untouched(plan: StoragePlan, record: Record) -> bool:
-    every_byte = ((0, record.size),) if record.size else ()
-    return plan.generate is None and plan.pieces in (None, every_byte)
+    if plan.generate is not None:
+        return False
+    return plan.pieces is None or plan.pieces == (((0, record.size),) if record.size else ())
 
 
 def _pieces(source: Source, records: dict[str, Record], plan: StoragePlan) -> tuple[Segment, ...]:

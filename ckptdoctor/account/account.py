@@ -235,11 +235,11 @@ class _Walk:
     def _tensor(self, mine: Tensor, its: Tensor, path: KeyPath) -> None:
         if its.path != path:
             raise UnaccountedError(f"the tensor at {show_path(path)} would say that it is at {show_path(its.path)}")
-        if not (self.shrunk or self.account.retaggings or mine.parts or its.parts) and mine.storage is not None:
-            if its is mine or _all_fields(its) == _all_fields(mine):
-                self._bind(mine.storage, its.storage, path)
-                return
-        self._view(mine, its, path)
+        usual = not (self.shrunk or self.account.retaggings or mine.parts or its.parts)
+        if usual and mine.storage is not None and (its is mine or _all_fields(its) == _all_fields(mine)):
+            self._bind(mine.storage, its.storage, path)
+        else:
+            self._view(mine, its, path)
 
     def _view(self, mine: Tensor, its: Tensor, path: KeyPath) -> None:
         if _fields(mine) != _fields(its):

@@ -81,14 +81,14 @@ def _take_entries(m: Machine, at: int) -> int:
             return at
         count, name, put, function, *said = match.groups(b"")
         index, callee = len(memo), get_index(function)
-        if count[0] != len(name) or not name.isascii() or not in_sequence(put, index) or callee >= index:
+        if count[0] != len(name) or not name.isascii() or callee >= index:
             return at
         called = memo[callee]
         if type(called) is not Global:
             return at
         text = Text(op.BINUNICODE, str(name, "ascii"), index)
         memo.append(text)  # a tensor may fetch it
-        tensor = _tensor(m, match.end(4), match.end(), called, index + 1, said)
+        tensor = _tensor(m, match.end(4), match.end(), called, index, said, put)
         if tensor is None:
             memo.pop()
             return at
@@ -99,11 +99,16 @@ def _take_entries(m: Machine, at: int) -> int:
         at = match.end()
 
 
-def _tensor(m: Machine, at: int, end: int, callee: Value, index: int, groups: Sequence[bytes]) -> Made | None:
-    """The call in these bytes, which get memo entries from ``index`` on; None where they are not as usual."""
+def _tensor(
+    m: Machine, at: int, end: int, callee: Value, index: int, groups: Sequence[bytes], before: bytes = b""
+) -> Made | None:
+    """The call in these bytes; None where they are not as usual.
+
+    Memo entries are stored from ``index`` on, those of the PUTs ``before`` it first.
+    """
     (tag, kind, key_size, key, key_put, where, place_size, place, place_put, numel, id_put, offset, size, size_put,
      stride, stride_put, grad, hooks, hooks_put, arguments_put, tensor_put) = groups  # fmt: skip
-    puts = b"".join((key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
+    puts = b"".join((before, key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
     if not in_sequence(puts, index) or key_size[0] != len(key) or (place and place_size[0] != len(place)):
         return None
     said = (numel, offset, size, stride, grad, where, place, tag, kind, hooks)
@@ -113,7 +118,8 @@ def _tensor(m: Machine, at: int, end: int, callee: Value, index: int, groups: Se
         if form is None:
             return None
         m.forms[said] = form
-    inner = (len(puts) >> 2) - 1
+    index += len(before) >> 2
+    inner = (len(puts) - len(before) >> 2) - 1
     folded = FoldedTensor(form, callee, str(key, "ascii"), at, end, index, index + inner - 1)
     tensor = folded_call(op.REDUCE, folded, index + inner)
     m.memo += [folded] * inner

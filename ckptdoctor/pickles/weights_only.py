@@ -178,11 +178,10 @@ class _Machine:
                 return
             count, name, put, function, *said = match.groups(b"")
             index, callee = len(memo), get_index(function)
-            usual = count[0] == len(name) and name.isascii() and name != b"storage" and callee < index
-            if not usual or not in_sequence(put, index):
+            if count[0] != len(name) or not name.isascii() or name == b"storage" or callee >= index:
                 return
             memo.append(_TEXT)  # the tensor may fetch it
-            made = self._made_tensor(memo[callee], index + 1, said)
+            made = self._made_tensor(memo[callee], index, said, put)
             if made is None:
                 memo.pop()
                 return
@@ -190,11 +189,14 @@ class _Machine:
             stack.append(made)
             self.at = match.end()
 
-    def _made_tensor(self, function: Any, index: int, groups: Sequence[bytes]) -> str | None:
-        """What the call in a match of TENSOR makes, once all that it stores is in the memo, from ``index`` on."""
+    def _made_tensor(self, function: Any, index: int, groups: Sequence[bytes], before: bytes = b"") -> str | None:
+        """What the call in a match of TENSOR makes, once all that it stores is in the memo.
+
+        That is from ``index`` on, behind the entries of the PUTs ``before`` it.
+        """
         (tag, kind, key_size, key, key_put, where, place_size, place, place_put, _, id_put, _, size, size_put,
          stride, stride_put, _, hooks, hooks_put, arguments_put, tensor_put) = groups  # fmt: skip
-        puts = b"".join((key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
+        puts = b"".join((before, key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
         if not in_sequence(puts, index) or key_size[0] != len(key) or (place and place_size[0] != len(place)):
             return None
         if type(function) is not NamedGlobal:
@@ -202,7 +204,7 @@ class _Machine:
         said = tag, kind, where, place, size, bool(size_put), stride, bool(stride_put), hooks, function.path
         stored = self._forms.get(said)
         if stored is None:
-            stored = self._stored_by(said, index)
+            stored = self._stored_by(said)
             if stored is None:
                 return None
             self._forms[said] = stored
@@ -210,10 +212,10 @@ class _Machine:
         made: str = stored[-1]
         return made
 
-    def _stored_by(self, said: _Said, index: int) -> tuple[Any, ...] | None:
+    def _stored_by(self, said: _Said) -> tuple[Any, ...] | None:
         """What tensors of this kind store in the memo, the tensor last; None for those that are not as usual."""
         tag, kind, where, place, size, size_kept, stride, stride_kept, hooks, path = said
-        if max(map(get_index, (tag, kind, where, hooks))) >= index:
+        if max(map(get_index, (tag, kind, where, hooks))) >= len(self._memo):
             return None
         texts, named, held = (self._memo[get_index(get)] for get in (tag, kind, hooks))
         there = self._memo[get_index(where)] if where else _TEXT

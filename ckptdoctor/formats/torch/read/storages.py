@@ -252,7 +252,12 @@ class Registry:
         class_name, dtype, device = usual
         known = self._known.get(call.key)
         if known is None:
-            return self._looked_up(Claim(call.key, class_name, dtype, device, form.numel), None)
+            claim = Claim(call.key, class_name, dtype, device, form.numel)
+            if self._views:
+                return self._looked_up(claim, None)
+            storage = self._table.find(call.key, dtype, device, form.numel * (dtype.bits >> 3 or 1))
+            known = self._known[call.key] = Known(storage, claim)
+            return known
         return known if known.claim == Claim(call.key, class_name, dtype, device, form.numel) else None
 
     def _usual_form(self, form: Form) -> tuple[str, DType, str] | tuple[()]:

@@ -1,24 +1,20 @@
 """Reads the 30 opcodes that nearly every tensor of a ``torch.save`` pickle consists of in one step.
 
 One regular expression recognises the arguments and the call of ``torch._utils._rebuild_tensor_v2`` as Python's pickler
-writes them under protocol 2, and the same nodes are built that the single opcodes would have built. Whatever looks
-different in any way is left to the single opcodes.
+writes them under protocol 2 (``entries.py``), and the same nodes are built that the single opcodes would have built.
+Whatever looks different in any way is left to the single opcodes.
 """
 
 from __future__ import annotations
 
-import re
-import sys
-from array import array
-from collections.abc import Sequence
 from functools import lru_cache
 
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.entries import TENSOR, in_sequence
 from ckptdoctor.pickles.graph import (
     FoldedTensor,
     Form,
-    Global,
     Made,
     Node,
     PersistentId,
@@ -28,110 +24,58 @@ from ckptdoctor.pickles.graph import (
     folded_call,
 )
 from ckptdoctor.pickles.machine import Machine
-from ckptdoctor.regex import regex
-
-_GET = rb"(h.|j....)"
-_PUT = rb"r(....)"
-_INTEGER = rb"(?:K.|M..|J....)"
-_SHAPE = rb"(\)|" + _INTEGER + rb"{1,3}[\x85-\x87]|\(" + _INTEGER + rb"{4,64}t)(?:" + _PUT + rb")?"
-
-# (('storage', class, key, location, numel) BINPERSID, offset, size, stride, requires_grad, OrderedDict()) REDUCE, with
-# the PUTs between. A location other than "cpu" is a new text for every storage.
-_CALL = (
-    rb"\(\(" + _GET + _GET + rb"X(.)\0\0\0([0-9]{1,19})" + _PUT
-    + rb"(?:" + _GET + rb"|X(.)\0\0\0([a-z0-9:]{1,24})" + _PUT + rb")"
-    + rb"(" + _INTEGER + rb")t" + _PUT + rb"Q(" + _INTEGER + rb")" + _SHAPE + _SHAPE
-    + rb"([\x88\x89])" + _GET + rb"\)R" + _PUT + rb"t" + _PUT + rb"R" + _PUT
-)  # fmt: skip
-TENSOR = regex(_CALL, re.DOTALL)
-
-# an entry of a state dict: the key with its PUT, and a tensor whose function is fetched from the memo
-ENTRY = regex(rb"X(.)\0\0\0(.{0,255}?)" + _PUT + _GET + _CALL, re.DOTALL)
 
 # Opcodes of a match, less the PUTs and those of size and stride, and less the MARK that the main loop counts itself.
 _OPCODES = 15
 _NODES = 10
 
-# Those of the key, its PUT, and the GET of the function, and that MARK
-_ENTRY_OPCODES = 4
-_ENTRY_NODES = 1
-
 
 def take_tensor(m: Machine, at: int) -> int:
-    """Read arguments and call of a tensor whose function lies on the stack; 0 when the bytes are anything else.
-
-    Entries of a state dict that follow are read as well.
-    """
+    """Read arguments and call of a tensor whose function lies on the stack; 0 when the bytes are anything else."""
     match = TENSOR.match(m.data, at, m.limit)
     if match is None or m.sparse or m.protocol < 2 or not m.stack:
         return 0
-    tensor = _tensor(m, at, match.end(), m.stack[-1], len(m.memo), match.groups(b""))
-    if tensor is None:
-        return 0
-    m.stack[-1] = tensor
-    return _take_entries(m, match.end())
-
-
-def _take_entries(m: Machine, at: int) -> int:
-    """Read keys with their tensors, one after another, as long as each looks as usual; where the next opcode is."""
-    data, memo, stack, limit, match_entry = m.data, m.memo, m.stack, m.limit, ENTRY.match
-    while True:
-        match = match_entry(data, at, limit)
-        if match is None:
-            return at
-        count, name, put, function, *said = match.groups(b"")
-        index, callee = len(memo), get_index(function)
-        if count[0] != len(name) or not name.isascii() or callee >= index:
-            return at
-        called = memo[callee]
-        if type(called) is not Global:
-            return at
-        text = Text(op.BINUNICODE, str(name, "ascii"), index)
-        memo.append(text)  # a tensor may fetch it
-        tensor = _tensor(m, match.end(4), match.end(), called, index, said, put)
-        if tensor is None:
-            memo.pop()
-            return at
-        stack.append(text)
-        stack.append(tensor)
-        m.nodes += _ENTRY_NODES
-        m.extra_opcodes += _ENTRY_OPCODES
-        at = match.end()
-
-
-def _tensor(
-    m: Machine, at: int, end: int, callee: Value, index: int, groups: Sequence[bytes], before: bytes = b""
-) -> Made | None:
-    """The call in these bytes; None where they are not as usual.
-
-    Memo entries are stored from ``index`` on, those of the PUTs ``before`` it first.
-    """
     (tag, kind, key_size, key, key_put, where, place_size, place, place_put, numel, id_put, offset, size, size_put,
-     stride, stride_put, grad, hooks, hooks_put, arguments_put, tensor_put) = groups  # fmt: skip
-    puts = b"".join((before, key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
+     stride, stride_put, grad, hooks, hooks_put, arguments_put, tensor_put) = match.groups(b"")  # fmt: skip
+    puts = b"".join((key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
+    index = len(m.memo)
     if not in_sequence(puts, index) or key_size[0] != len(key) or (place and place_size[0] != len(place)):
-        return None
-    said = (numel, offset, size, stride, grad, where, place, tag, kind, hooks)
-    form = m.forms.get(said)
+        return 0
+    form = form_of(m, (numel, offset, size, stride, grad, where, place, tag, kind, hooks))
     if form is None:
-        form = _form(m, said)
-        if form is None:
-            return None
-        m.forms[said] = form
-    index += len(before) >> 2
-    inner = (len(puts) - len(before) >> 2) - 1
+        return 0
+    m.stack[-1] = put_tensor(m, form, m.stack[-1], key, at, match.end(), len(puts) >> 2)
+    return match.end()
+
+
+def put_tensor(m: Machine, form: Form, callee: Value, key: bytes, at: int, end: int, count: int) -> Made:
+    """The call in these bytes, once it has its ``count`` memo entries."""
+    index, inner = len(m.memo), count - 1
     folded = FoldedTensor(form, callee, str(key, "ascii"), at, end, index, index + inner - 1)
     tensor = folded_call(op.REDUCE, folded, index + inner)
     m.memo += [folded] * inner
     m.memo.append(tensor)
     m.nodes += _NODES
     m.calls += 2
-    m.extra_opcodes += _OPCODES + inner + 1 + form.opcodes
+    m.extra_opcodes += _OPCODES + count + form.opcodes
     return tensor
 
 
+def form_of(m: Machine, said: tuple[bytes, ...]) -> Form | None:
+    """The form of a tensor of which these bytes stand in the stream, the same one for all that are alike.
+
+    They are its integers, size, stride and flag, and where its device tag and the rest is fetched. None where a
+    pickler would not write it so.
+    """
+    form = m.forms.get(said)
+    if form is None:
+        form = _form(m, said)
+        if form is not None:
+            m.forms[said] = form
+    return form
+
+
 def _form(m: Machine, said: tuple[bytes, ...]) -> Form | None:
-    """The form of a tensor of which these bytes stand in the stream; None when a pickler would not write it so."""
     numel, offset, size, stride, grad, where, place, tag, kind, hooks = said
     memo = m.memo
     sizes, strides, count, start = _shape(size), _shape(stride), _number(numel), _number(offset)
@@ -210,21 +154,6 @@ def fits(form: Form, protocol: int) -> bool:
     """
     both = zip(form.gets, form.fetched, strict=True)
     return all(not get or (isinstance(node, Node) and canonical.get(node.memo, protocol) == get) for get, node in both)
-
-
-def in_sequence(puts: bytes, first: int) -> bool:
-    """Whether the memo indices, four bytes each, are ``first`` and the numbers after it."""
-    begin = (first & 0xFFFF) << 2
-    return _sequence(first >> 16)[begin : begin + len(puts)] == puts
-
-
-@lru_cache(maxsize=4)
-def _sequence(block: int) -> bytes:
-    """The numbers from ``block * 65536`` on as little-endian 32-bit integers, with some of the next block."""
-    numbers = array("I", range(block << 16, (block + 1 << 16) + 16))
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers.tobytes()
 
 
 @lru_cache(maxsize=256)

@@ -13,7 +13,8 @@ from typing import Any
 
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.tensor_opcodes import ENTRY, TENSOR, get_index, in_sequence
+from ckptdoctor.pickles.entries import TENSOR, Entries, Pattern, in_sequence
+from ckptdoctor.pickles.tensor_opcodes import get_index
 
 # what stands on the stack: the name of a kind, a class or function, or a tuple of such
 _TEXT, _STORAGE_TEXT, _BYTES, _INT, _OTHER = "str", "the text storage", "bytes", "int", "plain"
@@ -64,8 +65,8 @@ class NamedGlobal:
 
 
 # the bytes that say what a tensor is: those of its GETs, its place, size and stride, and whether the last two are kept
-# in the memo; and the name of its function
-_Said = tuple[bytes, bytes, bytes, bytes, bytes, bool, bytes, bool, bytes, str]
+# in the memo
+_Said = tuple[bytes, bytes, bytes, bytes, bytes, bool, bytes, bool, bytes]
 
 
 class WeightsOnlyError(Exception):
@@ -101,8 +102,8 @@ def judged(
 class _Machine:
     """Stack, marks and memo of torch's unpickler.
 
-    ``memo`` has the entries 0, 1, 2 … that came in order, ``sparse`` those beyond. ``forms`` has what tensors store
-    there by the bytes that say it, until a memo entry is given another value.
+    ``memo`` has the entries 0, 1, 2 … that came in order, ``sparse`` those beyond. ``patterns`` has what entries
+    store there, until a memo entry is given another value.
     """
 
     def __init__(self, data: bytes, start: int, allowed: Callable[[str, str], str | None], typed: bool) -> None:
@@ -114,7 +115,8 @@ class _Machine:
         self._marks: list[list[Any]] = []
         self._memo: list[Any] = []
         self._sparse: dict[int, Any] = {}
-        self._forms: dict[_Said, tuple[Any, ...]] = {}
+        self._reader = Entries(data)
+        self._patterns: dict[Pattern, tuple[Any, ...]] = {}
 
     def run(self) -> None:
         """Read to STOP. Raises WeightsOnlyError, and IndexError or KeyError for what is taken and not there."""
@@ -171,50 +173,56 @@ class _Machine:
 
     def _entries(self) -> None:
         """Read keys with their tensors, one after another, as long as each looks as usual."""
-        data, memo, stack = self._data, self._memo, self._stack
+        memo, stack, limit = self._memo, self._stack, len(self._data)
         while True:
-            match = ENTRY.match(data, self.at)
-            if match is None:
+            found = self._reader.read(self.at, len(memo), limit)
+            if found is None:
                 return
-            count, name, put, function, *said = match.groups(b"")
-            index, callee = len(memo), get_index(function)
-            if count[0] != len(name) or not name.isascii() or name == b"storage" or callee >= index:
+            pattern, name, _, end = found
+            stored = self._patterns.get(pattern) or self._stored_by_entry(pattern)
+            if stored is None or not name.isascii() or name == b"storage":
                 return
-            memo.append(_TEXT)  # the tensor may fetch it
-            made = self._made_tensor(memo[callee], index, said, put)
-            if made is None:
-                memo.pop()
-                return
+            memo += stored
             stack.append(_TEXT)
-            stack.append(made)
-            self.at = match.end()
+            stack.append(stored[-1])
+            self.at = end
 
-    def _made_tensor(self, function: Any, index: int, groups: Sequence[bytes], before: bytes = b"") -> str | None:
-        """What the call in a match of TENSOR makes, once all that it stores is in the memo.
+    def _stored_by_entry(self, each: Pattern) -> tuple[Any, ...] | None:
+        """What entries of this pattern store in the memo; None for those that are not as usual."""
+        callee = get_index(each.function)
+        function = self._memo[callee] if callee < len(self._memo) else None
+        if type(function) is not NamedGlobal:
+            return None
+        kept = each.size_kept, each.stride_kept
+        stored = self._stored_by(
+            (each.tag, each.kind, each.where, each.place, each.size, kept[0], each.stride, kept[1], each.hooks),
+            function.path,
+        )
+        if stored is None:
+            return None
+        self._patterns[each] = _TEXT, *stored
+        return self._patterns[each]
 
-        That is from ``index`` on, behind the entries of the PUTs ``before`` it.
-        """
+    def _made_tensor(self, function: Any, index: int, groups: Sequence[bytes]) -> str | None:
+        """What the call in a match of TENSOR makes, once all that it stores is in the memo, from ``index`` on."""
         (tag, kind, key_size, key, key_put, where, place_size, place, place_put, _, id_put, _, size, size_put,
          stride, stride_put, _, hooks, hooks_put, arguments_put, tensor_put) = groups  # fmt: skip
-        puts = b"".join((before, key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
+        puts = b"".join((key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
         if not in_sequence(puts, index) or key_size[0] != len(key) or (place and place_size[0] != len(place)):
             return None
         if type(function) is not NamedGlobal:
             return None
-        said = tag, kind, where, place, size, bool(size_put), stride, bool(stride_put), hooks, function.path
-        stored = self._forms.get(said)
+        said = tag, kind, where, place, size, bool(size_put), stride, bool(stride_put), hooks
+        stored = self._stored_by(said, function.path)
         if stored is None:
-            stored = self._stored_by(said)
-            if stored is None:
-                return None
-            self._forms[said] = stored
+            return None
         self._memo += stored
         made: str = stored[-1]
         return made
 
-    def _stored_by(self, said: _Said) -> tuple[Any, ...] | None:
+    def _stored_by(self, said: _Said, path: str) -> tuple[Any, ...] | None:
         """What tensors of this kind store in the memo, the tensor last; None for those that are not as usual."""
-        tag, kind, where, place, size, size_kept, stride, stride_kept, hooks, path = said
+        tag, kind, where, place, size, size_kept, stride, stride_kept, hooks = said
         if max(map(get_index, (tag, kind, where, hooks))) >= len(self._memo):
             return None
         texts, named, held = (self._memo[get_index(get)] for get in (tag, kind, hooks))
@@ -247,7 +255,7 @@ class _Machine:
         if index == len(self._memo):
             self._memo.append(value)
             return
-        self._forms.clear()  # their values may be fetched from here
+        self._patterns.clear()  # their values may be fetched from here
         if index < len(self._memo):
             self._memo[index] = value
         else:

@@ -1,4 +1,4 @@
-"""``ckptdoctor browse``: look inside."""
+"""``ckptdoctor browse`` opens the browser."""
 
 from __future__ import annotations
 

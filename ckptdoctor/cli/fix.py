@@ -1,4 +1,4 @@
-"""``ckptdoctor fix``: repair a checkpoint without losing anything."""
+"""``ckptdoctor fix`` repairs a checkpoint without losing anything."""
 
 from __future__ import annotations
 
@@ -155,7 +155,10 @@ def _request(
 
 
 def read_map(path: str | None, reverse: bool) -> NameMap | None:
-    """The map of names that was asked for."""
+    """The map of names in the file at ``path``, turned round with ``reverse``; None where there is none.
+
+    Raises UsageError where there is nothing to turn round, and what reading a map raises.
+    """
     if path is None:
         if reverse:
             raise UsageError("--reverse turns a map round: add --map JSON.")
@@ -167,11 +170,10 @@ def read_map(path: str | None, reverse: bool) -> NameMap | None:
 
 
 def _carried_out(request: FixRequest, diff: bool) -> RepairReport:
-    from ckptdoctor.converting.repaired import carry_out
     from ckptdoctor.repair import map_file, name_map
     from ckptdoctor.repair.fits_target import UnfitError
     from ckptdoctor.repair.plan import plan
-    from ckptdoctor.repair.repair import preview
+    from ckptdoctor.repair.repair import preview, repair
 
     try:
         planned = plan(request)
@@ -182,7 +184,14 @@ def _carried_out(request: FixRequest, diff: bool) -> RepairReport:
         raise
     if request.write_map is not None:
         map_file.require_room(request.write_map)
-    report = preview(planned) if diff else carry_out(planned).report
+    if diff:
+        report = preview(planned)
+    elif planned.converts is None:
+        report = repair(planned).report
+    else:
+        from ckptdoctor.converting.repaired import carry_out
+
+        report = carry_out(planned).report
     if request.write_map is not None:
         map_file.write(request.write_map, name_map.of_steps(planned.steps))
     return report

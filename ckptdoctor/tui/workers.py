@@ -198,13 +198,13 @@ class Comparing:
         self._guarded(lambda: self._values(comparison))
 
     def _headers(self) -> None:
-        from ckptdoctor.diffing.headers import diff
+        from ckptdoctor.diffing.diff import diff
         from ckptdoctor.tui.models.comparison import ComparedEntries
 
         self.screen.post_message(ComparisonMade(ComparedEntries(diff(self.request))))
 
     def _values(self, comparison: ComparedEntries) -> None:
-        from ckptdoctor.diffing.values import compare_values_of
+        from ckptdoctor.diffing.diff import compare_values_of
         from ckptdoctor.tui.models.comparison import ComparedEntries, news, ties_by_name
 
         def sofar(found: Difference, entries: Sequence[int]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 
 from ckptdoctor.checkpoint import FileSource, NoteKind, Source
 from ckptdoctor.edits import Cast
@@ -21,9 +20,10 @@ from ckptdoctor.formats.torch.patch.reconcile import reconcile
 from ckptdoctor.formats.torch.patch.storage_plans import ReadStorage, StoragePlan
 from ckptdoctor.formats.torch.read import storages_in
 from ckptdoctor.formats.torch.zip import structs
-from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out
-from ckptdoctor.formats.torch.zip.local_headers import CHUNK, check_readable, chunks
+from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out, new_item, word
+from ckptdoctor.formats.torch.zip.local_headers import check_readable, chunks
 from ckptdoctor.formats.torch.zip.read import (
+    ReadPickle,
     ZipStorages,
     decode_member,
     directory_of,
@@ -34,7 +34,6 @@ from ckptdoctor.formats.torch.zip.read import (
     whole_number,
 )
 from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, shown
-from ckptdoctor.pickles import Pickle
 from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
@@ -50,11 +49,13 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
     directory = directory_of(source)
     _require_one_reading(source, directory)
     record = pickle_record(directory)
-    data, pickle = _proven(source, record)
-    table = ZipStorages(source.file, directory)
-    storages = storages_in(pickle, table, shown(record.name))
-    if table.notes and not directory.salvaged:
-        raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
+    read = _proven(source, record)
+    data, pickle, storages = read.data, read.pickle, read.storages
+    if storages is None:
+        table = ZipStorages(source.file, directory)
+        storages = storages_in(pickle, table, shown(record.name))
+        if table.notes and not directory.salvaged:
+            raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
     plans = reconcile(pickle, storages, wanted).storages
     big_endian = wanted.original.big_endian
     computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in wanted.edits)
@@ -83,7 +84,7 @@ def _require_one_reading(source: Source, directory: Directory) -> None:
         )
 
 
-def _proven(source: Source, record: Record) -> tuple[bytes, Pickle]:
+def _proven(source: Source, record: Record) -> ReadPickle:
     """The bytes and the graph of ``data.pkl``, once it is proven that one gives the other and that both are sound."""
     name = shown(record.name)
     known = taken_pickle(source)
@@ -91,14 +92,14 @@ def _proven(source: Source, record: Record) -> tuple[bytes, Pickle]:
         data, notes = pickle_bytes(source, record)
         if notes:
             raise RefusedError(f"{notes[0].message}; a repaired copy would hide that. Take another copy of the file.")
-        known = data, decode_member(data, record)
-    data, pickle = known
+        known = ReadPickle(data, decode_member(data, record))
+    pickle = known.pickle
     if pickle.ambiguities:
         odd = pickle.ambiguities[0]
         reason = f"unpicklers may disagree on {name} at byte {odd.offset:,}: {odd.message}"
         raise UnprovenError(f"Lossless repair cannot be proven, because {reason}.", offset=odd.offset, member=name)
-    prove(data, pickle)
-    return data, pickle
+    prove(known.data, pickle)
+    return known
 
 
 def _items(
@@ -111,8 +112,7 @@ def _items(
     sound = alignment is not None and 0 < alignment <= MAX_ALIGNMENT
     numbered = directory.find(".format_version")
     computable = numbered is not None and sound and (not plans or plans[0].key == "0")
-    storages = {name: found for key in old_keys if (found := directory.find(name := f"data/{key}"))}
-    places = {id(record) for record in storages.values()}
+    places = {id(found) for key in old_keys if (found := directory.storage(key)) is not None}
     if not computable:
         plans = _in_original_order(plans, directory)
     items: list[Item] = []
@@ -120,15 +120,15 @@ def _items(
     block = [remade(source, directory, plan, checked) for plan in plans]
     taken = {ascii_lower(item.name) for item in block}
     behind = None if places else _behind_storages(directory)
+    pickle = ascii_lower(head.name)
     for record in directory.records:
-        if record is behind:
+        if record is behind or id(record) in places:
             items += block
             block = []
-        if ascii_lower(record.name) == ascii_lower(head.name):
+        if id(record) in places:
+            continue
+        if ascii_lower(record.name) == pickle:
             items.append(head)
-        elif id(record) in places:
-            items += block
-            block = []
         elif record is numbered and not computable:
             continue
         elif ascii_lower(record.name) in taken:
@@ -136,12 +136,8 @@ def _items(
             raise RefusedError(f"The record {name}, which no tensor uses, is in the way of a storage's new number.")
         else:
             items.append(copied(source, record))
-    words = [_word(directory, name, word) for name, word in directory.words]
+    words = [word(directory.prefix, name, data) for name, data in directory.words]
     return [*items, *block, *words], alignment if sound and alignment else DEFAULT_ALIGNMENT
-
-
-def _word(directory: Directory, name: str, word: bytes) -> Item:
-    return Item(f"{directory.prefix}/{name}", len(word), zlib.crc32(word), (Literal(word),))
 
 
 def _in_original_order(plans: Sequence[StoragePlan], directory: Directory) -> list[StoragePlan]:
@@ -162,6 +158,9 @@ def _behind_storages(directory: Directory) -> Record | None:
 # a longer literal between two copies is never the original's header or descriptor, and not worth comparing
 _LONGEST = 1 << 17
 
+# what is read at once to compare it
+_WINDOW = 1 << 14
+
 
 def bridged(segments: Sequence[Segment], source: Source) -> tuple[Segment, ...]:
     """The same output, with copies that continue each other made one.
@@ -170,28 +169,53 @@ def bridged(segments: Sequence[Segment], source: Source) -> tuple[Segment, ...]:
     a file with a longer pickle is mostly one range of the original.
     """
     merged: list[Segment] = []
+    near = _Near(source)
+    begin = stop = 0
+    open_copy: Copy | None = None  # the copy that may go on: by now from ``begin`` to ``stop``
+    between: Literal | None = None  # what is written behind it
+
     for segment in segments:
-        if isinstance(segment, Copy) and merged and _continues(merged, segment, source):
+        if isinstance(segment, Copy) and open_copy is not None:
+            data = b"" if between is None else between.data
+            if segment.offset - stop == len(data) <= _LONGEST and near.read(stop, len(data)) == data:
+                stop, between = segment.offset + segment.length, None
+                continue
+        elif isinstance(segment, Literal) and open_copy is not None and between is None:
+            between = segment
             continue
-        merged.append(segment)
+        if open_copy is not None:
+            merged += _ended(open_copy, begin, stop, between)
+            open_copy = between = None
+        if isinstance(segment, Copy):
+            open_copy, begin, stop = segment, segment.offset, segment.offset + segment.length
+        else:
+            merged.append(segment)
+    if open_copy is not None:
+        merged += _ended(open_copy, begin, stop, between)
     return tuple(merged)
 
 
-def _continues(merged: list[Segment], after: Copy, source: Source) -> bool:
-    """Whether ``after`` was joined to the copy that ends ``merged``, or to the one before its last literal."""
-    between = merged[-1] if isinstance(merged[-1], Literal) else None
-    before = merged[-2] if between is not None and len(merged) > 1 else merged[-1]
-    if not isinstance(before, Copy):
-        return False
-    stop = before.offset + before.length
-    gap = after.offset - stop
-    if between is not None and not (gap == between.length <= _LONGEST and source.read(stop, gap) == between.data):
-        return False
-    if between is None and gap:
-        return False
-    del merged[-1 if between is None else -2 :]
-    merged.append(Copy(before.offset, before.length + gap + after.length))
-    return True
+def _ended(first: Copy, begin: int, stop: int, between: Literal | None) -> list[Segment]:
+    """A copy that goes on no further, and what is written behind it."""
+    copy = first if stop - begin == first.length else Copy(begin, stop - begin)
+    return [copy] if between is None else [copy, between]
+
+
+class _Near:
+    """Reads short ranges one behind the other, with one call of the system for many that lie close together."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._start = 0
+        self._data = b""
+
+    def read(self, at: int, length: int) -> bytes:
+        """These bytes of the file."""
+        begin = at - self._start
+        if begin < 0 or begin + length > len(self._data):
+            self._start, begin = at, 0
+            self._data = self._source.read(at, max(length, min(_WINDOW, self._source.size - at)))
+        return self._data[begin : begin + length]
 
 
 # ---- the records of a rewritten archive: copied as they are, inflated, cut down, or made anew
@@ -218,7 +242,7 @@ def remade(source: Source, directory: Directory, plan: StoragePlan, sound: set[s
     """
     name = f"{directory.prefix}/data/{plan.key}"
     if plan.new:
-        return _item(source, name, plan.nbytes, (_new(source, plan),), _summed(directory))
+        return new_item(name, plan.nbytes, (_new(source, plan),), source.file, _summed(directory))
     record = _found(directory, plan.old.key)
     if _untouched(plan, record):
         return copied(source, record, name)
@@ -228,19 +252,12 @@ def remade(source: Source, directory: Directory, plan: StoragePlan, sound: set[s
             _require_sound(source, each)
             if sound is not None:
                 sound.add(each.name)
-    return _item(source, name, plan.nbytes, _pieces(source, records, plan), any(each.crc for each in records.values()))
-
-
-def _item(source: Source, name: str, size: int, made: tuple[Segment, ...], summed: bool) -> Item:
-    """The record of new bytes, which are read for its checksum only once it is written."""
-    if not summed or all(isinstance(each, Literal) for each in made):
-        return Item(name, size, _checksum(_bytes_of(source, made)) if summed else 0, made)
-    reading = _reopened(source.file, lambda again: _bytes_of(again, made))
-    return Item(name, size, 0, made, cache(lambda: _checksum(reading())))
+    summed = any(each.crc for each in records.values())
+    return new_item(name, plan.nbytes, _pieces(source, records, plan), source.file, summed)
 
 
 def _found(directory: Directory, key: str) -> Record:
-    record = directory.find(f"data/{key}")
+    record = directory.storage(key)
     if record is None:
         raise RefusedError(f"Storage {shown(key)} has no record in the archive.")
     if record.method == structs.STORED and record.compressed != record.size:
@@ -281,8 +298,9 @@ def _summed(directory: Directory) -> bool:
 
 
 def _untouched(plan: StoragePlan, record: Record) -> bool:
-    every_byte = ((0, record.size),) if record.size else ()
-    return plan.generate is None and plan.pieces in (None, every_byte)
+    if plan.generate is not None:
+        return False
+    return plan.pieces is None or plan.pieces == (((0, record.size),) if record.size else ())
 
 
 def _pieces(source: Source, records: dict[str, Record], plan: StoragePlan) -> tuple[Segment, ...]:
@@ -306,18 +324,6 @@ def _reopened(path: str, make: Callable[[Source], Iterator[bytes]]) -> Callable[
             yield from make(source)
 
     return produce
-
-
-def _bytes_of(source: Source, segments: tuple[Segment, ...]) -> Iterator[bytes]:
-    for segment in segments:
-        if isinstance(segment, Copy):
-            stop = segment.offset + segment.length
-            for at in range(segment.offset, stop, CHUNK):
-                yield source.read(at, min(CHUNK, stop - at))
-        elif isinstance(segment, Literal):
-            yield segment.data
-        elif isinstance(segment, Generated):
-            yield from segment.chunks()
 
 
 def _checksum(pieces: Iterator[bytes]) -> int:

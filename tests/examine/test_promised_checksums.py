@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from ckptdoctor.checkpoint import FileSource
-from ckptdoctor.facts.siblings import digest_of, promise_of
+from ckptdoctor.examine.promised_checksums import digest_of, promise_of
 
 CONTENT = b"weights" * 1000
 DIGITS = hashlib.sha256(CONTENT).hexdigest()

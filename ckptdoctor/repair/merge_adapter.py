@@ -152,7 +152,7 @@ def _rescaled(layer: _Layer, donor: Donor, turned: bool) -> Iterator[Compute]:
 
 
 def _scales_outputs(layer: _Layer, vector: Tensor, turned: bool, strength: Strength) -> bool:
-    """Whether the vector has a factor for each output: a linear layer's stands upright then.
+    """Tell whether the vector has a factor for each output: a linear layer's stands upright then.
 
     A convolution's never does, and where that has groups, the sizes do not tell: the config has to.
     """
@@ -181,7 +181,7 @@ def _edit(tensor: Tensor, form: str, number: float, donor: Donor, others: Sequen
 
 
 def _turned(layers: Sequence[_Layer], strength: Strength) -> bool:
-    """Whether linear weights are kept transposed: what the shapes show, and the config says where they show nothing."""
+    """Tell whether linear weights are kept transposed: the shapes show it, or else the config says it."""
     shown = {each for layer in layers for each in _shows(layer)}
     if len(shown) > 1:
         raise RefusedError("Some layers of the adapter fit their weights only transposed, and others only as they are.")

@@ -1,10 +1,10 @@
-"""The bytes that segments mean, and their checksums: many at once, in threads, which reading and summing let run."""
+"""Reads the bytes that segments mean, and sums them: many at once, in threads, which reading and summing let run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from zlib import crc32
 
 from ckptdoctor.checkpoint import FileSource, progress
@@ -19,9 +19,10 @@ Data = Sequence[Segment]
 
 
 class Bytes:
-    """Gives the bytes of segments; each file is opened once."""
+    """Gives the bytes of segments; each file is opened once. Ranges that name none are of ``own``."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: str | None = None) -> None:
+        self._own = own
         self._stack = ExitStack()
         self._files: dict[str, FileSource] = {}
 
@@ -32,17 +33,17 @@ class Bytes:
         self._stack.close()
 
     def of(self, data: Data) -> Iterator[bytes]:
-        """Chunk by chunk. Copied ranges name their files."""
+        """Chunk by chunk."""
         for segment in data:
             if isinstance(segment, Literal):
                 yield segment.data
             elif isinstance(segment, Generated):
                 yield from segment.chunks()
             else:
-                assert segment.file is not None
-                end = segment.offset + segment.length
+                file, end = segment.file or self._own, segment.offset + segment.length
+                assert file is not None
                 for at in range(segment.offset, end, _CHUNK):
-                    yield self.file(segment.file).read(at, min(_CHUNK, end - at))
+                    yield self.file(file).read(at, min(_CHUNK, end - at))
 
     def file(self, path: str) -> FileSource:
         """The open file at this path."""
@@ -58,20 +59,22 @@ class Bytes:
         return crc
 
 
-def checksums(every: Sequence[Data]) -> list[int]:
-    """The checksum of each."""
+def checksums(every: Sequence[Data], own: str | None = None) -> list[int]:
+    """The checksum of each. Ranges that name no file are of ``own``."""
+    from concurrent.futures import ThreadPoolExecutor  # an archive may be read without
+
     total = sum([segment.length for data in every for segment in data])
     groups = list(batches(every))
     found: list[int] = []
     with progress.phase("checksums", total) as reading, ThreadPoolExecutor(_WORKERS) as pool:
-        for group, sums in zip(groups, pool.map(_summed, groups), strict=True):
+        for group, sums in zip(groups, pool.map(partial(_summed, own), groups), strict=True):
             found += sums
             reading.advance(sum([segment.length for data in group for segment in data]))
     return found
 
 
-def _summed(group: Sequence[Data]) -> list[int]:
-    with Bytes() as files:
+def _summed(own: str | None, group: Sequence[Data]) -> list[int]:
+    with Bytes(own) as files:
         return [files.checksum(data) for data in group]
 
 

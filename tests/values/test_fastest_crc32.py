@@ -8,7 +8,7 @@ import sys
 import types
 import zlib
 
-from ckptdoctor.facts.integrity import fastest
+from ckptdoctor.values.storage_damage import fastest
 
 
 def test_it_is_the_checksum_of_zip_archives():

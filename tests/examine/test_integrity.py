@@ -6,6 +6,7 @@ import os
 import random
 import tracemalloc
 import zlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -15,10 +16,13 @@ from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, FolderSource, 
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import TruncatedError
-from ckptdoctor.facts.integrity import CHUNK, HOLE, PAGE, _ZeroRuns, examine_integrity
+from ckptdoctor.examine.integrity import examine_integrity
+from ckptdoctor.values.storage_damage import CHUNK
 
 F32 = BY_NAME["float32"]
 MIB = 1 << 20
+PAGE = 4096
+HOLE = 64 << 10
 
 
 def noise(length, seed=0):
@@ -193,37 +197,16 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
 @settings(deadline=None, max_examples=80)
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(1, 60), st.integers(0, 3)), min_size=1, max_size=6),
-    st.lists(st.integers(1, 40 * PAGE), max_size=6),
-)
-def test_runs_do_not_depend_on_the_chunks(pieces, cuts):
-    """The same holes are found however the bytes are cut into chunks, and each is one."""
-    data = b"".join([bytes(pages * PAGE) if zero else noise(pages * PAGE + extra) for zero, pages, extra in pieces])
-    whole = _ZeroRuns(Extent("f", 0, len(data)))
-    whole.feed(data)
-    parts = _ZeroRuns(Extent("f", 0, len(data)))
-    at = 0
-    for cut in cuts:
-        parts.feed(data[at : at + cut])
-        at += cut
-    parts.feed(data[at:])
-    assert parts.holes() == whole.holes()
-    for hole in whole.holes():
-        assert hole.length >= HOLE
-        assert not any(data[hole.offset : hole.offset + hole.length])
-        assert hole.offset == 0 or data[hole.offset - 1]
-
-
-@settings(deadline=None, max_examples=80)
-@given(
-    st.lists(st.tuples(st.booleans(), st.integers(1, 60), st.integers(0, 3)), min_size=1, max_size=6),
     st.integers(0, 2 * PAGE),
 )
 def test_looking_at_some_pages_finds_every_hole(tmp_path_factory, pieces, start):
     """Of a storage without checksum not every byte is read; the holes are those that all of them tell."""
     data = b"".join([bytes(pages * PAGE) if zero else noise(pages * PAGE + extra) for zero, pages, extra in pieces])
     start = min(start, len(data) - 1)
-    every = _ZeroRuns(Extent("f", start, len(data) - start))
-    every.feed(data[start:])
-    integrity = examine(tmp_path_factory.mktemp("holes") / "f", data, on(data, start=start, crc=False))
-    assert [each for damage in integrity.damage for each in damage.holes] == list(every.holes())
-    assert integrity.read == len(data) - start
+    path = tmp_path_factory.mktemp("holes") / "f"
+    some = examine(path, data, on(data, start=start, crc=False))
+    every = examine(path, data, replace(on(data, start=start), crc32=-1))
+    assert [each for damage in some.damage for each in damage.holes] == [
+        each for damage in every.damage for each in damage.holes
+    ]
+    assert some.read == every.read == len(data) - start

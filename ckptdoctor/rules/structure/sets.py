@@ -6,17 +6,14 @@ import os.path
 import shlex
 from collections.abc import Sequence
 
-from ckptdoctor.checkpoint import Checkpoint, StateDict, show_path
+from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, show_path
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.facts.tied_embeddings import same_checksums
-from ckptdoctor.facts.weight_sets import is_average, tensors_of
-from ckptdoctor.match.second_names import is_one
+from ckptdoctor.facts.weight_sets import tensors_of
 from ckptdoctor.rules.kit import wording
 
 # what training code saves next to the weights
 BESIDE = frozenset(("epoch", "global_step", "optimizer", "optimizer_states", "optimizer_state_dict", "lr_schedulers"))
 _NAMED = 5  # sets that a sentence names before it only counts the others
-_UNITS = ("kB", "MB", "GB", "TB")
 
 
 def described(sets: Sequence[StateDict]) -> str:
@@ -36,28 +33,14 @@ def commands(checkpoint: Checkpoint, sets: Sequence[StateDict], wanted: Referenc
     return tuple([f"ckptdoctor fix FILE --root {root}{target}" for root in roots])
 
 
-def one(sets: Sequence[StateDict]) -> bool:
-    """Whether all sets hold the same values under the same names, as far as storages and checksums tell."""
-    first, *others = [{each.key: each for each in one.tensors} for one in sets]
-    return all(
-        other.keys() == first.keys()
-        and all(is_one(first[key], other[key]) or same_checksums(first[key], other[key]) is True for key in first)
-        for other in others
-    )
-
-
-def size_words(nbytes: int) -> str:
-    """``512 bytes``, ``5.9 kB``, ``102 MB``."""
-    if nbytes < 1000:
-        return wording.count(nbytes, "byte")
-    power = next((power for power in range(1, len(_UNITS)) if nbytes < 999.5 * 1000**power), len(_UNITS))
-    scaled = nbytes / 1000**power
-    return f"{scaled:,.0f} {_UNITS[power - 1]}" if scaled >= 99.5 else f"{scaled:,.1f} {_UNITS[power - 1]}"
-
-
 def _one(state_dict: StateDict) -> str:
     tensors = tensors_of(state_dict)
-    facts = [wording.count(len(tensors), "key"), size_words(sum([each.nbytes for each in tensors]))]
+    facts = [wording.plural(len(tensors), "key"), wording.size_words(sum([each.nbytes for each in tensors]))]
     if is_average(state_dict):
         facts.append("averaged")
     return f'"{show_path(state_dict.path)}" ({", ".join(facts)})'
+
+
+def is_average(state_dict: StateDict) -> bool:
+    """Whether its place or its keys say that it is a running average."""
+    return state_dict.role is Role.EMA

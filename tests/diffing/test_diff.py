@@ -9,9 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import ckptdoctor
 from ckptdoctor.differences import ABSENT
-from ckptdoctor.diffing.headers import diff
-from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.errors import UnreadableError, UsageError
 from tests.builders import saving_tags
 from tests.work import growth
@@ -24,7 +23,7 @@ def compared(tmp_path):
     def compare(a, b, **options):
         for name, contents in (("a.pt", a), ("b.pt", b)):
             torch.save(contents, tmp_path / name)
-        return diff(DiffRequest(str(tmp_path / "a.pt"), str(tmp_path / "b.pt"), **options))
+        return ckptdoctor.diff(tmp_path / "a.pt", tmp_path / "b.pt", **options)
 
     return compare
 
@@ -97,7 +96,7 @@ def test_device_tags(tmp_path):
     with saving_tags():
         for name, device in (("a.pt", "cuda:0"), ("b.pt", "cpu")):
             save({"w": T((2, 3), device=device), "b": T((2,), device=device)}, tmp_path / name)
-    found = diff(DiffRequest(str(tmp_path / "a.pt"), str(tmp_path / "b.pt")))
+    found = ckptdoctor.diff(tmp_path / "a.pt", tmp_path / "b.pt")
     assert all(pair.retagged for pair in found.pairs) and not found.same
     assert "other device tags" in found.summary
 
@@ -150,7 +149,7 @@ def test_safetensors_against_pt(tmp_path):
     """The container alone is no difference, nor what only one of the containers can hold."""
     torch.save(OrderedDict(weights()), tmp_path / "a.pt")
     save_file(weights(), tmp_path / "b.safetensors", metadata={"format": "pt"})
-    assert diff(DiffRequest(str(tmp_path / "a.pt"), str(tmp_path / "b.safetensors"))).same
+    assert ckptdoctor.diff(tmp_path / "a.pt", tmp_path / "b.safetensors").same
 
 
 def test_folder_against_file(tmp_path):
@@ -164,7 +163,7 @@ def test_folder_against_file(tmp_path):
     index = {"metadata": {}, "weight_map": {key: name for name, tensors in shards.items() for key in tensors}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     save_file(weights(), tmp_path / "b.safetensors")
-    found = diff(DiffRequest(str(folder), str(tmp_path / "b.safetensors")))
+    found = ckptdoctor.diff(folder, tmp_path / "b.safetensors")
     assert found.same and len(found.pairs) == len(weights())
 
 
@@ -204,9 +203,9 @@ def test_containers_without_ties(tmp_path):
     torch.save(net.state_dict(), tmp_path / "a.pt")
     save_model(net, tmp_path / "one.safetensors", metadata={"format": "pt"})
     save_file({key: value.clone() for key, value in net.state_dict().items()}, tmp_path / "both.safetensors")
-    found = diff(DiffRequest(str(tmp_path / "a.pt"), str(tmp_path / "both.safetensors")))
+    found = ckptdoctor.diff(tmp_path / "a.pt", tmp_path / "both.safetensors")
     assert found.same and [tie.counts for tie in found.ties] == [False]
-    found = diff(DiffRequest(str(tmp_path / "a.pt"), str(tmp_path / "one.safetensors")))
+    found = ckptdoctor.diff(tmp_path / "a.pt", tmp_path / "one.safetensors")
     assert not found.same and [(tie.apart, tie.missing) for tie in found.ties] == [(False, (found.removed[0].name,))]
     assert found.summary.endswith("1 tensor only in A, tied there to what both have")
 
@@ -252,7 +251,7 @@ def test_many_tensors(few, tmp_path):
 
     def compared(other, number):
         files = (str(tmp_path / f"{file}{number}.safetensors") for file in ("a", other))
-        found = diff(DiffRequest(*files))
+        found = ckptdoctor.diff(*files)
         assert len(found.pairs) == number and not found.removed
 
     for other in "bc":
@@ -263,6 +262,6 @@ def test_trouble(tmp_path):
     """A file that is not there, and tolerances that make no sense, are told as such."""
     torch.save(weights(), tmp_path / "a.pt")
     with pytest.raises(UnreadableError):
-        diff(DiffRequest(str(tmp_path / "a.pt"), str(tmp_path / "b.pt")))
+        ckptdoctor.diff(tmp_path / "a.pt", tmp_path / "b.pt")
     with pytest.raises(UsageError, match="--rtol"):
-        DiffRequest("a", "b", rtol=-1)
+        ckptdoctor.diff("a", "b", rtol=-1)

@@ -1,27 +1,25 @@
-"""Compares two checkpoints by their headers: which tensors and other contents are in both, and how."""
+"""Compares two checkpoints: by their headers, which tensors and other contents are in both, and by their values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from time import perf_counter
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Role, Source, StateDict, Tensor, addresses, show_path
-from ckptdoctor.checkpoint.expectation import Expected, Reference
+from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, NoteKind, Source, Tensor, addresses, show_path
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.checkpoint.progress import Listener, Work, follow, in_thread
 from ckptdoctor.checkpoint.roots import find_root
+from ckptdoctor.checkpoint.sharing import view_in_file
 from ckptdoctor.checkpoint.weights import WEIGHTS
-from ckptdoctor.differences import Difference, Pair, Section, Side, Single, SoFar
+from ckptdoctor.differences import Difference, Pair, Section, Side, Single, SoFar, Tie
 from ckptdoctor.diffing.others import other_differences
-from ckptdoctor.diffing.pairing import Counterparts, pair_up
+from ckptdoctor.diffing.pairing import Counterparts, Renaming, pair_up, renaming
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.diffing.summary import summary
-from ckptdoctor.diffing.ties import ties
-from ckptdoctor.match.comparing import compare
-from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.errors import StoppedError, UnreadableError
 from ckptdoctor.noun import noun
 
 
@@ -66,6 +64,35 @@ def _measured(found: Difference, a: Source, b: Source, measure: Measure, listene
     if done.result is not None and done.complete:
         return replace(done.result, compared=True)
     return replace(known[-1], interrupted=done.progress)
+
+
+def compare_values_of(found: Difference, request: DiffRequest, sofar: SoFar, listener: Listener) -> Difference | None:
+    """The same with what the values say; None where ``listener`` wanted no more.
+
+    ``sofar`` hears what is known so far, and which pairs are new in it.
+    Pairs whose values are known are not read again: what was broken off can be gone on with. Raises UnreadableError
+    when a file is not the one whose headers were read.
+    """
+    from ckptdoctor.values.differences import bytes_to_compare, compare_values
+
+    start = perf_counter()
+    left = replace(found, pairs=tuple([pair for pair in found.pairs if pair.values is None]))
+    work = Work("values", bytes_to_compare(left), listener)
+    with formats.opened(request.a) as (one, first), formats.opened(request.b) as (other, second):
+        for side, container in ((found.a, first), (found.b, second)):
+            _require_the_same(side, container)
+        try:
+            found = compare_values(found, one, other, work, sofar)
+        except StoppedError:
+            return None
+    found = replace(found, compared=True, seconds=found.seconds + perf_counter() - start)
+    found = replace(found, ties=ties(found.pairs, found.removed, found.added))
+    return replace(found, summary=summary(found))
+
+
+def _require_the_same(side: Side, container: Container) -> None:
+    if container.identity != side.checkpoint.identity:
+        raise UnreadableError(f"{side.path} has changed since its headers were read: open it again.")
 
 
 def _side(path: str, checkpoint: Checkpoint, root: str | None) -> Side:
@@ -200,76 +227,59 @@ def _notes(a: Side, b: Side) -> Iterator[str]:
                 yield f"{name}: {note.message}"
 
 
-# ---- brings names of two state dicts together where one can be renamed to the other, one to one
+# ---- tensors that share their memory on one side and not on the other
 
 
-Name = TypeVar("Name")
+# what makes tensors out of files that hold each under its own name alone
+_WITHOUT_TIES = ("safetensors", "torch.distributed.checkpoint", "numpy.")
+
+StoragePlace = tuple[str, int, int]
 
 
-@noun
-class Renaming(Generic[Name]):
-    """Old name → new name; ``unsure`` are old ones whose new name is one of several that names and shapes allow.
-
-    ``steps`` say in a few words how one comes to the other.
-    """
-
-    pairs: Mapping[Name, Name] = field(default_factory=dict)
-    unsure: frozenset[Name] = frozenset()
-    steps: tuple[str, ...] = ()
-
-
-def renaming(
-    a: Checkpoint, left: StateDict, b: Checkpoint, state_dict: StateDict, wanted: Sequence[Tensor]
-) -> Renaming[str]:
-    """New names for the tensors ``left`` of A among those that only B has: by the renames that repairs would make.
-
-    Wrappers are taken off the keys of A; where that leads nowhere, off those of B.
-    """
-    there = replace(state_dict, tensors=tuple(wanted))
-    found = _renamed(a, left, there)
-    if len(found.pairs) == min(len(left.tensors), len(wanted)):
-        return found
-    back = _renamed(b, there, left)
-    if len(back.pairs) <= len(found.pairs):
-        return found
-    turned = {new: old for old, new in back.pairs.items()}
-    return Renaming(turned, frozenset([back.pairs[old] for old in back.unsure]), _of_b(back.steps))
+@collector_paused()
+def ties(pairs: Sequence[Pair], removed: Sequence[Single], added: Sequence[Single]) -> tuple[Tie, ...]:
+    """Those of A, then those of B, in file order."""
+    here = _shared([*[pair.a for pair in pairs], *[each.tensor for each in removed]])
+    there = _shared([*[pair.b for pair in pairs], *[each.tensor for each in added]])
+    return (
+        *_ties("a", [(pair.name, pair.a, pair.b) for pair in pairs if _place(pair.a) in here], removed, here),
+        *_ties("b", [(pair.name_b, pair.b, pair.a) for pair in pairs if _place(pair.b) in there], added, there),
+    )
 
 
-def _of_b(steps: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple([f"B: {step}" for step in steps])
+def _shared(tensors: Sequence[Tensor]) -> set[StoragePlace]:
+    """The places where several tensors begin: in nearly every file there are few."""
+    seen: set[StoragePlace] = set()
+    twice: set[StoragePlace] = set()
+    for tensor in tensors:
+        place = _place(tensor)
+        if place is not None:
+            (twice if place in seen else seen).add(place)
+    return twice
 
 
-def _renamed(checkpoint: Checkpoint, left: StateDict, there: StateDict) -> Renaming[str]:
-    wanted = {tensor.key: Expected(tensor.shape, tensor.dtype) for tensor in there.tensors}
-    alone = replace(left, others=(), metadata=None, role=Role.MODEL)
-    reference = Reference("B", wanted, there.path)
-    found = compare(replace(checkpoint, state_dicts=(alone,)), reference, left.path)
-    if found.uncovered or not found.renamed.fits:
-        return Renaming()
-    pairs, unsure, twice = {}, set(), set()
-    taken: dict[str, str] = {}
-    for tensor in left.tensors:
-        old = tensor.key
-        new, sure = _final(found, old)
-        if new not in wanted:
-            continue
-        if taken.setdefault(new, old) != old:
-            twice.add(new)
-        pairs[old] = new
-        if not sure:
-            unsure.add(old)
-    pairs = {old: new for old, new in pairs.items() if new not in twice}
-    steps = tuple([step.title for step in found.steps if step.code != "W301"])
-    return Renaming(pairs, frozenset(unsure.intersection(pairs)), steps)
+def _place(tensor: Tensor) -> StoragePlace | None:
+    """The place of its first element; None where that cannot be a tie."""
+    storage = tensor.storage
+    if storage is None or storage.extent is None or not tensor.numel:
+        return None
+    return storage.extent.file, storage.extent.offset, tensor.offset
 
 
-def _final(comparison: Comparison, key: str) -> tuple[str, bool]:
-    """The name after all steps, and whether each step that changed it was sure."""
-    name, sure = comparison.name_after_prefix(key), True
-    for move in comparison.moves:
-        new = move.change(name)
-        if new != name:
-            sure = sure and move.sure
-        name = new
-    return name, sure
+def _ties(
+    side: str, both: Sequence[tuple[str, Tensor, Tensor]], alone: Sequence[Single], shared: set[StoragePlace]
+) -> Iterator[Tie]:
+    """The tensors that are one on this side, of which the other makes several, or lacks some."""
+    groups: dict[Hashable, list[tuple[str, Tensor]]] = {}
+    for name, mine, its in both:
+        groups.setdefault(view_in_file(mine), []).append((name, its))
+    missing: dict[Hashable, list[str]] = {}
+    for each in alone:
+        if _place(each.tensor) in shared and (view := view_in_file(each.tensor)) in groups:
+            missing.setdefault(view, []).append(each.name)
+    for view, group in groups.items():
+        gone = missing.get(view, [])
+        several = len({view_in_file(its) for _, its in group}) > 1
+        if several or gone:
+            counts = several and not any(its.rebuild.startswith(_WITHOUT_TIES) for _, its in group)
+            yield Tie(side, tuple([name for name, _ in group]), tuple(gone), several, counts)

@@ -1,4 +1,4 @@
-"""A config of transformers is held against the weights that transformers saved with it."""
+"""M974 and M975: a config of transformers is held against the weights that transformers saved with it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import json
 import pytest
 import torch
 
-from ckptdoctor import formats
-from ckptdoctor.facts.siblings import config_beside
-from ckptdoctor.rules.metadata.config_against_tensors import disagreements, dtype_drift
 from tests.libraries import real, transformers
+from tests.rules.examined import found
 
 pytestmark = real
 
@@ -42,52 +40,51 @@ def saved(request, tmp_path_factory):
     return folder
 
 
-def told(folder):
-    """What is said of the weights in a folder."""
-    checkpoint = formats.open_checkpoint(folder / "model.safetensors")
-    config = config_beside(checkpoint)
-    return (disagreements(checkpoint, config), dtype_drift(checkpoint, config)) if config is not None else None
+def told(folder, code):
+    """What the rule says of the weights in a folder."""
+    return found(folder / "model.safetensors", code)
 
 
-def changed(folder, **fields):
-    """What is said once the config's fields that are there already have other values."""
+def changed(folder, code, **fields):
+    """What the rule says once the config's fields that are there already have other values."""
     path = folder / "config.json"
     before = path.read_text()
     try:
         path.write_text(json.dumps({**json.loads(before), **fields}, indent=2))
-        return told(folder)
+        return told(folder, code)
     finally:
         path.write_text(before)
 
 
 def test_a_model_that_was_saved_agrees_with_its_config(saved):
     """Nothing is said of any of them."""
-    assert told(saved) == ([], None)
+    assert told(saved, "M974") == told(saved, "M975") == []
 
 
 def test_another_vocabulary_is_seen(saved):
     """In the models that have one, also where the embeddings have a width of their own."""
     if "vocab_size" not in json.loads((saved / "config.json").read_text()):
         pytest.skip("no vocabulary")
-    (found,) = changed(saved, vocab_size=51)[0]
-    assert (found.name, found.said, found.found) == ("vocab_size", 51, 50)
+    (finding,) = changed(saved, "M974", vocab_size=51)
+    assert finding.message.startswith("config.json says vocab_size 51, but ")
+    assert finding.advice.startswith('If the weights are right, write "vocab_size": 50 in line ')
 
 
 def test_another_dtype_is_seen(saved):
     """Whatever the field is called."""
     name = next(each for each in ("dtype", "torch_dtype") if each in json.loads((saved / "config.json").read_text()))
-    drift = changed(saved, **{name: "float32"})[1]
-    assert drift is not None and (drift.said, drift.found) == ("float32", "bfloat16")
+    (finding,) = changed(saved, "M975", **{name: "float32"})
+    assert finding.message == f"config.json says {name} float32, but the tensors are bfloat16"
 
 
 def test_other_layers_are_seen(tmp_path):
     """And the line to change is named; transformers fills the missing layer with random numbers."""
     transformers.LlamaForCausalLM(CONFIGS["llama"]()).save_pretrained(tmp_path)
-    (found,) = changed(tmp_path, num_hidden_layers=4)[0]
-    assert (found.name, found.said, found.found) == ("num_hidden_layers", 4, 3)
-    config = config_beside(formats.open_checkpoint(tmp_path / "model.safetensors"))
+    (finding,) = changed(tmp_path, "M974", num_hidden_layers=4)
+    assert finding.message == "config.json says num_hidden_layers 4, but there are 3 layers"
     lines = (tmp_path / "config.json").read_text().splitlines()
-    assert config is not None and '"num_hidden_layers"' in lines[config.lines["num_hidden_layers"] - 1]
+    (line,) = [number for number, text in enumerate(lines, 1) if '"num_hidden_layers"' in text]
+    assert f'write "num_hidden_layers": 3 in line {line} of {tmp_path / "config.json"}' in finding.advice
 
 
 def test_a_head_that_is_not_tied_must_be_there(tmp_path):
@@ -95,9 +92,9 @@ def test_a_head_that_is_not_tied_must_be_there(tmp_path):
     config = CONFIGS["llama"]()
     config.tie_word_embeddings = True
     transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
-    assert told(tmp_path)[0] == []
-    (found,) = changed(tmp_path, tie_word_embeddings=False)[0]
-    assert found.name == "tie_word_embeddings"
+    assert told(tmp_path, "M974") == []
+    (finding,) = changed(tmp_path, "M974", tie_word_embeddings=False)
+    assert finding.message.startswith("config.json says tie_word_embeddings false, but there is no output layer")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 10_000, '{"vocab_size": "50"}', '{"text_config": {}}', "\xff"])
@@ -105,13 +102,12 @@ def test_configs_that_make_no_sense(tmp_path, text):
     """They are taken for none, or say nothing."""
     torch.save({"model.embed_tokens.weight": torch.zeros(4, 2)}, tmp_path / "pytorch_model.bin")
     (tmp_path / "config.json").write_text(text, encoding="latin-1")
-    checkpoint = formats.open_checkpoint(tmp_path / "pytorch_model.bin")
-    config = config_beside(checkpoint)
-    assert config is None or disagreements(checkpoint, config) == []
+    assert found(tmp_path / "pytorch_model.bin", "M974") == []
 
 
 def test_a_config_beside_another_file_is_not_its_own(tmp_path):
     """An optimizer, or a checkpoint of another name, is not what the config speaks of."""
-    torch.save({"model.embed_tokens.weight": torch.zeros(4, 2)}, tmp_path / "best.pt")
     (tmp_path / "config.json").write_text('{"vocab_size": 5}')
-    assert config_beside(formats.open_checkpoint(tmp_path / "best.pt")) is None
+    for name, findings in (("best.pt", 0), ("pytorch_model.bin", 1)):
+        torch.save({"model.embed_tokens.weight": torch.zeros(4, 2)}, tmp_path / name)
+        assert len(found(tmp_path / name, "M974")) == findings

@@ -16,7 +16,6 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.edits.fix import Step
 from ckptdoctor.edits.kinds import Flatten
-from ckptdoctor.facts.tied_embeddings import known_partner
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.likeness import other_layout
@@ -24,6 +23,7 @@ from ckptdoctor.match.meanings import another_owner, another_thing, is_code
 from ckptdoctor.match.norms import final_versions, missing_counters
 from ckptdoctor.match.published.kernels import forward
 from ckptdoctor.match.rewordings import template
+from ckptdoctor.match.second_names import known_partner
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.name_map import Form, Given, Mark, NameMap, of_steps
 from ckptdoctor.wording import plural
@@ -168,7 +168,7 @@ def _kernels(found: _Open, comparison: Comparison, shapes: Mapping[str, tuple[in
 
 
 def may_be_turned(key: str, shape: tuple[int, ...]) -> bool:
-    """Whether a kernel may be one of a transposed convolution of Flax: it has as many inputs as outputs."""
+    """Tell whether a kernel may be one of a transposed convolution of Flax: it has as many inputs as outputs."""
     layer = key.rpartition(".")[0]
     return _is_kernel(key) and len(shape) > 2 and shape[-1] == shape[-2] and not forward(layer)
 
@@ -183,7 +183,7 @@ def _last_first(name: str, rank: int) -> Given:
 
 
 def _flattened(name: str, shape: tuple[int, ...], images: Collection[int]) -> tuple[Given, ...]:
-    """How a linear layer can take its inputs: as they are, or as a square image of which the channels come last."""
+    """Say how a linear layer can take its inputs: as they are, or as a square image of which the channels come last."""
     inputs, outputs = shape
     found = [Given((name,), transposed=True)]
     for channels in sorted(images):
@@ -213,7 +213,7 @@ def _tie(found: _Open, comparison: Comparison, marks: dict[str, Mark]) -> None:
 
 
 def _form(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """What two shapes have in common of which one may be the other's: without sides of 1, a matrix either way round."""
+    """Give what two shapes share of which one may be the other's: without sides of 1, a matrix either way round."""
     sides = tuple([n for n in shape if n != 1])
     return tuple(sorted(sides)) if len(sides) == 2 else sides
 
@@ -297,7 +297,7 @@ def _mark(found: _Open, old: str, partner: str | None, names: Sequence[str]) -> 
 
 
 def _forms(found: _Open, old: str, new: str) -> tuple[Given, ...]:
-    """How the tensor can be the wanted one: as it is, or transposed, or either."""
+    """Say how the tensor can be the wanted one: as it is, or transposed, or either."""
     ours, theirs = found.loose[old].shape, found.wanted[new].shape
     as_it_is, turned = Given((new,)), Given((new,), transposed=True)
     if len(ours) != 2 or len(theirs) != 2:
@@ -328,6 +328,6 @@ def _why(found: _Open, old: str, partner: str | None, names: Sequence[str]) -> s
 
 
 def unfilled(draft: NameMap, wanted: Iterable[str]) -> list[str]:
-    """What is wanted and gets nothing from a draft."""
+    """Give what is wanted and gets nothing from a draft."""
     there = {name for mark in draft.marks.values() for name in mark.given.to}
     return [key for key in wanted if key not in there]

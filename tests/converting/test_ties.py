@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.formats.fresh.ties import owner_of
+from ckptdoctor.converting.choosing import owner_of
 from tests.libraries import real, transformers
 
 

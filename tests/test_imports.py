@@ -319,7 +319,6 @@ BEHIND_DOORS = {
     "checkpoint/test_sharing.py": {"checkpoint.sharing"},
     "checkpoint/test_tensor.py": {"checkpoint.tensor"},
     "checkpoint/test_weights.py": {"checkpoint.weights"},
-    "examine/test_promised_checksums.py": {"examine.promised_checksums"},
     "look/test_filtered.py": {"look.filtered"},
     # the machine is asked for its tables, of which each opcode has to be in one, and for what it folds
     "pickles/test_folded.py": {"pickles.graph"},

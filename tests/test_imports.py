@@ -323,7 +323,7 @@ BEHIND_DOORS = {
     # the machine is asked for its tables, of which each opcode has to be in one, and for what it folds
     "pickles/test_folded.py": {"pickles.graph"},
     "pickles/test_tensor_opcodes.py": {
-        *("pickles.opcode_handlers.containers", "pickles.tensor_opcodes", "pickles.weights_only"),
+        *("pickles.graph", "pickles.opcode_handlers.containers", "pickles.weights_only"),
     },
     # a limit that is lowered, or a step that is counted
     "examine/test_deep.py": {"examine.deep"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from zlib import crc32
 
 from ckptdoctor.checkpoint import FileSource, progress
@@ -58,22 +59,22 @@ class Bytes:
         return crc
 
 
-def checksums(every: Sequence[Data]) -> list[int]:
-    """The checksum of each."""
+def checksums(every: Sequence[Data], own: str | None = None) -> list[int]:
+    """The checksum of each. Ranges that name no file are of ``own``."""
     from concurrent.futures import ThreadPoolExecutor  # an archive may be read without
 
     total = sum([segment.length for data in every for segment in data])
     groups = list(batches(every))
     found: list[int] = []
     with progress.phase("checksums", total) as reading, ThreadPoolExecutor(_WORKERS) as pool:
-        for group, sums in zip(groups, pool.map(_summed, groups), strict=True):
+        for group, sums in zip(groups, pool.map(partial(_summed, own), groups), strict=True):
             found += sums
             reading.advance(sum([segment.length for data in group for segment in data]))
     return found
 
 
-def _summed(group: Sequence[Data]) -> list[int]:
-    with Bytes() as files:
+def _summed(own: str | None, group: Sequence[Data]) -> list[int]:
+    with Bytes(own) as files:
         return [files.checksum(data) for data in group]
 
 

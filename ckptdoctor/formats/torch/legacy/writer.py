@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from weakref import WeakSet
 
 from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
@@ -25,10 +26,11 @@ from ckptdoctor.formats.torch.read import storages_in
 from ckptdoctor.formats.torch.read.storages import claim_of
 from ckptdoctor.formats.torch.read.values import items, text
 from ckptdoctor.formats.torch.read.views import users_of_storages
-from ckptdoctor.formats.torch.zip.layout import archive, new_item
+from ckptdoctor.formats.torch.zip.layout import Item, archive
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.pickles.graph import Made, PersistentId, Pickle, Popped, Tuple, Value, nodes
+from ckptdoctor.writing.checksums import checksums
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
 # notes of the storages with which a copy would be as broken as the original
@@ -162,11 +164,13 @@ def converted(
         raise RefusedError(f"A legacy torch file can become a torch zip file, but not {other}.")
     prepare_for_zip(stream.saved)
     plans = reconcile(stream.saved, storages, wanted, renumber=Numbering.ALWAYS).storages
-    records = [
-        new_item(f"{_FOLDER}/data/{plan.key}", plan.nbytes, tuple(elements(source, table.places, plan)), source.file)
-        for plan in plans
-    ]
-    return Recipe(source.file, archive(_FOLDER, encode(stream.saved), records))
+    data = [tuple(elements(source, table.places, plan)) for plan in plans]
+    sums = cache(lambda: checksums(data, source.file))  # once the archive is written: a plan reads none of the values
+
+    def record(at: int) -> Item:
+        return Item(f"{_FOLDER}/data/{plans[at].key}", plans[at].nbytes, 0, data[at], lambda: sums()[at])
+
+    return Recipe(source.file, archive(_FOLDER, encode(stream.saved), [record(at) for at in range(len(plans))]))
 
 
 def elements(source: Source, places: Mapping[str, Place], plan: StoragePlan) -> list[Segment]:

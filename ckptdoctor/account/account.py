@@ -53,6 +53,8 @@ from ckptdoctor.errors import UnprovenError
 # of a tensor, what no edit touches but by saying so; its place, storage, offset, device and parts are told on their own
 _FIELDS = ("dtype", "shape", "stride", "requires_grad", "is_parameter", "rebuild", "layout", "subclass", "details")
 _fields = attrgetter(*_FIELDS)
+# the same, and all else but its place, its storage and its parts
+_all_fields = attrgetter(*_FIELDS, "device", "offset", "values", "chunks")
 _KINDS = (Mapping, Sequence, Opaque)
 
 
@@ -233,11 +235,11 @@ class _Walk:
     def _tensor(self, mine: Tensor, its: Tensor, path: KeyPath) -> None:
         if its.path != path:
             raise UnaccountedError(f"the tensor at {show_path(path)} would say that it is at {show_path(its.path)}")
-        if its is mine and not self.shrunk and not self.account.retaggings and not mine.parts:
-            if mine.storage is not None:
-                self._bind(mine.storage, its.storage, path)
-            return
-        self._view(mine, its, path)
+        usual = not (self.shrunk or self.account.retaggings or mine.parts or its.parts)
+        if usual and mine.storage is not None and (its is mine or _all_fields(its) == _all_fields(mine)):
+            self._bind(mine.storage, its.storage, path)
+        else:
+            self._view(mine, its, path)
 
     def _view(self, mine: Tensor, its: Tensor, path: KeyPath) -> None:
         if _fields(mine) != _fields(its):
@@ -308,7 +310,8 @@ class _Walk:
         listed = self.storages.get(its.key)
         if listed is None or (listed is not its and listed != its):
             raise UnaccountedError(f"the storage of {show_path(path)} would not be among those of the file")
-        self._storage(store, its, show_path(path))
+        if its is not store.noun or store.kept is not None or self.account.retaggings:
+            self._storage(store, its, show_path(path))
         return store
 
     def _storage(self, store: Store, its: Storage, where: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import TypeVar
 
 from ckptdoctor.checkpoint import (
@@ -129,6 +130,10 @@ def tensors_in(tree: Node) -> Iterator[Tensor]:
             stack.extend(reversed(nodes_below(node)))
 
 
+# all fields of a tensor but the first, its path, and the last, its origin
+_but_place = attrgetter(*Tensor.__match_args__[1:-1])
+
+
 def moved(tree: Node, old: KeyPath, new: KeyPath) -> Node:
     """The subtree that stood at ``old``, with the paths that it has at ``new``."""
 
@@ -146,8 +151,11 @@ def move_tensor(tensor: Tensor, old: KeyPath, new: KeyPath) -> Tensor:
     """The tensor and its parts with ``new`` instead of ``old`` at the beginning of their paths."""
     if tensor.path[: len(old)] != old:
         return tensor
-    parts = tuple([move_tensor(part, old, new) for part in tensor.parts]) if tensor.parts else ()
-    return derived(tensor, path=(*new, *tensor.path[len(old) :]), parts=parts)
+    path = (*new, *tensor.path[len(old) :])
+    if tensor.parts:
+        return derived(tensor, path=path, parts=tuple([move_tensor(part, old, new) for part in tensor.parts]))
+    origin = tensor if tensor.origin is None else tensor.origin
+    return Tensor(path, *_but_place(tensor), origin)  # type: ignore[call-arg]  # mypy cannot count them
 
 
 def changed_at(tree: Node, path: KeyPath, change: Callable[[Node], Node]) -> Node:
@@ -283,9 +291,12 @@ def names_in(tree: Node) -> set[str]:
     while stack:
         node = stack.pop()
         if isinstance(node, Tensor):
-            found.update((node.rebuild, node.subclass or node.rebuild))
+            found.add(node.rebuild)
+            if node.subclass:
+                found.add(node.subclass)
             stack.extend(node.parts)
-        elif isinstance(node, Opaque):
+            continue
+        if isinstance(node, Opaque):
             found.add(node.class_name)
         elif isinstance(node, (Mapping, Sequence)):
             found.add(node.kind)

@@ -170,11 +170,10 @@ def read_map(path: str | None, reverse: bool) -> NameMap | None:
 
 
 def _carried_out(request: FixRequest, diff: bool) -> RepairReport:
-    from ckptdoctor.converting.repaired import carry_out
     from ckptdoctor.repair import map_file, name_map
     from ckptdoctor.repair.fits_target import UnfitError
     from ckptdoctor.repair.plan import plan
-    from ckptdoctor.repair.repair import preview
+    from ckptdoctor.repair.repair import preview, repair
 
     try:
         planned = plan(request)
@@ -185,7 +184,14 @@ def _carried_out(request: FixRequest, diff: bool) -> RepairReport:
         raise
     if request.write_map is not None:
         map_file.require_room(request.write_map)
-    report = preview(planned) if diff else carry_out(planned).report
+    if diff:
+        report = preview(planned)
+    elif planned.converts is None:
+        report = repair(planned).report
+    else:
+        from ckptdoctor.converting.repaired import carry_out
+
+        report = carry_out(planned).report
     if request.write_map is not None:
         map_file.write(request.write_map, name_map.of_steps(planned.steps))
     return report

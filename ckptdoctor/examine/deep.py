@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, get_args
 
@@ -261,6 +260,8 @@ class Overheard:
     """What is known of the storages of a checkpoint so far; no two of them share bytes, and each is its tensor's."""
 
     def __init__(self, checkpoint: Checkpoint, source: Source) -> None:
+        from hashlib import sha256  # which brings OpenSSL
+
         self._coming = readable(checkpoint, source)[::-1]  # the next one comes last
         self._begun: Scan | None = None
         self._damage: list[Damage] = []

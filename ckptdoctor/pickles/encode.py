@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import accumulate
-from struct import pack
+from struct import Struct, pack
 from typing import Any, Union
 
 from ckptdoctor.errors import UnprovenError
@@ -41,6 +41,7 @@ _AFTER_MARK = frozenset(
     {op.TUPLE, op.FROZENSET, op.LIST, op.DICT, op.OBJ, op.INST, op.APPENDS, op.SETITEMS, op.ADDITEMS}
 )
 _SHORT_TUPLES = (op.EMPTY_TUPLE, op.TUPLE1, op.TUPLE2, op.TUPLE3)
+_WORD = Struct("<I").pack
 _EXTENSIONS = {op.EXT1: "<BB", op.EXT2: "<BH", op.EXT4: "<Bi"}
 
 
@@ -72,7 +73,17 @@ class _Put:
         self.node = node
 
 
-_Task = Union[Value, bytes, Step, _Finish, _Put, _Whole]
+class _Pairs:
+    """Keys and values of a dict, from the place ``at`` on."""
+
+    __slots__ = ("at", "values")
+
+    def __init__(self, values: list[Value], at: int) -> None:
+        self.values = values
+        self.at = at
+
+
+_Task = Union[Value, bytes, Step, _Finish, _Put, _Whole, _Pairs]
 
 
 class _Writer:
@@ -81,6 +92,7 @@ class _Writer:
     def __init__(self, pickle: Pickle) -> None:
         self.protocol = pickle.protocol
         self.memoize = pickle.memoize
+        self.framed = bool(pickle.frames)
         self.out: list[bytes] = []
         self.tasks: list[_Task] = [b".", pickle.root]
         self.indices: dict[Node, int] = {}  # of MEMOIZE; nodes are compared by identity
@@ -262,7 +274,49 @@ def _step(w: _Writer, step: Step) -> None:
     if step.op in _AFTER_MARK:
         w.out.append(_MARK)
     w.tasks.append(_ONE[step.op])
-    w.tasks.extend(reversed(step.payload))
+    if step.op == op.SETITEMS:
+        w.tasks.append(_Pairs(step.payload, 0))
+    else:
+        w.tasks.extend(reversed(step.payload))
+
+
+def _pairs(w: _Writer, task: _Pairs) -> None:
+    """The entries of a dict: tensors that stand in the stream as they did at once, others one after another."""
+    at = task.at if w.framed or w.memoize else _tensors(w, task.values, task.at)
+    if at < len(task.values):
+        if at + 2 < len(task.values):
+            w.tasks.append(_Pairs(task.values, at + 2))
+        w.tasks.extend(reversed(task.values[at : at + 2]))
+
+
+def _tensors(w: _Writer, values: list[Value], at: int) -> int:
+    """Write keys with their tensors as long as each is as usual; the place of the first that is not."""
+    owners, out, kept, protocol = w.owners, w.out, w.kept, w.protocol
+    function: Value = None
+    get = b""
+    end = at + (len(values) - at) // 2 * 2
+    for place in range(at, end, 2):
+        key, value = values[place], values[place + 1]
+        if type(key) is not Text or key.op != op.BINUNICODE or type(value) is not Made or value.steps:
+            return place
+        folded, name, memo = value.folded, key.memo, value.memo
+        if folded is None or memo != folded.last + 1 or name <= 0xFF or name == memo:
+            return place
+        if name in owners or memo in owners:
+            return place
+        if folded.callee is not function:
+            function = folded.callee
+            if not isinstance(function, Node) or owners.get(function.memo) is not function:
+                return place
+            get = canonical.get(function.memo, protocol)
+        raw = kept(folded)
+        if raw is None:
+            return place
+        text = key.value.encode("utf-8", "surrogatepass")  # type: ignore[union-attr]  # the opcode says that it is text
+        out.append(b"X%br%b%b%b" % (_WORD(len(text)) + text, _WORD(name), get, raw))
+        owners[name] = key
+        owners[memo] = value
+    return end
 
 
 def _persistent(w: _Writer, node: PersistentId) -> None:
@@ -342,6 +396,7 @@ _WRITERS: dict[type, Callable[[_Writer, Any], None]] = {
     _Finish: _finish,
     _Put: _put,
     _Whole: _whole,
+    _Pairs: _pairs,
 }
 
 

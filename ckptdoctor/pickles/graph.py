@@ -402,20 +402,23 @@ def folded_references(root: Value) -> Iterator[Union[PersistentId, FoldedTensor]
     """The same, where a folded tensor stands for the reference in it and stays folded."""
     seen: set[int] = set()
     met: set[tuple[Form, int]] = set()  # forms with the ids of callees, both of which many tensors share
-    stack: list[Value] = [root]
+    stack: list[Iterator[Value]] = [iter((root,))]
     while stack:
-        node = stack.pop()
-        if not isinstance(node, Node) or isinstance(node, Literal) or id(node) in seen:
-            continue
-        seen.add(id(node))
-        if type(node) is PersistentId:
-            yield node
-        elif type(node) is Made:
-            folded = folded_in(node)
-            if folded is not None:
-                yield folded
-                shared = folded.form, id(folded.callee)
-                if shared in met and not node.steps:
-                    continue
-                met.add(shared)
-        stack.extend(reversed(values_inside_folded(node)))
+        for node in stack[-1]:
+            if type(node) is Text or not isinstance(node, Node) or isinstance(node, Literal) or id(node) in seen:
+                continue
+            seen.add(id(node))
+            if isinstance(node, PersistentId):
+                yield node
+            elif isinstance(node, Made):
+                folded = folded_in(node)
+                if folded is not None:
+                    yield folded
+                    shared = folded.form, id(folded.callee)
+                    if shared in met and not node.steps:
+                        continue
+                    met.add(shared)
+            stack.append(iter(values_inside_folded(node)))
+            break
+        else:
+            stack.pop()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ckptdoctor.errors import DamagedError, HostileError, TruncatedError
 from ckptdoctor.noun import noun
+from ckptdoctor.pickles.entries import Entries, Pattern
 from ckptdoctor.pickles.graph import Ambiguity, FoldedTensor, Form, GlobalUse, Made, Value
 from ckptdoctor.wording import plural
 
@@ -67,6 +68,7 @@ class Machine:
         "data",
         "discarded",
         "duplicated",
+        "entries",
         "extra_opcodes",
         "forms",
         "frame_end",
@@ -77,6 +79,7 @@ class Machine:
         "memoize",
         "metastack",
         "nodes",
+        "patterns",
         "protocol",
         "root",
         "size",
@@ -100,6 +103,8 @@ class Machine:
         self.memo: list[Value | FoldedTensor] = []
         self.sparse: dict[int, Value] = {}
         self.forms: dict[tuple[bytes, ...], Form] = {}
+        self.entries: Entries | None = None
+        self.patterns: dict[Pattern, tuple[Form, Value]] = {}
         self.memoize = False
         self.borrowed: dict[tuple[int, int], Made] = {}
         self.duplicated: list[Value] = []

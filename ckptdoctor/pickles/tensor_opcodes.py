@@ -1,37 +1,29 @@
 """Reads the 30 opcodes that nearly every tensor of a ``torch.save`` pickle consists of in one step.
 
 One regular expression recognises the arguments and the call of ``torch._utils._rebuild_tensor_v2`` as Python's pickler
-writes them under protocol 2, and the same nodes are built that the single opcodes would have built. Whatever looks
-different in any way is left to the single opcodes.
+writes them under protocol 2 (``entries.py``), and the same nodes are built that the single opcodes would have built.
+Whatever looks different in any way is left to the single opcodes.
 """
 
 from __future__ import annotations
 
-import re
-import sys
-from array import array
 from functools import lru_cache
 
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import FoldedTensor, Form, Made, Node, PersistentId, Text, Tuple, Value, folded_call
+from ckptdoctor.pickles.entries import TENSOR, in_sequence
+from ckptdoctor.pickles.graph import (
+    FoldedTensor,
+    Form,
+    Made,
+    Node,
+    PersistentId,
+    Text,
+    Tuple,
+    Value,
+    folded_call,
+)
 from ckptdoctor.pickles.machine import Machine
-from ckptdoctor.regex import regex
-
-_GET = rb"(h.|j....)"
-_PUT = rb"r(....)"
-_INTEGER = rb"(?:K.|M..|J....)"
-_SHAPE = rb"(\)|" + _INTEGER + rb"{1,3}[\x85-\x87]|\(" + _INTEGER + rb"{4,64}t)(?:" + _PUT + rb")?"
-
-# (('storage', class, key, location, numel) BINPERSID, offset, size, stride, requires_grad, OrderedDict()) REDUCE, with
-# the PUTs between. A location other than "cpu" is a new text for every storage.
-TENSOR = regex(
-    rb"\(\(" + _GET + _GET + rb"X(.)\0\0\0([0-9]{1,19})" + _PUT
-    + rb"(?:" + _GET + rb"|X(.)\0\0\0([a-z0-9:]{1,24})" + _PUT + rb")"
-    + rb"(" + _INTEGER + rb")t" + _PUT + rb"Q(" + _INTEGER + rb")" + _SHAPE + _SHAPE
-    + rb"([\x88\x89])" + _GET + rb"\)R" + _PUT + rb"t" + _PUT + rb"R" + _PUT,
-    re.DOTALL,
-)  # fmt: skip
 
 # Opcodes of a match, less the PUTs and those of size and stride, and less the MARK that the main loop counts itself.
 _OPCODES = 15
@@ -45,46 +37,58 @@ def take_tensor(m: Machine, at: int) -> int:
         return 0
     (tag, kind, key_size, key, key_put, where, place_size, place, place_put, numel, id_put, offset, size, size_put,
      stride, stride_put, grad, hooks, hooks_put, arguments_put, tensor_put) = match.groups(b"")  # fmt: skip
-    memo = m.memo
-    index = len(memo)
     puts = b"".join((key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
-    if not _in_sequence(puts, index) or key_size[0] != len(key) or (place and place_size[0] != len(place)):
+    index = len(m.memo)
+    if not in_sequence(puts, index) or key_size[0] != len(key) or (place and place_size[0] != len(place)):
         return 0
-    said = (numel, offset, size, stride, grad, where, place, tag, kind, hooks)
+    form = form_of(m, (numel, offset, size, stride, grad, where, place, tag, kind, hooks))
+    if form is None:
+        return 0
+    m.stack[-1] = put_tensor(m, form, m.stack[-1], key, at, match.end(), len(puts) >> 2)
+    return match.end()
+
+
+def put_tensor(m: Machine, form: Form, callee: Value, key: bytes, at: int, end: int, count: int) -> Made:
+    """The call in these bytes, once it has its ``count`` memo entries."""
+    index, inner = len(m.memo), count - 1
+    folded = FoldedTensor(form, callee, str(key, "ascii"), at, end, index, index + inner - 1)
+    tensor = folded_call(op.REDUCE, folded, index + inner)
+    m.memo += [folded] * inner
+    m.memo.append(tensor)
+    m.nodes += _NODES
+    m.calls += 2
+    m.extra_opcodes += _OPCODES + count + form.opcodes
+    return tensor
+
+
+def form_of(m: Machine, said: tuple[bytes, ...]) -> Form | None:
+    """The form of a tensor of which these bytes stand in the stream, the same one for all that are alike.
+
+    They are its integers, size, stride and flag, and where its device tag and the rest is fetched. None where a
+    pickler would not write it so.
+    """
     form = m.forms.get(said)
     if form is None:
         form = _form(m, said)
-        if form is None:
-            return 0
-        m.forms[said] = form
-    inner = (len(puts) >> 2) - 1
-    end = match.end()
-    folded = FoldedTensor(form, m.stack[-1], str(key, "ascii"), at, end, index, index + inner - 1)
-    tensor = folded_call(op.REDUCE, folded, index + inner)
-    memo += [folded] * inner
-    memo.append(tensor)
-    m.stack[-1] = tensor
-    m.nodes += _NODES
-    m.calls += 2
-    m.extra_opcodes += _OPCODES + inner + 1 + form.opcodes
-    return end
+        if form is not None:
+            m.forms[said] = form
+    return form
 
 
 def _form(m: Machine, said: tuple[bytes, ...]) -> Form | None:
-    """The form of a tensor of which these bytes stand in the stream; None when a pickler would not write it so."""
     numel, offset, size, stride, grad, where, place, tag, kind, hooks = said
     memo = m.memo
     sizes, strides, count, start = _shape(size), _shape(stride), _number(numel), _number(offset)
     if (
-        max(_index(tag), _index(kind), _index(hooks), _index(where)) >= len(memo)
+        max(get_index(tag), get_index(kind), get_index(hooks), get_index(where)) >= len(memo)
         or sizes is None
         or strides is None
         or count is None
         or start is None
     ):
         return None
-    device = _entry(memo, _index(where))
-    fetched = _entry(memo, _index(tag)), _entry(memo, _index(kind)), device, _entry(memo, _index(hooks))
+    device = _entry(memo, get_index(where))
+    fetched = _entry(memo, get_index(tag)), _entry(memo, get_index(kind)), device, _entry(memo, get_index(hooks))
     location = _place(place) if not where else _device(device)
     numbers = count, start, sizes[3], strides[3], grad == b"\x88"
     return Form(unfolded, m.data, (tag, kind, where, hooks), fetched, location, numbers, sizes[2] + strides[2])
@@ -152,21 +156,6 @@ def fits(form: Form, protocol: int) -> bool:
     return all(not get or (isinstance(node, Node) and canonical.get(node.memo, protocol) == get) for get, node in both)
 
 
-def _in_sequence(puts: bytes, first: int) -> bool:
-    """Whether the memo indices, four bytes each, are ``first`` and the numbers after it."""
-    begin = (first & 0xFFFF) << 2
-    return _sequence(first >> 16)[begin : begin + len(puts)] == puts
-
-
-@lru_cache(maxsize=4)
-def _sequence(block: int) -> bytes:
-    """The numbers from ``block * 65536`` on as little-endian 32-bit integers, with some of the next block."""
-    numbers = array("I", range(block << 16, (block + 1 << 16) + 16))
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
 @lru_cache(maxsize=256)
 def _place(raw: bytes) -> str:
     """A device tag; one string object for all that say the same."""
@@ -174,7 +163,7 @@ def _place(raw: bytes) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _index(get: bytes) -> int:
+def get_index(get: bytes) -> int:
     """The memo index of a BINGET or LONG_BINGET; nothing stands for -1."""
     return int.from_bytes(get[1:], "little") if get else -1
 

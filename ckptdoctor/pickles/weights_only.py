@@ -7,13 +7,14 @@ them: the readers of formats say what is wrong with tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Union
+from typing import Any
 
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.tensor_opcodes import TENSOR
+from ckptdoctor.pickles.entries import TENSOR, Entries, Pattern, in_sequence
+from ckptdoctor.pickles.tensor_opcodes import get_index
 
 # what stands on the stack: the name of a kind, a class or function, or a tuple of such
 _TEXT, _STORAGE_TEXT, _BYTES, _INT, _OTHER = "str", "the text storage", "bytes", "int", "plain"
@@ -63,7 +64,9 @@ class NamedGlobal:
     path: str
 
 
-_Value = Union[str, NamedGlobal, tuple[Any, ...]]
+# the bytes that say what a tensor is: those of its GETs, its place, size and stride, and whether the last two are kept
+# in the memo
+_Said = tuple[bytes, bytes, bytes, bytes, bytes, bool, bytes, bool, bytes]
 
 
 class WeightsOnlyError(Exception):
@@ -97,7 +100,11 @@ def judged(
 
 
 class _Machine:
-    """Stack, marks and memo of torch's unpickler."""
+    """Stack, marks and memo of torch's unpickler.
+
+    ``memo`` has the entries 0, 1, 2 … that came in order, ``sparse`` those beyond. ``patterns`` has what entries
+    store there, until a memo entry is given another value.
+    """
 
     def __init__(self, data: bytes, start: int, allowed: Callable[[str, str], str | None], typed: bool) -> None:
         self.at = start
@@ -106,24 +113,27 @@ class _Machine:
         self._allowed = allowed
         self._stack: list[Any] = []
         self._marks: list[list[Any]] = []
-        self._memo: dict[int, Any] = {}
+        self._memo: list[Any] = []
+        self._sparse: dict[int, Any] = {}
+        self._reader = Entries(data)
+        self._patterns: dict[Pattern, tuple[Any, ...]] = {}
 
     def run(self) -> None:
         """Read to STOP. Raises WeightsOnlyError, and IndexError or KeyError for what is taken and not there."""
-        data, memo = self._data, self._memo
+        data = self._data
         while True:
             code = data[self.at]
             self.at += 1
             if code == op.BINPUT:  # the most frequent first
-                memo[data[self.at]] = self._stack[-1]
+                self._put(data[self.at])
                 self.at += 1
             elif code == op.LONG_BINPUT:
-                memo[self._number(4)] = self._stack[-1]
+                self._put(self._number(4))
             elif code == op.BINGET:
-                self._stack.append(memo[data[self.at]])
+                self._get(data[self.at])
                 self.at += 1
             elif code == op.LONG_BINGET:
-                self._stack.append(memo[self._number(4)])
+                self._get(self._number(4))
             elif code in _SIZED:
                 width, kind = _SIZED[code]
                 self._take(width)
@@ -147,47 +157,112 @@ class _Machine:
     def _tensor(self) -> bool:
         """Read the arguments and the call of a usual tensor in one step; False, with nothing done, for anything else.
 
-        What the single operations would leave on the stack and in the memo is the same.
+        What the single operations would leave on the stack and in the memo is the same. Entries of a state dict that
+        follow are read as well.
         """
         match = TENSOR.match(self._data, self.at - 1)
         if match is None or self._typed or not self._stack:
             return False
-        (tag, kind, key_size, key, key_put, where, place_size, place, place_put, _, id_put, _, size, size_put,
-         stride, stride_put, _, hooks, hooks_put, arguments_put, tensor_put) = match.groups(b"")  # fmt: skip
-        memo = self._memo
-        texts, named, held = memo.get(_index(tag)), memo.get(_index(kind)), memo.get(_index(hooks))
-        there = memo.get(_index(where)) if where else _TEXT
-        function = self._stack[-1]
-        if not (
-            texts == _STORAGE_TEXT
-            and key_size[0] == len(key)
-            and type(named) is type(held) is type(function) is NamedGlobal
-            and named.path.endswith("Storage")
-            and held.path == _ORDERED
-            and function.path.startswith(_UTILS)
-            and there is not None
-            and (where or (place_size[0] == len(place) and place != b"storage"))
-        ):
+        made = self._made_tensor(self._stack[-1], len(self._memo), match.groups(b""))
+        if made is None:
             return False
-        made = _PARAMETER if function.path[len(_UTILS) :] in _PARAMETERS else _TENSOR
-        sizes, strides = _integers(size), _integers(stride)
-        stored = (
-            (key_put, _TEXT),
-            (place_put, _TEXT),
-            (id_put, (texts, named, _TEXT, there, _INT)),
-            (size_put, sizes),
-            (stride_put, strides),
-            (hooks_put, _ORDERED),
-            (arguments_put, (_STORAGE, _INT, sizes, strides, _OTHER, _ORDERED)),
-            (tensor_put, made),
-        )
-        given = {int.from_bytes(put, "little"): value for put, value in stored if put}
-        if _index(hooks) in given or (where and _index(where) in given):
-            return False  # these two are fetched after some of that has been stored
-        memo.update(given)
         self._stack[-1] = made
         self.at = match.end()
+        self._entries()
         return True
+
+    def _entries(self) -> None:
+        """Read keys with their tensors, one after another, as long as each looks as usual."""
+        memo, stack, limit = self._memo, self._stack, len(self._data)
+        while True:
+            found = self._reader.read(self.at, len(memo), limit)
+            if found is None:
+                return
+            pattern, name, _, end = found
+            stored = self._patterns.get(pattern) or self._stored_by_entry(pattern)
+            if stored is None or not name.isascii() or name == b"storage":
+                return
+            memo += stored
+            stack.append(_TEXT)
+            stack.append(stored[-1])
+            self.at = end
+
+    def _stored_by_entry(self, each: Pattern) -> tuple[Any, ...] | None:
+        """What entries of this pattern store in the memo; None for those that are not as usual."""
+        callee = get_index(each.function)
+        function = self._memo[callee] if callee < len(self._memo) else None
+        if type(function) is not NamedGlobal:
+            return None
+        kept = each.size_kept, each.stride_kept
+        stored = self._stored_by(
+            (each.tag, each.kind, each.where, each.place, each.size, kept[0], each.stride, kept[1], each.hooks),
+            function.path,
+        )
+        if stored is None:
+            return None
+        self._patterns[each] = _TEXT, *stored
+        return self._patterns[each]
+
+    def _made_tensor(self, function: Any, index: int, groups: Sequence[bytes]) -> str | None:
+        """What the call in a match of TENSOR makes, once all that it stores is in the memo, from ``index`` on."""
+        (tag, kind, key_size, key, key_put, where, place_size, place, place_put, _, id_put, _, size, size_put,
+         stride, stride_put, _, hooks, hooks_put, arguments_put, tensor_put) = groups  # fmt: skip
+        puts = b"".join((key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
+        if not in_sequence(puts, index) or key_size[0] != len(key) or (place and place_size[0] != len(place)):
+            return None
+        if type(function) is not NamedGlobal:
+            return None
+        said = tag, kind, where, place, size, bool(size_put), stride, bool(stride_put), hooks
+        stored = self._stored_by(said, function.path)
+        if stored is None:
+            return None
+        self._memo += stored
+        made: str = stored[-1]
+        return made
+
+    def _stored_by(self, said: _Said, path: str) -> tuple[Any, ...] | None:
+        """What tensors of this kind store in the memo, the tensor last; None for those that are not as usual."""
+        tag, kind, where, place, size, size_kept, stride, stride_kept, hooks = said
+        if max(map(get_index, (tag, kind, where, hooks))) >= len(self._memo):
+            return None
+        texts, named, held = (self._memo[get_index(get)] for get in (tag, kind, hooks))
+        there = self._memo[get_index(where)] if where else _TEXT
+        if not (
+            texts == _STORAGE_TEXT
+            and type(named) is type(held) is NamedGlobal
+            and named.path.endswith("Storage")
+            and held.path == _ORDERED
+            and path.startswith(_UTILS)
+            and place != b"storage"
+        ):
+            return None
+        made = _PARAMETER if path[len(_UTILS) :] in _PARAMETERS else _TENSOR
+        sizes, strides = _integers(size), _integers(stride)
+        return (
+            *([_TEXT] if where else [_TEXT, _TEXT]),
+            (texts, named, _TEXT, there, _INT),
+            *([sizes] if size_kept else []),
+            *([strides] if stride_kept else []),
+            _ORDERED,
+            (_STORAGE, _INT, sizes, strides, _OTHER, _ORDERED),
+            made,
+        )
+
+    # ---- the memo
+
+    def _put(self, index: int) -> None:
+        value = self._stack[-1]
+        if index == len(self._memo):
+            self._memo.append(value)
+            return
+        self._patterns.clear()  # their values may be fetched from here
+        if index < len(self._memo):
+            self._memo[index] = value
+        else:
+            self._sparse[index] = value
+
+    def _get(self, index: int) -> None:
+        self._stack.append(self._memo[index] if index < len(self._memo) else self._sparse[index])
 
     # ---- bytes
 
@@ -328,12 +403,6 @@ class _Machine:
     def _require(self, fine: bool, trouble: str) -> None:
         if not fine:
             raise WeightsOnlyError(f"it {trouble}, before byte {self.at:,}")
-
-
-@lru_cache(maxsize=1024)
-def _index(get: bytes) -> int:
-    """The memo index of a BINGET or LONG_BINGET."""
-    return int.from_bytes(get[1:], "little")
 
 
 @lru_cache(maxsize=1024)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from tempfile import TemporaryDirectory
@@ -82,17 +82,37 @@ def require_bytes(written: Checkpoint, wanted: Wanted, recipe: Recipe) -> dict[s
     pairs = {ours: its for its, ours in storage_pairs(wanted.contents, written).items()}
     names = {each.storage.key: each.key for each in reversed(wanted.contents.tensors) if each.storage is not None}
     swapped = wanted.original.big_endian
-    return {
-        key: _require_stored(each, swapped, places[pairs[key]], copied, names.get(key, "a storage"))
-        for key, each in _stored(wanted)
-        if key in pairs
-    }
+    found = _untouched(wanted, pairs, places, copied)
+    for key, each in _stored(wanted, found):
+        if key in pairs:
+            found[key] = _require_stored(each, swapped, places[pairs[key]], copied, names.get(key, "a storage"))
+    return found
 
 
-def _stored(wanted: Wanted) -> Iterator[tuple[str, Stored]]:
-    """Give what the storages hold, by their keys, as far as that is known."""
+def _untouched(
+    wanted: Wanted, pairs: Mapping[str, str], places: Mapping[str, Extent | None], copied: CopiedRanges
+) -> dict[str, CopyTally]:
+    """The storages of which every byte is copied as it was in the original: nearly every one of a repaired file."""
+    found: dict[str, CopyTally] = {}
+    done = 0
+    for key, storage in {each.key: each for each in wanted.original.storages}.items():
+        old = storage.extent
+        if old is None or storage.compressed or key in wanted.stored or key in wanted.remade or key in wanted.pieces:
+            continue
+        place = places[pairs[key]] if key in pairs else None
+        if place is not None and place.length == old.length and copied.holds(place.offset, old.offset, old.length):
+            done += old.length
+            found[key] = _IDENTICAL
+    progress.advance(done)
+    return found
+
+
+def _stored(wanted: Wanted, known: Container[str]) -> Iterator[tuple[str, Stored]]:
+    """What the storages hold, by their keys, as far as that is told; those that are ``known`` are not."""
     originals, new = {each.key: each for each in wanted.original.storages}, new_storages(wanted)
     for storage in wanted.contents.storages:
+        if storage.key in known:
+            continue
         key, old = storage.key, originals.get(storage.key)
         if key in wanted.stored:
             yield key, wanted.stored[key]

@@ -99,9 +99,15 @@ def _tree_difference(wanted: Node, got: Node, ties: _Ties) -> str | None:
         found = _node_difference(one, other, ties)
         if found is not None:
             return f"at {show_path(_path(trail))} {found}"
-        if isinstance(one, (Mapping, Sequence, Opaque)):
-            below = zip(nodes_below(one), nodes_below(other), range(len(nodes_below(one))), strict=True)
-            stack.extend([(mine, its, (trail, one, slot)) for mine, its, slot in below])
+        if not isinstance(one, (Mapping, Sequence, Opaque)):
+            continue
+        for slot, (mine, its) in enumerate(zip(nodes_below(one), nodes_below(other), strict=True)):
+            if not isinstance(mine, Tensor):
+                stack.append((mine, its, (trail, one, slot)))
+                continue
+            found = _node_difference(mine, its, ties)
+            if found is not None:
+                return f"at {show_path(_path((trail, one, slot)))} {found}"
     return None
 
 

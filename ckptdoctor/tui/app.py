@@ -22,6 +22,8 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.report.escape import escape
 from ckptdoctor.tui.key_queue import KeyQueue
 from ckptdoctor.tui.keys import ANYWHERE, MOVES, key
+from ckptdoctor.tui.messages import ComparisonWanted
+from ckptdoctor.tui.models.choices import is_to_be_chosen_from
 from ckptdoctor.tui.models.command_line import Commanding, Loadable, check
 from ckptdoctor.tui.screens.browser import BrowserScreen
 
@@ -172,6 +174,17 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
             self.copy_to_clipboard(line)
             self.notify(line, title="copied", markup=False)
 
+    def on_comparison_wanted(self, message: ComparisonWanted) -> None:
+        """Let somebody choose what to compare with."""
+        from ckptdoctor.tui.screens.compare import CompareScreen
+        from ckptdoctor.tui.screens.picker import PickerScreen
+
+        path, settings = message.path, message.settings
+        folder, name = os.path.split(path.rstrip(os.sep))
+        title = f"compare {escape(name)} with"
+        opens = partial(CompareScreen, path, settings=settings)
+        self.push_screen(PickerScreen(folder or ".", opens, title, above=True))
+
     def on_mount(self) -> None:
         """Open the file."""
         self.set_keymap(self._keys)
@@ -180,5 +193,9 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
             from ckptdoctor.tui.screens.compare import CompareScreen
 
             self.push_screen(CompareScreen(self.path, self.other, self.settings))
+        elif os.path.isdir(self.path) and is_to_be_chosen_from(self.path):
+            from ckptdoctor.tui.screens.picker import PickerScreen
+
+            self.push_screen(PickerScreen(self.path, lambda path: BrowserScreen(path, self.settings)))
         else:
             self.push_screen(BrowserScreen(self.path, self.settings))

@@ -36,6 +36,7 @@ from ckptdoctor.tui.messages import (
     RepairDone,
     RepairFailed,
     ValuesCompared,
+    ValuesMeasured,
 )
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint, opened_checkpoint
 
@@ -162,6 +163,8 @@ class Examination:
         elif isinstance(event, Progress):
             collect_again()  # reading every value may take hours
             post(Progressed(event))
+        elif isinstance(event, events.Measured):
+            post(ValuesMeasured(event.values))
         elif isinstance(event, events.Finished):
             self.report = event.report
             post(ExaminationEnded(event.report, header(event.report)))

@@ -18,7 +18,7 @@ from ckptdoctor.casting.arrays import Array
 
 WORTH = 2 << 20  # bytes of which that is faster, whatever is left in the end
 _FAR, _NEAR = 91_639, 91_639 - 41_678  # words between one that is taken away and those that it is added to
-_ROOM = 1 << 19  # words that are folded before the last ones are moved to the front again
+_ROOM = 1 << 18  # words that are folded before the last ones are moved to the front again
 
 
 class Folding:

@@ -79,6 +79,15 @@ class CopiedRanges:
         segment = self._recipe.segments[index] if index < len(self._recipe.segments) else None
         return segment.offset + at - self._starts[index] if isinstance(segment, Copy) else None
 
+    def holds(self, at: int, origin: int, length: int) -> bool:
+        """Whether so many bytes from ``at`` on lie in one range of the recipe's source, from its ``origin`` on."""
+        index = bisect_right(self._starts, at) - 1
+        segment = self._recipe.segments[index] if index < len(self._recipe.segments) else None
+        if not isinstance(segment, Copy) or segment.file not in (None, self._recipe.source):
+            return False
+        inside = at - self._starts[index]
+        return segment.offset + inside == origin and inside + length <= segment.length
+
     def copied_from(self, at: int, wanted: Copy) -> bool:
         """Tell whether the bytes from ``at`` on are the range ``wanted``."""
         file, origin, length = wanted.file or self._recipe.source, wanted.offset, wanted.length

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from ckptdoctor.edits import Compute
 from ckptdoctor.edits.computing import TURNED
-from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.errors import RefusedError
 from tests.commands import run
 from tests.libraries import peft, real, transformers

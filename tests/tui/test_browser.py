@@ -10,6 +10,7 @@ from rich.cells import cell_len
 
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.screens.damaged import DamagedScreen
+from ckptdoctor.tui.widgets import detail
 from ckptdoctor.tui.widgets.detail import Detail
 from ckptdoctor.tui.widgets.findings import FindingsView
 from ckptdoctor.tui.widgets.list_view import ListView
@@ -53,7 +54,7 @@ def test_moving():
         ("g",): "epoch",
         ("G",): "log",
         ("space", "down"): "0",
-        ("home", "o"): "state_dict",
+        ("home", "o", "o"): "state_dict",
     }
     found = walk("resnet.pt", *places, look=cursor)
     assert dict(zip(places, found, strict=True)) == places
@@ -279,3 +280,39 @@ def test_capital_y_copies_python():
     assert line == 'ckptdoctor.load("resnet.pt")["state_dict"]["module.conv1.weight"]'
     line = browse("plain.safetensors", "right", "right", "Y", look=copied)
     assert line.startswith('safetensors.torch.load_file("plain.safetensors")["')
+
+
+def test_what_was_read_has_columns(deep):
+    """After e, the tree shows spread and distribution of each tensor, and a fold its norms by depth."""
+    before, after, opened = walk(deep, ("home",), ("e",), ("n",))
+    assert "by depth   press e to read the values" in before
+    assert "norm       " in after and "by depth, 0 to 59" in after and "NaN        in 47" in after
+    assert "● 47" in after
+    assert "σ 0" in opened
+
+
+def test_the_list_is_sorted_by_values_too(deep):
+    """The tensor with NaN first."""
+    keys = ("e", "t", *["o"] * 10)
+    text = browse(deep, *keys)
+    assert "by NaN" in text
+    assert "layers.47.c.weight" in next(line for line in text.split("\n") if "[4, 4]" in line)
+
+
+def test_a_tensor_is_drawn_without_opening_it(monkeypatch, tmp_path):
+    """Numbers, histogram and heatmap, once the cursor rests on it."""
+    monkeypatch.setattr(detail, "REST", 0.01)
+    torch.save({"a": torch.arange(-50.0, 50.0).reshape(10, 10), "b": torch.ones(3)}, tmp_path / "a.pt")
+    text = browse(tmp_path / "a.pt", "down", "up")
+    assert "norm " in text and "┼" in text and "▀▀▀▀" in text
+
+
+def test_filters_that_were_typed_come_back():
+    """Up goes through them from the last one, and down returns to an empty line."""
+
+    def typed(app):
+        return app.screen.query_one("Input").value
+
+    first, second = ("slash", "text:conv", "enter", "escape"), ("slash", "text:fc", "escape")
+    found = walk("resnet.pt", (*first, *second, "slash", "up"), ("up",), ("up",), ("down",), ("down",), look=typed)
+    assert found == ["fc", "conv", "conv", "fc", ""]

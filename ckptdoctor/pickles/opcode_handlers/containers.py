@@ -3,19 +3,64 @@
 from __future__ import annotations
 
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Popped, Revisit, Step, Tuple, Value
+from ckptdoctor.pickles.entries import Entries, Pattern
+from ckptdoctor.pickles.graph import Form, Global, Made, Popped, Revisit, Step, Text, Tuple, Value
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
-from ckptdoctor.pickles.tensor_opcodes import take_tensor
+from ckptdoctor.pickles.tensor_opcodes import form_of, get_index, put_tensor, take_tensor
+
+# opcodes of an entry that the main loop does not see: key, PUT, GET of the function, and the MARK behind it
+_ENTRY_OPCODES = 4
+
+# bytes of an entry before the GET of its function, besides those of its key
+_BEFORE_FUNCTION = 10
 
 
 def _mark(m: Machine, at: int) -> int:
     if m.data.startswith(b"((", at - 1):
         end = take_tensor(m, at - 1)
         if end:
-            return end
+            return _take_entries(m, end)
     m.metastack.append(m.stack)
     m.stack = []
     return at
+
+
+def _take_entries(m: Machine, at: int) -> int:
+    """Read entries of a state dict that follow a tensor, as long as each is as usual; where the next opcode is."""
+    memo, stack, limit = m.memo, m.stack, m.limit
+    if m.entries is None:
+        m.entries = Entries(m.data)
+    read = m.entries.read
+    while True:
+        found = read(at, len(memo), limit)
+        if found is None:
+            return at
+        pattern, name, key, end = found
+        known = m.patterns.get(pattern)
+        if known is None:
+            known = _usual(m, pattern)
+        if known is None or not name.isascii():
+            return at
+        text = Text(op.BINUNICODE, str(name, "ascii"), len(memo))
+        memo.append(text)
+        begin = at + len(name) + _BEFORE_FUNCTION + len(pattern.function)
+        stack.append(text)
+        stack.append(put_tensor(m, *known, key, begin, end, pattern.count))
+        m.nodes += 1
+        m.extra_opcodes += _ENTRY_OPCODES
+        at = end
+
+
+def _usual(m: Machine, pattern: Pattern) -> tuple[Form, Value] | None:
+    """The form of tensors of this pattern, and what is called; None where something else is fetched for it."""
+    callee = get_index(pattern.function)
+    function = m.memo[callee] if callee < len(m.memo) else None
+    said = (pattern.numel, pattern.offset, pattern.size, pattern.stride, pattern.grad)
+    form = form_of(m, (*said, pattern.where, pattern.place, pattern.tag, pattern.kind, pattern.hooks))
+    if form is None or type(function) is not Global:
+        return None
+    m.patterns[pattern] = form, function
+    return form, function
 
 
 def _tuple(m: Machine, at: int) -> int:

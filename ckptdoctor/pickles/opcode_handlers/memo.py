@@ -46,6 +46,7 @@ def _store(m: Machine, index: int, value: Value, offset: int) -> None:
     if index < known:
         m.memo[index] = value
         m.forms.clear()
+        m.patterns.clear()
         return
     if index > offset - m.start:
         m.ambiguous("memo-index", f"memo index {index} is larger than the pickle has bytes so far", offset)

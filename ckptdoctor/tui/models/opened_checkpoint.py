@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, at
+from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.filters import found
 from ckptdoctor.filters.table import Rows, Table
 from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.look.inspector import Inspector
 from ckptdoctor.tui.models.lines import Visible
-from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem
+from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem, TreeOrder
 
 _WEIGHTS = (Role.MODEL.value, Role.EMA.value)
 _SCREEN = 200  # lines that are open to begin with
@@ -29,6 +30,11 @@ class OpenedCheckpoint:
     badges: Badges
     lines: Visible
     inspector: Inspector
+    values: Mapping[KeyPath, TensorValues] = field(default_factory=dict)  # as far as every byte was read
+
+    def values_of(self, row: int) -> TensorValues | None:
+        """The values of a tensor in numbers, where they have been read."""
+        return self.values.get(self.table.tensors[row].path)
 
     def first_of(self, paths: Sequence[KeyPath]) -> KeyPath | None:
         """The first of these key paths at which a tensor lies, or else the first one if anything does."""
@@ -45,7 +51,7 @@ class OpenedCheckpoint:
 def opened_checkpoint(path: str, checkpoint: Checkpoint) -> OpenedCheckpoint:
     """The opened of a checkpoint whose headers have been read: everything that the first painting needs."""
     table = Table(checkpoint.tensors)
-    lines = Visible(Tree(checkpoint, table))
+    lines = Visible(Tree(checkpoint, table, order=TreeOrder.NATURAL))
     _unfold(lines)
     return OpenedCheckpoint(path, checkpoint, table, Badges(table), lines, Inspector(path, checkpoint))
 
@@ -58,7 +64,7 @@ def _unfold(lines: Visible) -> None:
         weights = [each for each in below if each.role in _WEIGHTS]
         levels = [each for each in below if each.rows]
         chosen = weights[0] if weights else levels[0] if len(levels) == 1 else None
-        if chosen is None or len(lines) + len(lines.tree.grow(chosen)) > _SCREEN:
+        if chosen is None or chosen.blocks or len(lines) + len(lines.tree.grow(chosen)) > _SCREEN:
             return
         lines.open(chosen)
         branch = chosen

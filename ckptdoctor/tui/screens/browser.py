@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 # what keys open is imported once the contents are on the screen, in a thread
 _OPENED_LATER = tuple([f"ckptdoctor.tui.screens.{name}" for name in ("tensor", "help", "damaged", "fit")])
+_OWN_AND_FIRST = 2  # screens when there is nothing to go back to: Textual's own, and this one
 # why something was not read that reading every byte is not about
 _NEVER_READ = ("--model, --like", "there are none")
 
@@ -70,7 +71,9 @@ class BrowserScreen(Screen[None], StillReading):
         key("f", "repair", "repair", "Choose repairs, see the plan, write a repaired file", show=True),
         key("s", "salvage", "salvage", "What is intact in the file that a finding calls damaged, and how to save it"),
         key("c", "fit", "fit", "How much of the model, config or file fits that --model, --config or --like names"),
-        key("escape", "stop", "stop or show all", "Stop reading every byte; or else show everything again"),
+        key("D", "compare", "compare", "Compare with another file of the folder"),
+        key("z", "maximise", "maximise", "Give the pane all the room, or share it again"),
+        key("escape", "stop", "stop or back", "Stop reading every byte; or show everything again; or go back"),
         key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True),
     ]
 
@@ -84,6 +87,7 @@ class BrowserScreen(Screen[None], StillReading):
         self.findings: list[Finding] = []
         self.report: FileReport | None = None
         self._pace = Pace()
+        self._alone = False  # whether one pane has all the room
         self._fit = ""  # how much of the target fits, in few words
         self._chosen: int | None = None  # the finding that n has come to
         self._has_begun = False  # the examination: whatever it is held against has been read
@@ -169,6 +173,14 @@ class BrowserScreen(Screen[None], StillReading):
         if self.examination is not None and not self.examination.stopping:
             self.query_one(TitleBar).say(state=" · ".join([*self._pace.said(message.progress), "esc stops"]))
 
+    def on_values_measured(self, message: messages.ValuesMeasured) -> None:
+        """Give the contents columns of what the values are."""
+        if self.opened is not None:
+            self.opened.values = message.values.tensors
+            self.query_one(TreeView).redraw()
+            self.query_one(ListView).redraw()
+            self._tell_cursor()
+
     def on_examination_ended(self, message: messages.ExaminationEnded) -> None:
         """Put the worst first; where nothing could be read, show why instead."""
         report = message.report
@@ -229,12 +241,22 @@ class BrowserScreen(Screen[None], StillReading):
 
     def on_item_activated(self, message: messages.ItemActivated) -> None:
         """Show the values of a tensor; of anything else, go into the pane with its details."""
-        if isinstance(message.item, int) and self.opened is not None:
-            from ckptdoctor.tui.screens.tensor import TensorScreen
-
-            self.app.push_screen(TensorScreen(self.opened, message.item))
+        if isinstance(message.item, int):
+            self._open(message.item)
         else:
             self.query_one(Detail).focus()
+
+    def on_element_wanted(self, message: messages.ElementWanted) -> None:
+        """Open the tensor under the cursor at the value that was clicked on."""
+        item = self._under_cursor()
+        if isinstance(item, int):
+            self._open(item, message.index)
+
+    def _open(self, row: int, at: tuple[int, ...] | None = None) -> None:
+        from ckptdoctor.tui.screens.tensor import TensorScreen
+
+        if self.opened is not None:
+            self.app.push_screen(TensorScreen(self.opened, row, at))
 
     def on_finding_activated(self, message: messages.FindingActivated) -> None:
         """Go to the first thing that it names, and there."""
@@ -330,6 +352,22 @@ class BrowserScreen(Screen[None], StillReading):
             self.query_one(TitleBar).say(state="stopping…")
         elif self.query_one(FilterBar).text:
             self.query_one(FilterBar).forget()
+        elif len(self.app.screen_stack) > _OWN_AND_FIRST:
+            self.app.pop_screen()
+
+    def action_compare(self) -> None:
+        """Choose what to compare with."""
+        if addresses.is_address(self.path):
+            self.app.notify("It is not on this machine: give both paths to browse.", markup=False)
+        else:
+            self.post_message(messages.ComparisonWanted(self.path, self.settings))
+
+    def action_maximise(self) -> None:
+        """Give the pane that has the focus all the room, or share it again."""
+        panes = [self.query_one(name) for name in ("#findings", "#contents", "#detail")]
+        self._alone = not self._alone
+        for pane in panes:
+            pane.display = not self._alone or pane.has_focus_within or pane.has_focus
 
     def _tell_unread(self, report: FileReport) -> None:
         """Say what was not examined, and what would do it; after a deep examination what could not be read, and why."""

@@ -67,8 +67,10 @@ class TensorScreen(Screen[None], Background):
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
-    def __init__(self, opened: OpenedCheckpoint, row: int) -> None:
+    def __init__(self, opened: OpenedCheckpoint, row: int, at: ElementIndex | None = None) -> None:
+        """``at`` is the element to go to."""
         super().__init__()
+        self._at = at
         self.opened, self.row = opened, row
         self.tensor = opened.table.tensors[row]
         found = opened.inspector.seen_as(self.tensor)
@@ -96,6 +98,8 @@ class TensorScreen(Screen[None], Background):
         """Begin to read."""
         self._turned()
         self._show_view(0)
+        if self._at is not None:
+            self._go(self.slice.through(self._at), self._at)
         self.compute(self._look, self._show, "look")
 
     def on_resize(self, event: Resize) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any, Union
@@ -31,6 +32,7 @@ from ckptdoctor.pickles.graph import (
     Tuple,
     Value,
     Verbatim,
+    folded_in,
     folded_references,
     values_inside,
     values_inside_folded,
@@ -107,6 +109,15 @@ class GraphEdit:
         scanned = self._scanned()
         scanned.counts[id(node)] = scanned.counts.get(id(node), 0) + change
         scanned.kept.append(node)
+
+    def gone(self, nodes: list[Node]) -> None:
+        """These nodes, which hold no others, stand nowhere any more."""
+        self._scanned().kept.extend(nodes)
+
+    @property
+    def as_built(self) -> bool:
+        """Whether no node came, went or was copied: at most texts were exchanged."""
+        return not self._rebuilt and not self._copies
 
     def rebuilt(self) -> None:
         """Nodes came or went."""
@@ -289,7 +300,7 @@ _LEAVES = frozenset({Text, Verbatim, Literal, Extension})
 
 @noun(frozen=False)
 class Scan:
-    """``nodes`` are all nodes that hold others, parents before children, in stream order.
+    """``nodes`` are all nodes that hold others, parents before children, in stream order; without folded tensors.
 
     ``counts`` says by id from how many places the graph leads to a node, not counting places inside the node itself;
     ``looping`` has the ids of those that such places lead back to; ``kept`` keeps nodes alive that were counted and may
@@ -309,6 +320,7 @@ def scan(root: Value, folded: bool) -> Scan:
     found = Scan(folded)
     within = values_inside_folded if folded else values_inside
     counts, nodes = found.counts, found.nodes
+    held = _Held()
     inside: set[int] = set()
     # integers on the stack are ids of nodes that are left there; those of the file never get onto it
     stack: list[Union[Node, int]] = [root] if isinstance(root, Node) else []
@@ -324,18 +336,71 @@ def scan(root: Value, folded: bool) -> Scan:
             counts[key] += 1
         else:
             counts[key] = 1
-            children = [child for child in within(node) if isinstance(child, Node)]
             nodes.append(node)
-            for child in children:
-                if type(child) in _LEAVES:
-                    counts[id(child)] = counts.get(id(child), 0) + 1
-            deeper = [child for child in children if type(child) not in _LEAVES]
+            deeper = held.rest(within(node), folded)
             if deeper:
                 inside.add(key)
                 stack.append(key)
                 deeper.reverse()
                 stack += deeper
+    held.count(counts)
     return found
+
+
+class _Held:
+    """What is met on the way and leads no deeper: it is counted at the end, all at once."""
+
+    def __init__(self) -> None:
+        self._leaves: list[Node] = []
+        self._tensors: list[Made] = []
+        self._forms: list[tuple[Form, Value]] = []  # of the tensors, with their functions
+        self._known: dict[tuple[Form, int], bool] = {}  # whether what such tensors share holds no other nodes
+
+    def rest(self, values: list[Value], folded: bool) -> list[Node]:
+        """The nodes among values that hold others. Unless it is so asked, tensors do, too, that are ``folded``."""
+        leaves, tensors, forms, known = self._leaves, self._tensors, self._forms, self._known
+        deeper: list[Node] = []
+        for value in values:
+            kind = type(value)
+            if kind in _LEAVES:
+                leaves.append(value)  # type: ignore[arg-type]  # kind says what it is
+                continue
+            if folded and kind is Made and (tensor := value.folded) is not None and not value.steps:  # type: ignore[union-attr]  # kind says what it is
+                shared = tensor.form, id(tensor.callee)
+                if shared not in known:
+                    known[shared] = _shares_leaves(value)  # type: ignore[arg-type]  # kind says what it is
+                if known[shared] and not tensor.opened:
+                    tensors.append(value)  # type: ignore[arg-type]  # kind says what it is
+                    forms.append((tensor.form, tensor.callee))
+                    continue
+            if isinstance(value, Node):
+                deeper.append(value)
+        return deeper
+
+    def count(self, counts: dict[int, int]) -> None:
+        """Add the places that lead to each, and from each tensor once to what it shares with others."""
+        found = Counter(map(id, self._leaves))
+        again = len(self._tensors) - len(set(map(id, self._tensors)))
+        forms = self._forms
+        if again or any(id(each) in counts for each in self._tensors):
+            first = {id(node): form for node, form in zip(self._tensors, forms, strict=True) if id(node) not in counts}
+            forms = list(first.values())
+        found.update(map(id, self._tensors))
+        for (form, callee), many in Counter(forms).items():
+            for each in (callee, *form.fetched):
+                if isinstance(each, Node):
+                    found[id(each)] += many
+        for key, many in found.items():
+            counts[key] = counts.get(key, 0) + many
+
+
+def _shares_leaves(node: Made) -> bool:
+    """Whether a folded tensor and others share nothing but texts, and classes and functions by one name."""
+    folded = folded_in(node)
+    if folded is None:
+        return False
+    names = [each for each in (folded.callee, *folded.form.fetched) if isinstance(each, Global)]
+    return all(each.parts is None for each in names)
 
 
 # ---- memo entries numbered anew in the order in which they are written, as Python's pickler numbers them

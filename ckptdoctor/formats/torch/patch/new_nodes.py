@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from ast import literal_eval
-from collections.abc import Iterable
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
-from ckptdoctor.checkpoint import Mapping, Node, Opaque, Part, Sequence, Special
+from ckptdoctor import checkpoint as nouns
+from ckptdoctor.checkpoint import Opaque, Part, Special
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch.patch.graph_edit import GraphEdit
 from ckptdoctor.formats.torch.read.objects import ORDERED_DICT
-from ckptdoctor.formats.torch.read.slots import Slot
 from ckptdoctor.formats.torch.read.values import bare, full_name
-from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import NO_MEMO, Global, Made, PersistentId, Pickle, Step, Text, Tuple, Value
+from ckptdoctor.pickles.graph import NO_MEMO, Global, Made, Node, PersistentId, Pickle, Step, Text, Tuple, Value
 
 _BATCH = 1000  # entries that Python's pickler sets at once
 
@@ -95,23 +95,45 @@ class NewNodes:
 _SHORT = 256  # bytes from which a text needs a longer count
 
 
-@noun
-class NewText:
-    """The text in ``slot`` becomes ``value``."""
+class NewText(NamedTuple):
+    """The text at the place ``at`` of a list of the graph becomes ``value``."""
 
-    slot: Slot
+    holder: list[Value]
+    at: int
     value: str
 
 
-def replace_texts(graph: GraphEdit, changes: Iterable[NewText]) -> None:
+def replace_texts(graph: GraphEdit, changes: Sequence[NewText]) -> None:
     """Do all the changes at once.
 
     Slots that shared a text go on sharing what replaces it. The new text takes over the old one's memo entry when no
     other place needs that, so that undoing a change gives the original bytes again.
     """
+    _replace_shared(graph, _replace_lone(graph, changes))
+
+
+def _replace_lone(graph: GraphEdit, changes: Sequence[NewText]) -> list[NewText]:
+    """Replace the texts that stand in one place alone, as nearly all do; gives the changes of the others."""
+    olds = [holder[at] for holder, at, _ in changes]
+    met, pickle = Counter(map(id, olds)), graph.pickle
+    gone: list[Node] = []
+    left: list[NewText] = []
+    for old, change in zip(olds, changes, strict=True):
+        if type(old) is not Text or met[id(old)] > 1 or graph.references(old) != 1:
+            left.append(change)
+            continue
+        made = new_text(pickle, change.value, old)
+        made.memo = old.memo
+        change.holder[change.at] = made
+        gone.append(old)
+    graph.gone(gone)
+    return left
+
+
+def _replace_shared(graph: GraphEdit, changes: Sequence[NewText]) -> None:
     groups: dict[int, tuple[Text | None, list[NewText]]] = {}
     for change in changes:
-        old = bare(change.slot.value)
+        old = bare(change.holder[change.at])
         text = old if isinstance(old, Text) else None
         groups.setdefault(id(old) if text is not None else -len(groups) - 1, (text, []))[1].append(change)
     # counted before the first change
@@ -121,7 +143,7 @@ def replace_texts(graph: GraphEdit, changes: Iterable[NewText]) -> None:
         for change in group:
             if change.value not in made:
                 made[change.value] = new_text(graph.pickle, change.value, old)
-            change.slot.put(made[change.value])
+            change.holder[change.at] = made[change.value]
             graph.recount(made[change.value], 1)
             if old is not None:
                 graph.recount(old, -1)
@@ -140,6 +162,8 @@ def _remember(graph: GraphEdit, old: Text, made: list[Text], free: bool) -> None
 
 def new_text(pickle: Pickle, value: str, like: Text | None = None) -> Text:
     """A text as the pickle's own writer would write it; strings of Python 2 stay such while they are ASCII."""
+    if like is not None and like.op == op.BINUNICODE and 0 < pickle.protocol < 4:
+        return Text(op.BINUNICODE, value)
     if like is not None and like.op in (op.SHORT_BINSTRING, op.BINSTRING) and value.isascii():
         return Text(op.SHORT_BINSTRING if len(value) < _SHORT else op.BINSTRING, value)
     if like is not None and like.op in (op.STRING, op.UNICODE):
@@ -189,12 +213,12 @@ def _bytes(pickle: Pickle, value: bytes) -> Value:
     return Made(op.REDUCE, [Global(op.GLOBAL, "_codecs", "encode"), Tuple(op.TUPLE, given)])
 
 
-def plain_data(node: Node) -> object:
+def plain_data(node: nouns.Node) -> object:
     """The Python value that a new node stands for: the reverse of ``checkpoint.plain_nodes.node_of``."""
-    if isinstance(node, Sequence):
+    if isinstance(node, nouns.Sequence):
         items = [plain_data(item) for item in node.items]
         return items if node.kind == "list" else tuple(items)
-    if isinstance(node, Mapping):
+    if isinstance(node, nouns.Mapping):
         return {plain_key(part): plain_data(value) for part, value in node.entries}
     if isinstance(node, Opaque) and node.class_name == "builtins.complex":
         real, imaginary = node.arguments

@@ -266,6 +266,8 @@ class NewStorages:
 
     def finish(self, renumber: Numbering) -> tuple[StoragePlan, ...]:
         """The plan for every storage of the output, with its key."""
+        if self._graph.as_built and renumber is not Numbering.ALWAYS:
+            return tuple(map(whole, self._old.values()))
         keys = list(dict.fromkeys(self._graph.storage_keys()))
         names = {key: key for key in keys}
         if renumber is Numbering.ALWAYS or set(keys) != set(self._old):
@@ -281,7 +283,7 @@ class NewStorages:
         for reference in self._graph.storage_references():
             claim = claim_of(reference)
             if claim is not None and names[claim.key] != claim.key:
-                changes.append(NewText(Slot(self._own_id(reference), _KEY), names[claim.key]))
+                changes.append(NewText(self._own_id(reference), _KEY, names[claim.key]))
         replace_texts(self._graph, changes)
 
 

@@ -29,16 +29,19 @@ from ckptdoctor.formats.torch.patch.tree_changes import (
     Exchanged,
     Kept,
     Places,
+    Renamed,
     Retargeted,
     tree_changes,
 )
 from ckptdoctor.formats.torch.patch.wrappers import Detacher, move_to_cpu, sparse_in, unwrap
 from ckptdoctor.formats.torch.read.objects import ORDERED_DICT
-from ckptdoctor.formats.torch.read.slots import Children, Slot, children
+from ckptdoctor.formats.torch.read.slots import Children, Slot, children, key_slots
 from ckptdoctor.formats.torch.read.values import bare, call, full_name
 from ckptdoctor.formats.torch.read.views import PARAMETER_MAKERS
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Pickle, Text, Tuple, Value
+
+_Keys = list[tuple[list[Value], int]]  # holders with indices
 
 
 def reconcile(
@@ -105,7 +108,8 @@ class _Reconciler:
         self._graph = graph
         self._storages = storages
         self._places = places
-        self._changes = changes
+        self._changes = [self._usual(each) for each in changes]
+        self._keys: list[tuple[Renamed, _Keys]] = []
         self._texts: list[NewText] = []
         self._children = self._found_children()
         self._elsewhere: dict[KeyPath, Value] = {}
@@ -132,6 +136,11 @@ class _Reconciler:
         nodes = {each.path: self._graph.node(each.path) for each, _ in entries}
         for each, _ in entries:
             self._texts += new_names(each, self._children[each.path], self._graph.pickle)
+        for renamed, keys in self._keys:
+            both = zip(keys, renamed.before, renamed.after, strict=True)
+            self._texts += [
+                NewText(*key, str(now)) for key, was, now in both if was != now or type(was) is not type(now)
+            ]
         replace_texts(self._graph, self._texts)
         for slot, there, value in put:
             if there:
@@ -150,13 +159,26 @@ class _Reconciler:
         for each in self._changes:
             if isinstance(each, Entries):
                 parents[each.path] = None
-            elif each.path:
+            elif each.path and not isinstance(each, Renamed):
                 parents[each.path[:-1]] = None
+        renames = [each for each in self._changes if isinstance(each, Renamed)]
         while True:  # everything is copied that must be before any place is remembered
             copies = self._graph.copies
             found = {parent: self._graph.children(parent) for parent in parents}
+            self._keys = [(each, self._keys_of(each)) for each in renames]
             if self._graph.copies == copies:
                 return found
+
+    def _usual(self, change: Change) -> Change:
+        """The change; a dict whose keys stand in an unusual way is looked at entry by entry."""
+        if not isinstance(change, Renamed) or key_slots(self._graph.node(change.path), change.before) is not None:
+            return change
+        return change.entries
+
+    def _keys_of(self, change: Renamed) -> _Keys:
+        found = key_slots(self._graph.node(change.path), change.before)
+        assert found is not None  # ``_usual`` has looked
+        return found
 
     def _slot(self, path: KeyPath) -> Slot:
         if not path:
@@ -198,7 +220,7 @@ class _Reconciler:
         """Whether something is to be put into the slot, and what: a text is exchanged with all others."""
         old, node = bare(slot.value), change.node
         if isinstance(node, str) and isinstance(old, Text):
-            self._texts.append(NewText(slot, node))
+            self._texts.append(NewText(slot.holder, slot.index, node))
             return False, None
         there = self._places.of(node)
         if there is not None and not isinstance(node, Tensor):
@@ -295,6 +317,6 @@ def _moves_nodes(change: Change) -> bool:
     """Whether nodes come, go or change places: a new name does not, and leaves the numbers of the memo as they are."""
     if isinstance(change, Exchanged):
         return True
-    if isinstance(change, Retargeted):
-        return False  # what was done tells
+    if isinstance(change, (Renamed, Retargeted)):
+        return False  # of tensors what was done tells
     return [each.was if isinstance(each, Kept) else each for each in change.after] != [*change.before]

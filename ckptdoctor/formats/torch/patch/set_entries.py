@@ -24,7 +24,7 @@ def new_names(change: Entries, found: Children, pickle: Pickle) -> Iterator[NewT
             if child.key is None:
                 raise RefusedError(f"{show_path((*change.path, entry.was))} has no key that could be changed.")
             if isinstance(entry.now, str):
-                yield NewText(child.key, entry.now)
+                yield NewText(child.key.holder, child.key.index, entry.now)
             else:
                 child.key.put(from_plain(pickle, plain_key(entry.now)))
 

@@ -7,6 +7,7 @@ edits made knows by its ``origin`` which node of the file it was, wherever it is
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Union
 
 from ckptdoctor.checkpoint import (
@@ -53,6 +54,20 @@ class Entries:
 
 
 @noun
+class Renamed:
+    """The dict at ``path`` keeps its entries in their places; what is called otherwise ``after`` is a text then."""
+
+    path: KeyPath
+    before: tuple[Part, ...]
+    after: tuple[Part, ...]
+
+    @property
+    def entries(self) -> Entries:
+        """The same, told entry by entry."""
+        return Entries(self.path, self.before, tuple(map(Kept, self.before, self.after)))
+
+
+@noun
 class Exchanged:
     """Something else stands at ``path``: a new node, or one that the file has elsewhere."""
 
@@ -69,7 +84,13 @@ class Retargeted:
     after: Tensor
 
 
-Change = Union[Entries, Exchanged, Retargeted]
+Change = Union[Entries, Renamed, Exchanged, Retargeted]
+
+# all that a tensor is, but for its path and where it comes from
+_of_tensors = attrgetter(
+    *("dtype", "shape", "stride", "storage", "offset", "device", "requires_grad", "is_parameter", "rebuild", "layout"),
+    *("subclass", "details", "values", "chunks"),
+)
 
 _Entry = tuple[Part, Node]
 
@@ -138,7 +159,10 @@ def _alike(old: Node, new: Node) -> bool:
 def _inside(path: KeyPath, old: Node, new: Node, stack: list[tuple[KeyPath, Node, Node]]) -> Iterator[Change]:
     """What is different directly in a container; what may be different deeper goes on the stack."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        yield from _entries(path, old.entries, new.entries, stack)
+        if _in_place(old.entries, new.entries):
+            yield from _renamed_entries(path, old.entries, new.entries, stack)
+        else:
+            yield from _entries(path, old.entries, new.entries, stack)
         if old.attributes is not None and new.attributes is not None:
             yield from _entries(path, _dotted(old.attributes), _dotted(new.attributes), stack)
     elif isinstance(old, Sequence) and isinstance(new, Sequence):
@@ -152,6 +176,35 @@ def _inside(path: KeyPath, old: Node, new: Node, stack: list[tuple[KeyPath, Node
             stack.append(((*path, Special(".state")), old.state, new.state))
         yield from _items(path, old.items, new.items, stack)
         yield from _entries(path, old.entries, new.entries, stack)
+
+
+def _in_place(old: tuple[_Entry, ...], new: tuple[_Entry, ...]) -> bool:
+    """Whether each entry is the one that stood in its place, perhaps under another name, which is a text then."""
+    if len(old) != len(new):
+        return False
+    sources: set[int] = set()
+    count = 0
+    for (was, before), (now, value) in zip(old, new):  # noqa: B905  the lengths are equal
+        origin = value if value is before else getattr(value, "origin", None)
+        if isinstance(value, Tensor) and not value.parts and (origin is before or origin is source_of(before)):
+            sources.add(id(source_of(before)))
+            count += 1
+        elif value is not before or not _plain(value) or was != now or type(was) is not type(now):
+            return False
+        if now is not was and type(now) is not str and (was != now or type(was) is not type(now)):
+            return False
+    return len(sources) == count
+
+
+def _renamed_entries(
+    path: KeyPath, old: tuple[_Entry, ...], new: tuple[_Entry, ...], stack: list[tuple[KeyPath, Node, Node]]
+) -> Iterator[Change]:
+    for (was, before), (_, value) in zip(old, new, strict=True):
+        if value is not before and _of_tensors(value) != _of_tensors(before):
+            stack.append(((*path, was), before, value))
+    names = tuple([was for was, _ in old]), tuple([now for now, _ in new])
+    if names[0] != names[1] or any(type(was) is not type(now) for was, now in zip(*names, strict=True)):
+        yield Renamed(path, *names)
 
 
 def _dotted(attributes: Mapping) -> tuple[_Entry, ...]:

@@ -28,7 +28,10 @@ from ckptdoctor.wording import plural
 
 @noun
 class Contents:
-    """The nouns that one pickle describes; ``storages`` stand in the order in which the pickle first uses them."""
+    """The nouns that one pickle describes; ``storages`` stand in the order in which the pickle first uses them.
+
+    ``shows_all`` says that the tree shows every tensor: the storages are then those of ``storages_in``.
+    """
 
     tree: Node
     tensors: tuple[Tensor, ...]
@@ -36,6 +39,7 @@ class Contents:
     state_dicts: tuple[StateDict, ...]
     globals: tuple[GlobalName, ...]
     notes: tuple[Note, ...]
+    shows_all: bool
 
 
 def storages_in(pickle: Pickle, storages: StorageTable, member: str) -> tuple[Storage, ...]:
@@ -52,7 +56,8 @@ def interpret(pickle: Pickle, storages: StorageTable, member: str) -> Contents:
     builder = TreeBuilder(pickle, reader, member)
     tree = builder.build()
     shown = len(registry.storages)
-    if builder.incomplete or reader.hidden or reader.notes or pickle.discards:
+    shows_all = not (builder.incomplete or reader.hidden or reader.notes or pickle.discards)
+    if not shows_all:
         registry.complete(folded_references(pickle.root))
     read_unseen(reader, pickle)
     unseen = len(registry.storages) - shown
@@ -70,6 +75,7 @@ def interpret(pickle: Pickle, storages: StorageTable, member: str) -> Contents:
         state_dicts=find_state_dicts(tree),
         globals=tuple([GlobalName(use.module, use.name, member, use.offset) for use in named(pickle)]),
         notes=tuple(notes),
+        shows_all=shows_all and not unseen,
     )
 
 

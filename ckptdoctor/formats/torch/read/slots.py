@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Part, Special
 from ckptdoctor.formats.torch.read.objects import DICTS, Kind, ObjectShape, is_dict, object_shape, parts_of
 from ckptdoctor.formats.torch.read.values import ITEM_STEPS, PAIR_STEPS, bare, full_name
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Tuple, Value
+from ckptdoctor.pickles.graph import Made, Text, Tuple, Value
 
 
 @noun
@@ -99,6 +99,19 @@ def _mapping(node: Made, shape: ObjectShape) -> Iterator[tuple[Part, Child]]:
         for part, child in _pairs(shape.filled, shape):
             yield part, Child(child.value, child.key, way, child.first, child.width)
     yield from _attributes(node)
+
+
+def key_slots(node: Value, parts: Sequence[Part]) -> list[tuple[list[Value], int]] | None:
+    """Holder and index of each key of a dict; None unless these are its keys, all texts and each set in it once."""
+    node = bare(node)
+    if not isinstance(node, Made):
+        return None
+    shape = object_shape(node)
+    if shape.kind is not Kind.MAPPING or shape.filled is not node or shape.pairs is not None:
+        return None
+    places = [(each, at) for each in _payloads(node, PAIR_STEPS, op.DICT) for at in range(0, len(each) - 1, 2)]
+    texts = [key.value if type(key) is Text else None for key in shape.found.keys]
+    return places if texts == [*parts] and len(places) == len(texts) == len(set(texts)) else None
 
 
 def _way_to_argument(node: Made) -> tuple[Slot, ...]:

@@ -166,7 +166,8 @@ class Registry:
                 known = self.get(reference)
             if known is not None:
                 order.setdefault(known.claim.key, len(order))
-        self._known = dict(sorted(self._known.items(), key=lambda item: order.get(item[0], len(order))))
+        if list(order) != list(self._known):
+            self._known = dict(sorted(self._known.items(), key=lambda item: order.get(item[0], len(order))))
 
     def get(self, reference: Value, dtype: DType | None = None) -> Known | None:
         """The storage that a persistent id names, as torch takes it: by the first claim about its key.
@@ -251,7 +252,12 @@ class Registry:
         class_name, dtype, device = usual
         known = self._known.get(call.key)
         if known is None:
-            return self._looked_up(Claim(call.key, class_name, dtype, device, form.numel), None)
+            claim = Claim(call.key, class_name, dtype, device, form.numel)
+            if self._views:
+                return self._looked_up(claim, None)
+            storage = self._table.find(call.key, dtype, device, form.numel * (dtype.bits >> 3 or 1))
+            known = self._known[call.key] = Known(storage, claim)
+            return known
         return known if known.claim == Claim(call.key, class_name, dtype, device, form.numel) else None
 
     def _usual_form(self, form: Form) -> tuple[str, DType, str] | tuple[()]:

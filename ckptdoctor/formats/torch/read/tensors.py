@@ -20,6 +20,7 @@ from ckptdoctor.pickles.graph import FoldedTensor, Form, Global, Made, Node, Per
 INNER_READS = 100_000
 
 _BYTES = BY_NAME["uint8"]
+_V2 = "torch._utils._rebuild_tensor_v2"
 
 # stands for the place of a tensor that no part of the tree is
 _UNSEEN: KeyPath = (Special("a tensor that the tree does not show"),)
@@ -35,6 +36,8 @@ class TensorReader:
         self._registry = registry
         self._member = member
         self._kinds: dict[int, str | None] = {}  # id of a Global node → name of the rebuilding function
+        # function, dtype and bits of tensors of a form, as long as all of them are alike
+        self._plain: dict[Form, tuple[Value, DType, int]] = {}
         self._reaches: dict[Form, int] = {}  # elements that a storage needs for tensors of a form; -1: look closer
         self._inner_left = inner_budget
         self._arrays: dict[tuple[int, str], memoryview | None] = {}  # by id of the node, and dtype
@@ -43,6 +46,26 @@ class TensorReader:
         self._refused: set[tuple[NoteKind, KeyPath]] = set()
         self.notes: list[Note] = []
         self.hidden = False
+
+    def usual(self, node: Made, path: KeyPath) -> Tensor | None:
+        """The tensor of a folded call; None where ``read`` has to look closer."""
+        folded = node.folded
+        if folded is None or node.steps is not None:
+            return None
+        plain = self._plain.get(folded.form)
+        if plain is None or plain[0] is not folded.callee:
+            kind = self._kind(folded.callee) if type(folded.callee) is Global else None
+            tensor = self._folded(kind, folded, path) if kind == _V2 else None
+            if tensor is not None and not tensor.requires_grad and tensor.storage is not None:
+                enough = self._reaches[folded.form] * tensor.dtype.bits
+                self._plain[folded.form] = folded.callee, tensor.dtype, enough
+            return tensor
+        _, element, enough = plain
+        known = self._registry.folded(folded)
+        if known is None or known.claim.dtype is not element or enough > known.storage.nbytes * 8:
+            return None
+        form, storage = folded.form, known.storage
+        return Tensor(path, element, form.shape, form.stride, storage, form.offset, storage.device, False, False, _V2)
 
     def read(self, node: Made, path: KeyPath, depth: int = 0) -> Tensor | None:
         """The tensor that this object is; None when it is none, or cannot be one (a note then says why)."""
@@ -56,7 +79,7 @@ class TensorReader:
         if node.steps is not None or kind in REACHING:
             self._met.add(id(node))
         try:
-            if kind == "torch._utils._rebuild_tensor_v2" and node.steps is None:
+            if kind == _V2 and node.steps is None:
                 plain = None if folded is None else self._folded(kind, folded, path)
                 if plain is not None:
                     return plain

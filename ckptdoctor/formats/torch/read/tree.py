@@ -118,6 +118,7 @@ class TreeBuilder:
     def _advance(self, frame: _Frame) -> _Frame | None:
         """Read the values of a frame up to the next container in it, which is returned."""
         values, done, steps, path = frame.values, frame.done, frame.steps, frame.path
+        usual = self._reader.usual
         for index in range(len(done), len(values)):
             value = values[index]
             kind = type(value)
@@ -130,7 +131,7 @@ class TreeBuilder:
                 place = path if step is NO_STEP else (*path, step)
                 # most of what is left are tensors, which are spared the ways of all other calls
                 folded = kind is Made and value.folded is not None and self._left > 0  # type: ignore[union-attr]
-                tensor = self._reader.read(value, place) if folded else None  # type: ignore[arg-type]  # kind says it
+                tensor = usual(value, place) if folded else None  # type: ignore[arg-type]  # kind says it
                 if tensor is not None:
                     self.tensors.append(tensor)
                     done.append(tensor)

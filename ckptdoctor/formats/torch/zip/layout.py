@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from hashlib import blake2b
 
 from ckptdoctor.checkpoint import NoteKind
@@ -97,21 +97,23 @@ def _identity(folder: str, head: bytes, items: Sequence[Item]) -> Item:
 
 def lay_out(items: Sequence[Item], alignment: int = DEFAULT_ALIGNMENT) -> tuple[Segment, ...]:
     """The whole archive, records in the order of ``items``, each one's data at a multiple of ``alignment`` bytes."""
-    return tuple(joined(_records(items, alignment)))
-
-
-def _records(items: Sequence[Item], alignment: int) -> Iterator[Segment]:
     at = 0
     placed: list[tuple[Item, int]] = []
+    made = _Joined()
     for item in items:
-        header = local_header(item.name, item.size, at, alignment)
-        footer = _stating([item], partial(_descriptor, item, at))
         placed.append((item, at))
-        yield Literal(header)
-        yield from item.data
-        yield footer
-        at += len(header) + item.size + footer.length
-    yield _stating(items, partial(_directory, placed, at))
+        header = local_header(item.name, item.size, at, alignment)
+        made.add(header)
+        for segment in item.data:
+            made.put(segment)
+        footer = _descriptor(item, at, item.crc)
+        if item.summed is None:
+            made.add(footer)
+        else:
+            made.put(_stating([item], partial(_descriptor, item, at)))
+        at += len(header) + item.size + len(footer)
+    made.put(_stating(items, partial(_directory, placed, at)))
+    return tuple(made.segments())
 
 
 def _stating(items: Sequence[Item], say: Callable[..., bytes]) -> Segment:
@@ -135,6 +137,10 @@ def _directory(placed: Sequence[tuple[Item, int]], at: int, *checksums: int) -> 
 def local_header(name: str, size: int, at: int, alignment: int) -> bytes:
     """The local header of a record of ``size`` bytes whose header begins at byte ``at``, padded to the alignment."""
     raw = raw_name(name)
+    if size < structs.MAX32 and at < structs.MAX32:
+        padding = -(at + structs.LOCAL.size + len(raw) + structs.EXTRA.size) % alignment
+        head, tail = _around_name(_flags(size), len(raw), padding)
+        return head + raw + tail
     wide = b""
     if size >= structs.MAX32:
         wide += size.to_bytes(8, "little") + bytes(8)  # miniz leaves the compressed size to the descriptor
@@ -142,10 +148,23 @@ def local_header(name: str, size: int, at: int, alignment: int) -> bytes:
         wide += at.to_bytes(8, "little")
     field = structs.EXTRA.pack(structs.ZIP64_FIELD, len(wide)) + wide if wide else b""
     start = at + structs.LOCAL.size + len(raw) + len(field) + structs.EXTRA.size
-    padding = -start % alignment
-    extra = field + b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
-    fixed = structs.LOCAL.pack(structs.LOCAL_SIGNATURE, 0, _flags(size), 0, 0, 0, 0, 0, 0, len(raw), len(extra))
-    return fixed + raw + extra
+    extra = field + _padding(-start % alignment)
+    return _fixed(_flags(size), len(raw), len(extra)) + raw + extra
+
+
+@lru_cache(maxsize=1024)
+def _around_name(flags: int, length: int, padding: int) -> tuple[bytes, bytes]:
+    """What stands before and behind a name of so many bytes in the header of a record within the first 4 GiB."""
+    extra = _padding(padding)
+    return _fixed(flags, length, len(extra)), extra
+
+
+def _fixed(flags: int, name: int, extra: int) -> bytes:
+    return structs.LOCAL.pack(structs.LOCAL_SIGNATURE, 0, flags, 0, 0, 0, 0, 0, 0, name, extra)
+
+
+def _padding(count: int) -> bytes:
+    return b"FB" + count.to_bytes(2, "little") + b"Z" * count
 
 
 def _flags(size: int) -> int:
@@ -193,24 +212,40 @@ def _end(count: int, size: int, offset: int) -> bytes:
     )
 
 
-def joined(segments: Iterable[Segment]) -> Iterator[Segment]:
-    """The same bytes with neighbouring literals made one, and empty segments left out."""
-    pending: list[bytes] = []
-    for segment in segments:
+class _Joined:
+    """Segments with neighbouring literals made one, and empty ones left out."""
+
+    def __init__(self) -> None:
+        self._segments: list[Segment] = []
+        self._pending: list[bytes] = []  # literals that go on
+        self.add = self._pending.append
+
+    def put(self, segment: Segment) -> None:
+        """One more segment. Bytes are added by ``add``."""
         if isinstance(segment, Literal):
-            pending.append(segment.data)
+            self._pending.append(segment.data)
         elif segment.length:
-            if pending:
-                yield from _literal(pending)
-                pending = []
-            yield segment
-    yield from _literal(pending)
+            self._end_literal()
+            self._segments.append(segment)
+
+    def segments(self) -> list[Segment]:
+        """All that were put."""
+        self._end_literal()
+        return self._segments
+
+    def _end_literal(self) -> None:
+        data = b"".join(self._pending)
+        self._pending.clear()
+        if data:
+            self._segments.append(Literal(data))
 
 
-def _literal(parts: list[bytes]) -> Iterator[Segment]:
-    data = b"".join(parts)
-    if data:
-        yield Literal(data)
+def joined(segments: Iterable[Segment]) -> list[Segment]:
+    """The same bytes with neighbouring literals made one, and empty segments left out."""
+    made = _Joined()
+    for segment in segments:
+        made.put(segment)
+    return made.segments()
 
 
 # ---- where data lies in an archive of which only the directory is at hand, as ``torch.save`` lays archives out

@@ -230,10 +230,11 @@ def read_record(source: Source, record: Record, limit: int) -> bytes:
 
 def check_readable(record: Record) -> None:
     """Raises DamagedError when nobody can read the data of this record: encrypted, or by an unknown method."""
-    name = shown(record.name)
     if record.flags & (structs.ENCRYPTED | structs.PATCH | structs.STRONG_ENCRYPTION):
+        name = shown(record.name)
         raise DamagedError(f"{name} is marked as encrypted or as a patch.", member=name)
     if record.method not in (structs.STORED, structs.DEFLATED):
+        name = shown(record.name)
         message = f"{name} is compressed by method {record.method}, which torch cannot read."
         raise DamagedError(message, member=name)
 

@@ -20,8 +20,9 @@ from ckptdoctor.formats.torch.zip.local_headers import (
     first_name,
     read_record,
 )
-from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, shown
+from ckptdoctor.formats.torch.zip.records import Directory, Record, shown
 from ckptdoctor.formats.window import Memory
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.nested import texts_of
 from ckptdoctor.wording import plural
@@ -40,8 +41,18 @@ _PICKLE = b"\x80"
 # each source's directory, read once for examine, read and write
 _directories: WeakKeyDictionary[Source, Directory] = WeakKeyDictionary()
 
-# the pickle of each source that is to be rewritten, as bytes and decoded, until it is
-_pickles: WeakKeyDictionary[Source, tuple[bytes, Pickle]] = WeakKeyDictionary()
+
+@noun
+class ReadPickle:
+    """A pickle as bytes and decoded; ``storages`` are all that it names, None where they have yet to be looked up."""
+
+    data: bytes
+    pickle: Pickle
+    storages: tuple[Storage, ...] | None = None
+
+
+# the pickle of each source that is to be rewritten, until it is
+_pickles: WeakKeyDictionary[Source, ReadPickle] = WeakKeyDictionary()
 
 
 def directory_of(source: Source) -> Directory:
@@ -117,7 +128,8 @@ def read(source: Source, container: Container) -> Checkpoint:
     table = ZipStorages(source.file, directory)
     contents = interpret(pickle, table, shown(record.name))
     if is_rewritten(source) and not any(note.kind is NoteKind.CRC_MISMATCH for note in notes):
-        _pickles[source] = data, pickle
+        storages = contents.storages if contents.shows_all and not table.notes else None
+        _pickles[source] = ReadPickle(data, pickle, storages)
     return Checkpoint(
         path=source.path,
         format=NAME,
@@ -162,7 +174,7 @@ def decode_member(data: bytes, record: Record) -> Pickle:
         raise type(error)(f"{name}: {error.message}", offset=error.offset, member=name) from error
 
 
-def taken_pickle(source: Source) -> tuple[bytes, Pickle] | None:
+def taken_pickle(source: Source) -> ReadPickle | None:
     """The sound pickle of a source that is to be rewritten, as it was read: once, for who takes it changes it."""
     return _pickles.pop(source, None)
 
@@ -258,13 +270,11 @@ class ZipStorages:
     def __init__(self, path: str, directory: Directory) -> None:
         self._path = path
         self._directory = directory
-        self._found, self._folder = directory.found, ascii_lower(f"{directory.prefix}/data/")
         self.notes: list[Note] = []
 
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
         """The storage with this key, of ``nbytes`` bytes as the pickle declares it."""
-        # torch's own keys are digits, whose case need not be looked at
-        record = self._found.get(self._folder + key) if key.isdigit() else self._directory.find(f"data/{key}")
+        record = self._directory.storage(key)
         if record is None:
             member = shown(f"{self._directory.prefix}/data/{key}")
             message = f"storage {shown(key)} ({plural(nbytes, 'byte')}) has no record: its values are not in the file"

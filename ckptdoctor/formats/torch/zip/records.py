@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 from ckptdoctor.checkpoint import Note, NoteKind
@@ -33,7 +34,7 @@ class Record(NamedTuple):
         return self.data_offset + self.compressed
 
 
-@noun
+@noun(slots=False)
 class Directory:
     """What the archive lists. ``records`` are in directory order; ``prefix`` is the folder that torch looks in.
 
@@ -56,6 +57,17 @@ class Directory:
     def find(self, name: str) -> Record | None:
         """The record that torch reads when it asks for ``prefix/name``; None where there is none."""
         return self.found.get(ascii_lower(f"{self.prefix}/{name}"))
+
+    def storage(self, key: str) -> Record | None:
+        """The record in which torch looks for the storage with this key."""
+        if key.isdigit():  # torch's own keys, whose case need not be looked at
+            return self.found.get(self.storages + key)
+        return self.find(f"data/{key}")
+
+    @cached_property
+    def storages(self) -> str:
+        """What the names of storages begin with, in ASCII lower case."""
+        return ascii_lower(f"{self.prefix}/data/")
 
 
 def ascii_lower(name: str) -> str:

@@ -23,6 +23,7 @@ from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out, new_item, word
 from ckptdoctor.formats.torch.zip.local_headers import check_readable, chunks
 from ckptdoctor.formats.torch.zip.read import (
+    ReadPickle,
     ZipStorages,
     decode_member,
     directory_of,
@@ -33,7 +34,6 @@ from ckptdoctor.formats.torch.zip.read import (
     whole_number,
 )
 from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, shown
-from ckptdoctor.pickles import Pickle
 from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
@@ -49,11 +49,13 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
     directory = directory_of(source)
     _require_one_reading(source, directory)
     record = pickle_record(directory)
-    data, pickle = _proven(source, record)
-    table = ZipStorages(source.file, directory)
-    storages = storages_in(pickle, table, shown(record.name))
-    if table.notes and not directory.salvaged:
-        raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
+    read = _proven(source, record)
+    data, pickle, storages = read.data, read.pickle, read.storages
+    if storages is None:
+        table = ZipStorages(source.file, directory)
+        storages = storages_in(pickle, table, shown(record.name))
+        if table.notes and not directory.salvaged:
+            raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
     plans = reconcile(pickle, storages, wanted).storages
     big_endian = wanted.original.big_endian
     computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in wanted.edits)
@@ -82,7 +84,7 @@ def _require_one_reading(source: Source, directory: Directory) -> None:
         )
 
 
-def _proven(source: Source, record: Record) -> tuple[bytes, Pickle]:
+def _proven(source: Source, record: Record) -> ReadPickle:
     """The bytes and the graph of ``data.pkl``, once it is proven that one gives the other and that both are sound."""
     name = shown(record.name)
     known = taken_pickle(source)
@@ -90,14 +92,14 @@ def _proven(source: Source, record: Record) -> tuple[bytes, Pickle]:
         data, notes = pickle_bytes(source, record)
         if notes:
             raise RefusedError(f"{notes[0].message}; a repaired copy would hide that. Take another copy of the file.")
-        known = data, decode_member(data, record)
-    data, pickle = known
+        known = ReadPickle(data, decode_member(data, record))
+    pickle = known.pickle
     if pickle.ambiguities:
         odd = pickle.ambiguities[0]
         reason = f"unpicklers may disagree on {name} at byte {odd.offset:,}: {odd.message}"
         raise UnprovenError(f"Lossless repair cannot be proven, because {reason}.", offset=odd.offset, member=name)
-    prove(data, pickle)
-    return data, pickle
+    prove(known.data, pickle)
+    return known
 
 
 def _items(
@@ -110,8 +112,7 @@ def _items(
     sound = alignment is not None and 0 < alignment <= MAX_ALIGNMENT
     numbered = directory.find(".format_version")
     computable = numbered is not None and sound and (not plans or plans[0].key == "0")
-    storages = {name: found for key in old_keys if (found := directory.find(name := f"data/{key}"))}
-    places = {id(record) for record in storages.values()}
+    places = {id(found) for key in old_keys if (found := directory.storage(key)) is not None}
     if not computable:
         plans = _in_original_order(plans, directory)
     items: list[Item] = []
@@ -119,15 +120,15 @@ def _items(
     block = [remade(source, directory, plan, checked) for plan in plans]
     taken = {ascii_lower(item.name) for item in block}
     behind = None if places else _behind_storages(directory)
+    pickle = ascii_lower(head.name)
     for record in directory.records:
-        if record is behind:
+        if record is behind or id(record) in places:
             items += block
             block = []
-        if ascii_lower(record.name) == ascii_lower(head.name):
+        if id(record) in places:
+            continue
+        if ascii_lower(record.name) == pickle:
             items.append(head)
-        elif id(record) in places:
-            items += block
-            block = []
         elif record is numbered and not computable:
             continue
         elif ascii_lower(record.name) in taken:
@@ -157,6 +158,9 @@ def _behind_storages(directory: Directory) -> Record | None:
 # a longer literal between two copies is never the original's header or descriptor, and not worth comparing
 _LONGEST = 1 << 17
 
+# what is read at once to compare it
+_WINDOW = 1 << 14
+
 
 def bridged(segments: Sequence[Segment], source: Source) -> tuple[Segment, ...]:
     """The same output, with copies that continue each other made one.
@@ -165,28 +169,53 @@ def bridged(segments: Sequence[Segment], source: Source) -> tuple[Segment, ...]:
     a file with a longer pickle is mostly one range of the original.
     """
     merged: list[Segment] = []
+    near = _Near(source)
+    begin = stop = 0
+    open_copy: Copy | None = None  # the copy that may go on: by now from ``begin`` to ``stop``
+    between: Literal | None = None  # what is written behind it
+
     for segment in segments:
-        if isinstance(segment, Copy) and merged and _continues(merged, segment, source):
+        if isinstance(segment, Copy) and open_copy is not None:
+            data = b"" if between is None else between.data
+            if segment.offset - stop == len(data) <= _LONGEST and near.read(stop, len(data)) == data:
+                stop, between = segment.offset + segment.length, None
+                continue
+        elif isinstance(segment, Literal) and open_copy is not None and between is None:
+            between = segment
             continue
-        merged.append(segment)
+        if open_copy is not None:
+            merged += _ended(open_copy, begin, stop, between)
+            open_copy = between = None
+        if isinstance(segment, Copy):
+            open_copy, begin, stop = segment, segment.offset, segment.offset + segment.length
+        else:
+            merged.append(segment)
+    if open_copy is not None:
+        merged += _ended(open_copy, begin, stop, between)
     return tuple(merged)
 
 
-def _continues(merged: list[Segment], after: Copy, source: Source) -> bool:
-    """Whether ``after`` was joined to the copy that ends ``merged``, or to the one before its last literal."""
-    between = merged[-1] if isinstance(merged[-1], Literal) else None
-    before = merged[-2] if between is not None and len(merged) > 1 else merged[-1]
-    if not isinstance(before, Copy):
-        return False
-    stop = before.offset + before.length
-    gap = after.offset - stop
-    if between is not None and not (gap == between.length <= _LONGEST and source.read(stop, gap) == between.data):
-        return False
-    if between is None and gap:
-        return False
-    del merged[-1 if between is None else -2 :]
-    merged.append(Copy(before.offset, before.length + gap + after.length))
-    return True
+def _ended(first: Copy, begin: int, stop: int, between: Literal | None) -> list[Segment]:
+    """A copy that goes on no further, and what is written behind it."""
+    copy = first if stop - begin == first.length else Copy(begin, stop - begin)
+    return [copy] if between is None else [copy, between]
+
+
+class _Near:
+    """Reads short ranges one behind the other, with one call of the system for many that lie close together."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._start = 0
+        self._data = b""
+
+    def read(self, at: int, length: int) -> bytes:
+        """These bytes of the file."""
+        begin = at - self._start
+        if begin < 0 or begin + length > len(self._data):
+            self._start, begin = at, 0
+            self._data = self._source.read(at, max(length, min(_WINDOW, self._source.size - at)))
+        return self._data[begin : begin + length]
 
 
 # ---- the records of a rewritten archive: copied as they are, inflated, cut down, or made anew
@@ -228,7 +257,7 @@ def remade(source: Source, directory: Directory, plan: StoragePlan, sound: set[s
 
 
 def _found(directory: Directory, key: str) -> Record:
-    record = directory.find(f"data/{key}")
+    record = directory.storage(key)
     if record is None:
         raise RefusedError(f"Storage {shown(key)} has no record in the archive.")
     if record.method == structs.STORED and record.compressed != record.size:
@@ -269,8 +298,9 @@ def _summed(directory: Directory) -> bool:
 
 
 def _untouched(plan: StoragePlan, record: Record) -> bool:
-    every_byte = ((0, record.size),) if record.size else ()
-    return plan.generate is None and plan.pieces in (None, every_byte)
+    if plan.generate is not None:
+        return False
+    return plan.pieces is None or plan.pieces == (((0, record.size),) if record.size else ())
 
 
 def _pieces(source: Source, records: dict[str, Record], plan: StoragePlan) -> tuple[Segment, ...]:

@@ -1,0 +1,147 @@
+"""Reads entries of a state dict, keys with their tensors, off the bytes of a pickle: no memo is asked for it.
+
+The 34 opcodes of nearly every entry are recognised by one regular expression, or by comparing them with those of an
+entry that was like it: tensors of a model come in an order that repeats itself layer by layer.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from array import array
+from functools import lru_cache
+from struct import Struct
+
+from ckptdoctor.regex import regex
+
+_GET = rb"(h.|j....)"
+_PUT = rb"r(....)"
+_INTEGER = rb"(?:K.|M..|J....)"
+_SHAPE = rb"(\)|" + _INTEGER + rb"{1,3}[\x85-\x87]|\(" + _INTEGER + rb"{4,64}t)(?:" + _PUT + rb")?"
+
+# (('storage', class, key, location, numel) BINPERSID, offset, size, stride, requires_grad, OrderedDict()) REDUCE, with
+# the PUTs between. A location other than "cpu" is a new text for every storage.
+_CALL = (
+    rb"\(\(" + _GET + _GET + rb"X(.)\0\0\0([0-9]{1,19})" + _PUT
+    + rb"(?:" + _GET + rb"|X(.)\0\0\0([a-z0-9:]{1,24})" + _PUT + rb")"
+    + rb"(" + _INTEGER + rb")t" + _PUT + rb"Q(" + _INTEGER + rb")" + _SHAPE + _SHAPE
+    + rb"([\x88\x89])" + _GET + rb"\)R" + _PUT + rb"t" + _PUT + rb"R" + _PUT
+)  # fmt: skip
+TENSOR = regex(_CALL, re.DOTALL)
+
+# an entry of a state dict: the key with its PUT, and a tensor whose function is fetched from the memo
+_ENTRY = regex(rb"X(.)\0\0\0(.{0,255}?)" + _PUT + _GET + _CALL, re.DOTALL)
+_MOST = 10_000  # patterns of one stream
+_SHORTEST = 60  # bytes; less than any entry has
+_LONGEST_KEY = 19  # of a storage, in digits
+_WORD = Struct("<I").pack
+_TEXT = 0x58  # BINUNICODE
+_SHORT = b"\0\0\0"  # the upper bytes of the length of a text
+
+
+class Pattern:
+    """Entries of which the same bytes stand in the stream, but for names and memo indices.
+
+    ``function`` is the GET of what is called; the others are, as they stand there: the GETs, the integers, the opcodes
+    of size and stride (with whether each is stored in the memo), and of a device tag that is no GET its text. ``count``
+    are the memo entries that the tensor stores.
+    """
+
+    __slots__ = (
+        *("_gaps", "_head", "_pack", "count", "following", "function", "grad", "hooks", "kind", "numel", "offset"),
+        *("place", "size", "size_kept", "stride", "stride_kept", "tag", "where"),
+    )
+
+    def __init__(self, match: re.Match[bytes]) -> None:
+        (_, _, _, self.function, self.tag, self.kind, _, _, _, self.where, _, self.place, _, self.numel, _, self.offset,
+         self.size, size_put, self.stride, stride_put, self.grad, self.hooks, _, _, _) = match.groups(b"")  # fmt: skip
+        self.size_kept, self.stride_kept = bool(size_put), bool(stride_put)
+        self.following: Pattern | None = None  # what came behind it the last time
+        data, at = match.string, match.end(8)
+        self._head = self.function + b"((" + self.tag + self.kind + b"X"
+        layout, self._gaps = "<", []
+        for group in (9, 13, 15, 18, 20, 23, 24, 25):
+            begin, end = match.span(group)
+            if begin >= 0:
+                layout += f"{begin - at}sI"
+                self._gaps += [data[at:begin], 0]
+                at = end
+        self._pack = Struct(layout).pack
+        self.count = len(self._gaps) // 2
+
+    def names_at(self, data: bytes, at: int, index: int) -> tuple[bytes, bytes, int] | None:
+        """Key of the entry and of its storage, and where it ends, if one like this begins here."""
+        behind = at + 5 + data[at + 1]
+        head = b"r" + _WORD(index) + self._head
+        begin = behind + len(head)
+        if data[at] != _TEXT or not data.startswith(_SHORT, at + 2) or not data.startswith(head, behind):
+            return None
+        if not data.startswith(_SHORT, begin + 1):
+            return None
+        stop = begin + 4 + data[begin]
+        key = data[begin + 4 : stop]
+        self._gaps[1::2] = range(index + 1, index + 1 + self.count)
+        rest = self._pack(*self._gaps)
+        if not data.startswith(rest, stop):
+            return None
+        usual = key.isdigit() and len(key) <= _LONGEST_KEY
+        return (data[at + 5 : behind], key, stop + len(rest)) if usual else None
+
+
+class Entries:
+    """Reads the entries of one stream in their order."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._patterns: dict[tuple[object, ...], Pattern] = {}
+        self._last: Pattern | None = None
+
+    def read(self, at: int, index: int, limit: int) -> tuple[Pattern, bytes, bytes, int] | None:
+        """The entry at ``at``, with its names and where it ends; None for anything else that may stand there.
+
+        Its memo indices must be ``index`` and those behind it, and it must end before ``limit``.
+        """
+        last = self._last
+        pattern = None if last is None else last.following
+        if pattern is not None and at + _SHORTEST < limit:
+            found = pattern.names_at(self._data, at, index)
+            if found is not None and found[2] <= limit:
+                self._last = pattern
+                return (pattern, *found)
+        match = _ENTRY.match(self._data, at, limit)
+        if match is None:
+            return None
+        (size, name, put, function, tag, kind, key_size, key, key_put, where, place_size, place, place_put, numel,
+         id_put, offset, shape, shape_put, stride, stride_put, grad, hooks, hooks_put, arguments_put,
+         tensor_put) = match.groups(b"")  # fmt: skip
+        puts = (put, key_put, place_put, id_put, shape_put, stride_put, hooks_put, arguments_put, tensor_put)
+        if not in_sequence(b"".join(puts), index) or size[0] != len(name) or key_size[0] != len(key):
+            return None
+        if place and place_size[0] != len(place):
+            return None
+        kept = bool(shape_put), bool(stride_put)
+        said = (function, tag, kind, where, place, numel, offset, shape, stride, grad, hooks, kept)
+        pattern = self._patterns.get(said)
+        if pattern is None:
+            if len(self._patterns) >= _MOST:
+                return None
+            pattern = self._patterns[said] = Pattern(match)
+        if last is not None:
+            last.following = pattern
+        self._last = pattern
+        return pattern, name, key, match.end()
+
+
+def in_sequence(puts: bytes, first: int) -> bool:
+    """Whether the memo indices, four bytes each, are ``first`` and the numbers after it."""
+    begin = (first & 0xFFFF) << 2
+    return _sequence(first >> 16)[begin : begin + len(puts)] == puts
+
+
+@lru_cache(maxsize=4)
+def _sequence(block: int) -> bytes:
+    """The numbers from ``block * 65536`` on as little-endian 32-bit integers, with some of the next block."""
+    numbers = array("I", range(block << 16, (block + 1 << 16) + 16))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()

@@ -1,7 +1,7 @@
 """CRC-32 of bytes in the page cache: zlib, zlib-ng and ISA-L, in one thread and in two, where they are installed.
 
-``python benchmarks/checksums.py``: ``pip install zlib-ng isal`` first. ``facts/crc32.py`` takes zlib-ng where it is
-there. Figures of one thread are of CPU seconds, which a busy machine changes less; those of two are of wall clock.
+``python benchmarks/checksums.py``: ``pip install zlib-ng isal`` first. ``values/storage_damage.py`` takes zlib-ng where
+it is there. Figures of one thread are of CPU seconds, which a busy machine changes less; of two, of wall clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from threading import Thread
 
-from ckptdoctor.facts.integrity import CHUNK
+from ckptdoctor.values.storage_damage import CHUNK
 
 SIZE = 64 << 20  # more than caches hold
 ROUNDS = 5

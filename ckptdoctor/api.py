@@ -201,7 +201,7 @@ def diff(
     was not compared, such as files of a folder that are missing or damaged.
     Raises UsageError, UnreadableError, NotACheckpointError, or DamagedError.
     """
-    from ckptdoctor.diffing import headers as comparing
+    from ckptdoctor.diffing import diff as comparing
     from ckptdoctor.diffing.request import DiffRequest
 
     request = DiffRequest(os.fspath(a), os.fspath(b), root, root_b, rtol, atol)

@@ -34,7 +34,7 @@ _DOORS = ("tests/repair/test_verify.py", "tests/repair/test_repair.py", "tests/r
 
 # the rooms that write and prove, and the tests that have to notice what is changed there
 ROOMS: dict[str, tuple[str, ...]] = {
-    "ckptdoctor/repair/verify*.py": ("tests/repair/test_index.py", *_DOORS),
+    "ckptdoctor/repair/repair.py": ("tests/repair/test_index.py", *_DOORS),
     "ckptdoctor/prove/*.py": (
         *("tests/prove", "tests/edits/test_elements.py", "tests/rules/quantization/test_torch.py", *_COMPUTED),
         *_DOORS,
@@ -43,7 +43,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "ckptdoctor/writing/*.py": ("tests/writing", "tests/repair/test_repair.py"),
     "ckptdoctor/pickles/encode.py": ("tests/pickles", "tests/repair/test_repair.py"),
     "ckptdoctor/edits/*.py": (
-        *("tests/edits", "tests/edits/applied/test_apply_edits.py", "tests/repair/test_merging.py"),
+        *("tests/edits", "tests/edits/applied/test_apply_edits.py", "tests/repair/test_merge_adapter.py"),
         *("tests/repair/test_optimizers_by_name.py", *_COMPUTED, *_DOORS),
     ),
 }

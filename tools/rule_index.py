@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
 from ckptdoctor.checkpoint import Checkpoint, Container  # noqa: E402
-from ckptdoctor.facts.integrity import Integrity  # noqa: E402
+from ckptdoctor.facts.notes import Integrity  # noqa: E402
 from ckptdoctor.facts.values import Values  # noqa: E402
 from ckptdoctor.rules.framework import Rule  # noqa: E402
 

@@ -172,7 +172,7 @@ def text_metadata(account: Account, edit: TextMetadata) -> None:
     """Entries that become text; the notes about them go."""
     texts = {key: text for key, text in edit.entries if text is not None}
     account.metadata = {**(account.metadata or {}), **texts}
-    gone = metadata_notes(account.source)
+    gone = metadata_notes(account.source.notes)
     account.notes = tuple([note for note in account.notes if note not in gone])
 
 

@@ -41,15 +41,40 @@ def is_cast(given: bytes, made: bytes, source: str, target: str) -> bool:
 
 def _is_plainly(old: Array, new: Array, source: str, target: str) -> bool:
     """Whether all is right, and there is neither NaN nor infinity: what can be told fast."""
-    if not old.size or source not in ("float32", "float64") or target not in _EDGED:
+    if not old.size or target not in ("float32", *_EDGED):
         return not old.size
-    given = old.view(source)
-    if (source, target) == ("float32", "bfloat16"):
-        return bool(np.isfinite(given.min()) and np.isfinite(given.max())) and _is_upper_half(old, new)
-    if source == "float64":
-        given = given.astype(np.float32)  # by way of which torch casts it
+    given = _in_float32(old, source)
+    if not (np.isfinite(given.min()) and np.isfinite(given.max())):
+        return False
+    if target == "float32":
+        return source != "float64" and bool((given.view(np.int32) == new).all())
+    if target == "bfloat16" and source != "float64":
+        return _is_upper_half(given.view(np.int32), new)
     low, high = (np.take(each, new.view(np.uint16)) for each in _open_edges(target))
     return bool(((given > low) & (given < high)).all()) and bool(((old < 0) == (new < 0)).all())
+
+
+def _in_float32(old: Array, source: str) -> Array:
+    """The numbers that were cast: float64 by way of which torch casts it, all others exactly."""
+    if source == "bfloat16":
+        return (old.astype(np.int32) << 16).view(np.float32)
+    if source.startswith("float8"):
+        return np.take(_every_number(source), old.view(np.uint8))
+    return old.view(source).astype(np.float32, copy=False)
+
+
+@cache
+def _every_number(dtype: str) -> Array:
+    """The float32 of each of the 256 numbers of a float8; NaN for those that are looked at one by one."""
+    above = _table(dtype)[:128].astype(np.float32)
+    if dtype == "float8_e5m2":
+        above[0x7C:] = np.nan  # infinity, and NaN
+    elif dtype in _NO_INFINITY:
+        above[_NO_INFINITY[dtype]] = np.nan
+    below = -above
+    if dtype in _UNSIGNED_ZERO:
+        below[0] = np.nan
+    return np.concatenate([above, below])
 
 
 def _is_upper_half(old: Array, new: Array) -> bool:

@@ -31,3 +31,31 @@ def show_part(part: Part) -> str:
 def show_path(path: KeyPath) -> str:
     """A key path as people read it: ``state_dict/module.conv1.weight``; the root is ``(root)``."""
     return "/".join(map(show_part, path)) if path else "(root)"
+
+
+# ---- keys of dicts as the values that they were, out of the steps of key paths
+
+
+class UnknownKeyError(Exception):
+    """The step only describes the key."""
+
+
+def key_of(part: Part) -> object:
+    """The key: text, an integer, or whatever plain value its description spells out. Raises UnknownKeyError."""
+    if not isinstance(part, Special):
+        return part
+    from ast import literal_eval  # only what writes contents anew asks
+
+    try:
+        value: object = literal_eval(part.text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+        raise UnknownKeyError(part.text) from error
+    if repr(value) != part.text or not _plain(value):
+        raise UnknownKeyError(part.text)
+    return value
+
+
+def _plain(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str, bytes))

@@ -168,3 +168,17 @@ def byte_span(tensor: Tensor) -> tuple[int, int]:
 def shared_view(tensor: Tensor) -> ViewId | None:
     """``view_id``; None where there are no elements that two could share, or where they are those of parts."""
     return None if not tensor.numel or tensor.parts else tensor.view_id
+
+
+def same_checksums(one: Tensor, other: Tensor) -> bool | None:
+    """Whether two tensors that fill storages of their own have the same bytes, by length and stored checksum."""
+    first, second = one.storage, other.storage
+    if first is None or second is None or first.crc32 is None or second.crc32 is None:
+        return None
+    if one.stride != other.stride or not (_fills(one) and _fills(other)):
+        return None
+    return first.nbytes == second.nbytes and first.crc32 == second.crc32
+
+
+def _fills(tensor: Tensor) -> bool:
+    return tensor.storage is not None and tensor.offset == 0 and tensor.nbytes == tensor.storage.nbytes

@@ -1,1 +1,1 @@
-"""The command line: one file per command; each parses, calls what does the work, renders, and gives an exit status."""
+"""Runs the commands: one file for each; it parses, calls what does the work, renders, and gives an exit status."""

@@ -1,4 +1,4 @@
-"""``ckptdoctor browse``: look inside."""
+"""``ckptdoctor browse`` opens the browser."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _again(context: click.Context) -> Iterator[str]:
 
 
 @click.command("browse", cls=WithModel, context_settings=SHORT_HELP)
-@click.argument("path")
+@click.argument("path", default=".", required=False)
 @click.argument("other", required=False, metavar="[PATH2]")
 @reference_options
 @click.option("--root", metavar="KEY", help='The part of the file that matters, such as "state_dict".')
@@ -86,6 +86,8 @@ def command(
     **serving: object,
 ) -> ExitStatus:
     """Look inside a checkpoint: modules, tensors, what is wrong. Two of them are shown side by side.
+
+    A folder that holds several, or no path at all for this one, shows them to choose from.
 
     Only headers are read until values are looked at, and nothing in the file is ever run. The ? key shows all keys.
     """

@@ -1,4 +1,4 @@
-"""``ckptdoctor check``: what is wrong with these files?"""
+"""``ckptdoctor check`` says what is wrong with files."""
 
 from __future__ import annotations
 

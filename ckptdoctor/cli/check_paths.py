@@ -1,4 +1,4 @@
-"""Examines paths one after another, prints what was found, and says it by the exit status."""
+"""Examines paths one after another, prints what was found, and gives the exit status."""
 
 from __future__ import annotations
 

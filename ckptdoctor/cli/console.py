@@ -1,4 +1,4 @@
-"""The two streams: stdout is data, stderr is narration; neither is ever given raw text from a file."""
+"""Writes to the two streams: data to stdout, narration to stderr; neither is ever given raw text from a file."""
 
 from __future__ import annotations
 

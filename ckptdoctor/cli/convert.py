@@ -1,4 +1,4 @@
-"""``ckptdoctor convert``: the same tensors in another container."""
+"""``ckptdoctor convert`` writes the same tensors into another container."""
 
 from __future__ import annotations
 

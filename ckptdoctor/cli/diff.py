@@ -1,4 +1,4 @@
-"""``ckptdoctor diff``: how do these two checkpoints differ?"""
+"""``ckptdoctor diff`` says how two checkpoints differ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, color
 from ckptdoctor.cli.progress import drawn
 from ckptdoctor.differences import Difference
-from ckptdoctor.diffing.headers import Measure, diff
+from ckptdoctor.diffing.diff import Measure, diff
 from ckptdoctor.diffing.request import DiffRequest
 
 _STYLES = ["full", "concise", "json", "markdown"]

@@ -1,4 +1,4 @@
-"""A process says by its exit status how it ended."""
+"""Lists the exit statuses, by which a process says how it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ckptdoctor explain``: what an error text means, or the page of one rule."""
+"""``ckptdoctor explain`` says what an error text means, or shows the page of one rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every failure becomes one line on stderr and an exit status."""
+"""Turns every failure into one line on stderr and an exit status."""
 
 from __future__ import annotations
 

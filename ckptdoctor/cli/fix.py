@@ -1,4 +1,4 @@
-"""``ckptdoctor fix``: repair a checkpoint without losing anything."""
+"""``ckptdoctor fix`` repairs a checkpoint without losing anything."""
 
 from __future__ import annotations
 
@@ -155,7 +155,10 @@ def _request(
 
 
 def read_map(path: str | None, reverse: bool) -> NameMap | None:
-    """The map of names that was asked for."""
+    """The map of names in the file at ``path``, turned round with ``reverse``; None where there is none.
+
+    Raises UsageError where there is nothing to turn round, and what reading a map raises.
+    """
     if path is None:
         if reverse:
             raise UsageError("--reverse turns a map round: add --map JSON.")

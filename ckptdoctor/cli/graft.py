@@ -1,4 +1,4 @@
-"""``ckptdoctor graft``: take damaged tensors from another copy."""
+"""``ckptdoctor graft`` takes damaged tensors from another copy."""
 
 from __future__ import annotations
 

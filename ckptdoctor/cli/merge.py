@@ -1,4 +1,4 @@
-"""``ckptdoctor merge``: the shards of a checkpoint as one file."""
+"""``ckptdoctor merge`` writes the shards of a checkpoint as one file."""
 
 from __future__ import annotations
 

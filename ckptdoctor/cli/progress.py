@@ -62,7 +62,10 @@ class ProgressBar:
 
 @contextmanager
 def drawn(otherwise: str = "interrupted") -> Iterator[ProgressBar]:
-    """A line for all work that is done meanwhile. Where Ctrl-C ends it, ``otherwise`` is what is said."""
+    """A line for all work that is done meanwhile. Where Ctrl-C ends it, ``otherwise`` is what is said.
+
+    Raises KeyboardInterrupt then, when the line is gone.
+    """
     bar = ProgressBar()
     try:
         with heard(now_and_then(bar.hear)):

@@ -1,4 +1,4 @@
-"""``ckptdoctor report``: a checkpoint as a page that can be looked at, sent and printed."""
+"""``ckptdoctor report`` writes a page about a checkpoint that can be looked at, sent and printed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ckptdoctor.cli.options import SHORT_HELP, WithModel, reference_options
 from ckptdoctor.cli.progress import ProgressBar, drawn
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import Settings
-from ckptdoctor.diffing.headers import Measure
+from ckptdoctor.diffing.diff import Measure
 from ckptdoctor.report.gathering import Gathered, compared, gathered, require_room, write_page
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.numbers import size

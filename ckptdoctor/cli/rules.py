@@ -1,4 +1,4 @@
-"""``ckptdoctor rules``: every rule there is."""
+"""``ckptdoctor rules`` lists every rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ckptdoctor salvage``: save what is whole of a broken checkpoint."""
+"""``ckptdoctor salvage`` saves what is intact of a broken checkpoint."""
 
 from __future__ import annotations
 

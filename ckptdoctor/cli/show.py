@@ -1,4 +1,4 @@
-"""``ckptdoctor show``: what is in this file?"""
+"""``ckptdoctor show`` shows what is in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line begins here: a check of paths alone, the most common one, needs no parser of options.
+"""Begins the command line: a check of paths alone, the most common one, needs no parser of options.
 
 The parser (click) and what it imports take a quarter of the time in which a small file is checked.
 """

@@ -1,4 +1,4 @@
-"""``ckptdoctor train``: train a small network in one of the ways that multi-GPU users train."""
+"""``ckptdoctor train`` trains a small network in one of the ways that multi-GPU users train."""
 
 from __future__ import annotations
 

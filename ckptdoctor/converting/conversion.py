@@ -9,25 +9,25 @@ from itertools import combinations
 from shlex import join
 from time import perf_counter
 
-from ckptdoctor import formats
-from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Tensor, show_path
+from ckptdoctor.checkpoint import ROOT, FileIdentity, KeyPath, Tensor, show_path
 from ckptdoctor.checkpoint.roots import beside, find_root
 from ckptdoctor.checkpoint.sharing import digest, is_readable, is_telling, probe
 from ckptdoctor.converting.inputs import Inputs, inputs
 from ckptdoctor.converting.request import DCP, ConvertRequest
-from ckptdoctor.converting.writing import report_of, weights_of, write
+from ckptdoctor.converting.targets import to_dcp, to_safetensors, to_torch
+from ckptdoctor.converting.writing import Output, report_of, weights_of, write
 from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.edits import SetSuffix
+from ckptdoctor.edits.applied.wanted import Wanted, kept
 from ckptdoctor.edits.conversion import ConvertReport, Twins
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.devices import whole_dtensors
 from ckptdoctor.formats.suffixes import SHARDED, TORCH_ZIP
 from ckptdoctor.noun import noun
-from ckptdoctor.prove.reopened import read_back, require_same
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.wording import beyond
-from ckptdoctor.writing import Copy, Recipe, Written, publish
 
 # what torch wrote is edited where it stands, so that objects, device tags and checksums stay as they are
 _LOSSLESS = ("torch zip", "torch legacy")
@@ -41,33 +41,29 @@ def convert(request: ConvertRequest) -> ConvertReport:
     """
     started = perf_counter()
     with inputs(request.paths, request.root, request.names) as given:
-        root = ROOT if request.root is None else find_root(given.tree, request.root)
+        root = ROOT if request.root is None else find_root(given.wanted.contents.tree, request.root)
         found = twins(request, given)
         if request.target == TORCH_ZIP and _stays(request, given):
             report = lossless(request, given, root)
         else:
-            report = converted(request, given, root)
+            report = converted(request, given.wanted, root, given.identity)
         return replace(report, absent=given.absent, twins=found, seconds=perf_counter() - started)
 
 
 def _stays(request: ConvertRequest, given: Inputs) -> bool:
-    """Whether it is one file of torch's, which is edited where it stands."""
-    return len(request.paths) == 1 and given.original.format in _LOSSLESS and not any(request.names)
+    """Tell whether it is one file of torch's, which is edited where it stands."""
+    return len(request.paths) == 1 and given.checkpoints[0].format in _LOSSLESS and not any(request.names)
 
 
-def converted(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:
-    """Write what is given in the container that is asked for, verified. Raises as ``convert`` does."""
+def converted(request: ConvertRequest, wanted: Wanted, root: KeyPath, identity: FileIdentity | None) -> ConvertReport:
+    """Write what is wanted in the container that is asked for, verified. Raises as ``convert`` does."""
     if request.target == DCP:
-        from ckptdoctor.converting.dcp import to_dcp
-
-        return write(to_dcp(request, given, root), request, given)
-    if request.target == TORCH_ZIP:
-        from ckptdoctor.converting.torch import to_torch
-
-        return write(to_torch(request, given, root), request, given)
-    from ckptdoctor.converting.safetensors import to_safetensors
-
-    return write(to_safetensors(request, given, root, sharded=request.target == SHARDED), request, given)
+        output = to_dcp(request, wanted, root)
+    elif request.target == TORCH_ZIP:
+        output = to_torch(request, wanted, root)
+    else:
+        output = to_safetensors(request, wanted, root, sharded=request.target == SHARDED)
+    return write(output, request, identity)
 
 
 # ---- weights that would be written twice: tensors of one file that are in another under another name, byte for byte
@@ -171,52 +167,36 @@ _LEGACY_FORMAT, _DTENSORS = "C105", "X810"
 
 def lossless(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:
     """Write the archive: the contents, or those at ``root``, with the device tags and objects that they have."""
-    wrapped = whole_dtensors(given.checkpoints[0]) is not None
-    if given.original.format == TORCH_ZIP and not root and not wrapped:
-        return _copied(request, given)
-    codes = [*([_LEGACY_FORMAT] if given.original.format != TORCH_ZIP else []), *([_DTENSORS] if wrapped else [])]
+    original, (path,) = given.checkpoints[0], request.paths
+    wrapped = whole_dtensors(original) is not None
+    if original.format == TORCH_ZIP and not root and not wrapped:
+        copied = write(_as_it_is(request, given), request, given.identity)
+        return replace(copied, identical=len(original.tensors))
+    codes = [*([_LEGACY_FORMAT] if original.format != TORCH_ZIP else []), *([_DTENSORS] if wrapped else [])]
     selection = Selection(tuple(codes)) if codes else Selection()
-    named = FixRequest(
-        path=request.paths[0], output=request.output, root=request.root, selection=selection, force=request.force
-    )
+    named = FixRequest(path=path, output=request.output, root=request.root, selection=selection, force=request.force)
     planned = replace(plan(named), converts=None)  # whatever the output is called
     outcome = repair(planned)
     if outcome.written is None:
         raise RefusedError(
-            f"{request.paths[0]}: nothing in it can be rewritten, because torch refuses the file as well; "
+            f"{path}: nothing in it can be rewritten, because torch refuses the file as well; "
             "ckptdoctor check says why."
         )
-    return _report(request, given, planned.expected, root, outcome.written)
-
-
-def _copied(request: ConvertRequest, given: Inputs) -> ConvertReport:
-    """The archive is one already: the same bytes under another name."""
-    original = given.checkpoints[0]
-
-    def verify(path: str) -> None:
-        with read_back():
-            require_same(original, formats.open_checkpoint(path))
-
-    size = given.sources[0].size
-    written = publish(
-        Recipe(given.file, (Copy(0, size),)),
-        request.output,
-        force=request.force,
-        verify=verify,
-        identity=given.identity,
-    )
-    return _report(request, given, original, (), written)
-
-
-def _report(
-    request: ConvertRequest, given: Inputs, contents: Checkpoint, root: KeyPath, written: Written
-) -> ConvertReport:
+    contents = planned.expected
     return replace(
-        report_of(request, given, contents.tensors),
-        files=((os.path.basename(request.output), written.nbytes),),
+        report_of(request, given.wanted, contents.tensors),
+        files=((os.path.basename(request.output), outcome.written.nbytes),),
         identical=len(contents.tensors),
-        left_out=tuple(beside(given.tree, root)),
+        left_out=tuple(beside(given.wanted.contents.tree, root)),
         root=root,
         weights=weights_of(contents),
-        seconds=written.seconds,
     )
+
+
+def _as_it_is(request: ConvertRequest, given: Inputs) -> Output:
+    """The archive is one already: the same bytes under another name."""
+    original = given.checkpoints[0]
+    renamed = (SetSuffix(os.path.splitext(request.output)[1]),)
+    wanted = Wanted(original, original, renamed, stored=kept(original))
+    report = replace(report_of(request, wanted, original.tensors), weights=weights_of(original))
+    return Output(((request.output, wanted),), report, source=given.sources[0])

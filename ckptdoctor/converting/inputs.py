@@ -1,4 +1,4 @@
-"""Opens what is to be converted: one checkpoint, or several whose keys are put together."""
+"""Opens what is to be converted, one checkpoint or several, and says what is wanted of all of it together."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from shlex import quote
 
 from ckptdoctor import formats
@@ -28,14 +29,15 @@ from ckptdoctor.checkpoint.changed_trees import move_tensor
 from ckptdoctor.checkpoint.checkpoint import UNREAD, concerns, unheld
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.edits.applied.unwrapping import unwrapped
+from ckptdoctor.edits.applied.wanted import Wanted, with_tree
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.facts.devices import whole_dtensors
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values, to_salvage
 from ckptdoctor.formats.folders.shards import shard_sets
-from ckptdoctor.formats.fresh.checksums import Bytes
 from ckptdoctor.formats.fresh.strided import refusal, segments
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import and_more
+from ckptdoctor.writing.checksums import Bytes
 
 # notes with which a copy of the values would be broken, or a guess
 _BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED, NoteKind.OFFSETS_INVALID})
@@ -44,29 +46,23 @@ _DOUBTED = frozenset({*_BROKEN, *UNREAD, NoteKind.TENSOR_STATE})
 
 @noun
 class Inputs:
-    """The contents of all files together. ``file`` is one that the bytes lie in, ``identity`` what it was when read.
+    """The files, open, and what is ``wanted`` of them: the contents of all together.
 
-    ``absent`` says what belongs to them and is not there, a clause each.
+    ``identity`` is what the file of that was when it was read. ``absent`` says what belongs to them and is not there, a
+    clause each.
     """
 
     paths: tuple[str, ...]
-    tree: Node
-    metadata: dict[str, str]
-    file: str
-    identity: FileIdentity | None
     checkpoints: tuple[Checkpoint, ...]
     sources: tuple[Source, ...]
+    wanted: Wanted
+    identity: FileIdentity | None
     absent: tuple[str, ...]
-
-    @property
-    def original(self) -> Checkpoint:
-        """The first of them, of whose byte order all are."""
-        return self.checkpoints[0]
 
 
 @contextmanager
 def inputs(paths: Sequence[str], root: str | None = None, names: Sequence[str] = ()) -> Iterator[Inputs]:
-    """The contents of the checkpoints at ``paths``, which stay open meanwhile; ``root`` is the part that is wanted.
+    """The checkpoints at ``paths``, which stay open meanwhile; ``root`` is the part that is wanted.
 
     ``names`` are those of the parts of a model that they are, one for each path ("": its keys are as they are to be).
 
@@ -79,18 +75,9 @@ def inputs(paths: Sequence[str], root: str | None = None, names: Sequence[str] =
         if len({each.big_endian for each in checkpoints}) > 1:
             raise RefusedError("Some of the files are big-endian and others are not; convert those on their own first.")
         file = file_in(checkpoints[0], sources[0].file)
-        yield Inputs(
-            tuple(paths),
-            _plain(checkpoints[0])
-            if len(pairs) == 1 and not any(names)
-            else _merged(checkpoints, checkpoints[0].big_endian, names or [""] * len(pairs)),
-            _metadata(checkpoints),
-            file,
-            sources[0].identity if file == sources[0].file else None,
-            checkpoints,
-            sources,
-            absent(paths, checkpoints),
-        )
+        wanted = _together(checkpoints, names, file)
+        identity = sources[0].identity if file == sources[0].file else None
+        yield Inputs(tuple(paths), checkpoints, sources, wanted, identity, absent(paths, checkpoints))
 
 
 def _read(stack: ExitStack, path: str, root: str | None) -> tuple[Checkpoint, Source]:
@@ -126,6 +113,19 @@ def file_in(checkpoint: Checkpoint, path: str) -> str:
     raise RefusedError(f"{checkpoint.path} holds no values that could be converted.")
 
 
+def _together(checkpoints: Sequence[Checkpoint], names: Sequence[str], file: str) -> Wanted:
+    """Give what is wanted of all of them: the contents of the only one, or the entries of all in one dict.
+
+    The first is the original, of whose byte order all are.
+    """
+    first = checkpoints[0]
+    if len(checkpoints) == 1 and not any(names):
+        return Wanted(first, plain(first), file=file)
+    tree = _merged(checkpoints, first.big_endian, names or [""] * len(checkpoints))
+    storages = tuple([storage for each in checkpoints for storage in each.storages])
+    return Wanted(first, replace(with_tree(first, tree, storages), metadata=_metadata(checkpoints)), file=file)
+
+
 def _metadata(checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
     """The metadata of all; of two values under one key the first."""
     found: dict[str, str] = {}
@@ -134,10 +134,12 @@ def _metadata(checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
     return found
 
 
-def _plain(checkpoint: Checkpoint) -> Node:
-    """The contents, with plain tensors in the place of DTensors where these are whole."""
+def plain(checkpoint: Checkpoint) -> Checkpoint:
+    """The same with plain tensors in the place of DTensors where these are whole."""
     wrappers = whole_dtensors(checkpoint)
-    return checkpoint.tree if wrappers is None else unwrapped(checkpoint.tree, wrappers.classes)
+    if wrappers is None:
+        return checkpoint
+    return with_tree(checkpoint, unwrapped(checkpoint.tree, wrappers.classes), checkpoint.storages)
 
 
 def _merged(checkpoints: Sequence[Checkpoint], swapped: bool, parts: Sequence[str]) -> Mapping:
@@ -155,7 +157,7 @@ def _merge(
 ) -> None:
     """Put in the entries of all, each with the path that it is from."""
     for each, name in zip(checkpoints, parts, strict=True):
-        tree = _plain(each)
+        tree = plain(each).tree
         if not isinstance(tree, Mapping):
             raise RefusedError(f"{each.path} is no dict of names, so it cannot be put together with others.")
         for part, node in _below(name, tree, each.path) if name else tree.entries:
@@ -189,7 +191,7 @@ def _same(one: Node, other: Node, swapped: bool) -> bool:
 
 
 def _same_values(one: Tensor, other: Tensor, swapped: bool) -> bool:
-    """Whether two tensors have the same dtype, shape and bytes."""
+    """Tell whether two tensors have the same dtype, shape and bytes."""
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
     with Bytes() as files:

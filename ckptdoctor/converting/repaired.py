@@ -11,20 +11,17 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import ROOT, NoteKind, Tensor
 from ckptdoctor.checkpoint.changed_trees import source_of
 from ckptdoctor.converting.conversion import convert, converted
-from ckptdoctor.converting.inputs import Inputs, absent, file_in, require_whole
+from ckptdoctor.converting.inputs import absent, file_in, plain, require_whole
 from ckptdoctor.converting.request import ConvertRequest
-from ckptdoctor.edits.applied.unwrapping import unwrapped
-from ckptdoctor.edits.applied.wanted import on_storages
+from ckptdoctor.edits.applied.wanted import Wanted, by_itself
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.examine.file import check
-from ckptdoctor.facts.devices import whole_dtensors
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.findings import Loader, NextStep, Proof
-from ckptdoctor.prove.origins import counted
+from ckptdoctor.prove.output import counted
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.plan import Plan
-from ckptdoctor.repair.repair import Outcome, repair
-from ckptdoctor.repair.verify import elided, require_repaired
+from ckptdoctor.repair.repair import Outcome, elided, repair, require_repaired
 from ckptdoctor.writing.target import require_folder, resolve
 
 
@@ -43,13 +40,15 @@ def _converted(plan: Plan) -> Outcome:
         resolve(plan.output, os.stat(plan.file), force=plan.request.force)
     require_repaired(plan.expected, plan)
     with _said_of(plan.file, plan.request.path):
-        conversion = converted(request, _given(plan), ROOT)
+        wanted = _wanted(plan)
+        identity = None if os.path.isdir(plan.file) else plan.original.identity
+        conversion = replace(converted(request, wanted, ROOT, identity), absent=_absent(plan))
     proof = replace(counted(plan.wanted), elided=elided(plan.expected))
     return _examined(Outcome(plan, proof=proof, conversion=conversion))
 
 
-def _given(plan: Plan) -> Inputs:
-    """The contents that are wanted, as if a file held them. Raises what reading such a file raises."""
+def _wanted(plan: Plan) -> Wanted:
+    """Give what the plan wants, of another container. Raises what reading a file with such contents raises."""
     original, path = plan.original, plan.request.path
     if plan.recipe is not None:  # whoever can write the container has looked at it
         _require_own_values(plan)
@@ -57,17 +56,13 @@ def _given(plan: Plan) -> Inputs:
         require_whole(original, path, ROOT)
         if original.big_endian and plan.remade:
             raise RefusedError("The values are big-endian, and are not computed with; convert the file first.")
-    tree, wrappers = on_storages(plan.wanted), whole_dtensors(plan.expected)
-    return Inputs(
-        paths=(path,),
-        tree=tree if wrappers is None else unwrapped(tree, wrappers.classes),
-        metadata=dict(plan.expected.metadata or {}),
-        file=file_in(original, plan.file),
-        identity=None if os.path.isdir(plan.file) else original.identity,
-        checkpoints=(plan.expected,),
-        sources=(),
-        absent=() if plan.recipe is not None else absent((path,), (original,)),
-    )
+    wanted = by_itself(plan.wanted, file_in(original, plan.file))
+    return replace(wanted, contents=plain(wanted.contents))
+
+
+def _absent(plan: Plan) -> tuple[str, ...]:
+    """Give what belongs to the original and is not there; whoever can write the container has looked at it."""
+    return () if plan.recipe is not None else absent((plan.request.path,), (plan.original,))
 
 
 def _require_own_values(plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""A request for a conversion, and the container that its output is to be."""
+"""Describes what was asked of a conversion, and tells the container that its output is to be."""
 
 from __future__ import annotations
 

@@ -8,16 +8,15 @@ from contextlib import closing
 from dataclasses import replace
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Tensor
+from ckptdoctor.checkpoint import Checkpoint, FileIdentity, KeyPath, Role, Source, Tensor
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.converting.folder import publish_folder
-from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.output import Checksums, CopyTally, prove
 from ckptdoctor.writing import Literal, Part, Recipe, publish_together
+from ckptdoctor.writing.folder import publish_folder
 
 
 @noun
@@ -27,6 +26,7 @@ class Output:
     ``containers`` are what is wanted of each, with the path under which it is published; ``beside`` is the file of what
     they cannot hold, and ``index`` says which container holds what. ``folder``: all of them lie in a folder that the
     output is. The stored checksums of ``unsummed`` tensors, which the output cannot tell any more, are checked first.
+    The only container may be a copy of ``source``.
     """
 
     containers: tuple[tuple[str, Wanted], ...]
@@ -35,15 +35,16 @@ class Output:
     index: tuple[str, bytes] | None = None
     folder: bool = False
     unsummed: tuple[Tensor, ...] = ()
+    source: Source | None = None
 
 
-def report_of(request: ConvertRequest, given: Inputs, tensors: Iterable[Tensor]) -> ConvertReport:
-    """What is said of any conversion into ``tensors`` before there is a proof."""
+def report_of(request: ConvertRequest, wanted: Wanted, tensors: Iterable[Tensor]) -> ConvertReport:
+    """Give what is said of any conversion into ``tensors`` before there is a proof."""
     written = list(tensors)
     return ConvertReport(
         sources=request.paths,
         output=request.output,
-        source_format=given.original.format,
+        source_format=wanted.original.format,
         format=request.target,
         files=(),
         tensors=len(written),
@@ -55,27 +56,30 @@ def report_of(request: ConvertRequest, given: Inputs, tensors: Iterable[Tensor])
 
 
 def weights_of(contents: Checkpoint) -> KeyPath | None:
-    """Where the state dict lies that is the model's; None where that is not one."""
+    """Say where the state dict lies that is the model's; None where that is not one."""
     models = [each for each in weights_among(contents.state_dicts) if each.role is Role.MODEL]
     return models[0].path if len(models) == 1 else None
 
 
-def write(output: Output, request: ConvertRequest, given: Inputs) -> ConvertReport:
-    """Write all files, verified, or none. Raises WriteError, and DamagedError for values that are not those saved."""
+def write(output: Output, request: ConvertRequest, identity: FileIdentity | None) -> ConvertReport:
+    """Write all files, verified, or none; ``identity`` is what was read then.
+
+    Raises WriteError, and DamagedError for values that are not those saved.
+    """
     tallies: list[CopyTally] = []
-    recipes = [formats.write(wanted, None) for _, wanted in output.containers]
+    recipes = [formats.write(wanted, output.source) for _, wanted in output.containers]
     with closing(Checksums(output.unsummed)) as sums:
         own = [
             part
             for (path, wanted), recipe in zip(output.containers, recipes, strict=True)
             for part in _parts(path, wanted, recipe, sums, tallies)
         ]
-        own += _texts(output.index, given)
-        every = [*_texts(output.beside, given), *own]
+        own += _texts(output.index, recipes[0])
+        every = [*_texts(output.beside, recipes[0]), *own]
         if output.folder:
-            seconds = publish_folder(every, request.output, force=request.force, identity=given.identity)
+            seconds = publish_folder(every, request.output, force=request.force, identity=identity)
         else:
-            seconds = publish_together(every, force=request.force, identity=given.identity)[0].seconds
+            seconds = publish_together(every, force=request.force, identity=identity)[0].seconds
     tally = sum(tallies, CopyTally())
     return replace(
         output.report,
@@ -104,5 +108,5 @@ def _parts(output: str, wanted: Wanted, recipe: Recipe, sums: Checksums, tallies
         yield Part(each, path, lambda path, name=each.name: verified(name, path))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
 
 
-def _texts(file: tuple[str, bytes] | None, given: Inputs) -> list[Part]:
-    return [] if file is None else [Part(Recipe(given.file, (Literal(file[1]),)), file[0])]
+def _texts(file: tuple[str, bytes] | None, beside: Recipe) -> list[Part]:
+    return [] if file is None else [Part(Recipe(beside.source, (Literal(file[1]),)), file[0])]

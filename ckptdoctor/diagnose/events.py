@@ -43,7 +43,7 @@ class LeftOut:
 
 @noun
 class Measured:
-    """Every value has been read: what they are, tensor by tensor, for pictures of them."""
+    """Every value has been read: what they are, tensor by tensor, where the settings ask for ``pictures``."""
 
     values: Values
 

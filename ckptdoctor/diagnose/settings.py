@@ -21,6 +21,7 @@ class Settings:
     ``root`` is the key path of the state dict that matters ("state_dict", parts joined
     by "/"). ``fail_on`` is the lowest severity that makes the exit status 1; None: findings never do. ``unpack`` says
     whether what is packed is unpacked where headers would do: for who reads values of the same checkpoint afterwards.
+    ``pictures`` says whether values are measured for pictures of them, and not for rules alone: ``events.Measured``.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -32,3 +33,4 @@ class Settings:
     root: str | None = None
     fail_on: Severity | None = Severity.WARNING
     unpack: bool = True
+    pictures: bool = False

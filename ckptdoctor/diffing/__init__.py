@@ -1,1 +1,1 @@
-"""Two checkpoints differ in headers, in contents next to the tensors, and in values."""
+"""Compares two checkpoints: their headers, what is next to the tensors, and their values."""

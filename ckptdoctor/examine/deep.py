@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from hashlib import sha256
+from types import MappingProxyType
 from typing import TYPE_CHECKING, get_args
 
 from ckptdoctor import formats
@@ -18,16 +18,8 @@ from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.checkpoint.progress import Progress, Work, WorkDone, in_thread
 from ckptdoctor.checkpoint.sharing import is_readable
 from ckptdoctor.errors import DamagedError, StoppedError
-from ckptdoctor.facts.integrity import (
-    Damage,
-    Integrity,
-    Scan,
-    examine_integrity,
-    integrity_bytes,
-    may_have_holes,
-    note_of,
-    readable,
-)
+from ckptdoctor.examine.integrity import examine_integrity, integrity_bytes
+from ckptdoctor.facts.notes import Damage, Integrity, may_have_holes
 from ckptdoctor.facts.tied_embeddings import TiedPair, tied_pairs
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Skipped
@@ -35,6 +27,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.same_as_base import SameAsBase, same_as_base
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.framework import Rule
+from ckptdoctor.values.storage_damage import Scan, note_of, readable
 from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:
@@ -42,17 +35,20 @@ if TYPE_CHECKING:
 
     from ckptdoctor.formats.packed.front import Front
     from ckptdoctor.formats.packed.thin import Thin
+    from ckptdoctor.values.checks import Checks
 
 
 _REASONS = 5  # different reasons that a report names for values that were not looked at
 _ONLY_FINITE = ("V651",)  # the rules that ask no more than whether values are finite
 
 
-def integrity_of(checkpoint: Checkpoint, source: Source) -> Generator[Progress, None, WorkDone[Integrity]]:
-    """Checksums and holes. Raises TruncatedError when the file shrinks meanwhile."""
+def integrity_of(
+    checkpoint: Checkpoint, source: Source, sound: Mapping[str, int] = MappingProxyType({})
+) -> Generator[Progress, None, WorkDone[Integrity]]:
+    """Checksums and holes; see ``examine_integrity``. Raises TruncatedError when the file shrinks meanwhile."""
 
     def read(work: Work) -> Integrity:
-        return examine_integrity(checkpoint, source, work)
+        return examine_integrity(checkpoint, source, work, sound)
 
     return (yield from in_thread(read, "checksums", integrity_bytes(checkpoint, source)))
 
@@ -67,28 +63,69 @@ def not_begun(checkpoint: Checkpoint, rules: Iterable[Rule]) -> Iterator[Progres
         yield Progress("values", 0, bytes_to_read(checkpoint), complete=False)
 
 
-def _readers(rules: Iterable[Rule]) -> set[str]:
+def _readers(rules: Iterable[Rule]) -> list[Rule]:
     """The rules that values are read for."""
-    return {rule.code for rule in rules if Values in (rule.subject, *get_args(rule.subject))}
+    return [rule for rule in rules if Values in (rule.subject, *get_args(rule.subject))]
 
 
-def values_of(
-    checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]
-) -> Generator[Progress, None, WorkDone[Values]]:
-    """What the values are, as far as one of the rules asks for it: see ``unread``."""
+@noun
+class _Asked:
+    """What is asked of values: as ``examine_values`` has it."""
+
+    only_finite: bool
+    sums: bool
+
+
+def _asked(readers: Sequence[Rule], pictures: bool) -> _Asked:
+    """What these rules ask; those of other packages may ask for anything."""
+    strange = any(rule.address is None for rule in readers)
+    few = all(rule.code in _ONLY_FINITE for rule in readers)
+    return _Asked(only_finite=few and not pictures, sums=pictures or strange)
+
+
+def read_everything(
+    checkpoint: Checkpoint, source: Source, rules: Iterable[Rule], pictures: bool
+) -> Generator[Progress, None, tuple[WorkDone[Integrity], WorkDone[Values]]]:
+    """Integrity, and what the values are, as far as one of the rules asks for it (see ``unread``), or ``pictures`` do.
+
+    Values of files on this machine come first: their bytes show damage as they pass by, and integrity reads the rest.
+    Raises TruncatedError when the file shrinks meanwhile.
+    """
     readers = _readers(rules)
-    if not readers:
-        return WorkDone()
-    from ckptdoctor.values.distinct import bytes_to_read
+    if not readers or source.distant:
+        integrity = yield from integrity_of(checkpoint, source)
+        if integrity.interrupted or not readers:
+            return integrity, WorkDone(interrupted=integrity.interrupted and bool(readers))
+        return integrity, (yield from _values_of(checkpoint, source, _asked(readers, pictures), "values"))
+    from ckptdoctor.values.checks import Checks
 
-    few = readers <= set(_ONLY_FINITE)
+    checks = Checks()
+    values = yield from _values_of(checkpoint, source, _asked(readers, pictures), "checksums and values", checks)
+    assert values.progress is not None
+    values.progress = replace(values.progress, what="values")
+    sound = checks.sound(checkpoint, source) if values.complete else {}
+    if not values.complete or (values.interrupted and len(sound) < len(checkpoint.storages)):
+        return _broken_off(checks.integrity(checkpoint, source), checkpoint, source), values
+    return (yield from integrity_of(checkpoint, source, sound)), values
+
+
+def _values_of(
+    checkpoint: Checkpoint, source: Source, asked: _Asked, what: str, checks: Checks | None = None
+) -> Generator[Progress, None, WorkDone[Values]]:
+    from ckptdoctor.values.distinct import bytes_to_read
 
     def read(work: Work) -> Values:
         from ckptdoctor.values.examine import examine_values
 
-        return examine_values(checkpoint, source, work, only_finite=few)
+        return examine_values(checkpoint, source, work, only_finite=asked.only_finite, sums=asked.sums, checks=checks)
 
-    return (yield from in_thread(read, "values", bytes_to_read(checkpoint)))
+    return (yield from in_thread(read, what, bytes_to_read(checkpoint)))
+
+
+def _broken_off(known: Integrity, checkpoint: Checkpoint, source: Source) -> WorkDone[Integrity]:
+    """What is known of integrity where Ctrl-C came while values were read."""
+    total = integrity_bytes(checkpoint, source)
+    return WorkDone(Progress("checksums", min(known.read, total), total), known, interrupted=True)
 
 
 @noun
@@ -138,7 +175,7 @@ def _is_whole(tensor: Tensor) -> bool:
 
 
 def passed_by(
-    checkpoint: Checkpoint, front: Front | Thin, rules: Iterable[Rule]
+    checkpoint: Checkpoint, front: Front | Thin, rules: Iterable[Rule], pictures: bool
 ) -> Generator[Progress, None, WorkDone[Passed]]:
     """Read a compressed file to its end, once: its values as they lie, and whatever else is heard of it."""
 
@@ -158,8 +195,10 @@ def passed_by(
             from ckptdoctor.values.examine import examine_values
 
             in_order = replace(checkpoint, tensors=tuple(sorted(checkpoint.tensors, key=_place)))
-            few = readers <= set(_ONLY_FINITE)
-            values = examine_values(in_order, passage, work.again(), only_finite=few, threads=1)
+            asked = _asked(readers, pictures)
+            values = examine_values(
+                in_order, passage, work.again(), only_finite=asked.only_finite, sums=asked.sums, threads=1
+            )
         while not work.stopped and passage.go_on():
             pass  # hear has seen it
         return Passed(heard, values, None if work.stopped else passage.at, passage.error)
@@ -199,8 +238,8 @@ def _is_another(other: Checkpoint, source: Source) -> bool:
     return other.identity != source.identity
 
 
-def unread(values: Values | None, *, interrupted: bool = False) -> Iterator[Skipped]:
-    """The values that were not looked at, by reason."""
+def unread(values: Values | None, *, interrupted: bool = False, checked: bool = True) -> Iterator[Skipped]:
+    """The values that were not looked at, by reason; not ``checked``: nor were their checksums."""
     if values is None and not interrupted:
         yield Skipped("whether values are NaN or infinite", "no rule reads them")
     elif values is None:
@@ -208,7 +247,7 @@ def unread(values: Values | None, *, interrupted: bool = False) -> Iterator[Skip
     if values is None:
         return
     if not values.complete:
-        yield Skipped("the rest of the values", "interrupted")
+        yield Skipped("the rest of the values" if checked else "the rest of the checksums and values", "interrupted")
     reasons = Counter([each.reason for each in values.skipped])
     for reason, count in reasons.most_common(_REASONS):
         yield Skipped(f"the values of {plural(count, 'tensor')}", reason.rstrip("."))
@@ -221,6 +260,8 @@ class Overheard:
     """What is known of the storages of a checkpoint so far; no two of them share bytes, and each is its tensor's."""
 
     def __init__(self, checkpoint: Checkpoint, source: Source) -> None:
+        from hashlib import sha256  # which brings OpenSSL
+
         self._coming = readable(checkpoint, source)[::-1]  # the next one comes last
         self._begun: Scan | None = None
         self._damage: list[Damage] = []

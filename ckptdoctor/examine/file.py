@@ -177,7 +177,7 @@ class _Examination:
         if not isinstance(source, (Front, Thin)):
             return source, container
         rules = deep_rules() if self.rules is None else self.rules
-        passed = yield from passed_by(formats.read(source, container), source, rules)
+        passed = yield from passed_by(formats.read(source, container), source, rules, self.settings.pictures)
         self.passed = passed.result
         self.interrupted |= passed.interrupted and not passed.complete
         if self.passed is None or self.passed.end is None:
@@ -274,7 +274,7 @@ class _Examination:
         return any(finding.code.startswith(_DAMAGE) for finding in errors) if readable else bool(errors)
 
     def _read_everything(self, source: Source, checkpoint: Checkpoint) -> Iterator[Event]:
-        from ckptdoctor.examine.deep import base_of, integrity_of, not_begun, unread, values_of
+        from ckptdoctor.examine.deep import base_of, read_everything, unread
 
         if self.interrupted and self.passed is None:
             yield from self._skip([Skipped("checksums and values", "interrupted")])
@@ -283,32 +283,32 @@ class _Examination:
         try:
             if self.passed is not None:
                 integrity = self.passed.integrity_of(checkpoint, source)
+                values = self.passed.values_of(checkpoint, source)
             else:
-                integrity = yield from integrity_of(checkpoint, source)
+                integrity, values = yield from read_everything(checkpoint, source, rules, self.settings.pictures)
         except DamagedError as error:  # the file has changed since its headers were read
             self.error = error.message
             return
         self._take_down(integrity)
+        self._take_down(values)
         if integrity.result is not None:
             yield from self._run(integrity.result)
             unchecked = integrity.result.without_checksum
             if unchecked:
                 yield from self._skip([Skipped(f"checksums of {plural(unchecked, 'storage')}", "there are none")])
-        late = integrity.interrupted
-        self.interrupted |= late and any(each.what == "values" for each in not_begun(checkpoint, rules))
-        if self.interrupted and self.passed is None:
-            yield from self._skip([Skipped("checksums and values", "interrupted")])
-            return
-        if self.passed is not None:
-            values = self.passed.values_of(checkpoint, source)
-        else:
-            values = yield from values_of(checkpoint, source, rules)
-        self._take_down(values)
-        if values.result is not None:
+        if self.passed is None and not (integrity.complete and values.progress is not None):
+            self.interrupted |= values.interrupted
+            if values.result is None and self.interrupted:
+                yield from self._skip([Skipped("checksums and values", "interrupted")])
+                return
+            if not integrity.complete and values.complete:
+                yield from self._skip([Skipped("the rest of the checksums", "interrupted")])
+        if values.result is not None and self.settings.pictures:
             yield Measured(values.result)
         yield from self._run(values.result)
-        yield from self._skip(unread(values.result, interrupted=values.interrupted))
-        self.interrupted |= self.comparison is not None and (late or values.interrupted)
+        checked = integrity.complete or self.passed is not None
+        yield from self._skip(unread(values.result, interrupted=values.interrupted, checked=checked))
+        self.interrupted |= self.comparison is not None and (integrity.interrupted or values.interrupted)
         if self.comparison is not None and not self.interrupted:
             base = yield from base_of(self.comparison, source, rules)
             self._take_down(base)

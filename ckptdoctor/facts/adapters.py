@@ -94,6 +94,13 @@ class Adapter:
         """The modules that the adapters sit on, as the keys call them, in their order."""
         return tuple(dict.fromkeys([part.module for part in self.parts.values()]))
 
+    def factors(self, tensors: Iterable[Tensor]) -> Iterator[tuple[AdapterPart, Tensor]]:
+        """The low-rank matrices of LoRA among these tensors: each with the part that it is."""
+        for tensor in tensors:
+            part = self.parts.get(tensor.key)
+            if part is not None and _FACTOR.fullmatch(part.parameter) and not tensor.key.endswith(".bias"):
+                yield part, tensor
+
 
 def is_adapter_file(path: str) -> bool:
     """Whether the file has the name that peft gives to adapters, and looks for."""
@@ -122,7 +129,7 @@ def _is_name(token: str) -> bool:
     return token != "" and not token.isdigit()
 
 
-def _copy_of(key: str) -> AdapterPart | None:
+def copy_of(key: str) -> AdapterPart | None:
     """The trained copy of a layer that a key names: ``score.modules_to_save.default.weight``."""
     if TO_SAVE not in key:
         return None
@@ -142,7 +149,7 @@ def adapter_in(state_dict: StateDict) -> Adapter | None:
     parts = {key: part for key in keys if (part := part_of(key)) is not None}
     if not parts:
         return None
-    copies = {key: part for key in keys if (part := _copy_of(key)) is not None}
+    copies = {key: part for key in keys if (part := copy_of(key)) is not None}
     return Adapter(parts, copies, tuple(_wrapped(keys, parts)))
 
 
@@ -177,20 +184,6 @@ def base_name(key: str, lead: str = LEAD) -> str:
     return ".".join(kept)
 
 
-def factors(adapter: Adapter, tensors: Iterable[Tensor]) -> Iterator[tuple[AdapterPart, Tensor]]:
-    """The low-rank matrices of LoRA: each with the part that it is."""
-    for tensor in tensors:
-        part = adapter.parts.get(tensor.key)
-        if part is not None and _FACTOR.fullmatch(part.parameter) and not tensor.key.endswith(".bias"):
-            yield part, tensor
-
-
-def is_embedding(key: str) -> bool:
-    """Whether a key is the weight of an embedding or of an output layer, as a whole."""
-    tokens = key.split(".")
-    return tokens[-1] == "weight" and not EMBEDDINGS.isdisjoint(tokens[:-1])
-
-
 def has_adapters(keys: Iterable[str]) -> bool:
     """Whether some key is an adapter's."""
     return any(part_of(key) is not None for key in keys)
@@ -208,8 +201,3 @@ def foreign(state_dict: StateDict | None, wanted: Iterable[str]) -> Adapter | No
     modules = set() if adapter.wrapped else set(adapter.modules)
     own = (key.removesuffix(".weight") for key in names.keys_of(state_dict) if key.endswith(".weight"))
     return None if any(module in modules for module in own) else adapter
-
-
-def is_adapter_part(key: str) -> bool:
-    """Whether a key is an adapter's, or one of the two states of a layer that was trained beside one."""
-    return part_of(key) is not None or _copy_of(key) is not None or f".{ORIGINAL}." in key

@@ -47,14 +47,6 @@ class Blocked:
     places: tuple[BlockedPlace, ...]
 
 
-@noun
-class Objects:
-    """Objects of one cause: the outermost places, and the refused names that appear there (or nowhere)."""
-
-    places: tuple[BlockedPlace, ...]
-    blocked: tuple[Blocked, ...]
-
-
 @cached_by_identity
 def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
     """Every name that is refused, in file order; of NumPy's own files, which torch never reads, the dangerous."""
@@ -92,18 +84,6 @@ def of_numpy(checkpoint: Checkpoint) -> bool:
 def blocked_by(checkpoint: Checkpoint, cause: BlockedCause) -> tuple[Blocked, ...]:
     """The refused names that are there for this cause."""
     return tuple([each for each in blocked_globals(checkpoint) if each.cause is cause])
-
-
-def convertible(blocked: tuple[Blocked, ...]) -> tuple[Objects, list[object], Objects]:
-    """The objects of these names in two groups: those that are plain data, with that data, and all others."""
-    plain_places, values, other_places = [], [], []
-    for place in outermost(blocked):
-        try:
-            values.append(as_plain(place.node))
-            plain_places.append(place)
-        except NotPlainError:
-            other_places.append(place)
-    return _objects(plain_places, blocked), values, _objects(other_places, blocked, left_over=True)
 
 
 def _cause(first: GlobalName, in_modules: bool, for_device: bool) -> BlockedCause:
@@ -182,18 +162,6 @@ def outermost(blocked: Iterable[Blocked]) -> list[BlockedPlace]:
 
 def _within(path: KeyPath, places: dict[KeyPath, BlockedPlace]) -> bool:
     return any(path[:end] in places for end in range(len(path)))
-
-
-def _objects(places: list[BlockedPlace], blocked: tuple[Blocked, ...], left_over: bool = False) -> Objects:
-    """These places with the names that appear in them; ``left_over`` adds the names that appear nowhere."""
-    roots = {place.path for place in places}
-    used = [
-        each
-        for each in blocked
-        if any(place.path[:end] in roots for place in each.places for end in range(len(place.path) + 1))
-        or (left_over and not each.places)
-    ]
-    return Objects(tuple(places), tuple(used))
 
 
 # ---- what the objects become: arrays tensors, and others the plain data that they are

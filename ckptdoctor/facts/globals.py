@@ -26,7 +26,7 @@ _DTYPES = _words(
 _SCHEMES = _words(
     "per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine per_tensor_symmetric"
 )
-_REBUILDERS = _words(
+REBUILDERS = _words(
     "_rebuild_device_tensor_from_cpu_tensor _rebuild_device_tensor_from_numpy _rebuild_meta_tensor_no_storage "
     "_rebuild_nested_tensor _rebuild_parameter _rebuild_parameter_with_state _rebuild_qtensor "
     "_rebuild_sparse_tensor _rebuild_tensor _rebuild_tensor_v2 _rebuild_tensor_v3 _rebuild_wrapper_subclass"
@@ -48,7 +48,7 @@ _ALLOWED: dict[str, Iterable[str]] = {
     "torch.nn.parameter": ["Parameter"],
     "torch.serialization": ["_get_layout"],
     "torch._tensor": ["_rebuild_from_type_v2"],
-    "torch._utils": _REBUILDERS,
+    "torch._utils": REBUILDERS,
 }
 
 # exactly what torch.load(weights_only=True) accepts without being told anything
@@ -81,8 +81,6 @@ NEEDS_IMPORT: dict[str, str] = {
     "torch.distributed.tensor.placement_types._StridedShard": "torch.distributed.tensor",
 }
 
-# modules that torch refuses even where the user allows them
-BLOCKED_MODULES = frozenset({"sys", "os", "posix", "nt"})
 
 # modules of which any name can start programs, run code, load other pickles, touch files or talk to the network
 _DANGEROUS_MODULES = frozenset(
@@ -189,23 +187,8 @@ def is_harmless(module: str, name: str) -> bool:
     return is_allowed(module, name) or path in _HARMLESS or path in TYPE_TAGS or _RECORDS.fullmatch(path) is not None
 
 
-def may_act(module: str, name: str) -> bool:
-    """Whether this name (as ``modern`` gives it) may be a function that does something when a file is loaded.
-
-    Functions have small letters; what it does only its code tells. Those that only build plain values are left out.
-    """
-    if is_dangerous(module, name):
-        return True
-    return name.rpartition(".")[2].lstrip("_")[:1].islower() and not is_harmless(module, name)
-
-
 def _is_dunder(part: str) -> bool:
     return part.startswith("__") and part.endswith("__")
-
-
-def torch_shows(path: str) -> str:
-    """A full name as torch words it in its refusal: without ``builtins.``."""
-    return path.removeprefix("builtins.")
 
 
 def package(path: str) -> str:
@@ -226,21 +209,6 @@ def is_standard(path: str) -> bool:
     """Whether the name comes with Python itself (``__main__``, the user's script, does not)."""
     top = package(path)
     return top in sys.stdlib_module_names or top in _OF_SOME_PYTHONS
-
-
-# the functions of torch 2.13 that make a tensor when it is loaded; a file that names another is of another torch
-_KNOWN_REBUILDERS = frozenset({*_REBUILDERS, "_rebuild_xla_tensor", "_rebuild_from_type", "_rebuild_from_type_v2"})
-_INTERNALS = ("torch._utils", "torch._tensor")
-# modules of earlier torch that are gone
-_GONE = ("torch.tensor", "torch._thnn", "torch.legacy")
-
-
-def is_unknown_internal(path: str) -> bool:
-    """Whether this is a part of torch's own machinery that torch 2.13 does not have: gone, or not yet there."""
-    module, _, name = path.rpartition(".")
-    if module in _INTERNALS:
-        return name.startswith("_rebuild_") and name not in _KNOWN_REBUILDERS
-    return any(module == gone or module.startswith(f"{gone}.") for gone in _GONE)
 
 
 # ---- names in pickles that are not, or not as a whole, what the contents were read from

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from shlex import quote
 
-from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Note, NoteKind, Storage, addresses
+from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Note, NoteKind, addresses
 from ckptdoctor.checkpoint.checkpoint import concerns, told_of, unread_files
-from ckptdoctor.checkpoint.sharing import leaves
 from ckptdoctor.errors import DamagedError
 
 # ---- folders of which a file is cut off
@@ -16,24 +14,6 @@ from ckptdoctor.errors import DamagedError
 
 # folders that are salvaged as a whole; of others, one names the file
 _WHOLE = ("sharded Hugging Face checkpoint", "Hugging Face model folder")
-
-
-def torn_by_file(checkpoint: Checkpoint, files: Collection[str]) -> dict[str, tuple[KeyPath, ...]]:
-    """The tensors of which bytes are missing, by which of these files of the folder they should lie in."""
-    torn: dict[str, dict[KeyPath, None]] = {file: {} for file in files}
-    for tensor in leaves(checkpoint.tensors):
-        storage = tensor.storage
-        if storage is None or not _is_torn(storage):
-            continue
-        file = next((each for each in files if storage.key.startswith(f"{each}/")), None)
-        if file is not None:
-            torn[file][tensor.path] = None
-    return {file: tuple(paths) for file, paths in torn.items()}
-
-
-def _is_torn(storage: Storage) -> bool:
-    there = 0 if storage.extent is None else storage.extent.length
-    return there < storage.nbytes and not (storage.compressed and there)
 
 
 def is_salvaged_whole(checkpoint: Checkpoint) -> bool:

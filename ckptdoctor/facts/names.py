@@ -1,6 +1,6 @@
 """Reads keys as ``.``-separated tokens: which wrappers put which tokens there, and which names are left without them.
 
-It also has the words by which a kind of key is known at first sight: of adapters, quantised layers, observers, lists.
+It also has the words by which a kind of key is known at first sight: of adapters, quantised layers, observers.
 
 Nothing here replaces substrings: ``mlp_module.layer0`` holds no token ``module``. The last token of a key is the name
 of the tensor itself and never counts as a wrapper's.
@@ -39,8 +39,6 @@ QUANTIZED = (
 )
 # and one of these in every key of an observer (``facts.quantization``)
 OBSERVERS = ("activation_post_process", "fake_quant", "_observer_", "observer_enabled")
-# one of these stands in the keys of a list of alike layers (``rules.sharding.layer_lists``)
-LAYER_LISTS = ("layer.", "layers.", "block.", "blocks.", "h.")
 # bytes of torch.get_rng_state(), of a CUDA generator's state, of one before torch 1.11, and of an MPS generator's
 RNG_STATE_LENGTHS = frozenset({5056, 16, 816, 44})
 # what torch.nn calls the parameters and buffers that nearly every model has
@@ -73,13 +71,6 @@ ACTIVATION_CHECKPOINT = frozenset({"_checkpoint_wrapped_module"})
 WRAPPERS = COMPILE | FSDP | ACTIVATION_CHECKPOINT
 # opacus.GradSampleModule; lightning.fabric.wrappers._FabricModule: both hold the module in an attribute of this name
 SURE_WRAPPERS = frozenset({"_module", "_forward_module"})
-# attributes in which wrappers of all kinds hold a module, but which a model may have itself
-OTHER_WRAPPERS = SURE_WRAPPERS | {"_original_module", "wrapped", "inner", "wrapped_model", "inner_model"}
-# PreTrainedModel.base_model_prefix of the usual architectures of transformers
-BASE_MODELS = frozenset(
-    {"albert", "bert", "camembert", "deberta", "deit", "distilbert", "electra", "esm", "gpt_neox", "longformer"}
-    | {"mobilebert", "mpnet", "roberta", "swin", "transformer", "vit", "wav2vec2", "xlm_roberta"}
-)
 _PREFIX = f"{MODULE}."
 _MORE = (_PREFIX, "_")  # what a further wrapper's token begins with
 # names that torch and fairscale give to the parameters of a wrapped module, made one flat tensor
@@ -172,11 +163,6 @@ def bare(key: str) -> str:
 def module_led(keys: Iterable[str]) -> list[str]:
     """The keys that begin with ``module.``, whatever other wrapper tokens stand before it."""
     return [key for key in keys if key.startswith(_PREFIX) or (MODULE in key and MODULE in leading(key))]
-
-
-def module_inside(keys: Iterable[str]) -> list[str]:
-    """The keys with the token ``module`` further inside, behind a token that is no wrapper's."""
-    return [key for key in keys if ".module." in key and MODULE in key.split(".")[len(leading(key)) : -1]]
 
 
 def holding(state_dict: StateDict, tokens: frozenset[str]) -> list[str]:

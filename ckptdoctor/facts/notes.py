@@ -1,12 +1,88 @@
-"""Finds the notes of readers, wherever they were written down: on headers, versions of archives, and packed files."""
+"""Finds what was noted of a file: by who recognised it, by who read it, and by who read every byte of it."""
 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Sequence
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind
-from ckptdoctor.facts.integrity import Integrity
+from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind, Storage
+from ckptdoctor.noun import noun
+
+if TYPE_CHECKING:
+    from ckptdoctor.facts.tied_embeddings import TiedPair
+
+# ---- what reading every byte shows
+#
+# A hole is what an interrupted download leaves: a run of zero bytes, 64 KiB or longer, that begins or ends at a page
+# boundary of the file in the middle of values that are not zero.
+
+PAGE = 4096
+HOLE = 64 << 10  # shorter runs of zeros are too common in real weights
+
+
+@noun
+class Hole:
+    """``length`` zero bytes at ``offset`` of the file, within a storage that is not all zero."""
+
+    offset: int
+    length: int
+
+
+def may_have_holes(storage: Storage) -> bool:
+    """Whether zeros within it would be odd: it holds floating-point values, as far as is known."""
+    return storage.dtype is None or storage.dtype.kind in ("float", "complex")
+
+
+@noun
+class Damage:
+    """What is wrong with the bytes of one storage: its checksum (None: it has none, or it fits) or holes."""
+
+    storage: Storage
+    computed: int | None
+    holes: tuple[Hole, ...]
+
+
+@noun
+class Promise:
+    """The SHA-256 (or its first digits) or MD5 that a file should have, and who says so.
+
+    ``sure`` is false where the digits of a name may be something else than a checksum.
+    """
+
+    digits: str
+    by: str
+    sure: bool = True
+    algorithm: str = "sha256"
+
+    @property
+    def kind(self) -> str:
+        """What people call it."""
+        return {"sha256": "SHA-256", "md5": "MD5"}[self.algorithm]
+
+
+@noun
+class Integrity:
+    """What reading every byte of a checkpoint's storages showed.
+
+    ``read`` counts the bytes. ``without_checksum`` counts the storages whose damage could not be seen for certain.
+    ``digest`` is that of the whole file, worked out only where there is a ``promise`` to hold it against. ``twins``
+    are the pairs of ``facts.tied_embeddings`` of which no checksums tell whether they are the same: those that were
+    compared. Where it was broken off, it speaks of the storages that were read to their end, and of nothing else.
+    """
+
+    checkpoint: Checkpoint
+    damage: tuple[Damage, ...]
+    read: int
+    without_checksum: int
+    notes: tuple[Note, ...] = ()
+    promise: Promise | None = None
+    digest: str = ""
+    twins: tuple[TiedPair, ...] = ()
+
+
+# ---- notes, whoever made them
+
 
 # Anything that carries notes. A rule over Noted does not depend on the moment at which a reader sees something: when
 # it recognises the file, when it reads the contents, or when it reads every byte. It runs over each of the three.
@@ -33,27 +109,12 @@ _METADATA = (ENTRY, "__metadata__ is not an object of texts")
 _REST = "are not listed"  # how its last note ends, which only counts
 
 
-def header_notes(checkpoint: Checkpoint) -> list[Note]:
-    """All notes on the header, whoever tells of them."""
-    return [note for note in checkpoint.notes if note.kind is NoteKind.HEADER_INVALID]
-
-
-def metadata_notes(checkpoint: Checkpoint) -> list[Note]:
-    """The notes on metadata that is not text."""
-    return _on_metadata(header_notes(checkpoint))
-
-
-def other_header_notes(subject: Noted) -> list[Note]:
-    """The notes on everything else in the header."""
-    notes = notes_of(subject, NoteKind.HEADER_INVALID)
-    of_metadata = _on_metadata(notes)
-    return [note for note in notes if note not in of_metadata]
-
-
-def _on_metadata(notes: Sequence[Note]) -> list[Note]:
-    found = [note for note in notes if note.message.startswith(_METADATA)]
-    counts = [note for note in notes if note.message.endswith(_REST)]
-    return list(notes) if found and len(found) + len(counts) == len(notes) else found
+def metadata_notes(notes: Iterable[Note]) -> list[Note]:
+    """Of notes on a header, those on metadata that is not text."""
+    on_header = [note for note in notes if note.kind is NoteKind.HEADER_INVALID]
+    found = [note for note in on_header if note.message.startswith(_METADATA)]
+    counts = [note for note in on_header if note.message.endswith(_REST)]
+    return on_header if found and len(found) + len(counts) == len(on_header) else found
 
 
 # ---- the version of an archive, apart from all else that is unusual about archives
@@ -66,12 +127,6 @@ _KNOWN_WORDS = "version record that torch does not know"
 def version_notes(subject: Noted) -> list[Note]:
     """The notes on a version record that torch does not know."""
     return [note for note in notes_of(subject, NoteKind.ZIP_UNUSUAL) if _KNOWN_WORDS in note.message]
-
-
-def unusual_notes(subject: Noted) -> list[Note]:
-    """What else is unusual about the archive."""
-    of_version = version_notes(subject)
-    return [note for note in notes_of(subject, NoteKind.ZIP_UNUSUAL) if note not in of_version]
 
 
 # ---- what a packed checkpoint is called once it is unpacked

@@ -11,7 +11,7 @@ from datetime import date
 from math import prod
 from typing import Union
 
-from ckptdoctor.checkpoint import DType, KeyPath, Mapping, Named, Node, Opaque, Sequence, Storage, Tensor
+from ckptdoctor.checkpoint import DType, Mapping, Named, Node, Opaque, Sequence
 from ckptdoctor.checkpoint.dtypes import BY_NAME, NUMPY_BUFFERS, NUMPY_ELEMENTS, NUMPY_MAKERS, little_endian
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.noun import noun
@@ -303,9 +303,6 @@ def _clock(count: int, unit: str, digits: int) -> str:
 # ---- arrays that a pickle spells out whole, as the tensors with the same elements
 
 
-_TYPED, _UNTYPED = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"
-
-
 @noun
 class Held:
     """The elements of an array, and how they lie."""
@@ -326,10 +323,3 @@ def held_values(node: Node) -> Held | None:
     values = little_endian(array.contents, dtype) if array.element.swapped else array.contents
     stride = contiguous_stride(shape[::-1])[::-1] if array.fortran else contiguous_stride(shape)
     return Held(dtype, shape, stride, values)
-
-
-def tensor_of(held: Held, path: KeyPath, key: str) -> Tensor:
-    """The tensor at ``path``, on a storage ``key`` of its own."""
-    storage = Storage(key, len(held.values), held.dtype, "cpu", None)
-    rebuild = _TYPED if held.dtype.storage_class is not None else _UNTYPED
-    return Tensor(path, held.dtype, held.shape, held.stride, storage, rebuild=rebuild)

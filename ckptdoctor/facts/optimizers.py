@@ -71,22 +71,6 @@ def saved_optimizers(checkpoint: Checkpoint) -> tuple[SavedOptimizer, ...]:
     return tuple([each for each in read if each is not None and each.slots])
 
 
-def called_by_name(node: Node) -> tuple[str, ...]:
-    """What the state of an optimizer calls its parameters where it gives them no numbers; () where it does.
-
-    So do FSDP (``full_optim_state_dict``) and ``torch.distributed.checkpoint.state_dict``: the state is keyed by names,
-    which the ``params`` of each group list.
-    """
-    parts = dict(node.entries) if isinstance(node, Mapping) else {}
-    groups, state = parts.get("param_groups"), parts.get("state")
-    found: list[object] = [part for part, _ in state.entries] if isinstance(state, Mapping) else []
-    for group in groups.items if isinstance(groups, Items) else ():
-        params = dict(group.entries).get("params") if isinstance(group, Mapping) else None
-        found += params.items if isinstance(params, Items) else ()
-    named = [each for each in found if isinstance(each, str)]
-    return tuple(dict.fromkeys(named)) if len(named) == len(found) else ()
-
-
 def _read(path: KeyPath, node: Mapping | None) -> SavedOptimizer | None:
     parts = dict(node.entries) if node is not None else {}
     groups, state = parts.get("param_groups"), parts.get("state")

@@ -6,11 +6,12 @@ notes the other in the file's metadata.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.checkpoint.tensor import same_checksums
 from ckptdoctor.facts.siblings import config_beside
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
@@ -19,44 +20,6 @@ EMBEDDING = regex(r"(?:^|\.)(?:embed_tokens|word_embeddings|tok_embeddings|wte|s
 HEAD = regex(r"(?:^|\.)(?:lm_head|embed_out)\.weight$")
 _HEADS = ("lm_head.weight", "embed_out.weight")
 _LOOKED_AT = 4  # heads of one model
-
-
-# tensors that models share, and the other name of each: the lists of tied weights in transformers
-# (_tied_weights_keys of GPT-2, Llama, BERT, Whisper and T5)
-_SHARED = (
-    (HEAD, EMBEDDING),
-    (regex(r"(?:^|\.)proj_out\.weight$"), regex(r"(?:^|\.)decoder\.embed_tokens\.weight$")),
-    (regex(r"\.predictions\.decoder\.weight$"), regex(r"(?:^|\.)embeddings\.word_embeddings\.weight$")),
-    (regex(r"\.predictions\.decoder\.bias$"), regex(r"\.predictions\.bias$")),
-    (regex(r"(?:^|\.)(?:en|de)coder\.embed_tokens\.weight$"), regex(r"(?:^|\.)shared\.weight$")),
-)
-
-
-def known_partner(key: str, here: Iterable[str]) -> str | None:
-    """The only key here that models which have ``key`` are known to share it with, in this direction or the other."""
-    for one, other in _SHARED:
-        for mine, theirs in ((one, other), (other, one)):
-            found = [each for each in here if theirs.search(each)] if mine.search(key) else []
-            if len(found) == 1:
-                return found[0]
-    return None
-
-
-_ENDS = (
-    *("lm_head.weight", "embed_out.weight", "proj_out.weight"),
-    *(".predictions.decoder.weight", ".predictions.decoder.bias", "embed_tokens.weight"),
-)
-
-
-def known_pairs(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Names that models are known to have for one tensor: (second name, first name)."""
-    listed = list(keys)
-    seconds = [key for key in listed if key.endswith(_ENDS)]
-    for one, other in _SHARED if seconds else ():
-        names = [key for key in seconds if one.search(key)]
-        firsts = [key for key in listed if other.search(key)] if names else []
-        if len(firsts) <= _LOOKED_AT:
-            yield from ((name, first) for name in names for first in firsts if name != first)
 
 
 @noun
@@ -84,16 +47,6 @@ def _tied_pairs(checkpoint: Checkpoint) -> Iterator[TiedPair]:
                 yield TiedPair(head, alike[0], same_checksums(head, alike[0]))
 
 
-def same_checksums(one: Tensor, other: Tensor) -> bool | None:
-    """Whether two tensors that fill storages of their own have the same bytes, by length and stored checksum."""
-    first, second = one.storage, other.storage
-    if first is None or second is None or first.crc32 is None or second.crc32 is None:
-        return None
-    if one.stride != other.stride or not (_fills(one) and _fills(other)):
-        return None
-    return first.nbytes == second.nbytes and first.crc32 == second.crc32
-
-
 def says_tied(checkpoint: Checkpoint) -> bool | None:
     """What the ``config.json`` beside the checkpoint says of ``tie_word_embeddings``; None where it says nothing."""
     config = config_beside(checkpoint)
@@ -115,7 +68,3 @@ def heads(state_dict: StateDict) -> list[Tensor]:
 def _is_table(tensor: Tensor) -> bool:
     """Whether it is as large as a vocabulary asks for: more rows than columns."""
     return len(tensor.shape) == 2 and tensor.dtype.kind == "float" and tensor.shape[0] > tensor.shape[1] > 1
-
-
-def _fills(tensor: Tensor) -> bool:
-    return tensor.storage is not None and tensor.offset == 0 and tensor.nbytes == tensor.storage.nbytes

@@ -39,6 +39,10 @@ class TensorValues:
     square leaves the range of float64: beyond 1e154 norm and std are infinite. ``fits`` are the narrower
     dtypes that hold every value exactly. ``duplicated_rows`` counts the rows that repeat an earlier one; None: that
     was not looked at, as the tensor is large or has no rows.
+
+    Where values are read for the rules of ckptdoctor alone, nothing is added up: ``mean``, ``std`` and ``norm`` are NaN
+    then, ``duplicated_rows`` is None, ``zeros`` is all of them or 0, ``fits`` is empty for floats of 16 bits, and there
+    is a ``histogram`` only of values beyond 2**20, or that reach about as far below zero as above.
     """
 
     count: int
@@ -168,13 +172,6 @@ class Picture:
     across: float
     how: str
     sampled: bool = False
-
-
-@noun
-class Refused:
-    """Values that cannot be looked at, and why."""
-
-    reason: str
 
 
 # attention masks hold minus infinity; observers, metrics and ranges begin with infinite bounds, or have none

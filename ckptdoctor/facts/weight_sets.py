@@ -52,7 +52,6 @@ BUFFERS = frozenset(
     ("running_mean", "running_var", "num_batches_tracked", names.N_AVERAGED, "inv_freq", "total_ops", "total_params")
 )
 _TRAINED = ("float", "complex")  # torch refuses requires_grad of any other kind
-_NOT_TRAINED = (Role.OPTIMIZER, Role.SCHEDULER, Role.RNG)
 
 
 @noun
@@ -72,7 +71,7 @@ def may_train(key: str, dtype: DType | None) -> bool:
 def candidates(state_dict: StateDict) -> list[Candidate]:
     """What may be parameters of a state dict in its order; tensors that are tied count once, as optimizers count."""
     tensors = [each for each in state_dict.tensors if may_train(each.key, each.dtype)]
-    return [Candidate(names.bare(each.key), each.shape, each.dtype.name) for each in _untied(tensors)]
+    return [Candidate(names.bare(each.key), each.shape, each.dtype.name) for each in untied(tensors)]
 
 
 def expected_candidates(tensors: abc.Mapping[str, Expected]) -> list[Candidate]:
@@ -82,13 +81,6 @@ def expected_candidates(tensors: abc.Mapping[str, Expected]) -> list[Candidate]:
         for key, each in tensors.items()
         if may_train(key, each.dtype)
     ]
-
-
-def trainable(checkpoint: Checkpoint) -> int:
-    """How many tensors anywhere in the file, outside the states of optimizers, can be parameters at all."""
-    outside = {id(tensor) for each in checkpoint.state_dicts if each.role in _NOT_TRAINED for tensor in each.tensors}
-    found = [each for each in checkpoint.tensors if id(each) not in outside and may_train(each.key, each.dtype)]
-    return sum(1 for _ in _untied(found))
 
 
 def ordered(wanted: abc.Sequence[Candidate]) -> bool:
@@ -111,7 +103,7 @@ def only_model(checkpoint: Checkpoint) -> StateDict | None:
     return trained[0] if len(trained) == 1 else None
 
 
-def _untied(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+def untied(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     """Each tensor once: those with one and the same view of a storage are one."""
     seen: set[object] = set()
     for tensor in tensors:
@@ -155,19 +147,6 @@ def is_network(state_dict: StateDict) -> bool:
     """Whether this looks like ``Module.state_dict()``: keys with dots, or the weight and bias of a single layer."""
     keys = names.keys_of(state_dict)
     return any("." in key for key in keys) or "weight" in keys
-
-
-def one_copy(sets: abc.Sequence[StateDict]) -> bool:
-    """Whether the sets view the very same storages: one was saved under two names, and nothing was copied."""
-    views = [
-        frozenset([(each.key, each.storage.key) for each in one.tensors if each.storage is not None]) for one in sets
-    ]
-    return bool(views[0]) and all(each == views[0] for each in views)
-
-
-def is_average(state_dict: StateDict) -> bool:
-    """Whether its place or its keys say that it is a running average."""
-    return state_dict.role is Role.EMA
 
 
 def tensors_of(state_dict: StateDict) -> tuple[Tensor, ...]:

@@ -117,18 +117,6 @@ def outermost_modules(tree: Node) -> Iterator[tuple[KeyPath, Opaque, bool]]:
         stack.extend(reversed([each for each in below if isinstance(each[1], (Mapping, Sequence, Opaque))]))
 
 
-def hidden_storages(checkpoint: Checkpoint) -> bool:
-    """Whether some storages belong to nothing that the tree shows, such as attributes of a Parameter."""
-    seen: set[str] = set()
-    stack = list(checkpoint.tensors)
-    while stack:
-        tensor = stack.pop()
-        stack.extend(tensor.parts)
-        if tensor.storage is not None:
-            seen.add(tensor.storage.key)
-    return any(storage.key not in seen for storage in checkpoint.storages)
-
-
 # ---- the state dict
 
 

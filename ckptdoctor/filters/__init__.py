@@ -1,1 +1,1 @@
-"""The filter that ``show --filter`` and the browser share: what its words mean, and which tensors they keep."""
+"""Filters tensors for ``show --filter`` and the browser: says what the words mean and which tensors they keep."""

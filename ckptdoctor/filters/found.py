@@ -1,4 +1,4 @@
-"""The tensors that findings name: ``finding:N401`` asks for them."""
+"""Finds the tensors that findings name: ``finding:N401`` asks for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All tensors of a checkpoint in columns: what trees, lists and filters ask of 500,000 tensors at once.
+"""Holds all tensors of a checkpoint in columns: trees, lists and filters ask about 500,000 of them at once.
 
 A tensor is a row: its place in ``Checkpoint.tensors``. Sets of rows are a ``range`` where they are neighbours in the
 file, as the tensors of a module nearly always are, so that sums over them are two look-ups.

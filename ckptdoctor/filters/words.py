@@ -1,4 +1,4 @@
-"""The language of the filter in words, for the browser's help and for that of the command line."""
+"""Explains the language of the filter, in the browser's help and in that of the command line."""
 
 RULES = "Words between spaces, all of which must hold; ! before one turns it round, quotes keep spaces together:"
 

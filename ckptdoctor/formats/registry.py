@@ -1,4 +1,4 @@
-"""The container formats that can be read: the built-in ones in one tuple, others through an entry point group."""
+"""Lists the container formats that can be read: the built-in ones, and those of an entry point group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A part of a source as a source of its own: a file inside another file, or bytes that stand in memory."""
+"""Makes a source of a part of another: a file inside another file, or bytes in memory."""
 
 from __future__ import annotations
 

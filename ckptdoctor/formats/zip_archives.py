@@ -1,4 +1,4 @@
-"""Zip archives that torch.load does not read: their records by name, and storages that are records."""
+"""Reads zip archives that torch.load does not: their records by name, and storages that are records."""
 
 from __future__ import annotations
 

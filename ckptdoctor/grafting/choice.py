@@ -1,4 +1,4 @@
-"""Which storages can be healed of what the other copy has, and why others cannot."""
+"""Finds which storages can be healed of what the other copy has, and why others cannot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Storage, Tensor, 
 from ckptdoctor.differences import Pair
 from ckptdoctor.edits.grafts import Left
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.integrity import Damage
+from ckptdoctor.facts.notes import Damage
 from ckptdoctor.grafting.damage import Health, storages_of
 from ckptdoctor.grafting.recipe import Healed, heal
 from ckptdoctor.grafting.storages import Views, unlike
@@ -72,7 +72,7 @@ class Choice:
                 self.why[tensor.path] = "it has no bytes of its own"
 
     def _views(self, storages: Mapping[str, Storage]) -> Views:
-        """What is shown of these storages."""
+        """Give what is shown of these storages."""
         views = Views((self.mine[0].big_endian, self.its[0].big_endian))
         for tensor in self.mine[0].tensors:
             if not any(storage.key in storages for storage in storages_of(tensor)):
@@ -113,7 +113,7 @@ class Choice:
 def with_others(
     checkpoint: Checkpoint, damage: Mapping[str, Damage], wanted: Mapping[KeyPath, str]
 ) -> dict[KeyPath, str]:
-    """What is wanted, and what changes with it: tensors that are one with it, and all of a damaged storage."""
+    """Give what is wanted, and what changes with it: tensors that are one with it, and all of a damaged storage."""
     places: dict[object, KeyPath] = {}
     for tensor in checkpoint.tensors:
         if tensor.path in wanted:
@@ -128,7 +128,7 @@ def with_others(
 
 
 def _places(tensor: Tensor, damage: Mapping[str, Damage]) -> Iterator[object]:
-    """What tensors that change together have in common."""
+    """Give what tensors that change together have in common."""
     storage = tensor.storage
     if storage is not None:
         yield storage.key if storage.key in damage else tensor.place_id

@@ -1,4 +1,4 @@
-"""What is damaged in a checkpoint, tensor by tensor, as a graft sees it: missing bytes, checksums, holes, NaN."""
+"""Finds what is damaged in a checkpoint, tensor by tensor, as a graft sees it: bytes, checksums, holes, NaN."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Source, Storage, Tensor
 from ckptdoctor.checkpoint.progress import Progress, Work, in_thread
 from ckptdoctor.examine.deep import integrity_of
-from ckptdoctor.facts.integrity import Damage
+from ckptdoctor.facts.notes import Damage
 from ckptdoctor.facts.values import Values, not_finite
 from ckptdoctor.noun import noun
 

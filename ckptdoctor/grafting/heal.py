@@ -22,17 +22,16 @@ from ckptdoctor.checkpoint.patterns import named_paths
 from ckptdoctor.checkpoint.progress import Progress, Work, follow, in_thread
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.differences import ABSENT, Difference, Pair, Side
-from ckptdoctor.diffing.headers import held_against
+from ckptdoctor.diffing.diff import held_against
 from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
 from ckptdoctor.errors import DamagedError, RefusedError, UsageError
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.notes import unwrapped_path
 from ckptdoctor.grafting.choice import Choice, with_others
 from ckptdoctor.grafting.damage import Health, examined, storages_of
-from ckptdoctor.grafting.recipe import Healed, grafted
+from ckptdoctor.grafting.recipe import Healed, grafted, write
 from ckptdoctor.grafting.request import GraftRequest, output_of
 from ckptdoctor.noun import noun
-from ckptdoctor.remote.downloading import require_local
 from ckptdoctor.values.diff_bytes import same_bytes
 from ckptdoctor.wording import and_so_on, first_few, listed, plural
 from ckptdoctor.writing.target import resolve
@@ -71,8 +70,6 @@ def graft(request: GraftRequest) -> GraftReport:
 def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
     """The same step by step: how far it is, what will be done before it is, and in the end what was."""
     started = perf_counter()
-    for path in (request.path, request.donor):
-        require_local(path)
     with ExitStack() as stack:
         mine, its = _damaged(stack, request), _donor(stack, request)
         found = held_against(mine.side, its.side)
@@ -96,8 +93,6 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
             return report
         resolve(report.output, os.stat(mine.source.file), force=request.force)
         yield report
-        from ckptdoctor.grafting.writing import write
-
         donors = [(tensor, partners[tensor.path].b) for tensor, _ in choice.healed()]
         both = mine.source, (its.checkpoint, its.source)
         report = write(wanted, recipe, report, *both, choice.made, donors, request.force)
@@ -109,7 +104,7 @@ def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
     path = request.path
     if os.path.isdir(path):
         raise UsageError(f"{path} is a folder: name the file in it that is damaged. --from may be a folder.")
-    source, container = stack.enter_context(formats.opened(path))
+    source, container = stack.enter_context(formats.opened(path, here=True))
     try:
         checkpoint = formats.read(source, container)
     except DamagedError as error:
@@ -122,7 +117,7 @@ def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
 
 
 def _two_commands(request: GraftRequest) -> Iterator[str]:
-    """What does it for a file whose headers are not whole."""
+    """Give the two commands that do it for a file whose headers are not whole."""
     path, donor, output = request.path, request.donor, output_of(request, None)
     stem, suffix = os.path.splitext(path)
     part = f"{stem}.part{suffix}"
@@ -135,7 +130,7 @@ def _two_commands(request: GraftRequest) -> Iterator[str]:
 
 
 def _donor(stack: ExitStack, request: GraftRequest) -> _Opened:
-    source, container = stack.enter_context(formats.opened(request.donor))
+    source, container = stack.enter_context(formats.opened(request.donor, here=True))
     checkpoint = formats.read(source, container)
     require_own_values(checkpoint)
     return _Opened(request.donor, source, container, checkpoint, _root(checkpoint, request.from_root))
@@ -194,7 +189,7 @@ def _compared(pairs: Sequence[Pair], mine: _Opened, its: _Opened) -> Generator[P
 def _likeness(
     found: Difference, mine: _Opened, its: _Opened, sick: set[KeyPath], there: Health
 ) -> Generator[Progress, None, Likeness]:
-    """How far the two agree in what is healthy in both."""
+    """Say how far the two agree in what is healthy in both."""
     pairs = [
         pair for pair in found.pairs if pair.sure and pair.a.path not in sick and pair.b.path not in there.troubles
     ]
@@ -229,7 +224,7 @@ def _report(
 
 
 def _unread(its: _Opened) -> str:
-    """Which files of the other copy are missing or damaged; "" where it is whole."""
+    """Say which files of the other copy are missing or damaged; "" where it is whole."""
     unread = its.side.unread
     return f"{its.path}: {told_of(its.checkpoint, unread)}" if unread else ""
 
@@ -275,7 +270,7 @@ def _require(request: GraftRequest, report: GraftReport, choice: Choice) -> None
 
 
 def _as_what(likeness: Likeness, one_file: bool) -> str:
-    """What it speaks of that so many differ: few may be damaged as well."""
+    """Say what it speaks of that so many differ: few may be damaged as well."""
     if one_file:
         return ""
     few = len(likeness.unlike) * _FEW <= likeness.compared
@@ -286,7 +281,7 @@ _CONSENT = "The result would be a mixture. Take a copy of the same save, or say 
 
 
 def _against(request: GraftRequest, report: GraftReport, denied: bool) -> Iterator[str]:
-    """What speaks against two copies of one save."""
+    """Give what speaks against two copies of one save."""
     likeness, first = report.likeness, next(each for each in report.grafted if each.ground is Ground.CONSENT)
     one_file = os.path.realpath(request.path) == os.path.realpath(request.donor)
     copy = (

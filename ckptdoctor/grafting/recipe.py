@@ -1,16 +1,24 @@
-"""Says what a graft wants: the same contents, with the bytes of another copy in some storages."""
+"""Says what a graft wants, the same contents with the bytes of another copy in some storages, and writes that."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from ckptdoctor.checkpoint import Checkpoint, Source, Storage
-from ckptdoctor.edits.applied.wanted import Stored, Wanted
-from ckptdoctor.facts.integrity import Damage
-from ckptdoctor.formats.fresh.checksums import Bytes
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, Source, Storage, Tensor
+from ckptdoctor.checkpoint.progress import current
+from ckptdoctor.edits.applied.wanted import Stored, Wanted, kept
+from ckptdoctor.edits.grafts import GraftReport
+from ckptdoctor.examine.integrity import examine_integrity
+from ckptdoctor.facts.notes import Damage
 from ckptdoctor.grafting.storages import Patch
 from ckptdoctor.noun import noun
-from ckptdoctor.writing import Copy, Segment
+from ckptdoctor.prove.output import require_bytes
+from ckptdoctor.prove.same_contents import read_back, require_right, require_same
+from ckptdoctor.values.diff_bytes import same_bytes
+from ckptdoctor.writing import Copy, Recipe, Segment, publish
+from ckptdoctor.writing.checksums import Bytes
 
 
 @noun
@@ -29,7 +37,7 @@ class Healed:
 
 
 def heal(source: Source, storage: Storage, patches: Sequence[Patch], damage: Damage | None) -> Healed:
-    """What the storage becomes. Reads all of its bytes where it has a checksum."""
+    """Give what the storage becomes. Reads all of its bytes where it has a checksum."""
     stated = storage.crc32
     if stated is None:
         return Healed(storage, tuple(patches), None, False, False)
@@ -41,16 +49,10 @@ def heal(source: Source, storage: Storage, patches: Sequence[Patch], damage: Dam
 
 def grafted(checkpoint: Checkpoint, source: Source, healed: Iterable[Healed]) -> Wanted:
     """The same contents with other bytes in storages; every other storage that lies in the file holds what it has."""
-    made = {each.storage.key: each for each in healed}
-    stored: dict[str, Stored] = {}
-    for storage in checkpoint.storages:
-        extent = storage.extent
-        if storage.key in made:
-            own = made[storage.key]
-            stored[storage.key] = Stored(storage.nbytes, tuple(_whole(source, storage, own.patches)), own.crc32)
-        elif extent is not None:
-            data = (Copy(extent.offset, extent.length),) if extent.length else ()
-            stored[storage.key] = Stored(extent.length, data)
+    stored = kept(checkpoint)
+    for each in healed:
+        data = tuple(_whole(source, each.storage, each.patches))
+        stored[each.storage.key] = Stored(each.storage.nbytes, data, each.crc32)
     return Wanted(checkpoint, checkpoint, stored=stored)
 
 
@@ -65,3 +67,53 @@ def _whole(source: Source, storage: Storage, patches: Iterable[Patch]) -> Iterat
         at = patch.start + patch.nbytes
     if at < storage.nbytes:
         yield Copy(first + at, storage.nbytes - at, source.file)
+
+
+# ---- writes what a graft came to, and holds it against both files before it gets its name
+
+
+Opened = tuple[Checkpoint, Source]
+Pairs = Sequence[tuple[Tensor, Tensor]]
+
+
+def write(
+    wanted: Wanted,
+    recipe: Recipe,
+    report: GraftReport,
+    source: Source,
+    its: Opened,
+    healed: Container[str],
+    donors: Pairs,
+    force: bool,
+) -> GraftReport:
+    """Write and verify the output. Raises WriteError when it is not what was meant; then nothing has changed.
+
+    ``healed`` are the keys of the storages that have other bytes, and ``donors`` the tensors that were grafted, each
+    with what stands for it.
+    """
+    assert report.output is not None
+
+    def verify(path: str) -> None:
+        with read_back(), formats.opened(path) as (opened, container):
+            written = formats.read(opened, container)
+            require_same(wanted.contents, written)
+            require_bytes(written, wanted, recipe)
+            require_right(_wrong((written, opened), wanted.contents, its, healed, donors))
+
+    publish(recipe, report.output, force=force, verify=verify, identity=source.identity)
+    return replace(report, written=True)
+
+
+def _wrong(written: Opened, original: Checkpoint, its: Opened, healed: Container[str], donors: Pairs) -> str | None:
+    """Give what of the output is not what it should be, although every byte is from where it must be."""
+    if {note.kind for note in written[0].notes} - {note.kind for note in original.notes}:
+        return "there is something odd about it that is not about the original"
+    storages = tuple([storage for storage in written[0].storages if storage.key in healed])
+    if any(
+        each.computed is not None
+        for each in examine_integrity(replace(written[0], storages=storages), written[1]).damage
+    ):
+        return "a checksum does not fit"
+    tensors = {tensor.path: tensor for tensor in written[0].tensors}
+    same = same_bytes([(tensors[one.path], other) for one, other in donors], written, its, current())
+    return None if all(each is not False for each in same) else "a tensor is not that of the other copy"

@@ -1,4 +1,4 @@
-"""What was asked of a graft."""
+"""Describes what was asked of a graft."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GraftRequest:
 
 
 def output_of(request: GraftRequest, inside: str | None) -> str:
-    """Where the output goes. ``inside`` is what a packed file is called without that."""
+    """Say where the output goes. ``inside`` is what a packed file is called without that."""
     path = inside or request.path
     if request.output is not None:
         folder = os.path.isdir(request.output)

@@ -1,4 +1,4 @@
-"""The new bytes of storages: the elements of the other copy's tensors, as they lie in the damaged file."""
+"""Makes the new bytes of storages: the elements of the other copy's tensors, as they lie in the damaged file."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ckptdoctor.checkpoint import KeyPath, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import byte_span, is_contiguous
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.fresh.checksums import Bytes
 from ckptdoctor.formats.fresh.reading import of_storage
 from ckptdoctor.formats.fresh.strided import length, refusal, segments
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 from ckptdoctor.writing import Copy, Generated, Segment
+from ckptdoctor.writing.checksums import Bytes
 
 _RAW = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized dtypes are stored as
 _PLAIN = (None, "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer")  # classes that are only their values
@@ -89,7 +89,7 @@ class Views:
         return patches
 
     def some(self, storage: Storage, paths: Iterable[KeyPath]) -> list[Patch]:
-        """What some tensors show of a sound storage. Raises RefusedError where others show part of it as well."""
+        """Give what some tensors show of a sound storage. Raises RefusedError where others show part of it as well."""
         wanted = set(paths)
         places = {view.mine.view_id for view in self.on[storage.key] if view.path in wanted}
         patches = self._made([view for view in self.on[storage.key] if view.mine.view_id in places])
@@ -137,7 +137,7 @@ class Views:
 
 
 def unlike(mine: Tensor, donor: Tensor) -> str | None:
-    """Why one tensor cannot stand for the other; None where it can."""
+    """Say why one tensor cannot stand for the other; None where it can."""
     if (mine.dtype.name, mine.shape) != (donor.dtype.name, donor.shape):
         return f"it is {donor.dtype.name} {list(donor.shape)} there, and {mine.dtype.name} {list(mine.shape)} here"
     kinds = [(each.layout, None if each.subclass in _PLAIN else each.subclass) for each in (mine, donor)]
@@ -207,7 +207,7 @@ def _distinct(group: Sequence[View]) -> list[Tensor | None]:
 
 
 def _same(one: Patch, other: Patch) -> bool:
-    """Whether both are the same bytes. Two checksums of different kinds would be needed to be fooled."""
+    """Tell whether both are the same bytes. Two checksums of different kinds would be needed to be fooled."""
     from hashlib import blake2b
 
     digests = []

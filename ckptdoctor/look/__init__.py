@@ -1,1 +1,1 @@
-"""A checkpoint is shown by its contents, an excerpt of them, and values in numbers."""
+"""Shows a checkpoint: its contents, an excerpt of them, and values in numbers."""

@@ -13,7 +13,8 @@ from ckptdoctor.checkpoint import Checkpoint, FileSource, Source, Tensor
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import CkptDoctorError, UnreadableError
-from ckptdoctor.facts.values import Extreme, Extremes, Look, Number, Picture, Refused, TensorValues, Window
+from ckptdoctor.facts.values import Extreme, Extremes, Look, Number, Picture, TensorValues, Window
+from ckptdoctor.noun import noun
 
 if TYPE_CHECKING:
     from ckptdoctor.values.regions import Boxes
@@ -23,6 +24,13 @@ __all__ = ["Extreme", "Extremes", "Inspector", "Look", "Number", "Picture", "Ref
 _KEPT = 64  # looks that are remembered
 
 Seen = TypeVar("Seen")
+
+
+@noun
+class Refused:
+    """Values that cannot be looked at, and why."""
+
+    reason: str
 
 
 class Inspector:

@@ -150,7 +150,7 @@ def leftovers(comparison: Comparison) -> Leftovers:
     average = lit_ema(renamed.here, left.keys, whole)
     left.take(average.keys if average is not None else ())
     adapter = adapters.foreign(comparison.state_dict, comparison.reference.tensors)
-    unmerged = left.those(adapters.is_adapter_part) if adapter is not None and adapter.wrapped else ()
+    unmerged = left.those(_is_adapter_part) if adapter is not None and adapter.wrapped else ()
     blocks = side_blocks(comparison, left.keys) if covered and not renamed.mismatched else ()
     left.take([key for block in blocks for key in block.keys])
     found = aliases(renamed.here, left.keys, renamed.fits)
@@ -221,3 +221,8 @@ def _profiled(comparison: Comparison) -> set[int]:
     if comparison.state_dict is None or carries(comparison.reference, "N420"):
         return set()
     return set(map(id, profiler_counters(comparison.state_dict)))
+
+
+def _is_adapter_part(key: str) -> bool:
+    """Whether a key is an adapter's, or one of the two states of a layer that was trained beside one."""
+    return adapters.part_of(key) is not None or adapters.copy_of(key) is not None or f".{adapters.ORIGINAL}." in key

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts import names
 from ckptdoctor.match.moves import Gap, Here, Move, Wanted, move
 from ckptdoctor.noun import noun
-
-if TYPE_CHECKING:
-    pass
 
 _TRIED = 4  # prefixes worked out in full: those with the most votes
 _DEPTH = 32  # tokens that a prefix can have: keys of a million dots must not cost a million steps each
@@ -89,6 +85,15 @@ def _reach(here: Mapping[str, Tensor], wanted: Mapping[str, Expected], prefix: P
     return fits
 
 
+# attributes in which wrappers of all kinds hold a module, but which a model may have itself
+_OTHER_WRAPPERS = names.SURE_WRAPPERS | {"_original_module", "wrapped", "inner", "wrapped_model", "inner_model"}
+# PreTrainedModel.base_model_prefix of the usual architectures of transformers
+_BASE_MODELS = frozenset(
+    {"albert", "bert", "camembert", "deberta", "deit", "distilbert", "electra", "esm", "gpt_neox", "longformer"}
+    | {"mobilebert", "mpnet", "roberta", "swin", "transformer", "vit", "wav2vec2", "xlm_roberta"}
+)
+
+
 def prefix_code(prefix: Prefix) -> str:
     """The rule that speaks of a prefix.
 
@@ -98,9 +103,9 @@ def prefix_code(prefix: Prefix) -> str:
     tokens = set(prefix.text[:-1].split("."))
     if prefix.added and tokens == {names.MODULE}:
         return "N402"
-    if tokens <= names.OTHER_WRAPPERS:
+    if tokens <= _OTHER_WRAPPERS:
         return "N408"
-    return "N410" if tokens <= names.BASE_MODELS else "N409"
+    return "N410" if tokens <= _BASE_MODELS else "N409"
 
 
 # ---- letters that were cut off: key[7:], meant for module., done to keys that do not begin with it

@@ -14,7 +14,7 @@ from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.checkpoint.patterns import drop_patterns
-from ckptdoctor.facts.tied_embeddings import same_checksums
+from ckptdoctor.checkpoint.tensor import same_checksums
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.likeness import alike
 from ckptdoctor.match.second_names import is_one

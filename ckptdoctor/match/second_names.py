@@ -1,13 +1,17 @@
-"""Finds second names of one tensor: of a key that a target wants, and of a whole module that is there twice."""
+"""Finds second names of one tensor: of a key that a target wants, of a whole module that is there twice, of models.
+
+Source of what models are known to share: the lists of tied weights in transformers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ckptdoctor.checkpoint import Tensor
-from ckptdoctor.checkpoint.tensor import ViewId, shared_view
-from ckptdoctor.facts.tied_embeddings import EMBEDDING, HEAD, same_checksums
+from ckptdoctor.checkpoint.tensor import ViewId, same_checksums, shared_view
+from ckptdoctor.facts.tied_embeddings import EMBEDDING, HEAD
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 
 
 def twins_of(here: Mapping[str, Tensor], others: Iterable[str], wanted: Sequence[str]) -> dict[str, str]:
@@ -116,3 +120,46 @@ def _held(keys: Iterable[str], under: set[str]) -> dict[str, int]:
             if depth <= len(tokens) and name in found:
                 found[name] += 1
     return found
+
+
+# ---- names that models are known to have for one tensor, whatever a file holds
+
+
+# tensors that models share, and the other name of each: the lists of tied weights in transformers
+# (_tied_weights_keys of GPT-2, Llama, BERT, Whisper and T5)
+_SHARED = (
+    (HEAD, EMBEDDING),
+    (regex(r"(?:^|\.)proj_out\.weight$"), regex(r"(?:^|\.)decoder\.embed_tokens\.weight$")),
+    (regex(r"\.predictions\.decoder\.weight$"), regex(r"(?:^|\.)embeddings\.word_embeddings\.weight$")),
+    (regex(r"\.predictions\.decoder\.bias$"), regex(r"\.predictions\.bias$")),
+    (regex(r"(?:^|\.)(?:en|de)coder\.embed_tokens\.weight$"), regex(r"(?:^|\.)shared\.weight$")),
+)
+
+_MOST_FIRSTS = 4  # names that may be the first of a pair: of more, none is it
+
+
+def known_partner(key: str, here: Iterable[str]) -> str | None:
+    """The only key here that models which have ``key`` are known to share it with, in this direction or the other."""
+    for one, other in _SHARED:
+        for mine, theirs in ((one, other), (other, one)):
+            found = [each for each in here if theirs.search(each)] if mine.search(key) else []
+            if len(found) == 1:
+                return found[0]
+    return None
+
+
+_ENDS = (
+    *("lm_head.weight", "embed_out.weight", "proj_out.weight"),
+    *(".predictions.decoder.weight", ".predictions.decoder.bias", "embed_tokens.weight"),
+)
+
+
+def known_pairs(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Names that models are known to have for one tensor: (second name, first name)."""
+    listed = list(keys)
+    seconds = [key for key in listed if key.endswith(_ENDS)]
+    for one, other in _SHARED if seconds else ():
+        names = [key for key in seconds if one.search(key)]
+        firsts = [key for key in listed if other.search(key)] if names else []
+        if len(firsts) <= _MOST_FIRSTS:
+            yield from ((name, first) for name in names for first in firsts if name != first)

@@ -1,1 +1,1 @@
-"""What is proven of an output: that its contents are those wanted, and that its bytes come from where they must."""
+"""Proves an output: that its contents are those wanted, and that its bytes come from where they must."""

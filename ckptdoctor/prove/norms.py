@@ -47,7 +47,7 @@ def require_weights(weights: Normed, chunks: Chunks, read: Read) -> None:
 
 
 def _channels(shape: Shape, dim: int | None) -> tuple[int, int]:
-    """How many channels have a norm of their own, and how many numbers of one follow each other."""
+    """Say how many channels have a norm of their own, and how many numbers of one follow each other."""
     return (1, prod(shape)) if dim is None else (shape[dim], prod(shape[dim + 1 :]))
 
 
@@ -136,7 +136,7 @@ def _quotient(one: float, other: float) -> float:
 
 
 def _near(values: Sequence[float], factors: Sequence[float], there: Sequence[float], dtype: str) -> bool:
-    """Whether these are the products, each rounded to the dtype or to the number next to it."""
+    """Tell whether these are the products, each rounded to the dtype or to the number next to it."""
     made = decoded(encoded(map(mul, values, factors), dtype), dtype)
     if made == there:
         return True

@@ -7,6 +7,7 @@ right ones; everything else is compared here, by other code than made it.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
@@ -19,14 +20,14 @@ from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.edits.applied.wanted import Stored, Wanted, new_storages
 from ckptdoctor.edits.elements import Elements, NewStorage, is_computed, views
 from ckptdoctor.errors import DamagedError, WriteError
-from ckptdoctor.formats.fresh.checksums import Bytes, Data, batches
+from ckptdoctor.findings import Proof
 from ckptdoctor.formats.fresh.reading import inflated, produced
 from ckptdoctor.formats.fresh.strided import elements, tensor_of, turn_of
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.elements import require_elements
-from ckptdoctor.prove.reopened import read_back, require_right, require_same
-from ckptdoctor.prove.same_contents import storage_pairs
+from ckptdoctor.prove.same_contents import read_back, require_right, require_same, storage_pairs
 from ckptdoctor.writing import CopiedRanges, Copy, Generated, Literal, Recipe, Segment
+from ckptdoctor.writing.checksums import Bytes, Data, batches
 
 _WORKERS = 2
 _EVERY = 0.1  # seconds
@@ -69,7 +70,7 @@ def prove(files: Mapping[str, str], output: str, wanted: Wanted, recipe: Recipe)
     require_same(wanted.contents, written)
     kinds = require_bytes(written, wanted, recipe)
     keys = [each.storage.key for each in wanted.contents.tensors if each.storage is not None]
-    return sum([kinds[key] for key in keys], CopyTally())
+    return sum([kinds[key] for key in keys if key in wanted.stored], CopyTally())  # what has no bytes is no copy
 
 
 def require_bytes(written: Checkpoint, wanted: Wanted, recipe: Recipe) -> dict[str, CopyTally]:
@@ -176,7 +177,7 @@ def _as_it_lies(tensor: Tensor, swapped: bool, stack: ExitStack) -> Direct | Non
 
 
 def _extent(storage: Storage, stack: ExitStack, unpacked: bool) -> Extent | None:
-    """Where the storage lies as it is; one that does so nowhere comes into a temporary file, and is proven there.
+    """Say where the storage lies as it is; one that does so nowhere comes into a temporary file, and is proven there.
 
     That is a new one, of which tensors are cut out, and one that is deflated if it is to be ``unpacked``.
     """
@@ -286,3 +287,66 @@ def _in_files(storage: Storage | None) -> Iterator[Storage]:
         yield from [storage.of[each.source] for each in views(storage.holds) if each.held is None]
     elif storage is not None:
         yield storage
+
+
+# ---- where the bytes of every storage of a repaired copy come from: the original, or what edits made of it
+
+
+def trace(wanted: Wanted, written: Checkpoint, recipe: Recipe) -> Proof:
+    """Follow every storage of ``written`` back to the original, from which ``recipe`` copies.
+
+    The copied ranges themselves have been compared byte for byte when they were written. Storages that no tensor views
+    and that got another key are counted, but not as proven. Raises WriteError, with the tensor, when the bytes of its
+    storage come from anywhere else than they must.
+    """
+    require_bytes(written, wanted, recipe)
+    pairs, copied = storage_pairs(wanted.contents, written), CopiedRanges(recipe)
+    by_place = {each.extent.offset: each for each in wanted.original.storages if each.extent is not None}
+    keys: list[str] = []
+    for storage in written.storages:
+        extent = storage.extent
+        if storage.key in pairs or extent is None or not extent.length:
+            keys.append(pairs.get(storage.key, storage.key))
+            continue
+        source = copied.source(extent.offset)
+        old = by_place.get(source) if source is not None else None
+        if source is None or old is None or old.extent is None:
+            keys.append(storage.key)
+            continue
+        if extent.length != old.extent.length or not copied.copied_from(extent.offset, Copy(source, extent.length)):
+            raise WriteError(
+                f"Storage {storage.key} of the output is not storage {old.key} of the original; it was thrown away."
+            )
+        keys += [old.key] if old.key == storage.key else []
+    return _counted(keys, len(written.storages), wanted)
+
+
+def counted(wanted: Wanted) -> Proof:
+    """The same count where the contents go into another container, which is proven tensor by tensor."""
+    return _counted([each.key for each in wanted.contents.storages], len(wanted.contents.storages), wanted)
+
+
+def _counted(keys: Iterable[str], storages: int, wanted: Wanted) -> Proof:
+    originals = {each.key: each for each in wanted.original.storages}
+    kinds = Counter([_kind(key, originals.get(key), wanted) for key in keys])
+    return Proof(
+        storages=storages,
+        identical=kinds["identical"],
+        shrunk=kinds["shrunk"],
+        remade=kinds["remade"],
+        inflated=kinds["inflated"],
+        computed=kinds["computed"],
+    )
+
+
+def _kind(key: str, old: Storage | None, wanted: Wanted) -> str:
+    """Give what of the original's a storage of the contents is; "" where that is not known."""
+    if old is None:
+        holds = wanted.remade.get(key)
+        return "" if holds is None else "computed" if is_computed(holds) else "remade"
+    if old.compressed:
+        return "inflated"
+    if old.extent is None:
+        return ""
+    whole = ((0, old.extent.length),)
+    return "identical" if wanted.pieces.get(key, whole) == whole else "shrunk"

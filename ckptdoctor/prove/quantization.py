@@ -59,7 +59,7 @@ class _Judge:
         self._known: dict[int, list[bytes]] = {}
 
     def agrees(self, at: int, codes: bytes, there: bytes) -> bool:
-        """Whether the codes from the number ``at`` on are these weights, each or the one next to it."""
+        """Tell whether the codes from the number ``at`` on are these weights, each or the one next to it."""
         width, dtype = self._weights.width, self._weights.dtype
         first, made = 0, []
         while first < len(codes):
@@ -144,7 +144,7 @@ def _numbers(part: Elements, dtype: str, chunks: Chunks) -> Sequence[float]:
 
 
 def _number(byte: int, dtype: str) -> float:
-    """What a code of eight bits stands for, from its bits."""
+    """Give what a code of eight bits stands for, from its bits."""
     kind = BY_NAME[dtype]
     if kind.kind != "float":
         signed = kind.name in ("int8", "qint8")
@@ -167,7 +167,7 @@ def _number(byte: int, dtype: str) -> float:
 
 
 def _near(made: bytes, there: bytes, dtype: str) -> bool:
-    """Whether these are the same numbers, each or the one next to it."""
+    """Tell whether these are the same numbers, each or the one next to it."""
     if made == there:
         return True
     kind = BY_NAME[dtype]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Several
+from contextlib import contextmanager
 from operator import attrgetter
 from struct import pack
 from typing import Any
@@ -22,6 +24,7 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.checkpoint.changed_trees import nodes_below
+from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.wording import plural
 
 # what must agree of two tensors, with the word for it; storages and parts are compared on their own
@@ -56,7 +59,7 @@ class _Ties:
         self._back: dict[str, str] = {}
 
     def agree(self, wanted: Storage | None, got: Storage | None) -> bool:
-        """Whether two storages are alike, and no other storage corresponds to either."""
+        """Tell whether two storages are alike, and no other storage corresponds to either."""
         if wanted is None or got is None:
             return wanted is got
         if (
@@ -217,3 +220,28 @@ def _part(node: Node, slot: int) -> Part:
         after -= 1
         return after if after < len(node.items) else node.entries[after - len(node.items)][0]
     return slot
+
+
+# ---- what was written, opened again as any file is: it can be read, and holds what it was to hold
+
+
+@contextmanager
+def read_back() -> Iterator[None]:
+    """Reading of an output: what fails in it raises WriteError, and the output is thrown away."""
+    try:
+        yield
+    except WriteError:
+        raise
+    except CkptDoctorError as error:
+        raise WriteError(f"The output cannot be read back and was thrown away: {error.message}") from error
+
+
+def require_same(wanted: Checkpoint, written: Checkpoint) -> None:
+    """Raises WriteError, with the place, where the output holds something else than what was planned."""
+    require_right(first_difference(wanted, written))
+
+
+def require_right(wrong: str | None) -> None:
+    """Raises WriteError where something is wrong with the output: what, as the end of a sentence."""
+    if wrong is not None:
+        raise WriteError(f"The output is not what was planned, and was thrown away: {wrong}.")

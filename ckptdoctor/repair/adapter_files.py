@@ -37,7 +37,7 @@ class Wanted:
 
 
 def read_wanted(text: str) -> Wanted:
-    """What the option says. Raises UsageError for what makes no sense."""
+    """Give what the option says. Raises UsageError for what makes no sense."""
     path, *words = text.split(",")
     if path.startswith(("alpha=", "name=")) or path == "rslora":
         path, words = "", [path, *words]
@@ -97,7 +97,7 @@ class Donor:
         return tuple(self.by_module)
 
     def view(self, tensor: Tensor) -> View:
-        """What a tensor shows of the file that it lies in. Raises RefusedError where it does not lie there plainly."""
+        """Give what a tensor shows of its file. Raises RefusedError where it does not lie there plainly."""
         storage = tensor.storage
         if (
             storage is None
@@ -211,7 +211,7 @@ def _config(path: str) -> Config | None:
 
 
 def _strength(config: Config | None, wanted: Wanted, adapter: Adapter, path: str) -> Strength:
-    """What the config says, and the person where it is said by hand."""
+    """Give what the config says, and the person where it is said by hand."""
     parameters = {part.parameter for part in adapter.parts.values()}
     said = None if config is None else strength_of(config.fields, config.path)
     if wanted.alpha is not None:
@@ -242,7 +242,7 @@ def _require_base(base: Checkpoint, strength: Strength, wanted: Wanted) -> None:
 
 
 def _names_of(path: str) -> Iterator[str]:
-    """What the base is called: by the config beside it, and by the hub's cache."""
+    """Give what the base is called: by the config beside it, and by the hub's cache."""
     config = read_config(folder_of(path), "config.json")
     name = config.fields.get("_name_or_path") if config is not None else None
     if isinstance(name, str) and name:

@@ -54,7 +54,7 @@ class Strength:
     inputs: tuple[str, ...] | None = None  # IA3's feedforward_modules, whose inputs are scaled; None: nobody says
 
     def scale(self, module: str, rank: int) -> float:
-        """What the product of the factors of a module is multiplied by. Raises RefusedError for another rank."""
+        """Give what the product of the factors of a module is multiplied by. Raises RefusedError for another rank."""
         wanted = _of(module, self.ranks, self.rank, self.source)
         if wanted is not None and wanted != rank:
             raise RefusedError(
@@ -68,7 +68,7 @@ class Strength:
 
 
 def strength_of(fields: Mapping[str, object], source: str) -> Strength:
-    """What the fields of an ``adapter_config.json`` say. Raises RefusedError for what is not merged as a plain sum."""
+    """Give what an ``adapter_config.json`` with these fields says. Raises RefusedError for what is no plain sum."""
     method = fields.get("peft_type")
     if method not in (LORA, IA3):
         raise RefusedError(f"{source} describes an adapter of the kind {method!r}: only LoRA and IA3 are merged here.")

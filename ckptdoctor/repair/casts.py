@@ -65,7 +65,7 @@ def values_fixes(checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]) 
     from ckptdoctor.values.examine import examine_values
 
     with progress.phase("values", bytes_to_read(checkpoint)) as work:
-        values = examine_values(checkpoint, source, work)
+        values = examine_values(checkpoint, source, work, sums=False)
     found = [finding for rule in wanted for finding in rule.run(values)]
     return [(each, each.fix) for each in found if each.fix is not None and each.fix.safety is Safety.SAFE]
 
@@ -73,7 +73,7 @@ def values_fixes(checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]) 
 def lost(
     original: Checkpoint, after: Checkpoint, made: Mapping[str, Elements], edit: Cast, unsafe: bool
 ) -> Loss | None:
-    """What the edit, which gave ``after``, loses: reads what was cast. None where its dtypes tell that it is nothing.
+    """Read what was cast, and tell what the edit loses that gave ``after``; None where dtypes alone show no loss.
 
     ``made`` is what new storages hold. Raises RefusedError where the edit must be exact and is not, and for values that
     become infinite unless ``unsafe``.

@@ -22,7 +22,7 @@ from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.match.shapes.projections import HEAD_BY_HEAD, HEAD_SIZES, QKV_LAYOUTS
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.noun import noun
-from ckptdoctor.repair.drafting import drafted
+from ckptdoctor.repair.draft_map import drafted
 from ckptdoctor.repair.name_map import NameMap, resolved
 from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest, again, draft_path
 from ckptdoctor.wording import and_more, beyond, plural
@@ -59,7 +59,7 @@ class Ways:
 
 
 def ways(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
-    """What would finish the refused ``request``."""
+    """Give what would finish the refused ``request``."""
     told: tuple[str, ...] = ()
     if request.write_map is None:
         told, finishes = _losing(request, attempt)
@@ -87,7 +87,7 @@ def _drafting(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
 
 
 def _losing(request: FixRequest, attempt: Try) -> tuple[tuple[str, ...], bool]:
-    """What --unsafe-fixes does in addition, by name; and whether its command may be printed: it loses no weight."""
+    """Give what --unsafe-fixes does besides, by name; and whether its command may be printed: it loses no weight."""
     if request.unsafe:
         return (), False
     wanted = replace(request, unsafe=True)
@@ -102,7 +102,7 @@ def _losing(request: FixRequest, attempt: Try) -> tuple[tuple[str, ...], bool]:
 
 
 def _losses(steps: Sequence[Step]) -> str:
-    """What steps that change or drop something do."""
+    """Give what steps that change or drop something do."""
     titles = [step.title for step in steps if step.safety.value == "unsafe"]
     gone = _gone(steps)
     said = ", ".join(dict.fromkeys(titles)) or "change values"

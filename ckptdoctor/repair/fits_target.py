@@ -22,12 +22,12 @@ from ckptdoctor.match.rivals import parts_alike
 from ckptdoctor.match.shapes.experts import stacks
 from ckptdoctor.match.shapes.fused import spelled
 from ckptdoctor.match.shapes.sorting import shapes
-from ckptdoctor.repair.drafting import may_be_turned
+from ckptdoctor.repair.draft_map import may_be_turned
 from ckptdoctor.repair.finishing import Try, ways, with_heads, without_an_answer
 from ckptdoctor.repair.name_map import NameMap
 from ckptdoctor.repair.request import FixRequest, again
 from ckptdoctor.repair.witness import decided, equal_sets, under
-from ckptdoctor.rules.kit.layout_edits import lacking
+from ckptdoctor.rules.naming.known_layout_family import lacking
 from ckptdoctor.wording import and_more, plural
 
 _SHOWN = 5  # keys that a refusal names
@@ -63,7 +63,7 @@ def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest
 def spare_parts(
     checkpoint: Checkpoint, reference: Reference, request: FixRequest, source: Source
 ) -> tuple[KeyPath, ...]:
-    """What is left over because it holds the very bytes of what fits, behind another prefix.
+    """Give what is left over because it holds the very bytes of what fits, behind another prefix.
 
     Raises RefusedError, with a command for each, where parts that fit as well hold other values.
     """
@@ -142,7 +142,7 @@ def answered(error: UnfitError, original: Checkpoint, request: FixRequest, attem
 
 
 def rearranged(comparison: Comparison) -> bool:
-    """Whether another code base arranged these values: renames alone cannot give the target's."""
+    """Tell whether another code base arranged these values: renames alone cannot give the target's."""
     return (
         comparison.conversion is not None
         or family_of(layout(comparison.plain.here), layout(comparison.reference.tensors)) is not None
@@ -150,7 +150,7 @@ def rearranged(comparison: Comparison) -> bool:
 
 
 def fits(comparison: Comparison) -> bool:
-    """Whether every wanted key is here in its shape, and no other one; the counters that torch sets itself apart."""
+    """Tell whether every wanted key is here in its shape, and no other; counters that torch sets itself apart."""
     plain, wanted = comparison.plain, comparison.reference.tensors
     if comparison.nested or comparison.steps or plain.unexpected or _foreign(plain, wanted):
         return False
@@ -198,7 +198,7 @@ def _why(comparison: Comparison) -> str:
 
 
 def _undone(comparison: Comparison) -> list[str]:
-    """What only --unsafe-fixes does."""
+    """Give what only --unsafe-fixes does."""
     norms, found = computable(comparison), shapes(comparison)
     lines = []
     adapter = foreign(comparison.state_dict, comparison.reference.tensors)

@@ -119,7 +119,7 @@ def _marked(mark: Mark) -> Value:
 
 
 def _given(path: str, old: str, value: object) -> Given:
-    """What JSON says of a key. Raises UsageError for what is no name."""
+    """Give what JSON says of a key. Raises UsageError for what is no name."""
     transposed, form = False, None
     if isinstance(value, dict):
         transposed = value.get(_TRANSPOSED) is True

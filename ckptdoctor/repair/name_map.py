@@ -34,7 +34,7 @@ class Form:
     shape: tuple[int, ...] = ()
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether a tensor of this shape can be seen so."""
+        """Tell whether a tensor of this shape can be seen so."""
         seen = self.view or shape
         same = prod(seen) == prod(shape) and prod(self.shape or seen) == prod(shape)
         return same and sorted(self.axes) == list(range(len(seen)))
@@ -118,7 +118,7 @@ def add(old: str, given: Given, made: NameMap, dropped: list[str], turned: list[
 
 
 def of_steps(steps: tuple[Step, ...]) -> NameMap:
-    """What the steps of a repair did to the keys of the one state dict that they left."""
+    """Give what the steps of a repair did to the keys of the one state dict that they left."""
     root: KeyPath = ()
     names: dict[str, str] = {}
     dropped: list[str] = []
@@ -201,5 +201,5 @@ def name_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
 
 
 def _known(checkpoint: Checkpoint, name_map: NameMap) -> bool:
-    """Whether the map speaks of keys that are here, though it changes none of them."""
+    """Tell whether the map speaks of keys that are here, though it changes none of them."""
     return any(key in name_map.names for state_dict in weights_among(checkpoint.state_dicts) for key in state_dict.keys)

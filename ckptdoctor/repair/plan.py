@@ -94,7 +94,7 @@ class Plan:
 
 @collector_paused()
 def plan(request: FixRequest) -> Plan:
-    """What the request means for its file. Reads headers only, and writes nothing.
+    """Give what the request means for its file. Reads headers only, and writes nothing.
 
     Raises UnreadableError, NotACheckpointError and DamagedError for the file, UsageError for a bad option,
     RefusedError for what cannot be done without loss or a guess, UnprovenError where a lossless repair cannot be
@@ -120,13 +120,16 @@ def plan(request: FixRequest) -> Plan:
             bring_to_target(draft, source, request, rules)
             _unpack(draft, container)
         add_last_options(draft, request)
-        left = _fix_findings(draft, container, rules, request.unsafe) if request.fixes else []
+        converts = asked_for(request.output, original.format)
+        alone = converts is None  # else the whole folder is written, with an index of its own
+        left = _fix_findings(draft, container, rules, request.unsafe, alone) if request.fixes else []
         # what is wanted then, and how it is written
         edits = draft.edits
         _require_values(original, edits)
         require_accounted(original, draft.checkpoint, edits, draft.origins.remade, draft.origins.pieces)
-        converts = None if draft.index is not None else asked_for(request.output, draft.checkpoint.format)
-        if edits and converts is None and draft.index is None and isinstance(source, FolderSource):
+        index = draft.index if alone else None
+        in_place = converts is None and not all(isinstance(each, WriteIndex) for each in edits)
+        if in_place and isinstance(source, FolderSource):
             flat = all(len(each.path) == 1 for each in draft.checkpoint.tensors)
             raise refusal(original, again(elsewhere(request, flat)))
         recipe = after = None
@@ -138,7 +141,7 @@ def plan(request: FixRequest) -> Plan:
             after = next_step(request.path, original, wrong, weights_only_refusal(source, container))
     return Plan(
         request=request,
-        output=_output(request, draft, container),
+        output=index_path(request, index) if index is not None else _output(request, draft, container),
         original=original,
         expected=draft.checkpoint,
         steps=tuple(draft.steps),
@@ -146,7 +149,7 @@ def plan(request: FixRequest) -> Plan:
         pieces=draft.origins.pieces,
         remade=draft.origins.remade,
         left=tuple(left),
-        index=draft.index,
+        index=index,
         seconds=perf_counter() - started,
         next=after,
         converts=converts,
@@ -168,16 +171,14 @@ def _require_values(original: Checkpoint, edits: tuple[Edit, ...]) -> None:
 
 
 def _output(request: FixRequest, draft: Draft, container: Container) -> str:
-    """Where the output goes."""
-    if draft.index is not None:
-        return index_path(request, draft.index)
+    """Say where the output goes."""
     suffix = next((edit.suffix for edit in reversed(draft.edits) if isinstance(edit, SetSuffix)), None)
     return output_path(request, suffix, unwrapped_path(container))
 
 
 @collector_paused()
 def is_carried_out(request: FixRequest) -> bool:
-    """Whether the chain towards a target would be written, and lose no weight.
+    """Tell whether the chain towards a target would be written, and lose no weight.
 
     As ``plan``, without what would finish where it is not.
 
@@ -199,19 +200,22 @@ def _wrong(checkpoint: Checkpoint, container: Container, request: FixRequest) ->
     return [each for each in found if each.severity is Severity.ERROR]
 
 
-def _fix_findings(draft: Draft, container: Container, rules: tuple[Rule, ...], unsafe: bool) -> list[Finding]:
+def _fix_findings(
+    draft: Draft, container: Container, rules: tuple[Rule, ...], unsafe: bool, alone: bool
+) -> list[Finding]:
     """Add the fixes of what the rules find, round after round, until none is left that may be applied.
 
-    Gives the findings that stay. Raises RuntimeError for a rule whose fix does not help: that is a bug in the rule.
+    Where an index is written ``alone``, no shard changes. Gives the findings that stay. Raises RuntimeError for a rule
+    whose fix does not help: that is a bug in the rule.
     """
     around = container_findings(container, rules)
     fixed: list[tuple[str, tuple[Edit, ...]]] = []  # a list: the values of edits need not be hashable
     for _ in range(ROUNDS):
         found = [*around, *findings_of(draft.checkpoint, rules)]
         wanted = fixes(found, unsafe)
-        alone = [each for each in wanted if of_index(each[1].edits)]
-        if draft.index is not None or alone:  # the index changes, and no shard does
-            wanted = alone
+        indexes = [each for each in wanted if of_index(each[1].edits)]
+        if alone and (draft.index is not None or indexes):
+            wanted = indexes
         if not wanted:
             return [possible(each, container) for each in found]
         for finding, fix in independent(wanted):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -16,10 +16,13 @@ from ckptdoctor.diagnose.findings import findings_of, possible, worst_first
 from ckptdoctor.diagnose.fixes import container_findings
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
+from ckptdoctor.facts.globals import is_allowed, modern
 from ckptdoctor.findings import Finding, Proof, RepairReport
 from ckptdoctor.noun import noun
+from ckptdoctor.prove.output import trace
+from ckptdoctor.prove.same_contents import read_back, require_same
+from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.plan import Plan
-from ckptdoctor.repair.verify import verify
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.rules.sharding.index_repair import against_index
 from ckptdoctor.writing import Copy, Part, Recipe, Written, publish_together
@@ -73,13 +76,13 @@ def _kept(plan: Plan, recipe: Recipe) -> list[Part]:
 
 
 def replaces(plan: Plan) -> bool:
-    """Whether the output takes the place of the original."""
+    """Tell whether the output takes the place of the original."""
     original = os.path.join(plan.request.path, plan.index or "")
     return os.path.realpath(plan.output) == os.path.realpath(original)
 
 
 def preview(plan: Plan) -> RepairReport:
-    """What is said of a plan that has not been carried out."""
+    """Give what is said of a plan that has not been carried out."""
     models = [each for each in weights_among(plan.expected.state_dicts) if each.role is Role.MODEL]
     return RepairReport(
         path=plan.request.path,
@@ -127,7 +130,7 @@ def _findings(container: Container, written: Checkpoint) -> Iterator[Finding]:
 
 
 def _places(checkpoint: Checkpoint) -> Iterator[tuple[str, object]]:
-    """What each tensor is, and where its bytes lie."""
+    """Give what each tensor is, and where its bytes lie."""
     for tensor in checkpoint.tensors:
         yield in_full(tensor.path), _place(tensor)
 
@@ -135,3 +138,59 @@ def _places(checkpoint: Checkpoint) -> Iterator[tuple[str, object]]:
 def _place(tensor: Tensor) -> object:
     where = None if tensor.storage is None else tensor.storage.extent
     return tensor.form, tensor.rebuild, where, tuple([_place(part) for part in tensor.parts])
+
+
+# ---- holds a written file against the plan: its contents, where every storage's bytes came from, and what rules find
+
+
+def verify(path: str, plan: Plan) -> Proof:
+    """Examine the complete file at ``path``. Raises WriteError, with the place, when it is not what was planned."""
+    with read_back(), formats.opened(path) as (source, container):
+        written = formats.read(source, container)
+        refusal = weights_only_refusal(source, container)
+    require_same(plan.expected, written)
+    _require_no_new_names(plan.original, written)
+    assert plan.recipe is not None
+    proof = trace(plan.wanted, written, plan.recipe)
+    findings = worst_first([*container_findings(container, all_rules()), *_of_contents(written, plan)])
+    _require_fixed(plan, findings)
+    after = next_step(plan.output, written, findings, refusal)  # the name that it will have, not that of the moment
+    return replace(proof, elided=elided(written), findings=tuple(findings), next=after)
+
+
+def require_repaired(contents: Checkpoint, plan: Plan) -> None:
+    """Raises WriteError where what a rule's fix was applied for is in the contents; the container is another."""
+    _require_fixed(plan, _of_contents(contents, plan))
+
+
+def _of_contents(written: Checkpoint, plan: Plan) -> list[Finding]:
+    """Give what is wrong with the contents by themselves; what the target wants, a wrapper's prefix say, is not."""
+    rules = [rule for rule in all_rules() if isinstance(written, rule.subject)]
+    return findings_of(written, rules, plan.request.reference if plan.request.auto else None)
+
+
+def _require_no_new_names(original: Checkpoint, written: Checkpoint) -> None:
+    """A repair brings in no class or function but those that torch itself accepts, such as OrderedDict."""
+    known = {modern(each.module, each.name) for each in original.globals}
+    names = [modern(each.module, each.name) for each in written.globals]
+    new = [".".join(name) for name in names if name not in known and not is_allowed(*name)]
+    if new and original.format == written.format:
+        raise WriteError(f"The output names {new[0]}, which the original does not; it was thrown away.")
+
+
+def _require_fixed(plan: Plan, findings: Iterable[Finding]) -> None:
+    """Raise WriteError where what a rule's fix was applied for is still there."""
+    fixed = {step.label: step for step in plan.steps if step.name}
+    for finding in findings:
+        step = fixed.get(finding.code)
+        if step is not None and finding.fix is not None and finding.fix.safety is step.safety:
+            raise WriteError(f"The output still has {finding.code} ({finding.message}); it was thrown away.")
+
+
+def elided(checkpoint: Checkpoint) -> int:
+    """The number of places beyond the reader's limits, which were not compared."""
+    from ckptdoctor.checkpoint import Elided, walk
+
+    if not any(note.kind.value == "not-examined" for note in checkpoint.notes):
+        return 0
+    return sum(isinstance(node, Elided) for _, node in walk(checkpoint.tree))

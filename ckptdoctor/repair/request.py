@@ -148,7 +148,7 @@ def elsewhere(request: FixRequest, flat: bool) -> FixRequest:
 
 
 def draft_path(path: str) -> str:
-    """Where the draft map of a file goes: beside it."""
+    """Say where the draft map of a file goes: beside it."""
     return f"{os.path.splitext(path.rstrip('/'))[0]}.map.json"
 
 
@@ -178,7 +178,7 @@ def cast_target(text: str) -> str:
 
 
 def index_path(request: FixRequest, name: str) -> str:
-    """Where a new index for the folder goes: beside the old one under another name, or with ``force`` in its place."""
+    """Say where a new index of the folder goes: beside the old one under another name, with ``force`` in its place."""
     if request.output is not None:
         return os.path.join(request.output, name) if os.path.isdir(request.output) else request.output
     stem, suffix = os.path.splitext(os.path.join(request.path, name))
@@ -186,7 +186,7 @@ def index_path(request: FixRequest, name: str) -> str:
 
 
 def output_path(request: FixRequest, suffix: str | None, inside: str | None = None) -> str:
-    """Where the output goes. ``suffix`` is the one that fits the contents, None to keep the original's.
+    """Say where the output goes. ``suffix`` is the one that fits the contents, None to keep the original's.
 
     ``inside`` is what an original that was packed is called without that: a name of its own, which the output takes.
     """

@@ -40,7 +40,7 @@ from ckptdoctor.repair.name_map import name_edits, root_edits, turn_edits
 from ckptdoctor.repair.request import FixRequest, Substitution
 from ckptdoctor.repair.sharing import clone_edits, tie_edits
 from ckptdoctor.repair.weights_only import weights_only_edits
-from ckptdoctor.rules.kit.remapping import remap_fix
+from ckptdoctor.rules.optimizer.remapping import remap_fix
 
 _SHOWN = 6  # prefixes offered in a message
 
@@ -73,7 +73,7 @@ def add_last_options(draft: Draft, request: FixRequest) -> None:
 
 
 def _loses(checkpoint: Checkpoint, edits: tuple[Edit, ...]) -> bool:
-    """Whether something that the file holds is not in it afterwards: a loss, though it was asked for."""
+    """Tell whether something that the file holds is not in it afterwards: a loss, though it was asked for."""
     roots = [edit.path for edit in edits if isinstance(edit, TakeRoot)]
     left_out = any(True for path in roots for _ in beside(checkpoint.tree, path))
     return left_out or any(isinstance(edit, (Compute, Drop)) for edit in edits)
@@ -143,7 +143,7 @@ def _pattern_step(option: str, patterns: tuple[str, ...], find: Callable[..., tu
 
 def _merge_step(text: str) -> OptionStep:
     def edits(checkpoint: Checkpoint) -> list[Edit]:
-        from ckptdoctor.repair.merging import merge_edits
+        from ckptdoctor.repair.merge_adapter import merge_edits
 
         return merge_edits(checkpoint, text)
 
@@ -248,7 +248,7 @@ def collision(label: str, one: str, other: str, name: str, prefix: str | None = 
 
 
 def _nearest(text: str, checkpoint: Checkpoint) -> str:
-    """What keys do begin with, the most similar first."""
+    """Give what keys do begin with, the most similar first."""
     from difflib import SequenceMatcher
 
     prefixes: dict[str, int] = {}
@@ -322,7 +322,7 @@ def _outermost(tree: Node, paths: list[KeyPath], kept: set[KeyPath]) -> tuple[Ke
 
 
 def _parts(tree: Node, around: set[KeyPath]) -> dict[KeyPath, list[Part]]:
-    """What lies directly in the lists and dicts at these paths, all of whose parents are among them."""
+    """Give what lies directly in the lists and dicts at these paths, all of whose parents are among them."""
     found: dict[KeyPath, list[Part]] = {}
     stack: list[tuple[KeyPath, Node]] = [((), tree)]
     while stack:

@@ -40,10 +40,10 @@ from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest
 from ckptdoctor.repair.steps_from_options import add_options
 from ckptdoctor.repair.witness import witnessed
 from ckptdoctor.rules.framework import Rule
-from ckptdoctor.rules.kit.attention_edits import one_after_another, projection_edits
-from ckptdoctor.rules.kit.layout_edits import conversion_title, layout_edits
 from ckptdoctor.rules.kit.renames import rename_edits
+from ckptdoctor.rules.naming.known_layout_family import conversion_title, layout_edits
 from ckptdoctor.rules.registry import find_rule
+from ckptdoctor.rules.shape.fused_qkv import one_after_another, projection_edits
 from ckptdoctor.rules.shape.moe_stacked_experts import edits_for
 from ckptdoctor.target.error_text import as_reference, read_error
 from ckptdoctor.wording import and_more, plural

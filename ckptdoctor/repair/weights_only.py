@@ -93,7 +93,7 @@ def _entry(checkpoint: Checkpoint, path: KeyPath) -> KeyPath:
 
 
 def _way(checkpoint: Checkpoint, refused: list[Blocked], drop: str | None, command: str) -> str:
-    """What the user can type next."""
+    """Give what the user can type next."""
     causes = {each.cause for each in refused}
     other = command.partition(" --")[0]
     module = find_rule(_WHOLE_MODULE) if BlockedCause.MODULE in causes else None

@@ -16,11 +16,10 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.sharing import compared, is_readable, is_telling, probe, same
 from ckptdoctor.errors import CkptDoctorError, DamagedError
-from ckptdoctor.facts.tied_embeddings import known_pairs
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.match.second_names import is_one
-from ckptdoctor.repair.drafting import in_question
+from ckptdoctor.match.second_names import is_one, known_pairs
+from ckptdoctor.repair.draft_map import in_question
 
 Found = Mapping[str, Tensor]
 
@@ -71,7 +70,7 @@ def _is_one_tensor(base: Source, one: Tensor | None, other: Tensor | None) -> bo
 
 
 def equal_sets(source: Source, one: Found, other: Found) -> bool:
-    """Whether two sets of weights hold the same bytes under the same names."""
+    """Tell whether two sets of weights hold the same bytes under the same names."""
     try:
         return one.keys() == other.keys() and all(_same(source, one[key], source, other[key]) for key in one)
     except DamagedError:
@@ -79,7 +78,7 @@ def equal_sets(source: Source, one: Found, other: Found) -> bool:
 
 
 def is_there(source: Source, found: Found, reference: Reference) -> bool:
-    """Whether the target has the same bytes under the same names, and not only zeros or ones."""
+    """Tell whether the target has the same bytes under the same names, and not only zeros or ones."""
     theirs = _tensors(reference)
     if not theirs or not found.keys() >= theirs.keys():
         return False

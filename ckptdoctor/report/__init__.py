@@ -1,1 +1,1 @@
-"""Reports to people and programs: from the nouns to text, one renderer per file."""
+"""Reports to people and programs: one renderer a file turns the nouns into text, JSON, SARIF, Markdown or HTML."""

@@ -417,5 +417,7 @@ def left_at(report: RepairReport) -> str:
 
 
 def index_name(report: RepairReport) -> str | None:
-    """The name of the index that was written for a folder; None for every other repair."""
+    """The name of the index that was written alone, for a folder whose shards stay; None for every other repair."""
+    if report.converts is not None:
+        return None
     return next((each.name for step in report.steps for each in step.edits if isinstance(each, WriteIndex)), None)

@@ -9,14 +9,14 @@ from ckptdoctor.checkpoint.progress import Listener
 from ckptdoctor.diagnose.events import Event, Measured
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.differences import Difference
-from ckptdoctor.diffing.headers import Measure, diff
+from ckptdoctor.diffing.diff import Measure, diff
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.errors import UsageError
 from ckptdoctor.examine.files import examine_all
 from ckptdoctor.examine.paths import STANDARD_INPUT, expand
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import FileReport
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.wording import and_so_on
 from ckptdoctor.writing.fresh import require, write_fresh
 
@@ -48,7 +48,7 @@ def gathered(path: str, settings: Settings, listener: Callable[[Event], None] = 
     Raises UsageError where it means several, and what ``examine_all`` does.
     """
     ears = _Ears(listener)
-    (report,) = examine_all([single(path)], settings, ears)
+    (report,) = examine_all([single(path)], replace(settings, pictures=True), ears)
     return Gathered(report, ears.values)
 
 
@@ -68,7 +68,7 @@ def compared(
     measure: Measure | None,
     listener: Listener = lambda progress: None,
 ) -> Difference:
-    """The difference to another checkpoint; see ``diffing.headers``. ``listener`` is told how far it is.
+    """The difference to another checkpoint; see ``diffing.diff``. ``listener`` is told how far it is.
 
     Raises KeyboardInterrupt where Ctrl-C came before the end.
     """

@@ -1,4 +1,4 @@
-"""Says how far work came that ended early, after Ctrl-C, or what it left in a folder, after a kill."""
+"""Says how far work came that Ctrl-C ended, and what a write that was killed left in a folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ckptdoctor.wording import and_more
 
 
 def interrupted(report: FileReport) -> str:
-    """As in “Interrupted: checksums done, values 0 of 3.2 GB. No findings so far.”."""
+    """As in “Interrupted: checksums 1.2 of 3.2 GB, values 1.2 of 3.2 GB. No findings so far.”."""
     found = plural(len(report.findings), "finding") if report.findings else "No findings"
     return f"Interrupted: {came_to(report.readings) or 'not even the headers are done'}. {found} so far."
 

@@ -1,4 +1,4 @@
-"""Prints the figures of one checkpoint that every report begins with."""
+"""Counts what every report begins with: tensors, parameters, bytes, dtypes and devices of one checkpoint."""
 
 from __future__ import annotations
 

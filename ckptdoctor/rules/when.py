@@ -233,10 +233,14 @@ def flat_parameters(checkpoint: Checkpoint) -> bool:
     return any("flat_param" in key for key in others) or mention(checkpoint, ("flat_param",))
 
 
+# one of these stands in the keys of a list of alike layers (``rules.sharding.layer_lists``)
+_LAYER_LISTS = ("layer.", "layers.", "block.", "blocks.", "h.")
+
+
 @_of_contents
 def numbered_layers(checkpoint: Checkpoint) -> bool:
     """A key may name one of several layers."""
-    return any(mentions(each, names.LAYER_LISTS) for each in checkpoint.state_dicts)
+    return any(mentions(each, _LAYER_LISTS) for each in checkpoint.state_dicts)
 
 
 @_of_contents

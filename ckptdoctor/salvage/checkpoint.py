@@ -19,11 +19,10 @@ from ckptdoctor.edits import Drop, Edit, Replace, Safety, Truncate
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.edits.fix import Step
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.examine.integrity import examine_integrity
 from ckptdoctor.facts.incomplete import require_own_values
-from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.findings import LostTensor, SalvageReport
 from ckptdoctor.noun import noun
-from ckptdoctor.remote.downloading import require_local
 from ckptdoctor.repair.request import FixRequest
 
 if TYPE_CHECKING:
@@ -48,9 +47,8 @@ def beside(path: str) -> str:
 
 
 def plan_salvage(path: str, output: str, *, force: bool = False) -> Salvage:
-    """What is whole and what is not. Reads every byte once, and writes nothing; raises as ``salvage`` does."""
-    require_local(path)
-    with formats.opened(path) as (source, container):
+    """Give what is whole and what is not. Reads every byte once, and writes nothing; raises as ``salvage`` does."""
+    with formats.opened(path, here=True) as (source, container):
         original = formats.salvage(source, container)
         require_own_values(original)
         state = _State(original, source)
@@ -101,12 +99,12 @@ class _State:
         return min(there, 0.0) if storage.key in self._damaged else there
 
     def damage(self, tensor: Tensor) -> str:
-        """What is known to be wrong with its bytes, as far as they are there; "" where nothing is."""
+        """Give what is known to be wrong with its bytes, as far as they are there; "" where nothing is."""
         own = "" if tensor.storage is None else self._damaged.get(tensor.storage.key, "")
         return own or next(filter(None, map(self.damage, tensor.parts)), "")
 
     def verified(self, tensor: Tensor) -> bool:
-        """Whether a checksum vouches for it."""
+        """Tell whether a checksum vouches for it."""
         own = tensor.storage is None or not tensor.storage.nbytes or tensor.storage.crc32 is not None
         return own and all(map(self.verified, tensor.parts))
 
@@ -127,7 +125,7 @@ def _without(checkpoint: Checkpoint, lost: Iterable[Tensor]) -> Iterator[Edit]:
 
 
 def _goes(checkpoint: Checkpoint, path: KeyPath, optimizers: Iterable[KeyPath]) -> KeyPath:
-    """What must go with the tensor at ``path``: itself, or the state that an optimizer keeps for one parameter."""
+    """Give what must go with the tensor at ``path``: itself, or the state that an optimizer keeps for one parameter."""
     for root in optimizers:
         if path[: len(root)] == root and path[len(root) : len(root) + 1] == ("state",) and len(path) > len(root) + 2:
             return path[: len(root) + 2]
@@ -165,7 +163,7 @@ def _lost(tensor: Tensor, state: _State) -> LostTensor:
 
 
 def _zero_tail(source: Source) -> int | None:
-    """Where the zero bytes begin with which a file ends that was given its full size before its contents.
+    """Say where the zero bytes begin with which a file ends that was given its full size before its contents.
 
     None where fewer than 64 KiB at its end are zeros.
     """

@@ -11,7 +11,6 @@ from functools import partial
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FolderSource, NoteKind
 from ckptdoctor.checkpoint.source import Overlay
-from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.errors import (
     CkptDoctorError,
     NotACheckpointError,
@@ -24,14 +23,14 @@ from ckptdoctor.formats.folders import model_folder, sharded
 from ckptdoctor.formats.folders.gathering import why, why_closed
 from ckptdoctor.formats.folders.shards import SINGLE
 from ckptdoctor.formats.folders.weights import Weights, weights_in
-from ckptdoctor.formats.fresh.shards import index_text
+from ckptdoctor.formats.fresh.safetensors import index_text
 from ckptdoctor.noun import noun
-from ckptdoctor.prove.reopened import require_right
-from ckptdoctor.repair.repair import repair
-from ckptdoctor.repair.verify import verify
+from ckptdoctor.prove.same_contents import require_right
+from ckptdoctor.repair.repair import repair, verify
 from ckptdoctor.salvage.checkpoint import Salvage, beside, plan_salvage
 from ckptdoctor.wording import and_more, plural
 from ckptdoctor.writing import Literal, Part, Recipe
+from ckptdoctor.writing.folder import publish_folder
 
 
 def salvage(path: str, output: str | None = None, *, force: bool = False) -> SalvageReport:
@@ -100,7 +99,7 @@ class _Folder:
 
 
 def _why(path: str, error: CkptDoctorError) -> str:
-    """Why nothing of a file can be saved: what lies there instead, or what is wrong with it."""
+    """Say why nothing of a file can be saved: what lies there instead, or what is wrong with it."""
     with formats.opened(path) as (_, container):
         return why(container, error)
 
@@ -189,7 +188,7 @@ def _report(folder: _Folder, where: dict[str, str], kept: list[str]) -> SalvageR
 
 
 def _lost_files(folder: _Folder, where: dict[str, str]) -> Iterator[str]:
-    """Why nothing is saved of a file: not of one whose tensors were all found in others."""
+    """Say why nothing is saved of a file: not of one whose tensors were all found in others."""
     index = folder.weights.index
     elsewhere = set(index.files if index is not None else ())
     elsewhere -= {file for key, file in (index.weight_map.items() if index is not None else ()) if key not in where}
@@ -197,7 +196,7 @@ def _lost_files(folder: _Folder, where: dict[str, str]) -> Iterator[str]:
 
 
 def _gone(folder: _Folder, where: dict[str, str], told: set[str]) -> Iterator[LostTensor]:
-    """What the index names and no shard holds; nothing else is known of it."""
+    """Give what the index names and no shard holds; nothing else is known of it."""
     index = folder.weights.index
     for key, file in index.weight_map.items() if index is not None else ():
         if key not in where and key not in told:

@@ -22,9 +22,10 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.report.escape import escape
 from ckptdoctor.tui.key_queue import KeyQueue
 from ckptdoctor.tui.keys import ANYWHERE, MOVES, key
-from ckptdoctor.tui.models.command_line import Commanding, check
+from ckptdoctor.tui.messages import ComparisonWanted
+from ckptdoctor.tui.models.choices import is_to_be_chosen_from
+from ckptdoctor.tui.models.command_line import Commanding, Loadable, check
 from ckptdoctor.tui.screens.browser import BrowserScreen
-from ckptdoctor.tui.screens.compare import CompareScreen
 
 DARK_THEME = Theme(
     name="ckptdoctor-dark",
@@ -64,31 +65,35 @@ def preferred() -> str:
     return LIGHT_THEME.name if background in ("7", "15") else DARK_THEME.name
 
 
+_Command = tuple[str, str, Callable[[], object]]  # its name, its key with what it does, and how it is run
+
+
 class BrowserCommands(Provider):
     """The keys of the screen as commands, by their names and tooltips; what has a key needs no line here."""
 
-    def _commands(self) -> list[tuple[str, str, Callable[[], object]]]:
-        seen: dict[str, tuple[str, str, Callable[[], object]]] = {}
+    def _commands(self) -> list[_Command]:
+        seen: dict[str, _Command] = {}
         for active in self.screen.active_bindings.values():
             binding = active.binding
             if binding.tooltip and active.enabled and binding.id not in MOVES:
-                keys = self.app.get_key_display(binding)
+                does = f"{self.app.get_key_display(binding)}  {binding.tooltip}"
+                name = binding.description[:1].upper() + binding.description[1:]
                 run = partial(self.app.run_action, binding.action, active.node)
-                seen.setdefault(binding.tooltip, (binding.tooltip, keys, run))
+                seen.setdefault(binding.tooltip, (name, does, run))
         return list(seen.values())
 
     async def discover(self) -> Hits:
         """All of them, before anything is typed."""
-        for name, keys, run in self._commands():
-            yield DiscoveryHit(name, run, help=keys)
+        for name, does, run in self._commands():
+            yield DiscoveryHit(name, run, help=does)
 
     async def search(self, query: str) -> Hits:
         """Those that fit what was typed."""
         matcher = self.matcher(query)
-        for name, keys, run in self._commands():
-            score = matcher.match(name)
+        for name, does, run in self._commands():
+            score = max(matcher.match(name), matcher.match(does))
             if score > 0:
-                yield Hit(score, matcher.highlight(name), run, help=keys)
+                yield Hit(score, matcher.highlight(name), run, help=does)
 
 
 class Palette(CommandPalette):
@@ -107,7 +112,8 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
     COMMANDS: ClassVar = App.COMMANDS | {BrowserCommands}
     ENABLE_COMMAND_PALETTE = True
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("ctrl+p,colon", "command_palette", "commands", "Everything there is to do, by name"),
+        key("Y", "copy_python", "copy Python", "Copy the Python that loads what is under the cursor"),
+        key("ctrl+p,colon", "command_palette", "commands", "Command palette"),
         *ANYWHERE,
         key("ctrl+c", "help_quit", "how to leave", "Say which key leaves"),
     ]
@@ -160,11 +166,36 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
         self.copy_to_clipboard(line)
         self.notify(line, title="copied", markup=False)
 
+    def action_copy_python(self) -> None:
+        """Copy the Python that loads what is under the cursor, where the screen shows contents."""
+        screen = self.screen
+        if isinstance(screen, Loadable):
+            line = screen.python()
+            self.copy_to_clipboard(line)
+            self.notify(line, title="copied", markup=False)
+
+    def on_comparison_wanted(self, message: ComparisonWanted) -> None:
+        """Let somebody choose what to compare with."""
+        from ckptdoctor.tui.screens.compare import CompareScreen
+        from ckptdoctor.tui.screens.picker import PickerScreen
+
+        path, settings = message.path, message.settings
+        folder, name = os.path.split(path.rstrip(os.sep))
+        title = f"compare {escape(name)} with"
+        opens = partial(CompareScreen, path, settings=settings)
+        self.push_screen(PickerScreen(folder or ".", opens, title, above=True))
+
     def on_mount(self) -> None:
         """Open the file."""
         self.set_keymap(self._keys)
         self.set_class(self.no_color, "-no-color")
         if self.other is not None:
+            from ckptdoctor.tui.screens.compare import CompareScreen
+
             self.push_screen(CompareScreen(self.path, self.other, self.settings))
+        elif os.path.isdir(self.path) and is_to_be_chosen_from(self.path):
+            from ckptdoctor.tui.screens.picker import PickerScreen
+
+            self.push_screen(PickerScreen(self.path, lambda path: BrowserScreen(path, self.settings)))
         else:
             self.push_screen(BrowserScreen(self.path, self.settings))

@@ -58,7 +58,7 @@ PANES = [
 
 # keys that work everywhere; dialogues, which shut out those of the application, have them as well
 COPY = key("y", "app.copy_command", "copy", "Copy the command line that does what is on the screen", show=True)
-QUIT = key("q,ctrl+q", "app.quit", "quit", "Leave, whatever is going on", show=True)
+QUIT = key("q,ctrl+q", "app.quit", "quit", "Quit", show=True)
 ANYWHERE = [COPY, QUIT]
 
 

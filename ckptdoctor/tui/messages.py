@@ -5,18 +5,21 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from ckptdoctor.checkpoint import Container
-from ckptdoctor.checkpoint.progress import Progress
-from ckptdoctor.findings import FileReport, Finding, RepairReport
-from ckptdoctor.tui.models.comparison import ComparedEntries, News
-from ckptdoctor.tui.models.fitted import FitRow
-from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.side_by_side import ComparisonLine, LineKey
-from ckptdoctor.tui.models.tree import TreeItem
+if TYPE_CHECKING:  # each screen imports what it shows, and not what others do
+    from ckptdoctor.checkpoint import Container
+    from ckptdoctor.checkpoint.progress import Progress
+    from ckptdoctor.diagnose.settings import Settings
+    from ckptdoctor.facts.values import Values
+    from ckptdoctor.findings import FileReport, Finding, RepairReport
+    from ckptdoctor.tui.models.comparison import ComparedEntries, News
+    from ckptdoctor.tui.models.fitted import FitRow
+    from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
+    from ckptdoctor.tui.models.side_by_side import ComparisonLine, LineKey
+    from ckptdoctor.tui.models.tree import TreeItem
 
 
 class OnlyTheLatest(Message):
@@ -54,6 +57,13 @@ class Progressed(OnlyTheLatest):
     """Reading every byte has come so far."""
 
     progress: Progress
+
+
+@dataclass(eq=False, repr=False)
+class ValuesMeasured(Message):
+    """Every value has been read: what they are, tensor by tensor."""
+
+    values: Values
 
 
 @dataclass(eq=False, repr=False)
@@ -118,6 +128,21 @@ class FindingActivated(Message):
     """Enter, or a double click, on a finding: go to what it speaks of."""
 
     finding: Finding
+
+
+@dataclass(eq=False, repr=False)
+class ComparisonWanted(Message):
+    """Compare the file with another one of its folder."""
+
+    path: str
+    settings: Settings
+
+
+@dataclass(eq=False, repr=False)
+class PathChosen(Message):
+    """Open this checkpoint of those to choose from."""
+
+    path: str
 
 
 @dataclass(eq=False, repr=False)

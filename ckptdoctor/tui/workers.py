@@ -18,10 +18,6 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.progress import Progress, heard
 from ckptdoctor.diagnose import events
 from ckptdoctor.diagnose.settings import Settings
-from ckptdoctor.differences import Difference
-from ckptdoctor.diffing.headers import diff
-from ckptdoctor.diffing.request import DiffRequest
-from ckptdoctor.diffing.values import compare_values_of
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.examine.file import diagnose
 from ckptdoctor.examine.targets import read_reference
@@ -40,12 +36,15 @@ from ckptdoctor.tui.messages import (
     RepairDone,
     RepairFailed,
     ValuesCompared,
+    ValuesMeasured,
 )
-from ckptdoctor.tui.models.comparison import ComparedEntries, news, ties_by_name
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint, opened_checkpoint
 
 if TYPE_CHECKING:
+    from ckptdoctor.differences import Difference
+    from ckptdoctor.diffing.request import DiffRequest
     from ckptdoctor.repair.plan import Plan
+    from ckptdoctor.tui.models.comparison import ComparedEntries
 
 
 _NAMES = ("like", "model", "config")  # the fields of Settings that name it
@@ -129,6 +128,8 @@ class Examination:
             self.ended.set()
 
     def _examine(self, worker: Worker[None]) -> None:
+        if self.opened is None and self.target.is_named:
+            self._show_contents_first()
         with closing(diagnose(self.path, self.settings, self.target.read())) as happenings:
             for event in happenings:
                 if worker.is_cancelled:
@@ -137,6 +138,14 @@ class Examination:
                 self._reading = isinstance(event, Progress)
                 if self._reading and self._stop.is_set():  # as Ctrl-C does
                     self._tell(happenings.throw(KeyboardInterrupt))
+
+    def _show_contents_first(self) -> None:
+        """Read the headers alone: a target may take seconds, for which nobody should wait before there is a tree."""
+        with closing(diagnose(self.path, Settings(root=self.settings.root))) as happenings:
+            for event in happenings:
+                if isinstance(event, events.Opened):
+                    self._tell(event)
+                    return
 
     def _tell(self, event: events.Event) -> None:
         post = self.screen.post_message
@@ -154,6 +163,8 @@ class Examination:
         elif isinstance(event, Progress):
             collect_again()  # reading every value may take hours
             post(Progressed(event))
+        elif isinstance(event, events.Measured):
+            post(ValuesMeasured(event.values))
         elif isinstance(event, events.Finished):
             self.report = event.report
             post(ExaminationEnded(event.report, header(event.report)))
@@ -187,9 +198,15 @@ class Comparing:
         self._guarded(lambda: self._values(comparison))
 
     def _headers(self) -> None:
+        from ckptdoctor.diffing.diff import diff
+        from ckptdoctor.tui.models.comparison import ComparedEntries
+
         self.screen.post_message(ComparisonMade(ComparedEntries(diff(self.request))))
 
     def _values(self, comparison: ComparedEntries) -> None:
+        from ckptdoctor.diffing.diff import compare_values_of
+        from ckptdoctor.tui.models.comparison import ComparedEntries, news, ties_by_name
+
         def sofar(found: Difference, entries: Sequence[int]) -> None:
             if entries:
                 self.screen.post_message(ValuesCompared(news(found, entries)))

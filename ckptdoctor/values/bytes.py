@@ -17,6 +17,7 @@ from ckptdoctor.checkpoint import Checkpoint, Extent, Source, Storage, Tensor, s
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import storage_span
 from ckptdoctor.errors import DamagedError
+from ckptdoctor.values.checks import Checks
 from ckptdoctor.values.files import Files
 from ckptdoctor.values.regions import Boxes
 from ckptdoctor.wording import count, plural
@@ -27,10 +28,14 @@ _NEAR = 8 << 20  # a box that spans no more bytes than that is read in one go, w
 
 
 class TensorBytes:
-    """The numbers that threads read from one checkpoint; nothing that was read is kept."""
+    """The numbers that threads read from one checkpoint; nothing that was read is kept.
 
-    def __init__(self, checkpoint: Checkpoint, source: Source) -> None:
+    ``checks`` hear the bytes of storages as they lie.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, source: Source, checks: Checks | None = None) -> None:
         self._source = source
+        self._checks = checks
         self._swapped = checkpoint.big_endian
         self._lock = Lock()  # a source counts what it reads
         self._own = local()
@@ -97,6 +102,8 @@ class TensorBytes:
             raise DamagedError(f"The bytes of storage {storage.key} are not all in the file.")
         raw = self._buffer(length)
         self._fill(extent, offset, raw.data)
+        if self._checks is not None:
+            self._checks.hear(storage, offset, raw)
         return self._in_order(raw, storage).view(held_as(tensor.dtype.name))
 
     def _buffer(self, length: int) -> Array:

@@ -9,12 +9,12 @@ values are: see ``facts.values.TensorValues``.
 from __future__ import annotations
 
 import struct
-from math import inf, isfinite, isnan
+from math import inf, isfinite, isnan, nan
 
 import numpy as np
 
 from ckptdoctor.casting.arrays import HALVES, Array, is_narrow, widened, widened_into
-from ckptdoctor.values.float8_counts import add_counted, is_counted, scan_counted
+from ckptdoctor.values.float8_counts import add_counted, extremes_of_counted, is_counted
 from ckptdoctor.values.partial import Partial
 
 # sizes whose squares float32 adds up without overflow, and without losing what matters
@@ -22,8 +22,7 @@ _LARGE, _SMALL = 1e15, 1e-12
 _CANCELLED = 0.5  # a variance below this share of the mean square has lost digits: it is computed again
 _FEW = 32  # values that plain Python is faster with
 _NEGATIVE = 0x8000  # the bit of the sign of floats of 16 bits
-# the bits that NaN and infinities have all of, and the integers that floats are for that
-_EXPONENTS = {"float32": (np.uint32, 0x7F800000), "float16": (np.uint16, 0x7C00), "bfloat16": (np.uint16, 0x7F80)}
+_EXPONENTS = {"float16": 0x7C00, "bfloat16": 0x7F80}  # the bits that NaN and infinities have all of
 
 
 class ChunkMeasure:
@@ -34,13 +33,26 @@ class ChunkMeasure:
         self._scratch: dict[tuple[str, str], Array] = {}
 
     def scan(self, chunk: Array, dtype: str, partial: Partial) -> None:
-        """Count the NaNs and infinities of a contiguous chunk of real numbers, and nothing else."""
-        if is_counted(dtype):
-            scan_counted(chunk, dtype, partial)
+        """Count in the extremes of a contiguous chunk of real numbers, its NaNs and infinities, and nothing else.
+
+        Zeros are counted where all of the chunk is zero.
+        """
+        if chunk.size <= _FEW:
+            _add_few(widened(chunk, dtype).tolist(), partial)
             return
         partial.count += chunk.size
-        if chunk.size and not self._is_finite(chunk, dtype):
-            _not_finite(widened(chunk, dtype), partial)
+        low, high = _extremes(chunk, dtype)
+        finite = chunk.size
+        if not (isfinite(low) and isfinite(high)):
+            rest = _not_finite(widened(chunk, dtype), partial)
+            finite = rest.size
+            if not finite:
+                return
+            low, high = float(rest.min()), float(rest.max())
+        partial.finite += finite
+        partial.min, partial.max = min(partial.min, low + 0.0), max(partial.max, high + 0.0)
+        if low == high == 0:
+            partial.zeros += finite
 
     def add(self, chunk: Array, dtype: str, partial: Partial) -> None:
         """Count in a contiguous chunk of real numbers."""
@@ -56,15 +68,6 @@ class ChunkMeasure:
             else:
                 self._add_floats(self._floats(chunk, dtype), partial)
 
-    def _is_finite(self, chunk: Array, dtype: str) -> bool:
-        if dtype == "float64":
-            return isfinite(chunk.min()) and isfinite(chunk.max())
-        if dtype not in _EXPONENTS:  # integers
-            return True
-        kind, exponents = _EXPONENTS[dtype]
-        bits = np.bitwise_and(chunk.view(kind), kind(exponents), out=self._out(kind, "bits", chunk.size))
-        return int(bits.max()) != exponents
-
     def _floats(self, chunk: Array, dtype: str) -> Array:
         """The chunk as it is, or in scratch memory, as float32 or float64."""
         if dtype in ("float32", "float64"):
@@ -76,8 +79,12 @@ class ChunkMeasure:
         low, high = float(chunk.min()), float(chunk.max())
         partial.count += chunk.size
         partial.min, partial.max = min(partial.min, low), max(partial.max, high)
-        if low <= 0 <= high:
-            partial.zeros += chunk.size - int(np.count_nonzero(chunk))
+        others = int(np.count_nonzero(chunk)) if low <= 0 <= high else chunk.size
+        partial.zeros += chunk.size - others
+        if low >= 0 and high <= 1:  # as of bool: the sum is that of the squares, and the number of ones
+            mean = others / chunk.size
+            partial.add_moments(chunk.size, mean, others * (1 - mean), others)
+            return
         self._moments(self._floats(chunk, dtype), max(high, -low), partial)
 
     def _add_halves(self, chunk: Array, dtype: str, partial: Partial) -> None:
@@ -87,7 +94,7 @@ class ChunkMeasure:
         """
         signed = chunk.view(np.int16)
         positive, negative = int(signed.max()), int(chunk.max())
-        _, exponents = _EXPONENTS[dtype]
+        exponents = _EXPONENTS[dtype]
         if positive >= exponents or negative >= _NEGATIVE | exponents:
             self._add_floats(self._floats(chunk, dtype), partial)
             return
@@ -173,6 +180,26 @@ def _add_few(values: list[float], partial: Partial) -> None:
         partial.min, partial.max = min(partial.min, *finite), max(partial.max, *finite)
         squares = sum([each * each for each in finite])
         partial.add_moments(len(finite), mean, sum([each * each for each in apart]), squares)
+
+
+def _extremes(chunk: Array, dtype: str) -> tuple[float, float]:
+    """The least and the greatest number of a chunk; NaN or infinite where one of its numbers is."""
+    if dtype in HALVES:
+        return _extremes_of_halves(chunk, dtype)
+    if is_counted(dtype):
+        return extremes_of_counted(chunk, dtype)
+    return float(chunk.min()), float(chunk.max())
+
+
+def _extremes_of_halves(chunk: Array, dtype: str) -> tuple[float, float]:
+    """The same by their bits: where there are numbers of both signs, the two largest integers tell all."""
+    signed = chunk.view(np.int16)
+    positive, negative, exponents = int(signed.max()), int(chunk.max()), _EXPONENTS[dtype]
+    if positive >= exponents or negative >= _NEGATIVE | exponents:
+        return nan, nan
+    low = negative if negative >= _NEGATIVE else int(chunk.min())
+    high = positive if positive >= 0 else int(signed.min()) & 0xFFFF
+    return _of_bits(low, dtype), _of_bits(high, dtype)
 
 
 def _of_bits(bits: int, dtype: str) -> float:

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from hashlib import blake2b
 
 from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
@@ -119,6 +118,8 @@ class Blocks:
 
     def digest(self, data: Data, side: int) -> bytes:
         """A hash that other contents do not have."""
+        from hashlib import blake2b  # which brings OpenSSL
+
         feed, buffer = Feed(data, self._files[side]), memoryview(self._buffers[side])
         made = blake2b(digest_size=16)
         left = sum(each.length for each in data)

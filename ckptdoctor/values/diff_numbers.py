@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-CHUNK = 1 << 16  # values at a time: those of both sides, and their differences, stay in the cache of a core
+CHUNK = 1 << 18  # values at a time: what threads do in Python, one at a time, is little beside what NumPy does
 _WIDE = 1 << 17  # columns of the widest matrix whose rank is looked for
 _TINY = 1e-24  # sums of squares below it have lost digits in float32
 

@@ -17,7 +17,8 @@ from ckptdoctor.values.bytes import TensorBytes
 from ckptdoctor.values.regions import UnreadError, computable_dtype, require_values
 
 CHUNK = 1 << 18  # values at a time, and bytes: the second pass finds them in the cache, and calls into NumPy are few
-_BYTES = 1 << 19
+BYTES = 1 << 19
+SCANNED = 4 * BYTES  # the same where there is one pass: what threads do in Python, one at a time, is the fewer
 _WHOLE = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized dtypes are stored as
 
 
@@ -38,32 +39,35 @@ class Strip:
     divisible: bool = True
 
 
-def strips(tensor: Tensor, source: TensorBytes) -> Iterator[Strip]:
-    """All strips of a tensor. Raises UnreadError, or DamagedError where its bytes are not all there."""
+def strips(tensor: Tensor, source: TensorBytes, most: int = BYTES) -> Iterator[Strip]:
+    """All strips of a tensor, in chunks of at most about so many bytes.
+
+    Raises UnreadError, or DamagedError where its bytes are not all there.
+    """
     if tensor.chunks:
         if sum([piece.numel for _, piece in tensor.chunks]) != tensor.numel:
             raise UnreadError("pieces of it are missing")
         for _, piece in tensor.chunks:
-            yield from strips(piece, source)
+            yield from strips(piece, source, most)
     elif tensor.layout == "sparse_coo" or tensor.layout in COMPRESSED_LAYOUTS:
         if not tensor.parts:
             raise UnreadError("its values are not in the file")
-        yield from strips(tensor.parts[-1], source)  # indices before values, in every sparse layout
+        yield from strips(tensor.parts[-1], source, most)  # indices before values, in every sparse layout
     elif tensor.dtype.kind == "quantized":
         yield _quantized(tensor, source)
     elif tensor.parts or tensor.layout != "strided":
         if len(tensor.parts) != 1:
             raise UnreadError(f"{_article(tensor)} is made of other tensors in its own way")
-        yield from strips(tensor.parts[0], source)
+        yield from strips(tensor.parts[0], source, most)
     else:
-        yield _strided(tensor, source)
+        yield _strided(tensor, source, most)
 
 
 def _article(tensor: Tensor) -> str:
     return f"a {(tensor.subclass or tensor.layout).rpartition('.')[2]}"
 
 
-def _strided(tensor: Tensor, source: TensorBytes) -> Strip:
+def _strided(tensor: Tensor, source: TensorBytes, most: int) -> Strip:
     require_values(tensor)
     tensor, weight = _without_repeats(tensor)
     _require_room(tensor)
@@ -72,7 +76,7 @@ def _strided(tensor: Tensor, source: TensorBytes) -> Strip:
     if not (details.get("conj") or details.get("neg")):
         flat = _in_memory_order(tensor)
         if flat is not None:
-            return _flat(flat, source, weight)
+            return _flat(flat, source, weight, most)
     return _cut(tensor, source, weight)
 
 
@@ -103,14 +107,14 @@ def _in_memory_order(tensor: Tensor) -> Tensor | None:
     return replace(tensor, shape=(step,), stride=(1,), is_parameter=False, requires_grad=False)
 
 
-def _flat(tensor: Tensor, source: TensorBytes, weight: int) -> Strip:
+def _flat(tensor: Tensor, source: TensorBytes, weight: int, most: int) -> Strip:
     """Elements without gaps; a complex number is two real ones."""
     parts, dtype = _parts(tensor), tensor.dtype.name
     width = tensor.dtype.bits // 8 // parts
-    most = min(CHUNK, _BYTES // width) // parts
+    count = min(CHUNK * (most // BYTES), most // width) // parts
 
     def read(start: int, stop: int) -> Iterator[Array]:
-        for piece in source.pieces(tensor, start // parts, stop // parts, most):
+        for piece in source.pieces(tensor, start // parts, stop // parts, count):
             yield real_parts(piece, dtype)
 
     compressed = tensor.storage is not None and tensor.storage.compressed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from math import isfinite, isnan
+from math import isfinite, isnan, nan
 
 import numpy as np
 
@@ -18,21 +18,19 @@ def is_counted(dtype: str) -> bool:
     return dtype.startswith("float8")
 
 
-def scan_counted(chunk: Array, dtype: str, partial: Partial) -> None:
-    """Count the NaNs and infinities of a chunk.
+def extremes_of_counted(chunk: Array, dtype: str) -> tuple[float, float]:
+    """The least and the greatest number of a chunk; NaN where one of its numbers may be NaN or infinite.
 
     A byte occurs only if it lies between the extremes, taken for integers with and without a sign. Those of healthy
-    tensors leave no room for NaN or infinity, and nothing has to be counted.
+    tensors leave no room for NaN or infinity; and they are the extremes of the numbers, in whatever order these are.
     """
-    partial.count += chunk.size
-    if not chunk.size:
-        return
     signs = chunk.view(np.int8)
     unsigned, signed = (int(chunk.min()), int(chunk.max())), (int(signs.min()), int(signs.max()))
     for byte in _not_finite(dtype):
         if unsigned[0] <= byte <= unsigned[1] and signed[0] <= byte - 256 * (byte > 127) <= signed[1]:
-            _take_out(_counts(chunk, dtype), partial)
-            return
+            return nan, nan
+    found = [_numbers(dtype)[byte & 0xFF] for byte in (*unsigned, *signed)]
+    return min(found), max(found)
 
 
 def add_counted(chunk: Array, dtype: str, partial: Partial) -> None:

@@ -6,7 +6,7 @@ Among them are the narrower dtypes that hold every value exactly, and the rows t
 from __future__ import annotations
 
 from collections import Counter
-from math import frexp, isfinite, sqrt
+from math import frexp, isfinite, nan, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,9 +26,30 @@ _FEW = 64  # values that plain Python is faster with
 
 
 def summed_up(
-    partial: Partial, weight: int = 1, fits: tuple[str, ...] = (), duplicated_rows: int | None = None
+    partial: Partial,
+    weight: int = 1,
+    fits: tuple[str, ...] = (),
+    duplicated_rows: int | None = None,
+    *,
+    sums: bool = True,
 ) -> TensorValues:
-    """The numbers of a tensor; each value that was looked at stands for ``weight`` elements."""
+    """The numbers of a tensor; each value that was looked at stands for ``weight`` elements.
+
+    Without ``sums`` those were not worked out, nor were zeros among other values.
+    """
+    if not sums and partial.finite:
+        return TensorValues(
+            *_counts(partial, weight)[:-1],
+            zeros=weight * partial.count if partial.zeros == partial.count else 0,
+            min=partial.min,
+            max=partial.max,
+            mean=nan,
+            std=nan,
+            absmax=max(partial.max, -partial.min),
+            norm=nan,
+            fits=fits,
+            histogram=_histogram(partial, weight) if _is_telling(partial) else None,
+        )
     if not partial.finite:
         return TensorValues(*_counts(partial, weight), fits=fits, duplicated_rows=duplicated_rows)
     return TensorValues(
@@ -43,6 +64,16 @@ def summed_up(
         histogram=_histogram(partial, weight),
         duplicated_rows=duplicated_rows,
     )
+
+
+_HUGE = 2.0**20  # values from here on may lie beside tiny ones
+_LIKE = 1.02  # times as far from zero as the least value the greatest one may be, where both are ends of one range
+
+
+def _is_telling(partial: Partial) -> bool:
+    """Whether the extremes leave open what rules ask of a histogram: whether values of all sizes fill it, or evenly."""
+    ends = sorted([abs(partial.min), abs(partial.max)])
+    return ends[1] >= _HUGE or (partial.min < 0 < partial.max and ends[1] <= _LIKE * ends[0])
 
 
 def _counts(partial: Partial, weight: int) -> tuple[int, int, int, int, int]:
@@ -89,8 +120,7 @@ def _counted(partial: Partial, low: float, width: float) -> _Counts:
         return counts, Counter()
     least = int(exponents.min())
     sizes = Counter(dict(enumerate(np.bincount(exponents - least).tolist(), least)))
-    if partial.zeros:
-        sizes[0] -= values.size - int(np.count_nonzero(values))
+    sizes[0] -= values.size - int(np.count_nonzero(values))
     return counts, +sizes
 
 

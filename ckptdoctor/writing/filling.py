@@ -32,7 +32,7 @@ def reserve(recipe: Recipe, files: Originals, target: int) -> bool:
 
 
 def _stays_in_place(recipe: Recipe) -> bool:
-    """Whether every copied range keeps its offset, so that sharing the original's blocks gives most of the output."""
+    """Tell whether copied ranges keep their offsets, so that sharing the original's blocks gives most of the output."""
     offsets = [0, *accumulate(segment.length for segment in recipe.segments)]
     moved = any(
         isinstance(each, Copy) and (each.offset != at or each.file not in (None, recipe.source))

@@ -1,4 +1,4 @@
-"""An output file as a list of segments: new bytes, ranges of the original, and bytes made while writing."""
+"""Describes an output file as a list of segments: new bytes, ranges of the original, and bytes made while writing."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class CopiedRanges:
         return segment.offset + inside == origin and inside + length <= segment.length
 
     def copied_from(self, at: int, wanted: Copy) -> bool:
-        """Whether the bytes from ``at`` on are the range ``wanted``."""
+        """Tell whether the bytes from ``at`` on are the range ``wanted``."""
         file, origin, length = wanted.file or self._recipe.source, wanted.offset, wanted.length
         index = bisect_right(self._starts, at) - 1
         while length > 0:

@@ -1,4 +1,4 @@
-"""Calls that not every platform or file system offers: each is tried, and does nothing where it is missing."""
+"""Makes calls that not every platform or file system offers: each is tried, and does nothing where it is missing."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def copy_range(source: int, target: int, count: int, source_offset: int, target_
 
 
 def write_at(fd: int, data: bytes | memoryview, offset: int) -> int:
-    """How many of the bytes were written at ``offset``: perhaps not all. Raises OSError."""
+    """Say how many of the bytes were written at ``offset``: perhaps not all. Raises OSError."""
     if hasattr(os, "pwrite"):
         return os.pwrite(fd, data, offset)
     os.lseek(fd, offset, os.SEEK_SET)

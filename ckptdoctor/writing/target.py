@@ -32,7 +32,7 @@ def require_folder(output: str) -> str:
 
 
 def resolve(output: str, source: os.stat_result | None, *, force: bool = False, break_links: bool = False) -> Target:
-    """Where ``output`` leads. ``source`` is the status of the original; None: there is none.
+    """Say where ``output`` leads. ``source`` is the status of the original; None: there is none.
 
     Raises WriteError for a missing directory, for anything but a regular file, for an existing file unless ``force``,
     and for one with several names (hard links) unless ``break_links``.

@@ -1,4 +1,4 @@
-"""Files and folders that are still being written, and those whose writer was killed.
+"""Keeps files and folders that are still being written, and removes those whose writer was killed.
 
 Whose they are is told by a lock, which the system takes from a process however it ends: what can be locked belongs to
 nobody any more, and the next writer in the same folder removes it. Neither the name nor the age of a file is enough:
@@ -96,7 +96,7 @@ def _new_folder(path: str) -> int:
 
 
 def _is_there(path: str, holder: int) -> bool:
-    """Whether what is open still has its name."""
+    """Tell whether what is open still has its name."""
     try:
         return os.path.samestat(os.fstat(holder), os.lstat(path))
     except FileNotFoundError:
@@ -188,7 +188,7 @@ def _taken(path: str) -> int | None:
 
 
 def _holds_files(folder: str) -> bool:
-    """Whether there is nothing but files in it."""
+    """Tell whether there is nothing but files in it."""
     with os.scandir(folder) as entries:
         return all(entry.is_file(follow_symlinks=False) for entry in entries)
 

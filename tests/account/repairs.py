@@ -19,9 +19,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ckptdoctor import edits as kinds
-from ckptdoctor.edits import Edit
+from ckptdoctor.edits import Compute, Dequantize, Edit, FuseNorm, Tie
 from ckptdoctor.edits.computing import LOW_RANK, MASKED
-from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie
 from ckptdoctor.repair.plan import Plan, plan
 from tests.builders import moved, saving_tags, tagged
 from tests.repair.applying import planned

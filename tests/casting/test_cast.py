@@ -96,6 +96,21 @@ def test_any_number_of_64_bits(values):
         insist_on_torchs(tensor, target)
 
 
+@pytest.mark.parametrize("target", ["float16", "bfloat16"])
+@given(
+    seed=st.integers(0, 2**31),
+    scale=st.sampled_from([1e-7, 1e-5, 6e-5, 1e-4, 0.02, 1.0, 3e4]),
+    odd=st.sampled_from([0.0, -0.0, 65519.996, -65520.0, 1e30, float("nan"), -float("inf"), 2.0**-14, 5.9e-8]),
+)
+def test_many_numbers_of_one_size(target, seed, scale, odd):
+    """Those of a tensor, most of them normal in the narrow dtype, some not; and one that is unlike all others."""
+    source = torch.Generator().manual_seed(seed)
+    numbers = torch.randn(2_000, generator=source) * scale
+    ties = (numbers.to(getattr(torch, target)).float() * (1 + 2.0**-11)).clamp(-3e38, 3e38)
+    insist_on_torchs(torch.cat([numbers, ties, torch.tensor([odd])]), target)
+    insist_on_torchs(torch.cat([numbers, -ties]), target)
+
+
 @pytest.mark.parametrize(
     ("target", "wanted"), [("bfloat16", [0x7FC0, 0x7FE0, 0xFFFF]), ("float16", [0x7E00, 0x7F00, 0xFFFF])]
 )

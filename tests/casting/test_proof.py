@@ -7,7 +7,7 @@ import torch
 
 from ckptdoctor.casting.cast import cast
 from ckptdoctor.casting.proof import is_cast
-from tests.casting.test_cast import TARGETS, data_of
+from tests.casting.test_cast import FLOAT8, TARGETS, data_of
 
 PAIRS = [(source, target) for source in TARGETS for target in TARGETS if source != target]
 VALUES = [
@@ -44,12 +44,20 @@ def test_another_number_is_found(source, target, value):
         assert same == bool(found.isnan().item() and value != value and bit < len(made) * 8 - 1)
 
 
-def test_one_among_many_is_found():
-    """The fast way, on plain numbers."""
-    data = data_of(torch.randn(1000, generator=torch.Generator().manual_seed(1)))
-    for target in ("bfloat16", "float16"):
-        made = bytearray(cast(data, "float32", target))
-        assert is_cast(data, bytes(made), "float32", target)
-        made[1000] ^= 1
-        assert not is_cast(data, bytes(made), "float32", target)
-        assert not is_cast(data, bytes(made[:-2]), "float32", target)
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [*PAIRS, *[(source, target) for source in FLOAT8 for target in ("float32", "bfloat16", "float16")]],
+)
+def test_one_among_many_is_found(source, target):
+    """The fast way, on plain numbers of either sign: each bit of one of them that is flipped."""
+    numbers = torch.randn(1000, generator=torch.Generator().manual_seed(1))
+    data = data_of(numbers.to(getattr(torch, source)))
+    made = cast(data, source, target)
+    assert is_cast(data, made, source, target)
+    width = len(made) // 1000
+    assert not is_cast(data, made[:-width], source, target)
+    for number in (3, 500):
+        for bit in range(8 * width):
+            other = bytearray(made)
+            other[number * width + bit // 8] ^= 1 << bit % 8
+            assert not is_cast(data, bytes(other), source, target)

@@ -1,38 +1,56 @@
+"""Which part of a checkpoint a path means that people type."""
+
+import json
+
 import pytest
+import torch
 
-from ckptdoctor.checkpoint import ROOT, Mapping, Sequence
-from ckptdoctor.checkpoint.roots import find_root
-from ckptdoctor.errors import UsageError
+from tests.commands import run_here
 
-TREE = Mapping(
-    "dict",
-    (
-        ("state_dict", Mapping("dict", (("w", 1),))),
-        ("nets", Sequence("list", (Mapping("dict", (("g", 1),)), 2))),
-        ("a/b", Mapping("dict", (("c", 1),))),
-        ("a", Mapping("dict", (("b", Mapping("dict", (("d", 1),))),))),
-    ),
-)
+TREE = {
+    "state_dict": {"w": torch.zeros(1)},
+    "nets": [{"g": torch.zeros(2)}, 2],
+    "a/b": {"c": torch.zeros(3)},
+    "a": {"b": {"d": torch.zeros(4)}},
+    "x/y": torch.zeros(5),
+    "x": {"y": torch.zeros(6)},
+}
+
+
+@pytest.fixture
+def shown(tmp_path):
+    """Shows the part at a root: what the command gives for a program, and what it says."""
+    torch.save(TREE, tmp_path / "m.pt")
+
+    def show(root):
+        result = run_here("show", "m.pt", "--root", root, "--format", "json", cwd=tmp_path)
+        return json.loads(result.stdout or "null"), result.stderr.decode()
+
+    return show
 
 
 @pytest.mark.parametrize(
-    ("text", "path"),
+    ("text", "root", "sizes"),
     [
-        ("state_dict", ("state_dict",)),
-        ("/state_dict/", ("state_dict",)),
-        ("nets/0/g", ("nets", 0, "g")),
-        ("a/b/c", ("a/b", "c")),
-        ("a/b/d", ("a", "b", "d")),
-        ("", ROOT),
-        ("(root)", ROOT),
+        ("state_dict", "state_dict", [1]),
+        ("/state_dict/", "state_dict", [1]),
+        ("nets/0/g", "nets/0/g", [2]),
+        ("a/b/c", "a/b/c", [3]),
+        ("a/b/d", "a/b/d", [4]),
+        ("x/y", "x/y", [6]),
+        ("", "(root)", [1, 2, 3, 4, 5, 6]),
+        ("(root)", "(root)", [1, 2, 3, 4, 5, 6]),
     ],
 )
-def test_a_path_as_reports_print_it_is_found(text, path):
-    """Steps are joined by slashes; keys that hold slashes themselves are found too."""
-    assert find_root(TREE, text) == path
+def test_a_path_as_reports_print_it_is_found(shown, text, root, sizes):
+    """Steps are joined by slashes; keys that hold slashes themselves are found too, after shorter steps."""
+    document, _ = shown(text)
+    assert document["root"] == root
+    assert [each["shape"] for each in document["tensors"]] == [[size] for size in sizes]
 
 
-def test_what_is_not_there_is_refused_with_what_is():
+def test_what_is_not_there_is_refused_with_what_is(shown):
     """The message names the keys of the top level."""
-    with pytest.raises(UsageError, match="Its top level holds state_dict, nets"):
-        find_root(TREE, "model")
+    document, said = shown("model")
+    assert document is None
+    assert "There is no “model”" in said and "Its top level holds state_dict, nets" in said

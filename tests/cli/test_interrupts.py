@@ -231,10 +231,10 @@ def test_a_press_at_a_chosen_point(place, arguments, point):
         found = json.loads(ended.out)
         assert found["interrupted"] and found["files"][0]["interrupted"]
         read = {each["what"]: each for each in found["files"][0]["read"]}
-        assert read["checksums"]["complete"] and read["values"] | {"done": 0, "complete": False} == read["values"]
+        assert all(each | {"done": 0, "complete": False} == each for each in (read["checksums"], read["values"]))
         assert found["not_begun"] == ["../in/b.pt"]
     elif arguments == ("check", "--deep", "../in/a.pt"):  # what was read, and that there may be more to find
-        assert "Interrupted: checksums done, values 0 of 786 kB. 1 finding so far." in ended.out
+        assert "Interrupted: checksums 0 of 786 kB, values 0 of 786 kB. 1 finding so far." in ended.out
     elif arguments[0] in ("show", "diff") and "ckptdoctor.values" in point:  # no value has been read
         assert (ended.out, ended.err) == ("", "interrupted\n")
     elif "report.full" not in point:  # then the examination is over, and Ctrl-C came while it was printed

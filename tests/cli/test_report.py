@@ -82,6 +82,21 @@ def test_a_target_and_another_file(shelf):
     assert "fit to healthy.pt" in text and ">Comparison</h2>" in text
 
 
+def test_comparing_tells_how_far_it_is(shelf, monkeypatch):
+    """As the examination does: whoever watches a terminal hears of the bytes of one file, and then of both."""
+    from ckptdoctor.cli import main, progress
+    from tests.cli.test_progress import Terminal
+
+    terminal = Terminal()
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(progress, "_QUIET", 0)
+    monkeypatch.setattr(progress.sys, "stderr", terminal)
+    monkeypatch.chdir(shelf)
+    assert main.run(["report", "sick.pt", "healthy.pt"]) == 0
+    drawn = terminal.getvalue()
+    assert 0 < drawn.index("of 32 bytes") < drawn.index("of 64 bytes")
+
+
 def test_hostile_files_have_a_page(shelf):
     """Nothing invisible of them reaches it."""
     done = run("report", "hostile.pt", "sick.pt", cwd=shelf)

@@ -21,8 +21,11 @@ from ckptdoctor.checkpoint.progress import heard
 from ckptdoctor.converting.conversion import convert
 from ckptdoctor.converting.repaired import carry_out
 from ckptdoctor.converting.request import ConvertRequest
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import TakeRoot
 from ckptdoctor.errors import CkptDoctorError, DamagedError, WriteError
+from ckptdoctor.examine.file import check
 from ckptdoctor.formats.suffixes import asked_for
 from ckptdoctor.repair.plan import Plan, plan
 from ckptdoctor.repair.repair import repair
@@ -247,6 +250,21 @@ def test_a_plan_reads_no_values_for_checksums_of_what_is_not_written(output: str
     assert made.edits and 1 <= sum(count) / made.original.size < 1.1
 
 
+@pytest.mark.parametrize("output", ["out.pt", "out.safetensors"])
+def test_a_plan_reads_no_values_of_a_legacy_file_that_becomes_an_archive(output: str, tmp_path: Path, monkeypatch):
+    """Its format states no checksums, and those that the archive states are worked out when that is written."""
+    weights = {f"{number}.weight": torch.full((1_000_000,), float(number)) for number in range(4)}
+    torch.save(weights, tmp_path / "x.pt", _use_new_zipfile_serialization=False)
+    count, read = [], FileSource.read
+    monkeypatch.setattr(FileSource, "read", lambda self, at, length: (count.append(length), read(self, at, length))[1])
+    made = plan(FixRequest(str(tmp_path / "x.pt"), str(tmp_path / output), selection=Selection(("C105",))))
+    assert made.edits and sum(count) / made.original.size < 0.2
+    carry_out(made)
+    got = load_file(tmp_path / output) if output.endswith(".safetensors") else torch.load(tmp_path / output)
+    assert all(torch.equal(value, weights[key]) for key, value in got.items()) and got.keys() == weights.keys()
+    assert not check(str(tmp_path / output), Settings(deep=True)).findings
+
+
 def test_a_folder_that_lacks_a_shard_is_not_repaired(tmp_path: Path):
     """Nothing that is not whole passes for a repaired whole."""
     path = sharded(tmp_path, ".safetensors")
@@ -255,6 +273,20 @@ def test_a_folder_that_lacks_a_shard_is_not_repaired(tmp_path: Path):
     with pytest.raises(DamagedError, match=r"model-00002-of-00002\.safetensors"):
         carry_out(made)
     assert os.listdir(tmp_path) == ["shards"]
+
+
+def test_a_tensor_that_an_index_names_in_vain_is_said_to_be_lacking(tmp_path: Path):
+    """As a conversion says it: nobody takes the output for all that there should be."""
+    path = sharded(tmp_path, ".safetensors")
+    index = path / "model.safetensors.index.json"
+    said = json.loads(index.read_text())
+    said["weight_map"]["module.head"] = "model-00001-of-00002.safetensors"
+    index.write_text(json.dumps(said))
+    outcome = carry_out(plan(FixRequest(str(path), str(tmp_path / "out.safetensors"), strip_module=True)))
+    assert outcome.conversion is not None
+    assert [clause.partition(" names ")[2] for clause in outcome.conversion.absent] == [
+        "module.head, which is in none of the files"
+    ]
 
 
 def test_what_is_only_read_is_repaired_on_the_way(tmp_path: Path):

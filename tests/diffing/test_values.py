@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from ckptdoctor.checkpoint.progress import Work
-from ckptdoctor.diffing.headers import diff
+from ckptdoctor.diffing.diff import compare_values_of, diff
 from ckptdoctor.diffing.request import DiffRequest
-from ckptdoctor.diffing.values import compare_values_of
 from ckptdoctor.errors import StoppedError, UnreadableError
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.look.inspector import Inspector, Refused

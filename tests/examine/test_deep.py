@@ -6,8 +6,10 @@ import random
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
+from typing import get_args
 
 import pytest
 import torch
@@ -21,7 +23,13 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine import deep
 from ckptdoctor.examine.file import check, diagnose
 from ckptdoctor.examine.files import examine_all
+from ckptdoctor.facts.values import Values
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import registry
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.values import examine
+from tests.builders import build
 
 DEEP = Settings(deep=True)
 
@@ -58,6 +66,34 @@ def test_one_rule_alone(sick):
     assert codes(report) == ["V651"]
 
 
+def test_no_rule_asks_for_sums(tmp_path):
+    """Every example of the rules that read values has the same findings where everything is measured for pictures."""
+    deep_rules = [each for each in all_rules() if Values in (each.subject, *get_args(each.subject))]
+    examples = [example for each in deep_rules for example in (*each.sick, *each.healthy) if example.deep]
+    assert len(examples) > 20
+    for number, example in enumerate(examples):
+        (folder := tmp_path / str(number)).mkdir()
+        path = str(build(example, folder))
+        assert check(path, DEEP).findings == check(path, Settings(deep=True, pictures=True)).findings
+
+
+def test_rules_of_other_packages_get_everything(sick, monkeypatch):
+    """Mean, spread and zeros are there for a rule that ckptdoctor does not know."""
+    told = []
+
+    def listening(values: Values) -> Iterator[Problem]:
+        """Takes down what it is given."""
+        told.extend(values.tensors.values())
+        yield from ()
+
+    strange = rule("X901", "listening", Severity.INFO)(listening)
+    monkeypatch.setattr(registry, "_plugged_in", lambda: [strange])
+    registry.deep.cache_clear()
+    check(sick, DEEP)
+    registry.deep.cache_clear()
+    assert [each.std == pytest.approx(1, abs=0.1) for each in told] == [True, True]
+
+
 def test_values_are_examined_without_torch(sick):
     """In a process that cannot import it."""
     code = (
@@ -80,9 +116,9 @@ def test_opaque_dtypes_are_said_to_be_left_out(tmp_path):
 
 
 def test_both_parts_tell_how_far_they_are(sick):
-    """Progress in bytes, of checksums and then of values."""
+    """Progress in bytes, of values and what is seen beside them, and then of the checksums that are left."""
     events = [event for event in diagnose(sick, DEEP) if isinstance(event, Progress)]
-    assert list(dict.fromkeys([event.what for event in events])) == ["checksums", "values"]
+    assert list(dict.fromkeys([event.what for event in events])) == ["checksums and values", "checksums"]
     assert {event.total for event in events} == {4 * (300 * 200 + 300)}
 
 
@@ -94,35 +130,65 @@ def test_a_watcher_is_told_everything(sick):
     assert not report.interrupted
 
 
-@pytest.mark.parametrize("after", [0, 1])
-def test_ctrl_c_leaves_with_what_was_found(tmp_path, monkeypatch, after):
+@pytest.mark.parametrize("during", ["checksums and values", "checksums"])
+def test_ctrl_c_leaves_with_what_was_found(tmp_path, monkeypatch, during):
     """Findings of what was read until then, and what was not."""
     path = tmp_path / "model.pt"
     tensors = {f"w{number}.weight": torch.randn(1 << 19) for number in range(6)}
     tensors["w0.weight"][5] = float("nan")
     torch.save({"module." + key: value for key, value in tensors.items()}, path)
+    if during == "checksums":
+        _hold_checksums(monkeypatch)
+    else:
+        _slow_down_values(monkeypatch)
+    monkeypatch.setattr(threading.Event, "wait", _interrupting(during))
+    report = check(str(path), DEEP)
+    assert report.interrupted
+    assert [each.what for each in report.readings] == ["checksums", "values"]
+    assert not report.readings[0].complete
+    assert report.readings[1].complete is (during == "checksums")
+    assert {"N401", "V651"} <= set(codes(report))
+    rest = "the rest of the checksums" if during == "checksums" else "the rest of the checksums and values"
+    assert (rest, "interrupted") in skipped(report)
+    if during != "checksums":
+        assert 4 << 20 <= report.readings[0].done < 12 << 20
+
+
+def test_damage_that_was_seen_before_ctrl_c_is_told(tmp_path, monkeypatch):
+    """A checksum that is wrong is a finding, although most of the file was not read any more."""
+    path = tmp_path / "model.pt"
+    torch.save({f"w{number}.weight": torch.randn(1 << 19) for number in range(6)}, path)
+    extent = check(str(path)).checkpoint.tensors[0].storage.extent
+    data = bytearray(path.read_bytes())
+    data[extent.offset + 8_002] ^= 1
+    path.write_bytes(data)
+    _slow_down_values(monkeypatch)
+    monkeypatch.setattr(threading.Event, "wait", _interrupting("checksums and values"))
+    report = check(str(path), DEEP)
+    assert report.interrupted
+    assert "F009" in codes(report)
+
+
+def _hold_checksums(monkeypatch):
+    """Let the checksums that are left take until they are told to stop."""
+    genuine = deep.examine_integrity
+    monkeypatch.setattr(
+        deep,
+        "examine_integrity",
+        lambda checkpoint, source, work, sound: genuine(checkpoint, source, _until_stopped(work)),
+    )
+
+
+def _slow_down_values(monkeypatch):
+    """Let values take a moment for each chunk, one after another."""
     genuine = examine.examine_values
     monkeypatch.setattr(
         examine,
         "examine_values",
-        lambda checkpoint, source, work, only_finite: genuine(checkpoint, source, _slow(work), threads=1),
+        lambda checkpoint, source, work, checks, **options: genuine(
+            checkpoint, source, _slow(work), threads=1, checks=checks
+        ),
     )
-    if not after:
-        checksums = deep.examine_integrity
-        monkeypatch.setattr(
-            deep,
-            "examine_integrity",
-            lambda checkpoint, source, work: checksums(checkpoint, source, _until_stopped(work)),
-        )
-    monkeypatch.setattr(threading.Event, "wait", _interrupting("values" if after else "checksums"))
-    report = check(str(path), DEEP)
-    assert report.interrupted
-    assert [each.what for each in report.readings] == ["checksums", "values"]
-    assert report.readings[0].complete is bool(after) and not report.readings[1].complete
-    assert "N401" in codes(report)
-    assert "interrupted" in [each.why for each in report.skipped]
-    if after:
-        assert "V651" in codes(report)
 
 
 def _until_stopped(work):
@@ -151,7 +217,7 @@ def _interrupting(what):
 
     def wait(self, timeout=None):
         here = sys._getframe(1).f_locals
-        ready = here.get("what") == what and (what == "checksums" or here["work"].done > 4 << 20)
+        ready = here.get("what") == what and (what == "checksums" or here["work"].done >= 4 << 20)
         if ready and not state["done"]:
             state["done"] = True
             raise KeyboardInterrupt
@@ -162,6 +228,7 @@ def _interrupting(what):
 
 def test_python_callers_get_their_ctrl_c(sick, monkeypatch):
     """``ckptdoctor.check`` raises KeyboardInterrupt as any function does."""
+    _hold_checksums(monkeypatch)
     monkeypatch.setattr(threading.Event, "wait", _interrupting("checksums"))
     with pytest.raises(KeyboardInterrupt):
         api.check(sick, deep=True)

@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.diagnose.events import Finished, Found, LeftOut, Opened, Recognised
 from ckptdoctor.diagnose.findings import findings_of
 from ckptdoctor.diagnose.selection import Selection
@@ -184,18 +183,15 @@ def test_findings_of_needs_no_file(sick):
     assert findings_of(checkpoint, rules=()) == []
 
 
-def test_unexamined_parts_are_reported(sick):
+def test_unexamined_parts_are_reported(tmp_path):
     """What a reader left out stands in the report as not examined."""
-    from dataclasses import replace
-
-    from ckptdoctor.checkpoint import Note
-    from ckptdoctor.examine.file import _Examination
-
-    examination = _Examination(sick, Settings(), (), None)
-    *_, finished = examination.events(sick)
-    noted = replace(finished.report.checkpoint, notes=(Note(NoteKind.NOT_EXAMINED, "40 more levels"),))
-    examination.checkpoint = noted
-    assert "40 more levels" in [each.what for each in examination._left_out()]
+    nested = []
+    for _ in range(200):
+        nested = [nested]
+    torch.save({"fc.weight": torch.ones(2, 3), "nested": nested}, tmp_path / "deep.pt")
+    skipped = {each.what: each.why for each in check(str(tmp_path / "deep.pt")).skipped}
+    (told,) = [what for what in skipped if "levels deep" in what]
+    assert skipped[told] == "not read"
 
 
 @pytest.mark.parametrize("wrap", [False, True])

@@ -1,12 +1,22 @@
-import io
+"""Which files a command line means."""
+
+import json
 import os
 import re
 import zipfile
 
 import pytest
+import torch
 
-from ckptdoctor.errors import UnreadableError, UsageError
-from ckptdoctor.examine.paths import expand, require_openable, spooled
+from ckptdoctor.errors import UnreadableError
+from ckptdoctor.examine.paths import require_openable
+from tests.commands import run_here
+
+
+def examined(*patterns, stdin=b""):
+    """The paths that ``check`` reports on, in its order."""
+    result = run_here("check", *patterns, "--format", "json", cwd=".", stdin=stdin)
+    return [file["path"] for file in json.loads(result.stdout)["files"]]
 
 
 @pytest.fixture
@@ -37,35 +47,35 @@ def tree(tmp_path, monkeypatch):
 def test_a_directory_gives_its_checkpoints(tree):
     """A directory is searched below: known suffixes, and other names that begin like a checkpoint; hidden ones not."""
     names = ["runs/5b1e", "runs/a.SAFETENSORS", "runs/b.pt", "runs/blob", "runs/model.pkl", "runs/deep/er/c.bin"]
-    assert expand(["runs"]) == names
+    assert examined("runs") == names
 
 
 def test_a_named_file_is_taken_whatever_it_is_called(tree):
     """A path that exists is examined even when its name says nothing, or looks like a glob."""
-    assert expand(["runs/notes.txt", "odd[1].pt"]) == ["runs/notes.txt", "odd[1].pt"]
+    assert examined("runs/notes.txt", "odd[1].pt") == ["runs/notes.txt", "odd[1].pt"]
 
 
 def test_globs(tree):
     """A pattern gives the files that match, sorted, and ** goes to any depth."""
-    assert expand(["runs/*.pt"]) == ["runs/b.pt"]
-    assert "runs/deep/er/c.bin" in expand(["runs/**/*.bin"])
+    assert examined("runs/*.pt") == ["runs/b.pt"]
+    assert "runs/deep/er/c.bin" in examined("runs/**/*.bin")
 
 
 def test_each_file_once_in_the_order_asked_for(tree):
     """A file that several patterns mean is examined once, where it was first asked for."""
-    assert expand(["runs/b.pt", "-", "runs"])[:3] == ["runs/b.pt", "-", "runs/5b1e"]
-    assert expand(["runs/b.pt", "runs/*.pt"]) == ["runs/b.pt"]
+    assert examined("runs/b.pt", "-", "runs")[:3] == ["runs/b.pt", "-", "runs/5b1e"]
+    assert examined("runs/b.pt", "runs/*.pt") == ["runs/b.pt"]
 
 
 def test_what_is_not_there_is_left_for_the_reader_to_report(tree):
     """A missing path, or a pattern without a match, stays in the list."""
-    assert expand(["missing.pt", "none/*.pt"]) == ["missing.pt", "none/*.pt"]
+    assert examined("missing.pt", "none/*.pt") == ["missing.pt", "none/*.pt"]
 
 
 def test_a_directory_without_checkpoints_is_refused(tree):
     """Nothing to examine is never taken for nothing wrong."""
-    with pytest.raises(UsageError, match="empty holds no checkpoint"):
-        expand(["empty"])
+    result = run_here("check", "empty", cwd=".")
+    assert (result.returncode, result.stdout) == (2, b"") and b"empty holds no checkpoint" in result.stderr
 
 
 def test_a_folder_that_is_one_checkpoint_stands_for_itself(tmp_path, monkeypatch):
@@ -76,7 +86,7 @@ def test_a_folder_that_is_one_checkpoint_stands_for_itself(tmp_path, monkeypatch
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"{}" if name.endswith("json") else b"PK\x03\x04")
-    assert sorted(expand(["."])) == ["./dcp", "./hf", "./loose/a.pt", "./loose/b.pt", "./one/model.safetensors"]
+    assert sorted(examined(".")) == ["./dcp", "./hf", "./loose/a.pt", "./loose/b.pt", "./one/model.safetensors"]
 
 
 def test_what_can_be_opened(tree):
@@ -94,9 +104,13 @@ def test_what_cannot_be_opened(tree, path):
         require_openable(path)
 
 
-def test_standard_input_becomes_a_file_for_a_while():
-    """The bytes of a stream can be read at random while the context lasts, and leave nothing behind."""
-    data = os.urandom(3 << 20)
-    with spooled(io.BytesIO(data)) as path, open(path, "rb") as file:
-        assert file.read() == data
-    assert not os.path.exists(path)
+def test_standard_input_becomes_a_file_for_a_while(tmp_path, monkeypatch):
+    """The bytes of a stream are read as those of a file, and leave nothing behind."""
+    torch.save({"fc.weight": torch.randn(900, 900)}, tmp_path / "m.pt")
+    (tmp_path / "room").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "room"))
+    given = (tmp_path / "m.pt").read_bytes()
+    result = run_here("check", "-", "--deep", "--format", "json", cwd=tmp_path, stdin=given)
+    (file,) = json.loads(result.stdout)["files"]
+    assert (file["path"], file["summary"]["bytes"], file["summary"]["tensors"]) == ("-", len(given), 1)
+    assert os.listdir(tmp_path / "room") == []

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from ckptdoctor.checkpoint import StateDict
-from ckptdoctor.facts.adapters import PARAMETERS, adapter_in, base_name, foreign, is_embedding, part_of
+from ckptdoctor.facts.adapters import PARAMETERS, adapter_in, base_name, foreign, part_of
 from ckptdoctor.rules.examples import T
 from tests.libraries import peft, real
 from tests.rules.nouns import checkpoint
@@ -80,14 +80,6 @@ def test_every_parameter_of_peft_is_known() -> None:
 def test_the_base_model_s_names(key: str, wanted: str) -> None:
     """Without what peft put around the layers; the last token is the tensor's own."""
     assert base_name(key) == wanted
-
-
-def test_embeddings_are_told_as_tokens() -> None:
-    """A name that merely holds the word is none."""
-    assert is_embedding("model.embed_tokens.weight")
-    assert is_embedding("lm_head.modules_to_save.default.weight")
-    assert not is_embedding("my_lm_head.weight")
-    assert not is_embedding("lm_head.bias")
 
 
 def test_a_model_of_loralib_is_no_foreign_adapter() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from ckptdoctor.checkpoint import Checkpoint, GlobalName, Mapping, Named, Opaque, Sequence, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.facts.blocked_globals import BlockedCause, blocked_by, blocked_globals, convertible, outermost
+from ckptdoctor.facts.blocked_globals import BlockedCause, blocked_by, blocked_globals, outermost
 
 
 def tensor(*path, **more):
@@ -96,20 +96,6 @@ def test_a_frozenset_is_found():
         checkpoint(mapping(a=Sequence("frozenset", (1,)), b=Named("x")), "__builtin__.frozenset")
     )
     assert (found.path, [place.path for place in found.places]) == ("builtins.frozenset", [("a",)])
-
-
-def test_convertible_objects_are_told_from_the_others():
-    """Each group has its places and just the names that appear there."""
-    good = Opaque("argparse.Namespace", (), mapping(lr=1))
-    bad = Opaque("argparse.Namespace", (), mapping(f=Named("functools.partial")))
-    names = ("argparse.Namespace", "functools.partial", "functools.wraps")
-    found = blocked_by(checkpoint(mapping(good=good, bad=bad), *names), BlockedCause.OTHER)
-    plain, values, rest = convertible(found)
-    assert [place.path for place in plain.places] == [("good",)]
-    assert values == [{"lr": 1}]
-    assert [each.path for each in plain.blocked] == ["argparse.Namespace"]
-    assert [place.path for place in rest.places] == [("bad",)]
-    assert [each.path for each in rest.blocked] == list(names)
 
 
 def test_outermost_places_hold_the_others():

@@ -1,41 +1,12 @@
-"""Device tags."""
+"""What loading moves to a device, and what it does not."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from ckptdoctor.facts import devices
-from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import T
 from tests.rules import nouns
-
-
-@pytest.mark.parametrize(
-    ("tag", "backend", "index", "cuda"),
-    [
-        ("cpu", "cpu", 0, False),
-        ("cuda", "cuda", 0, True),
-        ("cuda:7", "cuda", 7, True),
-        ("cuda:x", "cuda", None, False),
-        ("cuda:٣", "cuda", None, False),
-        ("cuda:" + "9" * 5000, "cuda", None, False),
-        ("cudax", "cudax", 0, False),
-        ("xla:0", "xla", 0, False),
-        ("", "", 0, False),
-    ],
-)
-def test_tags_are_taken_apart(tag: str, backend: str, index: int | None, cuda: bool) -> None:
-    """Backend and index; an index that is no small number is none."""
-    assert (tags.backend(tag), tags.device_index(tag), tags.is_cuda(tag)) == (backend, index, cuda)
-
-
-def test_storages_are_counted_without_generator_states() -> None:
-    """The state of a generator is not among the tagged storages, unless asked for."""
-    found = nouns.checkpoint({"a.weight": T((2,), device="mps"), "rng": T((5056,), "uint8", "cuda:0")})
-    assert {tag: len(storages) for tag, storages in tags.tagged(found).items()} == {"mps": 1}
-    assert set(tags.tagged(found, rng=True)) == {"mps", "cuda:0"}
 
 
 def test_what_loading_moves_is_told_from_what_is_tagged() -> None:
@@ -46,7 +17,7 @@ def test_what_loading_moves_is_told_from_what_is_tagged() -> None:
     assert {device: [each.key for each in tensors] for device, tensors in devices.moved(found).items()} == {
         "xla:0": ["a"]
     }
-    assert {tag: len(storages) for tag, storages in tags.tagged(found).items()} == {"cpu": 2, "cuda:0": 1}
+    assert [storage.device for storage in found.storages] == ["cpu", "cuda:0", "cpu"]
     assert devices.names_of_arrays(found) == frozenset()
 
 

@@ -6,25 +6,18 @@ import pytest
 import torch._weights_only_unpickler as unpickler
 
 from ckptdoctor.facts.globals import (
-    BLOCKED_MODULES,
     NEEDS_IMPORT,
     WEIGHTS_ONLY,
     is_allowed,
     is_dangerous,
     is_standard,
     modern,
-    torch_shows,
 )
 
 
 def test_the_allow_list_is_the_installed_torch_s():
     """Every name that torch accepts is on the list, and no other."""
     assert {f"{module}.{name}" for module, name in WEIGHTS_ONLY} == set(unpickler._get_allowed_globals())
-
-
-def test_blocked_modules_are_the_installed_torch_s():
-    """torch refuses the same modules whatever the user allows."""
-    assert set(unpickler._blocklisted_modules) == BLOCKED_MODULES
 
 
 def test_no_allowed_name_is_dangerous_or_needs_an_import():
@@ -92,12 +85,6 @@ def test_names_that_run_code_are_dangerous(module, name):
 def test_everyday_names_are_not_dangerous(module, name):
     """Configuration, layers and the user's own classes, even in modules of unlucky names."""
     assert not is_dangerous(module, name)
-
-
-def test_how_torch_shows_a_builtin():
-    """torch leaves out the module of builtins."""
-    assert torch_shows("builtins.frozenset") == "frozenset"
-    assert torch_shows("argparse.Namespace") == "argparse.Namespace"
 
 
 def test_the_script_is_not_part_of_python():

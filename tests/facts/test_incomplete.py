@@ -1,4 +1,4 @@
-"""Checkpoints that must not pass for the whole, and folders of which a file is cut off."""
+"""Checkpoints that must not pass for the whole."""
 
 from __future__ import annotations
 
@@ -7,24 +7,8 @@ import pytest
 import ckptdoctor
 from ckptdoctor import formats
 from ckptdoctor.errors import DamagedError
-from ckptdoctor.facts.incomplete import is_salvaged_whole, require_every_file, salvage_advice, torn_by_file
-from tests.broken_shards import DAMAGE, SECOND, folder, name
-
-
-def test_torn_tensors_are_those_from_the_cut_on(tmp_path):
-    """One that lies across the cut, and those of which nothing is there."""
-    folder(tmp_path / "m", damage="cut")
-    checkpoint = formats.open_checkpoint(tmp_path / "m")
-    torn = torn_by_file(checkpoint, [name(2), name(3)])
-    assert list(torn) == [name(2), name(3)]
-    assert [path[-1] for path in torn[name(2)]] == sorted(SECOND)[3:]
-    assert torn[name(3)] == ()
-
-
-def test_nothing_of_a_whole_folder_is_torn(tmp_path):
-    """Every byte is there."""
-    folder(tmp_path / "m")
-    assert torn_by_file(formats.open_checkpoint(tmp_path / "m"), [name(2)]) == {name(2): ()}
+from ckptdoctor.facts.incomplete import is_salvaged_whole, require_every_file, salvage_advice
+from tests.broken_shards import DAMAGE, folder, name
 
 
 def test_what_saves_the_others(tmp_path):

@@ -10,11 +10,9 @@ from torch.optim.swa_utils import AveragedModel
 
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.facts import weight_sets
-from ckptdoctor.facts.weight_sets import Candidate, networks, one_copy
+from ckptdoctor.facts.weight_sets import Candidate, networks
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.optimizer import optimizer_group_mismatch
-from ckptdoctor.rules.structure import without_weights
 from tests.rules import nouns
 
 CLASSIFIER = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
@@ -24,36 +22,6 @@ def test_weights_are_found_through_dicts_and_lists() -> None:
     """Every set of weights that plain subscripts reach is a candidate, in file order."""
     found = weight_sets.weight_sets(nouns.checkpoint({"a": {"b": [1, CLASSIFIER]}, "ema": CLASSIFIER, "optimizer": {}}))
     assert [each.path for each in found] == [("a", "b", 1), ("ema",)]
-
-
-def test_a_purpose_needs_its_signs() -> None:
-    """An optimizer's, a scheduler's and a generator's file are told apart from everything else."""
-    purposes = [
-        without_weights.purpose(nouns.checkpoint(each))
-        for each in (
-            {"state": {}, "param_groups": []},
-            {"last_epoch": 1, "base_lrs": [0.1]},
-            T((5056,), "uint8"),
-            {"last_epoch": 1},
-            {"state": CLASSIFIER},
-            CLASSIFIER,
-            None,
-        )
-    ]
-    assert purposes == [
-        "the state of an optimizer",
-        "the state of a learning rate scheduler",
-        "the state of random number generators",
-        *[None] * 4,
-    ]
-
-
-def test_empty_places_count_only_without_weights() -> None:
-    """An empty dict beside weights may be anything."""
-    assert without_weights.empty_places(nouns.checkpoint({})) == [()]
-    assert without_weights.empty_places(nouns.checkpoint({"model": {}, "x": {}})) == [("model",)]
-    assert without_weights.empty_places(nouns.checkpoint({"model": CLASSIFIER, "params": {}})) == []
-    assert without_weights.empty_places(nouns.checkpoint([])) == []
 
 
 def _candidates(contents: object) -> list[Candidate]:
@@ -82,13 +50,6 @@ def test_integers_and_statistics_are_never_trained() -> None:
     assert weight_sets.may_train("fc.weight", None)
     assert not weight_sets.may_train("fc.weight", BY_NAME["int8"])
     assert not weight_sets.may_train("bn.running_mean", BY_NAME["float32"])
-
-
-def test_optimizers_and_generators_make_no_room() -> None:
-    """Only tensors outside the states of optimizers, schedulers and generators can be parameters, wherever they lie."""
-    optimizer = {"state": {0: {"exp_avg": T((2, 4))}}, "param_groups": [{"params": [0]}]}
-    contents = {"model": {"fc.weight": T((2, 4))}, "loss": {"w": T((2,))}, "optimizer": optimizer, "list": [T((2,))]}
-    assert optimizer_group_mismatch.trainable(nouns.checkpoint({**contents, "rng": T((5056,), "uint8")})) == 3
 
 
 def test_a_file_is_about_its_only_weights() -> None:
@@ -135,7 +96,6 @@ def test_an_averaged_model_is_the_same_network(tmp_path: Path) -> None:
     torch.save({"model": model.state_dict(), "ema": AveragedModel(model).state_dict()}, tmp_path / "x.pt")
     [network] = networks(open_checkpoint(str(tmp_path / "x.pt")))
     assert [each.path for each in network.sets] == [("model",), ("ema",)]
-    assert not one_copy(network.sets)
 
 
 def test_an_average_without_buffers_is_the_same_network() -> None:
@@ -154,14 +114,6 @@ def test_statistics_are_no_network() -> None:
     """A mean and a deviation beside the weights are not mistaken for a model; a single layer is one."""
     assert _paths({"model": NET, "normalizer": {"mean": T((3,)), "std": T((3,))}}) == [["model"]]
     assert _paths({"model": NET, "head": {"weight": T((2, 4)), "bias": T((2,))}}) == [["model"], ["head"]]
-
-
-def test_a_copy_that_was_none_is_told(tmp_path: Path) -> None:
-    """``best = model.state_dict()`` without a copy saves the same tensors twice."""
-    state = nn.Linear(2, 3).state_dict()
-    torch.save({"last": state, "best": dict(state)}, tmp_path / "x.pt")
-    [network] = networks(open_checkpoint(str(tmp_path / "x.pt")))
-    assert one_copy(network.sets)
 
 
 def test_thousands_of_sets_are_no_trouble() -> None:

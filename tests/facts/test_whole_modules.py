@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from ckptdoctor.checkpoint import Checkpoint, Cycle, Elided, Mapping, Node, Opaque, Sequence, Special, Storage, Tensor
+from ckptdoctor.checkpoint import Cycle, Elided, Mapping, Node, Opaque, Sequence, Special, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.facts.whole_modules import (
     UnknownStateError,
     detached,
-    hidden_storages,
     is_module,
     module_state,
     outermost_modules,
@@ -141,12 +140,3 @@ def test_only_the_outermost_modules_count():
         (("c", "net"), False),
         ((Special(".hidden"),), False),
     ]
-
-
-def test_storages_of_nothing_that_is_shown_are_noticed():
-    """Parts of tensors are shown."""
-    sparse = tensor(storage=None, layout="sparse_coo", parts=(tensor("part"),))
-    storages = (sparse.parts[0].storage, tensor("other").storage)
-    whole = Checkpoint("x.pt", "torch zip", 0, None, (sparse,), storages[:1], ())  # type: ignore[arg-type]
-    assert not hidden_storages(whole)
-    assert hidden_storages(replace(whole, storages=storages))

@@ -9,7 +9,7 @@ import pytest
 
 import ckptdoctor
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.facts.integrity import examine_integrity
+from ckptdoctor.examine.integrity import examine_integrity
 from ckptdoctor.formats import opened, read
 
 # a cut and a flip at each byte of files up to this size, and at so many places of longer ones

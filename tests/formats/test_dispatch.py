@@ -17,7 +17,7 @@ from ckptdoctor.edits import Rename, SetSuffix, Truncate
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import NotACheckpointError, TruncatedError, UnreadableError, UsageError
 from ckptdoctor.formats.registry import BUILT_IN, format_named
-from ckptdoctor.writing.recipe import Copy
+from ckptdoctor.writing import Copy
 
 STATE = {"fc.weight": torch.ones(2, 3), "fc.bias": torch.zeros(2)}
 

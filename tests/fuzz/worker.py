@@ -39,7 +39,7 @@ from ckptdoctor.loading import load
 from ckptdoctor.noun import complete_all
 from ckptdoctor.pickles import decode
 from ckptdoctor.pickles.encode import encode, prove
-from ckptdoctor.writing.recipe import Copy, Generated, Literal
+from ckptdoctor.writing import Copy, Generated, Literal
 from tests.fuzz.mutations import mutated
 
 ROOT = Path(formats.__file__).parents[1]

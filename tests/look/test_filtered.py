@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 
-from ckptdoctor.checkpoint import Mapping, Opaque, Sequence, Tensor, at, show_path, walk
-from ckptdoctor.errors import DamagedError, UnreadableError, UsageError
-from ckptdoctor.look.contents import FilterAsked, read_part
-from ckptdoctor.look.filtered import pruned, read_filtered
+from ckptdoctor.checkpoint import Mapping, Opaque, Sequence, Tensor, at, walk
+from ckptdoctor.look.filtered import pruned
 from ckptdoctor.rules.examples import Obj, T
 from tests import builders
+from tests.commands import run_here
 from tests.report.samples import tensor
 
 
@@ -31,23 +32,37 @@ def path(tmp_path_factory):
     return str(path)
 
 
+def shown(path, text, root=None):
+    """What is left, as a program gets it."""
+    part = () if root is None else ("--root", root)
+    result = run_here("show", path, "--filter", text, *part, "--format", "json", cwd=os.path.dirname(path))
+    return json.loads(result.stdout)
+
+
 def kept(path, text, root=None):
-    """The key paths that are left."""
-    part = read_filtered(path, text, root)
-    assert {place for place, node in walk(part.node, part.root) if isinstance(node, Tensor)} == {
-        each.path for each in part.checkpoint.tensors
-    }
-    return [show_path(each.path) for each in part.checkpoint.tensors]
+    """The key paths that are left, in the list of tensors and in the contents alike."""
+    document = shown(path, text, root)
+    assert set(tensors_in(document["contents"])) == {each["path"] for each in document["tensors"]}
+    return [each["path"] for each in document["tensors"]]
+
+
+def tensors_in(contents):
+    """The key paths of all tensors in contents."""
+    if isinstance(contents, dict) and "$tensor" in contents:
+        yield contents["$tensor"]
+    elif isinstance(contents, (dict, list)):
+        for each in contents.values() if isinstance(contents, dict) else contents:
+            yield from tensors_in(each)
 
 
 def test_only_what_holds_tensors_that_are_kept_is_left(path):
     """Tensors, the levels above them, their state dicts and storages: and of how many they are."""
-    part = read_filtered(path, "bias")
-    assert [place for place, _ in walk(part.node)] == [(), ("state_dict",), ("state_dict", "module.fc.bias")]
-    (state_dict,) = part.checkpoint.state_dicts
-    assert state_dict.keys == ("module.fc.bias",)
-    assert [each.key for each in part.checkpoint.storages] == [part.checkpoint.tensors[0].storage.key]
-    assert part.asked == FilterAsked("bias", 5)
+    document = shown(path, "bias")
+    tensor = {"$tensor": "state_dict/module.fc.bias"}
+    assert document["contents"] == {"state_dict": {"module.fc.bias": tensor}}
+    assert document["state_dicts"] == [{"path": "state_dict", "role": "model", "tensors": 1}]
+    assert document["devices"] == [{"device": "cpu", "storages": 1, "bytes": 8}]
+    assert document["filter"] == {"text": "bias", "of_tensors": 5}
 
 
 def test_names_are_whole_whatever_part_is_shown(path):
@@ -55,7 +70,7 @@ def test_names_are_whole_whatever_part_is_shown(path):
     assert kept(path, "state_dict/*.bias", "state_dict") == ["state_dict/module.fc.bias"]
     assert kept(path, "shape:5", "nets") == ["nets/1/w"]
     assert kept(path, "shape:5", "nets/0") == []
-    assert read_filtered(path, "shape:5", "nets").asked == FilterAsked("shape:5", 2)
+    assert shown(path, "shape:5", "nets")["filter"] == {"text": "shape:5", "of_tensors": 2}
 
 
 def test_ties_to_what_is_not_shown_count(path):
@@ -73,23 +88,27 @@ def test_findings(path):
 
 def test_a_filter_without_words_keeps_everything(path):
     """As if there were none."""
-    assert read_filtered(path, "  ") == read_part(path)
+    result = run_here("show", path, "--format", "json", cwd=os.path.dirname(path))
+    assert shown(path, "  ") == json.loads(result.stdout)
 
 
 @pytest.mark.parametrize("text", ["bias", "finding:N401"])
 def test_what_cannot_be_read(path, tmp_path, text):
-    """It is raised as without a filter."""
-    with pytest.raises(UnreadableError):
-        read_filtered(str(tmp_path / "missing.pt"), text)
+    """It is said as without a filter."""
     (tmp_path / "cut.pt").write_bytes(Path(path).read_bytes()[:300])
-    with pytest.raises(DamagedError):
-        read_filtered(str(tmp_path / "cut.pt"), text)
+    for name in ("missing.pt", "cut.pt"):
+        plain, filtered = (run_here("show", name, *more, cwd=tmp_path) for more in ((), ("--filter", text)))
+        assert (filtered.returncode, filtered.stdout, filtered.stderr) == (2, b"", plain.stderr)
+        assert name in plain.stderr.decode()
 
 
-def test_a_filter_that_makes_no_sense_is_said_before_the_file_is_opened():
+def test_a_filter_that_makes_no_sense_is_said_before_the_file_is_opened(tmp_path):
     """Where there is no file at all, too."""
-    with pytest.raises(UsageError, match="did you mean dtype:"):
-        read_filtered("missing.pt", "dtyp:f32")
+    result = run_here("show", "missing.pt", "--filter", "dtyp:f32", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, b"") and b"did you mean dtype:" in result.stderr
+
+
+# ---- trees that no reader gives
 
 
 def net(*path):

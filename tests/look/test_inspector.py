@@ -274,8 +274,7 @@ def test_pieces_of_a_distributed_checkpoint(tmp_path):
     """A tensor that was saved in pieces is read from as many as the box touches."""
     from dataclasses import replace
 
-    from ckptdoctor.checkpoint import Checkpoint
-    from ckptdoctor.checkpoint.tensor import Tensor
+    from ckptdoctor.checkpoint import Checkpoint, Tensor
 
     values = torch.randn(10, 6)
     inspector, tensors = saved(tmp_path, {"a": values[:4].clone(), "b": values[4:].clone()})

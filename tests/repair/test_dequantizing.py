@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ckptdoctor.edits.kinds import Dequantize
+from ckptdoctor.edits import Dequantize
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.formats.elements.quantization import numbers
 from ckptdoctor.prove.quantization import require_dequantized

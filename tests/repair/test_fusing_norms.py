@@ -12,8 +12,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from ckptdoctor.cli.main import run
-from ckptdoctor.edits import Fuse, Rename
-from ckptdoctor.edits.kinds import FuseNorm
+from ckptdoctor.edits import Fuse, FuseNorm, Rename
 from ckptdoctor.edits.norms import weight_dims
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.prove.norms import require_weights

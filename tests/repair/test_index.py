@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from dataclasses import replace
 
 import pytest
 import torch
 from click.testing import CliRunner
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import ckptdoctor
 from ckptdoctor.cli.fix import command
+from ckptdoctor.converting.repaired import carry_out
+from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.examine.file import check
 from ckptdoctor.repair.plan import plan
@@ -176,6 +179,49 @@ def test_the_shards_stay_as_they_are(tmp_path):
     said = CliRunner().invoke(command, [str(path), "--strip-module", "-o", f"{path}.fixed/"])
     assert said.exit_code == 0, said.output
     assert sorted(ckptdoctor.load(f"{path}.fixed")) == ["a", "b"]
+
+
+@pytest.mark.parametrize("output", ["new/", "new.safetensors", "new.pt"])
+@pytest.mark.parametrize("options", [[], ["--select", "X804", "--strip-module"]])
+def test_with_an_output_of_their_own_shards_and_index_are_repaired_together(tmp_path, options, output):
+    """The folder that is written is healthy, and so is a file; the index of the old one stays as it is."""
+    path = tmp_path / "f"
+    folder(path)
+    save_file({"module.a": torch.ones(2)}, path / ONE)
+    save_file({"module.b": torch.full((2,), 3.0)}, path / TWO)
+    (path / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": {"module.a": TWO, "module.b": ONE}}))
+    before = {each.name: each.read_bytes() for each in path.iterdir()}
+    said = CliRunner().invoke(command, [str(path), *options, "-o", f"{tmp_path}/{output}"], standalone_mode=False)
+    assert said.exception is None and "X804" in said.stdout and "index.json.bak" not in said.stdout
+    got = ckptdoctor.load(str(tmp_path / output.rstrip("/")))
+    assert {key: value.tolist() for key, value in got.items()} == {"a": [1.0, 1.0], "b": [3.0, 3.0]}
+    assert codes(tmp_path / output) == []
+    assert {each.name: each.read_bytes() for each in path.iterdir()} == before
+
+
+def test_the_command_that_repairs_shards_and_index_is_told(tmp_path):
+    """Where the folder itself cannot be repaired, what is named writes another; it does what it says."""
+    path = folder(tmp_path / "f", WHERE | {"a.bias": TWO})
+    with pytest.raises(RefusedError, match=r"f\.fixed/$") as told:
+        fixed(path, selection=Selection(("X804",)), add_prefix="net.")
+    words = shlex.split(told.value.message.splitlines()[-1])
+    assert words[:2] == ["ckptdoctor", "fix"]
+    assert CliRunner().invoke(command, words[2:]).exit_code == 0
+    assert sorted(ckptdoctor.load(f"{path}.fixed")) == sorted(f"net.{key}" for key in WHERE)
+
+
+@pytest.mark.parametrize("where", [dict.fromkeys(WHERE, "model-00001-of-00003.safetensors"), {"a.bias": ONE}, None])
+def test_whatever_is_wrong_with_the_index_a_folder_of_its_own_has_a_right_one(tmp_path, where):
+    """The index of another save, one that names too little, and one that is no JSON; of shards that stay shards."""
+    path = folder(tmp_path / "f", where, total=1)
+    if where is None:
+        (path / INDEX).write_bytes(b"{")
+    repaired = plan(FixRequest(str(path), f"{tmp_path}/new/"))
+    assert repaired.index is None and [step.name for step in repaired.steps]
+    carry_out(repaired)
+    assert codes(tmp_path / "new") == []
+    got, wanted = ckptdoctor.load(str(tmp_path / "new")), load_file(path / ONE) | load_file(path / TWO)
+    assert got.keys() == wanted.keys() and all(torch.equal(got[key], wanted[key]) for key in got)
 
 
 def test_a_file_beside_the_shards(tmp_path):

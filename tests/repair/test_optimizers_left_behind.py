@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ckptdoctor.edits import Fill, Fuse, Rename, Reshape, Split, Transpose
-from ckptdoctor.edits.kinds import FuseNorm
+from ckptdoctor.edits import Fill, Fuse, FuseNorm, Rename, Reshape, Split, Transpose
 from tests.repair.applying import planned, repaired
 
 PLACE = ("model",)

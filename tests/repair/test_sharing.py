@@ -8,8 +8,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 
-from ckptdoctor.edits import Clone, Drop, Safety
-from ckptdoctor.edits.kinds import Tie
+from ckptdoctor.edits import Clone, Drop, Safety, Tie
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.repair.draft import Draft

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import Mapping, StateDict
 from ckptdoctor.differences import ABSENT, Difference, Numbers, Other, Rank, Ranks, Side, Values, Verdict
-from ckptdoctor.diffing.headers import held_against
+from ckptdoctor.diffing.diff import held_against
 from ckptdoctor.diffing.summary import summary
 from ckptdoctor.report import diff_json, diff_text
 from tests.cli.files import HOSTILE, printable

@@ -1,14 +1,29 @@
 """Findings as workflow commands of GitHub."""
 
-from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
 
-from ckptdoctor.findings import Report, Severity
-from ckptdoctor.report import github
-from tests.cli.files import HOSTILE, printable
-from tests.report import samples
+from ckptdoctor.rules.examples import Obj, T
+from tests import builders
+from tests.cli.files import HOSTILE, healthy, printable
+from tests.commands import run_here
+
+WEIGHTS = {"module.fc.weight": T((2, 3), device="cuda:0"), "module.fc.bias": T((2,), device="cuda:0")}
+
+
+@pytest.fixture
+def log(tmp_path):
+    """What a job logs of files in the folder: the lines of the findings, and those that end the log."""
+
+    def logged(*names):
+        output = run_here("check", "--format", "github", "--", *names, cwd=tmp_path).stdout
+        assert printable(output)
+        lines = output.decode().removesuffix("\n").split("\n")
+        end = next(number for number, line in enumerate(lines) if not line.startswith("::"))
+        return lines[:end], lines[end:]
+
+    return logged
 
 
 def read(line):
@@ -20,41 +35,46 @@ def read(line):
     return name, {key: unquote(value) for key, value in properties.items()}, unquote(message)
 
 
-def test_each_finding_is_a_command():
+def test_each_finding_is_a_command(tmp_path, log):
     """Errors, warnings and remarks at their file, under code and name, with cause and repair on lines of their own."""
-    lines = github.file_report(samples.report(samples.MODULE_PREFIX, samples.CUDA_TAG, samples.SHARED)).split("\n")
-    names, properties, messages = zip(*map(read, lines), strict=True)
+    builders.save({"state_dict": WEIGHTS}, tmp_path / "model.pt")
+    names, properties, messages = zip(*map(read, log("./model.pt")[0]), strict=True)
     assert names == ("error", "warning", "notice")
-    assert properties[0] == {"file": "runs/resnet50.pt", "title": "N401 module-prefix"}
-    assert messages[0].split("\n")[0] == 'all 3 keys of state_dict begin with "module."'
-    assert messages[0].endswith("Repair, safe: ckptdoctor fix runs/resnet50.pt --strip-module")
-    assert messages[2].endswith("ckptdoctor fix runs/resnet50.pt --select A701 gives each its own.")
+    assert properties[0] == {"file": "model.pt", "title": "N401 module-prefix"}
+    assert [each["title"][:4] for each in properties[1:]] == ["D601", "W301"]
+    first = messages[0].split("\n")
+    assert (first[0], len(first)) == ('both keys of state_dict begin with "module."', 3)
+    assert first[2] == "Repair, safe: ckptdoctor fix ./model.pt --strip-module"
+    assert messages[2].endswith('Load them with torch.load(path)["state_dict"].')
 
 
-@pytest.mark.parametrize("path", ["a,b:c=d%.pt", "./a\nb.pt", "::error::x.pt", HOSTILE])
-def test_nothing_leaves_its_place(path):
+@pytest.mark.parametrize("path", ["a,b:c=d%.pt", "./a\nb.pt", "::error::x.pt", HOSTILE.replace("\0", "")])
+def test_nothing_leaves_its_place(tmp_path, log, path):
     """Neither paths nor messages end a property, a command or a line."""
-    finding = replace(samples.MODULE_PREFIX, message=f"100 % :: {path}\r\n::error::gotcha", advice=path, fix=None)
-    text = github.file_report(samples.report(finding, path=path))
-    assert "\n" not in text and "\r" not in text and printable(text.encode())
-    name, properties, message = read(text)
-    assert name == "error" and "100 % :: " in message
+    key = f"100 % :: {path}\r\n::error::gotcha"
+    builders.save({"w": T((2,)), key: Obj("argparse.Namespace", {"lr": 0.1})}, tmp_path / "m.pt")
+    (tmp_path / "m.pt").rename(tmp_path / path)
+    ((name, properties, message),) = map(read, log(path)[0])
+    assert (name, properties["title"]) == ("error", "P201 weights-only-blocked-global")
+    assert message.startswith("100 % :: ") and "gotcha is an argparse.Namespace\n" in message
     if path.startswith("a,"):
         assert properties["file"] == path
 
 
-def test_files_that_cannot_be_read():
+def test_files_that_cannot_be_read(tmp_path, log):
     """They are errors too."""
-    name, properties, message = read(github.file_report(samples.damaged("it is a web page")))
-    assert (name, properties["file"], message) == ("error", "web.pt", "it is a web page")
-    assert github.file_report(samples.report()) == ""
+    healthy(tmp_path)
+    ((name, properties, message),) = map(read, log("missing.pt", "healthy.pt")[0])
+    assert (name, properties["file"], properties["title"]) == ("error", "missing.pt", "cannot be examined")
+    assert "missing.pt" in message
+    assert log("healthy.pt")[0] == []
 
 
-def test_the_end():
+def test_the_end(tmp_path, log):
     """The log says how many there were, and what was not examined."""
-    text = github.total(Report((samples.report(samples.CUDA_TAG), samples.report())))
-    assert text.split("\n") == [
-        "2 files: 0 error, 1 warning, 0 notice",
-        "Not examined: checksums and values (--deep) of 2 files; fit to a model (--like) of 2 files",
+    healthy(tmp_path)
+    builders.save(WEIGHTS, tmp_path / "model.pt")
+    assert log("model.pt", "healthy.pt")[1] == [
+        "2 files: 1 error, 1 warning, 0 notice",
+        "Not examined: checksums and values (--deep) of 2 files; fit to a model (--model, --like) of 2 files",
     ]
-    assert set(github._COMMANDS) == set(Severity)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind
-from ckptdoctor.facts.integrity import Integrity
+from ckptdoctor.facts.notes import Integrity
 from ckptdoctor.rules.kit.noticed import MOST
 from ckptdoctor.rules.registry import all_rules
 

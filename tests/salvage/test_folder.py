@@ -7,16 +7,15 @@ import os
 
 import pytest
 import torch
-from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 
 import ckptdoctor
-from ckptdoctor.cli.salvage import command
 from ckptdoctor.errors import NotACheckpointError, RefusedError, UsageError, WriteError
 from ckptdoctor.examine.file import check
 from ckptdoctor.salvage import salvage as salvage_folder
 from ckptdoctor.salvage.salvage import salvage
 from tests import broken_shards
+from tests.commands import run_here
 
 INDEX = "model.safetensors.index.json"
 NAMES = [f"model-{number:05d}-of-00003.safetensors" for number in (1, 2, 3)]
@@ -197,13 +196,13 @@ def test_what_is_said(tmp_path):
     """As text and as JSON: what is lost, and why; the exit status tells."""
     source = shards(tmp_path / "m")
     (source / NAMES[1]).unlink()
-    result = CliRunner().invoke(command, [str(source)], standalone_mode=False)
-    assert result.return_value == 1
-    lines = result.stdout.splitlines()
+    result = run_here("salvage", source, cwd=tmp_path)
+    assert result.returncode == 1
+    lines = result.stdout.decode().splitlines()
     assert lines[0].endswith("sharded Hugging Face checkpoint · 6 of 9 tensors saved")
     assert lines[lines.index(f"    {NAMES[1]} is missing") + 1] == "      layers.3.weight"
     assert lines[-1].startswith("next · AutoModel.from_pretrained")
-    result = CliRunner().invoke(command, [str(source), "--force", "--format", "json"], standalone_mode=False)
+    result = run_here("salvage", source, "--force", "--format", "json", cwd=tmp_path)
     lost = json.loads(result.stdout)["lost"]
     assert lost[0] == {
         "key": "layers.3.weight",
@@ -222,22 +221,22 @@ def test_a_shard_of_which_nothing_is_left_is_never_passed_over(damage, tmp_path)
     report = salvage(str(tmp_path / "m"))
     assert (report.recovered, report.lost, len(report.lost_files)) == (16, (), 1)
     assert report.lost_files[0].startswith(broken_shards.name(2))
-    result = CliRunner().invoke(command, [str(tmp_path / "m"), "--force"], standalone_mode=False)
-    assert result.return_value == 1
-    assert " · 16 tensors saved\n" in result.stdout
-    assert f"    {report.lost_files[0]}; nothing says which tensors it held\n" in result.stdout
+    result = run_here("salvage", tmp_path / "m", "--force", cwd=tmp_path)
+    assert result.returncode == 1
+    assert " · 16 tensors saved\n" in result.stdout.decode()
+    assert f"    {report.lost_files[0]}; nothing says which tensors it held\n" in result.stdout.decode()
 
 
 def test_why_a_shard_is_lost_is_said_once(tmp_path):
     """Above its tensors, in words without the path; JSON has it for each tensor, and for the file."""
     broken_shards.folder(tmp_path / "m", damage="page")
-    result = CliRunner().invoke(command, [str(tmp_path / "m")], standalone_mode=False)
+    result = run_here("salvage", tmp_path / "m", cwd=tmp_path)
     reason = f"{broken_shards.name(2)}: a web page called “404 Not Found” is here instead of the file"
-    lines = result.stdout.splitlines()
+    lines = result.stdout.decode().splitlines()
     assert lines.count(f"    {reason}") == 1
     at = lines.index(f"    {reason}")
     assert [line.strip() for line in lines[at + 1 : at + 9]] == broken_shards.SECOND
-    result = CliRunner().invoke(command, [str(tmp_path / "m"), "--force", "--format", "json"], standalone_mode=False)
+    result = run_here("salvage", tmp_path / "m", "--force", "--format", "json", cwd=tmp_path)
     said = json.loads(result.stdout)
     assert said["lost_files"] == [reason]
     assert {each["damage"] for each in said["lost"]} == {reason}

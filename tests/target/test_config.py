@@ -13,9 +13,8 @@ import torch
 
 from ckptdoctor.cli.main import run
 from ckptdoctor.errors import UnreadableError, UsageError
-from ckptdoctor.target.config import from_config
-from ckptdoctor.target.model import from_model
 from tests.libraries import real, transformers
+from tests.target.asked import of_config, of_model
 
 BERT = {
     "architectures": ["BertForMaskedLM"],
@@ -49,7 +48,7 @@ def write(tmp_path, monkeypatch):
 def test_the_architecture_is_built_by_transformers(write, tmp_path):
     """The keys and shapes are those of the class that the config names; a file and its folder are the same."""
     write(BERT)
-    found = from_config("config.json")
+    found = of_config("config.json")
     settings = {key: value for key, value in BERT.items() if key not in ("architectures", "model_type", "dtype")}
     net = transformers.BertForMaskedLM(transformers.BertConfig(**settings))
     assert {key: each.shape for key, each in found.tensors.items()} == {
@@ -59,7 +58,7 @@ def test_the_architecture_is_built_by_transformers(write, tmp_path):
     assert all(each.dtype is None for each in found.tensors.values())
     assert found.source == "BertForMaskedLM (config.json)"
     assert found.option == "--config config.json"
-    assert from_config(str(tmp_path)).tensors == found.tensors
+    assert of_config(str(tmp_path)).tensors == found.tensors
 
 
 @real
@@ -80,7 +79,7 @@ def test_large_models_cost_nothing_and_the_environment_stays(write, monkeypatch,
             "vocab_size": 128256,
         }
     )
-    found = from_config("config.json")
+    found = of_config("config.json")
     assert sum(torch.Size(each.shape).numel() for each in found.tensors.values()) > 70e9
     assert os.environ.get("HF_HUB_OFFLINE") == ("0" if known else None)
 
@@ -105,7 +104,7 @@ def test_what_cannot_be_built_says_why(write, config, sentence):
     """Files that are no configs, and configs that do not tell the keys, are refused without transformers."""
     write(config)
     with pytest.raises(UsageError, match=sentence):
-        from_config("config.json")
+        of_config("config.json")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +127,7 @@ def test_what_transformers_says_is_one_sentence(write, monkeypatch, change, sent
         sentence = sentence.replace("1,000,000", "1,000")
     write({**BERT, **change})
     with pytest.raises(UsageError, match=sentence) as caught:
-        from_config("config.json")
+        of_config("config.json")
     assert "\n" not in caught.value.message
 
 
@@ -137,9 +136,9 @@ def test_without_transformers(write, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     write(BERT)
     with pytest.raises(UsageError, match=r"which is not installed: pip install transformers\. Or use --model"):
-        from_config("config.json")
+        of_config("config.json")
     with pytest.raises(UsageError, match=r"^transformers:BertModel .* pip install transformers\. Or use --like"):
-        from_model("transformers:BertModel")
+        of_model("transformers:BertModel")
 
 
 def test_files_that_cannot_be_read(write):
@@ -147,7 +146,7 @@ def test_files_that_cannot_be_read(write):
     os.mkdir("folder")
     for path, name in [("nowhere.json", "nowhere.json"), ("folder", "config.json")]:
         with pytest.raises(UnreadableError, match=f"{name} cannot be read: No such file"):
-            from_config(path)
+            of_config(path)
 
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.target.model import from_model
 from tests.commands import run
+from tests.target.asked import of_model
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_import_errors_show_the_users_own_lines(folder, name, code, sentence, tr
     """A sentence that says what to do, then the traceback as Python prints it, of their files alone."""
     (folder / "bad.py").write_text(code)
     with pytest.raises(UsageError) as caught:
-        from_model(name)
+        of_model(name)
     first, *shown = caught.value.message.split("\n")
     assert first.startswith(f"{name.partition(':')[0]} cannot be imported: bad.py, line ")
 
@@ -92,7 +92,7 @@ def test_a_long_traceback_is_cut_in_the_middle(folder):
     code = "def f(n):\n    if not n:\n        raise ValueError('x' * 100000)\n    f(n - 1)\nf(500)\nNet = 1\n"
     (folder / "bad.py").write_text(code)
     with pytest.raises(UsageError) as caught:
-        from_model("bad:Net")
+        of_model("bad:Net")
     lines = caught.value.message.split("\n")
     assert len(lines) < 24
     assert "  … 494 more …" in lines
@@ -166,7 +166,7 @@ def test_a_library_of_models_that_is_not_there_is_one_command_away(folder, monke
     finds = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: finds(name) if name == "torch" else None)
     with pytest.raises(UsageError, match=f"^{name} is not installed beside ckptdoctor: pip install {name}$"):
-        from_model(f"{name}:resnet50")
+        of_model(f"{name}:resnet50")
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,8 @@ import torch
 from ckptdoctor.cli.main import run
 from ckptdoctor.errors import UsageError
 from ckptdoctor.target import hub_cache
-from ckptdoctor.target.config import from_config
-from ckptdoctor.target.like import from_checkpoint
-from ckptdoctor.target.model import from_model
 from tests.libraries import huggingface_hub, real, transformers
+from tests.target.asked import of_checkpoint, of_config, of_model
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -106,10 +104,10 @@ def test_a_model_of_the_cache_is_a_target(cache, name, capsys):
     for option in (f"--config {name}", f"--model transformers:{name}", f"--like {name}"):
         assert run(["check", "m.pt", *option.split()]) == 0, capsys.readouterr()
         assert f"{len(expected)} of {len(expected)} keys as it is" in capsys.readouterr().out
-    assert from_config(name).option == f"--config {name}"
-    assert from_model(f"transformers:{name}").option == f"--model transformers:{name}"
+    assert of_config(name).option == f"--config {name}"
+    assert of_model(f"transformers:{name}").option == f"--model transformers:{name}"
     if "/" in name:
-        assert from_model(name).option == f"--model {name}"
+        assert of_model(name).option == f"--model {name}"
 
 
 def test_what_is_not_in_the_cache_has_the_command_that_brings_it(cache, capsys):
@@ -129,14 +127,14 @@ def test_what_is_not_in_the_cache_has_the_command_that_brings_it(cache, capsys):
     assert run(["check", "m.pt", "--like", "org/other"]) == 2
     assert "org/other is in the Hugging Face cache without weights." in capsys.readouterr().err
     with pytest.raises(UsageError, match=r"hf download org/net --revision v1\.0$"):
-        from_checkpoint("org/net@v1.0")
+        of_checkpoint("org/net@v1.0")
 
 
 @pytest.mark.slow
 def test_the_printed_command_brings_what_is_asked_for(cache):
     """The Hub's own command line takes its words, and knows that it is offline here."""
     with pytest.raises(UsageError) as caught:
-        from_checkpoint("org/net@v1.0")
+        of_checkpoint("org/net@v1.0")
     words = shlex.split(caught.value.message.rpartition(": ")[2])
     assert words == ["hf", "download", "org/net", "--revision", "v1.0"]
     line = [sys.executable, "-c", "from huggingface_hub.cli.hf import main; main()", *words[1:]]
@@ -151,7 +149,7 @@ def test_a_path_that_is_here_is_no_name(cache):
     os.makedirs("org/net")
     with open("org/net/model.safetensors", "wb") as file:
         file.write(weights(w=(2,)))
-    assert from_checkpoint("org/net").tensors["w"].shape == (2,)
+    assert of_checkpoint("org/net").tensors["w"].shape == (2,)
     assert not hub_cache.is_name("runs/best.pt")
     assert hub_cache.folder_of("../org/net") is None
     assert hub_cache.folder_of("gpt2") is None

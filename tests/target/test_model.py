@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.target.model import from_model
 from tests.commands import run
+from tests.target.asked import of_model
 from tests.work import counted
 
 NETS = """
@@ -100,7 +100,7 @@ def as_torch_says(module):
 
 def test_the_keys_are_those_of_the_state_dict(folder):
     """Parameters, persistent buffers and every name of a tied weight, with dtypes; nothing else."""
-    found = from_model("some_nets:Net(num_classes=5)")
+    found = of_model("some_nets:Net(num_classes=5)")
     assert found.source == "some_nets:Net(num_classes=5)"
     assert found.option == "--model 'some_nets:Net(num_classes=5)'"
     assert shapes(found) == as_torch_says(sys.modules["some_nets"].Net(5))
@@ -116,19 +116,19 @@ def test_the_keys_are_those_of_the_state_dict(folder):
 )  # fmt: skip
 def test_classes_functions_methods_files_and_modules(folder, text, classes):
     """Whatever gives a module will do, and a module that is built already."""
-    assert from_model(text).tensors["fc.bias"].shape == (classes,)
+    assert of_model(text).tensors["fc.bias"].shape == (classes,)
 
 
 def test_wrappers_keep_their_names(folder):
     """A DataParallel model expects its own keys."""
-    assert "module.fc.weight" in from_model("some_nets:wrapped").tensors
+    assert "module.fc.weight" in of_model("some_nets:wrapped").tensors
 
 
 def test_gpus_are_not_needed(folder):
     """A model that moves itself to a GPU is built without one, and changes of dtype count."""
-    found = from_model("some_nets:on_device")
+    found = of_model("some_nets:on_device")
     assert found.tensors["fc.weight"].dtype.name == "float16"
-    assert shapes(from_model("some_nets:Rates")) == {"rates": (4,), "fc.weight": (4, 3), "fc.bias": (4,)}
+    assert shapes(of_model("some_nets:Rates")) == {"rates": (4,), "fc.weight": (4, 3), "fc.bias": (4,)}
 
 
 def test_packages_with_relative_imports(folder):
@@ -138,7 +138,7 @@ def test_packages_with_relative_imports(folder):
     (folder / "pack" / "a.py").write_text("from .b import Other as Name\n")
     (folder / "pack" / "b.py").write_text("from torch import nn\nclass Other(nn.Bilinear):\n    pass\n")
     for text in ("pack.a:Name(1, 2, 3)", "pack/a.py:Name(1, 2, 3)"):
-        assert shapes(from_model(text)) == {"weight": (3, 1, 2), "bias": (3,)}
+        assert shapes(of_model(text)) == {"weight": (3, 1, 2), "bias": (3,)}
 
 
 def test_neighbours_of_a_file_can_be_imported(folder):
@@ -148,7 +148,7 @@ def test_neighbours_of_a_file_can_be_imported(folder):
     (folder / "deep" / "json.py").write_text(
         "from torch import nn\nimport beside\ndef make(): return nn.Linear(beside.WIDTH, 1)\n"
     )
-    assert shapes(from_model("deep/json.py:make")) == {"weight": (1, 3), "bias": (1,)}
+    assert shapes(of_model("deep/json.py:make")) == {"weight": (1, 3), "bias": (1,)}
     import json
 
     assert json.loads("1") == 1
@@ -156,7 +156,7 @@ def test_neighbours_of_a_file_can_be_imported(folder):
 
 def test_libraries_will_do(folder):
     """A class of an installed library is a model like any other."""
-    assert shapes(from_model("torch.nn:Linear(2, 3)")) == {"weight": (3, 2), "bias": (3,)}
+    assert shapes(of_model("torch.nn:Linear(2, 3)")) == {"weight": (3, 2), "bias": (3,)}
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_libraries_will_do(folder):
 def test_what_is_wrong_with_the_request_is_one_sentence(folder, text, sentence):
     """No code of theirs failed: one line, with what would do instead."""
     with pytest.raises(UsageError, match=sentence) as caught:
-        from_model(text)
+        of_model(text)
     assert "\n" not in caught.value.message
     assert "reference/" not in caught.value.message
 
@@ -196,7 +196,7 @@ def test_what_is_wrong_with_the_request_is_one_sentence(folder, text, sentence):
 def test_code_that_fails_while_it_builds_is_shown(folder, text, sentence, trace):
     """One sentence, then the user's own lines and nothing of ours or of torch."""
     with pytest.raises(UsageError, match=sentence) as caught:
-        from_model(f"some_nets:{text}")
+        of_model(f"some_nets:{text}")
     first, *shown = caught.value.message.splitlines()
     assert shown[0] == "Traceback (most recent call last):"
     assert trace in "\n".join(shown)
@@ -207,7 +207,7 @@ def test_code_that_fails_while_it_builds_is_shown(folder, text, sentence, trace)
 def test_what_the_code_prints_is_narration(folder, capfd):
     """stdout is for results: what is printed on import goes to stderr, and Python is left as it was."""
     before = (list(sys.path), list(sys.argv), sys.stdout)
-    from_model("some_nets:Net")
+    of_model("some_nets:Net")
     out, err = capfd.readouterr()
     assert (out, err) == ("", "narration\n")
     assert (sys.path, sys.argv, sys.stdout) == before
@@ -217,7 +217,7 @@ def test_no_hook_stays_behind(folder):
     """Modules that are built afterwards have their values."""
     for text in ("some_nets:Net", "some_nets:Rates", "some_nets:Broken"):
         with contextlib.suppress(UsageError):
-            from_model(text)
+            of_model(text)
     net = torch.nn.Linear(2, 3)
     assert net.weight.device.type == "cpu" and torch.zeros(1).device.type == "cpu"
 
@@ -251,7 +251,7 @@ def test_seventy_billion_parameters_cost_next_to_nothing(folder, text):
     """A model of 70 B parameters takes some steps for each tensor and no memory, also where its code asks for one."""
     (folder / "large.py").write_text(textwrap.dedent(LARGE))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found, calls = counted(from_model, text)
+    found, calls = counted(of_model, text)
     elements = sum(torch.Size(each.shape).numel() for each in found.tensors.values())
     assert elements > 70e9
     assert calls < 1000 * len(found.tensors)
@@ -293,10 +293,10 @@ def test_a_script_is_not_run_to_its_end(folder, text):
     """What trains behind the classes is left out, where nobody wrote a main guard; what they need is there."""
     (folder / "script.py").write_text(textwrap.dedent(SCRIPT))
     if text.endswith("Net"):
-        assert set(from_model(text).tensors) == {"fc.weight", "fc.bias"}
+        assert set(of_model(text).tensors) == {"fc.weight", "fc.bias"}
     elif text.endswith("nothing"):
         with pytest.raises(UsageError, match="script has no “nothing”"):
-            from_model(text)
+            of_model(text)
     assert list(folder.glob("ran*")) == []
 
 
@@ -306,7 +306,7 @@ def test_a_model_that_a_script_makes_is_made(folder):
         textwrap.dedent(SCRIPT).replace("WIDTH, helper()", "WIDTH, 2").replace("for epoch", "model = Net()\nfor epoch")
     )
     (folder / "script.py").write_text(made)
-    assert set(from_model("script:model").tensors) == {"fc.weight", "fc.bias"}
+    assert set(of_model("script:model").tensors) == {"fc.weight", "fc.bias"}
     assert list(folder.glob("ran*")) == []
 
 
@@ -340,14 +340,14 @@ def test_a_gpu_that_is_taken_for_granted_is_one_sentence(folder):
     """Code that moves its model to a GPU while it is imported is told that none is needed."""
     (folder / "script.py").write_text("import torch\nnet = torch.nn.Linear(2, 3).cuda()\n")
     with pytest.raises(UsageError, match=r"script\.py, line 2: .*There is no GPU here, and none is needed"):
-        from_model("script:net")
+        of_model("script:net")
 
 
 def test_the_hint_names_the_arguments_that_are_needed(folder):
     """Those without a default, by their own names."""
     (folder / "some.py").write_text("def build(width, depth, *, heads=2):\n    pass\n")
     with pytest.raises(UsageError, match=r"Arguments go in parentheses: --model 'some:build\(width=…, depth=…\)'\.$"):
-        from_model("some:build")
+        of_model("some:build")
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_libraries_of_models_are_asked_by_the_names_of_their_models(folder, text
         monkeypatch.delitem(sys.modules, name, raising=False)
     (folder / "torchvision" / "models.py").write_text(textwrap.dedent(code))
     monkeypatch.delitem(sys.modules, "torchvision.models", raising=False)
-    assert {key: each.shape for key, each in from_model(text).tensors.items()} == {"0.weight": (4, 3), "0.bias": (4,)}
+    assert {key: each.shape for key, each in of_model(text).tensors.items()} == {"0.weight": (4, 3), "0.bias": (4,)}
     for name in ("timm", "torchvision", "torchvision.models"):
         sys.modules.pop(name, None)
 

@@ -10,8 +10,8 @@ import torch
 
 from ckptdoctor.cli.main import run
 from ckptdoctor.errors import UsageError
-from ckptdoctor.target.model import from_model
 from tests.libraries import real, transformers
+from tests.target.asked import of_model
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 
@@ -49,12 +49,12 @@ def test_the_settings_are_those_beside_the_file(folder, capsys):
     """What save_pretrained wrote is compared with the class that was named, which need not be the one in it."""
     net = bert()
     net.save_pretrained("bert")
-    found = from_model("transformers:BertForMaskedLM", "bert/model.safetensors")
+    found = of_model("transformers:BertForMaskedLM", "bert/model.safetensors")
     assert shapes(found) == as_torch_says(net)
     assert (found.told, found.option) == ("", "--model transformers:BertForMaskedLM")
     assert found.source == "BertForMaskedLM (bert/config.json)"
-    assert shapes(from_model("transformers:BertForMaskedLM", "bert")) == shapes(found)
-    classes = from_model("transformers:BertForSequenceClassification(num_labels=7)", "bert/model.safetensors")
+    assert shapes(of_model("transformers:BertForMaskedLM", "bert")) == shapes(found)
+    classes = of_model("transformers:BertForSequenceClassification(num_labels=7)", "bert/model.safetensors")
     assert classes.tensors["classifier.weight"].shape == (7, 32)
     assert run(["check", "bert/model.safetensors", "--model", "transformers:BertForMaskedLM"]) == 0
     assert "Not examined" in capsys.readouterr().out
@@ -63,7 +63,7 @@ def test_the_settings_are_those_beside_the_file(folder, capsys):
 def test_without_a_config_the_defaults_are_said_to_be_used(folder, capsys):
     """And what is given in parentheses changes some of them."""
     torch.save(bert().state_dict(), "bert.pt")
-    found = from_model("transformers:BertForMaskedLM", "bert.pt")
+    found = of_model("transformers:BertForMaskedLM", "bert.pt")
     with torch.device("meta"):
         assert shapes(found) == as_torch_says(transformers.BertForMaskedLM(transformers.BertConfig()))
     given = ", ".join([f"{name}={value}" for name, value in SIZES.items()])
@@ -91,12 +91,12 @@ def test_an_auto_class_stands_for_the_class_of_its_config(folder):
     """As transformers itself chooses it by model_type; where nothing says it, the sentence names what would do."""
     net = bert()
     net.config.save_pretrained(".")
-    assert shapes(from_model("transformers:AutoModelForMaskedLM", "x.pt")) == as_torch_says(net)
+    assert shapes(of_model("transformers:AutoModelForMaskedLM", "x.pt")) == as_torch_says(net)
     (folder / "config.json").unlink()
     with pytest.raises(
         UsageError, match=r"chooses its class by the model_type .* such as transformers:BertForMaskedLM"
     ):
-        from_model("transformers:AutoModelForMaskedLM", "x.pt")
+        of_model("transformers:AutoModelForMaskedLM", "x.pt")
 
 
 def test_a_tower_takes_its_part_of_the_config(folder):
@@ -105,7 +105,7 @@ def test_a_tower_takes_its_part_of_the_config(folder):
     whole = transformers.CLIPConfig(text_config=text, vision_config={**SIZES, "image_size": 32, "patch_size": 8})
     whole.save_pretrained(".")
     net = transformers.CLIPTextModel(transformers.CLIPTextConfig(**text))
-    assert shapes(from_model("transformers:CLIPTextModel", "x.pt")) == as_torch_says(net)
+    assert shapes(of_model("transformers:CLIPTextModel", "x.pt")) == as_torch_says(net)
 
 
 @pytest.mark.parametrize(
@@ -125,5 +125,5 @@ def test_what_cannot_be_built_is_one_sentence(folder, text, sentence):
     """Another class, other arguments, and a config of another model."""
     transformers.BertConfig(**SIZES).save_pretrained(".")
     with pytest.raises(UsageError, match=sentence) as caught:
-        from_model(text, "x.pt")
+        of_model(text, "x.pt")
     assert "\n" not in caught.value.message

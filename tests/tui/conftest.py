@@ -7,6 +7,7 @@ from textual.css.stylesheet import Stylesheet
 
 from ckptdoctor.rules.examples import Obj, T
 from ckptdoctor.tui import workers
+from ckptdoctor.tui.screens import compare
 from ckptdoctor.tui.widgets import detail
 from tests import builders
 from tests.cli import files
@@ -57,6 +58,12 @@ def in_the_library(library, monkeypatch):
 def no_previews(monkeypatch):
     """What reads values 80 ms after the last key would make every screen a race: the tests of it turn it on again."""
     monkeypatch.setattr(detail, "REST", 1e6)
+
+
+@pytest.fixture(autouse=True)
+def values_when_asked(monkeypatch):
+    """Comparing values at once would leave nothing to be seen of the headers alone: one test does."""
+    monkeypatch.setattr(compare, "reads_at_once", lambda *paths: False)
 
 
 @pytest.fixture(autouse=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import torch
 from rich.cells import cell_len
 
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.screens.damaged import DamagedScreen
+from ckptdoctor.tui.widgets import detail
 from ckptdoctor.tui.widgets.detail import Detail
 from ckptdoctor.tui.widgets.findings import FindingsView
 from ckptdoctor.tui.widgets.list_view import ListView
@@ -52,7 +54,7 @@ def test_moving():
         ("g",): "epoch",
         ("G",): "log",
         ("space", "down"): "0",
-        ("home", "o"): "state_dict",
+        ("home", "o", "o"): "state_dict",
     }
     found = walk("resnet.pt", *places, look=cursor)
     assert dict(zip(places, found, strict=True)) == places
@@ -97,7 +99,7 @@ def test_the_footer_offers_no_keys_that_would_be_typed():
 def test_a_filter_that_lets_nothing_through_says_so():
     """Not an empty pane, and nothing beside it that is not shown."""
     text = browse("resnet.pt", "slash", "text:zzz")
-    assert "No tensor is like that." in text
+    assert "No tensor matches this filter." in text
     assert "0 of 15 tensors" in text
     assert "tensors · " not in text.split("\n", 3)[3]
 
@@ -105,7 +107,7 @@ def test_a_filter_that_lets_nothing_through_says_so():
 def test_what_was_not_examined_is_said():
     """Where nothing was found, that does not mean that everything is well."""
     text = browse("plain.safetensors", size=NARROW)
-    assert "Nothing was found in what was examined." in text
+    assert "✓ No problems found. Values not checked yet: press e." in text
     assert "not examined: checksums and values (e), fit to a model (--model, --like)" in text
 
 
@@ -199,3 +201,118 @@ def test_keys_can_be_given_away():
             return app.screen.query_one(ListView).display
 
     assert asyncio.run(run())
+
+
+def row_on_screen(app):
+    """What the tree's cursor is on, and whether its line can be seen."""
+    tree = app.screen.query_one(TreeView)
+    return cursor(app), 0 <= tree.cursor - tree.scroll_offset.y < tree.scrollable_content_region.height
+
+
+@pytest.fixture
+def deep(tmp_path):
+    """Sixty layers, of which one holds NaN: its line is far below what fits on a screen."""
+    weights = {f"layers.{layer}.{leaf}.weight": torch.zeros(4, 4) + 0.1 for layer in range(60) for leaf in "abcd"}
+    weights["layers.47.c.weight"][2, 3] = float("nan")
+    torch.save(weights, tmp_path / "deep.pt")
+    return tmp_path / "deep.pt"
+
+
+def test_enter_on_a_finding_scrolls_the_tree_there(deep):
+    """However far down it is."""
+    assert browse(deep, "e", "shift+tab", "enter", look=row_on_screen) == ("c.weight", True)
+
+
+def test_n_goes_to_the_next_finding_and_shows_what_it_is_about(deep):
+    """Without leaving the tree: its details and the finding are on the right."""
+    app_row, text = browse(deep, "e", "n", look=lambda app: (row_on_screen(app), text_of(app)))
+    assert app_row == ("c.weight", True)
+    assert "╭─ layers.47.c.weight ─" in text and "● V651 nan-or-inf  1 NaN" in text
+
+
+def test_a_tensor_with_a_nan_opens_there(deep):
+    """Nobody opens it to see its first number."""
+    assert "[2, 3] = NaN" in browse(deep, "e", "n", "enter")
+
+
+def test_a_level_says_what_is_wrong_below_it(deep):
+    """Where a row has a badge, the details say why."""
+    assert "││ ● V651 nan-or-inf" in browse(deep, "e", "home")
+
+
+def test_the_details_follow_the_filter():
+    """While a filter is typed, they are about the line that the tree's cursor is on."""
+    before, narrowed = walk("resnet.pt", ("home",), ("slash", "text:fc.bias"))
+    assert "╭─ epoch ─" in before
+    assert "╭─ state_dict ─" in narrowed and "╭─ epoch ─" not in narrowed
+
+
+def test_escape_in_the_tree_shows_everything_again():
+    """A filter is forgotten without going back to it."""
+    before, narrowed, after = walk("resnet.pt", (), ("slash", "text:fc", "enter"), ("escape",))
+    assert "of 15 tensors" in narrowed and before == after
+
+
+def test_a_filter_that_matches_nothing_suggests_one_that_does():
+    """A glob that has to match whole names, and a word that is misspelt."""
+    globbed, spelt = walk("resnet.pt", ("slash", "text:fc.*"), ("ctrl+u", "text:layr1"))
+    assert "No tensor matches this filter. Did you mean *fc.*?" in globbed
+    assert "Did you mean layer1?" in spelt
+
+
+def test_a_long_path_makes_room_for_the_facts(tmp_path):
+    """Its middle is left out before what the file is."""
+    folder = tmp_path / "a_folder_with_a_rather_long_name" / "and_another_one_in_it"
+    folder.mkdir(parents=True)
+    torch.save({"weight": torch.ones(2)}, folder / "model.pt")
+    assert "model.pt · torch zip · 1.6 kB" in browse(folder / "model.pt", size=NARROW).split("\n")[0]
+
+
+def copied(app):
+    """What Y has copied."""
+    return app.clipboard
+
+
+def test_capital_y_copies_python():
+    """The call that loads what is under the cursor, with its keys."""
+    keys = ("home", "down", "right", "right", "right", "right", "Y")
+    line = browse("resnet.pt", *keys, look=copied)
+    assert line == 'ckptdoctor.load("resnet.pt")["state_dict"]["module.conv1.weight"]'
+    line = browse("plain.safetensors", "right", "right", "Y", look=copied)
+    assert line.startswith('safetensors.torch.load_file("plain.safetensors")["')
+
+
+def test_what_was_read_has_columns(deep):
+    """After e, the tree shows spread and distribution of each tensor, and a fold its norms by depth."""
+    before, after, opened = walk(deep, ("home",), ("e",), ("n",))
+    assert "by depth   press e to read the values" in before
+    assert "norm       " in after and "by depth, 0 to 59" in after and "NaN        in 47" in after
+    assert "● 47" in after
+    assert "σ 0" in opened
+
+
+def test_the_list_is_sorted_by_values_too(deep):
+    """The tensor with NaN first."""
+    keys = ("e", "t", *["o"] * 10)
+    text = browse(deep, *keys)
+    assert "by NaN" in text
+    assert "layers.47.c.weight" in next(line for line in text.split("\n") if "[4, 4]" in line)
+
+
+def test_a_tensor_is_drawn_without_opening_it(monkeypatch, tmp_path):
+    """Numbers, histogram and heatmap, once the cursor rests on it."""
+    monkeypatch.setattr(detail, "REST", 0.01)
+    torch.save({"a": torch.arange(-50.0, 50.0).reshape(10, 10), "b": torch.ones(3)}, tmp_path / "a.pt")
+    text = browse(tmp_path / "a.pt", "down", "up")
+    assert "norm " in text and "┼" in text and "▀▀▀▀" in text
+
+
+def test_filters_that_were_typed_come_back():
+    """Up goes through them from the last one, and down returns to an empty line."""
+
+    def typed(app):
+        return app.screen.query_one("Input").value
+
+    first, second = ("slash", "text:conv", "enter", "escape"), ("slash", "text:fc", "escape")
+    found = walk("resnet.pt", (*first, *second, "slash", "up"), ("up",), ("up",), ("down",), ("down",), look=typed)
+    assert found == ["fc", "conv", "conv", "fc", ""]

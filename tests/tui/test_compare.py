@@ -6,11 +6,14 @@ import pytest
 
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.tui.models.side_by_side import Show
+from ckptdoctor.tui.screens import compare
 from ckptdoctor.tui.screens.compare import CompareScreen
 from ckptdoctor.tui.widgets.compare_view import CompareView
 from ckptdoctor.tui.widgets.tensor.heatmap import DifferenceMap
-from tests.tui import NARROW, NORMAL, WIDE, browse, screen, screens, walk
+from tests.tui import NARROW, NORMAL, WIDE, browse, screen, screens, text_of, walk
 from tests.tui.pairs import save_pair
+
+AT_ONCE = compare.reads_at_once
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -190,12 +193,11 @@ def test_stopping_and_going_on(monkeypatch):
 
     from ckptdoctor.checkpoint.progress import Work
     from ckptdoctor.errors import StoppedError
-    from ckptdoctor.tui import workers
     from ckptdoctor.tui.app import BrowserApp
     from ckptdoctor.tui.widgets.bars import TitleBar
     from tests.tui import press, settled
 
-    begun, real = [], workers.compare_values_of
+    begun = []
 
     def endless(found, request, sofar, listener):
         begun.append(found)
@@ -209,15 +211,15 @@ def test_stopping_and_going_on(monkeypatch):
         app = BrowserApp("a.pt", other="b.pt")
         async with app.run_test(size=NORMAL) as pilot:
             await settled(pilot)
-            monkeypatch.setattr(workers, "compare_values_of", endless)
-            await pilot.press("v")
-            await pilot.pause(0.1)
             bar = app.screen.query_one(TitleBar)
-            states = [bar.state]
-            await pilot.press("down", "down")  # keys are answered meanwhile
-            await press(pilot, "v")
-            states.append(bar.state)
-            monkeypatch.setattr(workers, "compare_values_of", real)
+            with monkeypatch.context() as patch:
+                patch.setattr("ckptdoctor.diffing.values.compare_values_of", endless)
+                await pilot.press("v")
+                await pilot.pause(0.1)
+                states = [bar.state]
+                await pilot.press("down", "down")  # keys are answered meanwhile
+                await press(pilot, "v")
+                states.append(bar.state)
             await press(pilot, "v")
             return [*states, bar.state]
 
@@ -253,3 +255,32 @@ def test_keys_have_ids_tooltips_and_the_footer_eight_at_most():
     found = walk("a.pt", *stages, look=seen, other="b.pt")
     assert [screen for screen, _ in found] == [CompareScreen, FitScreen, DifferenceScreen]
     assert max(many for _, many in found) <= 8
+
+
+def test_values_are_compared_as_soon_as_headers_are(monkeypatch):
+    """Nobody has to ask for it, where both files are on this machine."""
+    monkeypatch.setattr(compare, "reads_at_once", AT_ONCE)
+    assert "values compared" in browse("a.pt", other="b.pt")
+    assert not AT_ONCE("a.pt", "https://example.org/b.pt")
+
+
+def test_what_was_all_zeros_is_not_the_loudest(tmp_path):
+    """No infinity in red, and on top is the largest change that has a size."""
+    import torch
+
+    one = {f"h.{layer}.bias": torch.zeros(4) for layer in range(6)} | {"h.5.weight": torch.ones(4, 4)}
+    torch.save(one, tmp_path / "one.pt")
+    torch.save({name: value + 0.1 for name, value in one.items()}, tmp_path / "other.pt")
+    keys = ("v", "o", "home")
+    text, first = browse(
+        tmp_path / "one.pt", *keys, look=lambda app: (text_of(app), lines(app)[0]), other=str(tmp_path / "other.pt")
+    )
+    assert "∞" not in text and "from 0" in text and first == "h.5.weight"
+    assert "all 6 layers differ" in text
+
+
+def test_equal_shapes_stand_once():
+    """On the left; on the right where they differ."""
+    text = browse("a.pt", "v", other="b.pt", size=WIDE)
+    same = next(line for line in text.split("\n") if "layer2.1" not in line and "conv1.weight" in line and "=" in line)
+    assert same.count("[16, 3, 7, 7]") == 1

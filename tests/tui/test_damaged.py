@@ -150,3 +150,10 @@ def test_what_cannot_be_saved_has_no_key_for_it(tmp_path):
     text = browse(page)
     assert "Nothing can be saved" in text
     assert "salvage" not in text.splitlines()[-1]
+
+
+def test_damage_is_a_map_of_bytes():
+    """A picture of what is there, and above the tensors which of them are lost."""
+    text = browse("cut.pt")
+    assert "[██████" in text and "░]" in text
+    assert " MB intact · lost: " in text

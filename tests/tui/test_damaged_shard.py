@@ -97,7 +97,7 @@ def test_a_missing_shard_has_nothing_to_open(made):
     found = walk("m", *stages, look=look, size=(120, 60))
     assert [each[0] for each in found[:3]] == [(BrowserScreen, "m")] * 3
     assert found[2][1:3] == ([f"{SECOND[0]} is not in the checkpoint."], "tree")
-    assert "What is whole of the file" not in found[3][3] and "Read every byte" in found[3][3]
+    assert "What is intact in the file" not in found[3][3] and "Read every byte" in found[3][3]
 
 
 def test_the_palette_offers_it(made):
@@ -107,8 +107,8 @@ def test_the_palette_offers_it(made):
     def look(app):
         return where(app), text_of(app)
 
-    listed, chosen = walk("m", ("colon",), ("text:what is whole", "enter"), look=look, size=(120, 60))
-    assert "What is whole of the file" in listed[1]
+    listed, chosen = walk("m", ("colon",), ("text:what is intact", "enter"), look=look, size=(120, 60))
+    assert "What is intact in the file" in listed[1]
     assert chosen[0] == (DamagedScreen, shard)
 
 
@@ -124,7 +124,7 @@ def test_of_a_whole_file_s_does_nothing():
     stages = (("s",), ("ctrl+p",))
     found = walk("resnet.pt", *stages, look=lambda app: (where(app), text_of(app)), size=(120, 60))
     assert found[0][0] == (BrowserScreen, "resnet.pt")
-    assert "What is whole of the file" not in found[1][1] and "Read every byte" in found[1][1]
+    assert "What is intact in the file" not in found[1][1] and "Read every byte" in found[1][1]
 
 
 def test_the_footer_has_eight_keys_at_most(made):

@@ -77,7 +77,7 @@ def test_escape_stops_and_keeps_what_was_found(slow):
     assert "esc stops" in during
     assert report.interrupted
     assert "V651" in codes
-    assert "not read: the rest of the values (interrupted)" in after
+    assert "not read: the rest of the checksums and values (interrupted)" in after
 
 
 def test_escape_without_reading_does_nothing():

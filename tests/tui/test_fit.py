@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from threading import Event
+
 import pytest
 
 from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.tui import workers
+from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.screens.fit import FitScreen
 from ckptdoctor.tui.screens.repair import RepairScreen
 from ckptdoctor.tui.widgets.fit_view import NamesView
-from tests.tui import NARROW, NORMAL, browse, screens, walk
+from tests.tui import NARROW, NORMAL, browse, screens, settled, walk
 from tests.tui.pairs import save_pair
 
 TARGET = Settings(like="target.pt")
@@ -122,7 +127,7 @@ def test_a_model_is_built_once(tmp_path, monkeypatch):
 
 
 def test_a_target_that_cannot_be_read_is_a_sentence():
-    """The program ends with what is wrong, before anything is shown."""
+    """The program ends with what is wrong."""
     assert browse("whole.pt", look=lambda app: app.return_code, settings=Settings(like="nowhere.pt")) == 2
 
 
@@ -139,3 +144,26 @@ def test_code_that_fails_is_shown_with_its_lines(tmp_path):
     assert "It is your own code that fails" in lines[0]
     assert lines[1] == "Traceback (most recent call last):" and lines[-1].startswith("ValueError: ")
     assert all(line.isprintable() for line in lines)
+
+
+def test_the_contents_are_there_before_the_target_is(monkeypatch):
+    """A model takes seconds to build: nobody waits for it to see the tree."""
+    goes_on, genuine = Event(), workers.read_reference
+
+    def slow(*arguments):
+        goes_on.wait(60)
+        return genuine(*arguments)
+
+    async def run():
+        app = BrowserApp("whole.pt", Settings(like="exact.pt"))
+        async with app.run_test(size=NORMAL) as pilot:
+            while not (app.screen.is_attached and app.screen.query("TreeView") and app.screen.opened):
+                await asyncio.sleep(0.01)
+            before = app.screen.query_one("TreeView").count(), app.screen.report
+            goes_on.set()
+            await settled(pilot)
+            return before, app.screen.report.coverage.keys
+
+    monkeypatch.setattr(workers, "read_reference", slow)
+    (lines, report), keys = asyncio.run(run())
+    assert lines == 5 and report is None and keys == 0

@@ -42,7 +42,7 @@ def lines(app):
 
 
 def test_opening_a_level_with_many_below(large):
-    """The level of 3,000 modules opens, and the last of them is where the end is."""
+    """The line of 3,000 modules that are alike opens, and the last of them is where the end is."""
     assert browse(large, "right", "end", "right", look=lines) == (11 + COUNT // 10, COUNT // 10)
 
 

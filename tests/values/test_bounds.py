@@ -42,11 +42,24 @@ def measured(tensor: torch.Tensor) -> TensorValues:
     return summed_up(partial)
 
 
+def scanned_alike(tensor: torch.Tensor, found: TensorValues) -> None:
+    """What is worked out for rules is what is worked out for people, as far as it goes."""
+    partial, measure = Partial(), ChunkMeasure(CHUNK)
+    for chunk in tensor.split(CHUNK):
+        measure.scan(held(chunk), name(tensor), partial)
+    scanned = summed_up(partial, sums=False)
+    assert scanned.zeros == (found.zeros if found.zeros == found.count else 0)
+    for what in ("count", "nan", "positive_inf", "negative_inf", "finite", "min", "max", "absmax", "constant"):
+        assert getattr(scanned, what) == getattr(found, what), what
+    assert [*map(math.isnan, (scanned.mean, scanned.std, scanned.norm))] == [found.finite > 0] * 3
+
+
 def within(tensor: torch.Tensor) -> None:
     """The bounds hold."""
     eight = tensor.dtype in EIGHTS
     exact = (tensor.float() if eight else tensor).double().numpy()
     found = measured(tensor)
+    scanned_alike(tensor, found)
     finite = exact[np.isfinite(exact)]
     assert (found.count, found.nan) == (exact.size, int(np.isnan(exact).sum()))
     assert (found.positive_inf, found.negative_inf) == (int((exact == np.inf).sum()), int((exact == -np.inf).sum()))
@@ -114,11 +127,7 @@ def test_every_pattern_of_bits(dtype):
         if finite.size:
             assert (found.min, found.max) == (finite.min(), finite.max())
             assert found.norm == pytest.approx(np.linalg.norm(finite), rel=1e-4)
-        scanned = Partial()
-        ChunkMeasure(CHUNK).scan(held(tensor), name(tensor), scanned)
-        assert (scanned.nan, scanned.positive_inf, scanned.negative_inf) == (
-            found.nan, found.positive_inf, found.negative_inf
-        )  # fmt: skip
+        scanned_alike(tensor, found)
 
     holds()
 

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.differences import Verdict
-from ckptdoctor.diffing.headers import diff
+from ckptdoctor.diffing.diff import diff
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.values import diff_bytes

@@ -1,4 +1,4 @@
-from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe
+from ckptdoctor.writing import Copy, Generated, Literal, Recipe
 
 
 def test_a_recipe_counts_its_bytes_and_those_that_are_new():

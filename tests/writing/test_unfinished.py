@@ -24,7 +24,7 @@ pytest.importorskip("fcntl")
 # Writes a file, or a folder, until it is killed
 WRITER = """
 import sys
-from ckptdoctor.converting.folder import publish_folder
+from ckptdoctor.writing.folder import publish_folder
 from ckptdoctor.writing import Copy, Generated, Part, Recipe, publish
 
 def slowly():

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Sequence, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Sequence, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.changed_trees import derived, missing, with_tree
 from ckptdoctor.edits import MakeTensors
 from ckptdoctor.edits.applied.act import Act, Original
 from ckptdoctor.edits.elements import Elements, View
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.numpy_values import Held, held_values, tensor_of
+from ckptdoctor.facts.numpy_values import Held, held_values
+
+_TYPED, _UNTYPED = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"
 
 
 def make_tensors(checkpoint: Checkpoint, edit: MakeTensors) -> Checkpoint:
@@ -20,7 +22,7 @@ def make_tensors(checkpoint: Checkpoint, edit: MakeTensors) -> Checkpoint:
     Raises RefusedError for what is no array of elements that torch has, and where other things than dicts and lists
     lie around it.
     """
-    changer = _Changer(edit.paths, lambda held, path: tensor_of(held, path, _key(path)))
+    changer = _Changer(edit.paths, lambda held, path: _tensor_of(held, path, _key(path)))
     tree = changer.node(checkpoint.tree, ())
     changer.require_all()
     return with_tree(checkpoint, tree)
@@ -42,6 +44,13 @@ def held_arrays(checkpoint: Checkpoint, edit: MakeTensors, original: Original) -
 def _key(path: KeyPath) -> str:
     """What the storage is called here."""
     return f"array at {show_path(path)}"
+
+
+def _tensor_of(held: Held, path: KeyPath, key: str) -> Tensor:
+    """The tensor at ``path``, on a storage ``key`` of its own."""
+    storage = Storage(key, len(held.values), held.dtype, "cpu", None)
+    rebuild = _TYPED if held.dtype.storage_class is not None else _UNTYPED
+    return Tensor(path, held.dtype, held.shape, held.stride, storage, rebuild=rebuild)
 
 
 class _Changer:

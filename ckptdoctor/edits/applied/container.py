@@ -18,7 +18,7 @@ def _set_metadata(checkpoint: Checkpoint, edit: SetMetadata) -> Checkpoint:
 
 def _text_metadata(checkpoint: Checkpoint, edit: TextMetadata) -> Checkpoint:
     texts = {key: text for key, text in edit.entries if text is not None}
-    gone = set(metadata_notes(checkpoint))
+    gone = set(metadata_notes(checkpoint.notes))
     container = checkpoint.container
     if container is not None:
         container = replace(container, notes=tuple([note for note in container.notes if note not in gone]))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, StateDict, Tensor, at, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Role, StateDict, Tensor, at, show_path
+from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Edit, Fill, Rename
@@ -12,7 +13,7 @@ from ckptdoctor.edits.fix import Change
 from ckptdoctor.edits.renaming import named_after
 from ckptdoctor.edits.tensors import TENSOR_EDITS, sources
 from ckptdoctor.facts import names
-from ckptdoctor.facts.optimizers import SavedOptimizer, called_by_name, in_order, saved_optimizers
+from ckptdoctor.facts.optimizers import SavedOptimizer, in_order, saved_optimizers
 from ckptdoctor.facts.weight_sets import candidates, may_train
 
 KIND = "optimizer-unfit"
@@ -61,6 +62,22 @@ def _by_name(checkpoint: Checkpoint) -> list[tuple[KeyPath, tuple[str, ...]]]:
     paths = [each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER]
     found = [(path, called_by_name(at(checkpoint.tree, path))) for path in paths]
     return [(path, called) for path, called in found if called]
+
+
+def called_by_name(node: Node) -> tuple[str, ...]:
+    """What the state of an optimizer calls its parameters where it gives them no numbers; () where it does.
+
+    So do FSDP (``full_optim_state_dict``) and ``torch.distributed.checkpoint.state_dict``: the state is keyed by names,
+    which the ``params`` of each group list.
+    """
+    parts = dict(node.entries) if isinstance(node, Mapping) else {}
+    groups, state = parts.get("param_groups"), parts.get("state")
+    found: list[object] = [part for part, _ in state.entries] if isinstance(state, Mapping) else []
+    for group in groups.items if isinstance(groups, Items) else ():
+        params = dict(group.entries).get("params") if isinstance(group, Mapping) else None
+        found += params.items if isinstance(params, Items) else ()
+    named = [each for each in found if isinstance(each, str)]
+    return tuple(dict.fromkeys(named)) if len(named) == len(found) else ()
 
 
 def _keys(checkpoint: Checkpoint, path: KeyPath) -> frozenset[str]:

@@ -9,11 +9,10 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role
 from ckptdoctor.checkpoint.changed_trees import changed_at, derived, missing, moved, with_tree
 from ckptdoctor.edits import Rename, RenameModules
 from ckptdoctor.edits.applied.act import Act
-from ckptdoctor.edits.applied.optimizers_left import follows, named_otherwise
+from ckptdoctor.edits.applied.optimizers_left import called_by_name, follows, named_otherwise
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.edits.renaming import named_after, renamed_modules
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.optimizers import called_by_name
 
 METADATA = "_metadata"
 PARAM_NAMES = "param_names"

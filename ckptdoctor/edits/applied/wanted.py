@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor
-from ckptdoctor.checkpoint.changed_trees import mapped
+from ckptdoctor.checkpoint.changed_trees import mapped, tensors_in
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.edits import Compact, Edit
 from ckptdoctor.edits.applied.apply_edits import ACTS, apply
 from ckptdoctor.edits.applied.arranging import made_storages
@@ -15,7 +16,7 @@ from ckptdoctor.edits.elements import Elements, NewStorage, View, nbytes, of_ran
 from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.noun import noun
-from ckptdoctor.writing.recipe import Segment
+from ckptdoctor.writing.recipe import Copy, Segment
 
 
 @noun
@@ -42,7 +43,7 @@ class Wanted:
     were made of, and ``edits`` say how that came about.
 
     What is no copy, but written out of nouns alone, has all of its storages in ``stored``, and the owner and
-    permissions of ``file``.
+    permissions of ``file``. Before it is known what container that will be, its storages lie where they say.
     """
 
     original: Checkpoint
@@ -63,8 +64,17 @@ def wanted_of(checkpoint: Checkpoint, edits: Sequence[Edit]) -> Wanted:
     return Wanted(checkpoint, contents, tuple(edits), origins.remade, origins.pieces)
 
 
-def on_storages(wanted: Wanted) -> Node:
-    """The wanted contents by themselves, for a container that is no copy of the original.
+def kept(checkpoint: Checkpoint) -> dict[str, Stored]:
+    """What the storages hold that lie in the file of the checkpoint: the bytes that they have there, packed or not."""
+    return {
+        each.key: Stored(extent.length, (Copy(extent.offset, extent.length),) if extent.length else ())
+        for each in checkpoint.storages
+        if (extent := each.extent) is not None
+    }
+
+
+def by_itself(wanted: Wanted, file: str) -> Wanted:
+    """The same contents, wanted of a container that is no copy of the original.
 
     Each tensor views a storage as the original's file has it, or a new one, which says what it holds. Where a storage
     shrank its tensors view the whole again: that matters to the copy alone.
@@ -90,7 +100,15 @@ def on_storages(wanted: Wanted) -> Node:
         storage = new.get(key) or old.get(key, node.storage)
         return replace(node, storage=storage, offset=offset)
 
-    return mapped(wanted.contents.tree, placed)
+    tree = mapped(wanted.contents.tree, placed)
+    storages = tuple([new.get(each.key) or old.get(each.key, each) for each in wanted.contents.storages])
+    return Wanted(wanted.contents, with_tree(wanted.contents, tree, storages), file=file)
+
+
+def with_tree(checkpoint: Checkpoint, tree: Node, storages: tuple[Storage, ...]) -> Checkpoint:
+    """The checkpoint with other contents, whose tensors lie on these storages."""
+    tensors, state_dicts = tuple(tensors_in(tree)), find_state_dicts(tree)
+    return replace(checkpoint, tree=tree, tensors=tensors, storages=storages, state_dicts=state_dicts)
 
 
 def new_storages(wanted: Wanted) -> dict[str, NewStorage]:

@@ -1,1 +1,1 @@
-"""Files of NumPy: one array (``numpy.save``), and a zip archive of arrays (``numpy.savez``)."""
+"""Reads files of NumPy: one array (``numpy.save``), and a zip archive of arrays (``numpy.savez``)."""

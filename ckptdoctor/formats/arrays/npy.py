@@ -1,4 +1,4 @@
-"""One array in a file of its own, as ``numpy.save`` writes it."""
+"""``numpy.save`` writes one array into a file of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A zip archive of arrays, as ``numpy.savez`` and ``numpy.savez_compressed`` write it."""
+"""``numpy.savez`` and ``numpy.savez_compressed`` write a zip archive of arrays."""
 
 from __future__ import annotations
 

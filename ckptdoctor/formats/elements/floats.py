@@ -1,4 +1,4 @@
-"""The numbers of float tensors as Python's, and back again: each rounded once, to the nearest, ties to even."""
+"""Turns elements of float tensors into Python's numbers and back, each rounded once: to the nearest, ties to even."""
 
 from __future__ import annotations
 

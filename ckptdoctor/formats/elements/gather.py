@@ -1,4 +1,4 @@
-"""The elements of a strided view in C order, in bounded memory and without numpy."""
+"""Gathers the elements of a strided view in C order, in bounded memory and without NumPy."""
 
 from __future__ import annotations
 

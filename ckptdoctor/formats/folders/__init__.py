@@ -1,1 +1,1 @@
-"""Checkpoints that are a folder of several files: each module reads one kind of folder into one ``Checkpoint``."""
+"""Reads checkpoints that are a folder of several files: each module knows one kind, and gives one ``Checkpoint``."""

@@ -1,4 +1,4 @@
-"""What ``accelerate.Accelerator.save_state`` writes: models, and beside them optimizers, schedulers and generators.
+"""``accelerate.Accelerator.save_state`` writes models, and next to them optimizers, schedulers and generators.
 
 Source: ``accelerate.checkpointing.save_accelerator_state``. A second model, optimizer, … has a number in its name.
 """

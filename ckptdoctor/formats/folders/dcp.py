@@ -1,4 +1,4 @@
-"""A folder of torch.distributed.checkpoint: ``.metadata`` says which bytes of which ``.distcp`` file are what.
+"""torch.distributed.checkpoint writes a folder: ``.metadata`` says which bytes of which ``.distcp`` file are what.
 
 Each value was saved by ``torch.save`` into a stretch of a file; a sharded tensor is several of them (its chunks).
 """
@@ -6,12 +6,16 @@ Each value was saved by ``torch.save`` into a stretch of a file; a sharded tenso
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import (
     Aside,
     Checkpoint,
     Container,
+    Elided,
+    Extent,
     FolderSource,
     GlobalName,
     KeyPath,
@@ -23,15 +27,26 @@ from ckptdoctor.checkpoint import (
     Part,
     Sequence,
     Source,
+    Storage,
+    Tensor,
 )
-from ckptdoctor.errors import DamagedError, HostileError
-from ckptdoctor.formats.folders.dcp_metadata import Entry, Metadata, read_metadata
-from ckptdoctor.formats.folders.dcp_pieces import Pieces
-from ckptdoctor.formats.folders.gathering import Gathering, folder_of, known, size_of, unread
+from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
+from ckptdoctor.errors import CkptDoctorError, DamagedError, HostileError, UnreadableError
+from ckptdoctor.formats.folders.coverage import uncovered
+from ckptdoctor.formats.folders.dcp_metadata import Entry, Item, Metadata, Sizes, read_metadata
+from ckptdoctor.formats.folders.gathering import Gathering, Rebased, folder_of, known, size_of, unread
 from ckptdoctor.formats.other_pickles import behind, of_texts
 from ckptdoctor.formats.suffixes import DISTRIBUTED
+from ckptdoctor.formats.torch.read import interpret
+from ckptdoctor.formats.torch.read.storages import MAX_COUNT
+from ckptdoctor.formats.torch.zip import structs
+from ckptdoctor.formats.torch.zip.directory import read_directory
+from ckptdoctor.formats.torch.zip.read import ZipStorages, decode_member, pickle_bytes, pickle_record, read_word
+from ckptdoctor.formats.torch.zip.records import Record
 from ckptdoctor.formats.unrepairable import refusal
+from ckptdoctor.formats.window import Window
 from ckptdoctor.pickles.nested import texts_of
+from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.edits.applied.wanted import Wanted
@@ -67,7 +82,7 @@ def read(source: Source, container: Container) -> Checkpoint:
     metadata = _metadata(folder, gathering)
     for name in metadata.odd[:8]:
         gathering.note(NoteKind.NOT_EXAMINED, f"{name[:80]} is described in no way that is known", _METADATA)
-    pieces = Pieces(gathering, metadata)
+    pieces = _Pieces(gathering, metadata)
     values = [(metadata.paths.get(entry.key) or (entry.key,), entry) for entry in metadata.entries]
     tree = nested(values, pieces.value, gathering)
     gathering.globals += pieces.globals
@@ -157,3 +172,215 @@ def _node(level: dict[Part, object], path: KeyPath, made: Callable[[Entry, KeyPa
                 items[part] = node
         return Sequence("list", tuple(items))
     return Mapping("dict", tuple(found))
+
+
+# ---- the values: each read from its stretch of a file, and tensors from all their chunks
+
+
+# values lie one behind the other in a file: together they are no longer than it
+_MOST_USES = 4
+
+
+class _Pieces:
+    """Reads what ``.metadata`` points to, through the readers of single files."""
+
+    def __init__(self, gathering: Gathering, metadata: Metadata) -> None:
+        self._gathering = gathering
+        self._places = metadata.places
+        self._templates = _Templates()
+        self._lost: set[str] = set()  # files that were told to be missing
+        self._used: dict[str, int] = {}  # bytes of each file that were looked at
+
+    @property
+    def globals(self) -> list[GlobalName]:
+        """What the pickles of tensors name."""
+        return self._templates.globals
+
+    def value(self, entry: Entry, path: KeyPath) -> Node:
+        """The tensor or other value that one flat key stands for."""
+        if not entry.is_tensor:
+            return self._other(entry, path)
+        tensor = self._tensor(entry, path)
+        self._gathering.tensors.append(tensor)
+        return tensor
+
+    def _other(self, entry: Entry, path: KeyPath) -> Node:
+        item = self._places.get((entry.key, None))
+        if item is None:
+            self._gathering.note(NoteKind.STORAGE_MISSING, f"{_short(entry.key)} was saved nowhere", ".metadata")
+            return Elided("it was saved nowhere")
+        window = self._window(item)
+        checkpoint = self._gathering.source(window, item.file) if window is not None else None
+        if checkpoint is None:
+            return Elided("it cannot be read")
+        return self._gathering.add(checkpoint, _label(item), path, item.offset)
+
+    def _tensor(self, entry: Entry, path: KeyPath) -> Tensor:
+        size, dtype = entry.size or (), entry.dtype
+        assert dtype is not None
+        whole = Tensor(path, dtype, size, contiguous_stride(size), None, rebuild="torch.distributed.checkpoint")
+        if prod(size) > MAX_COUNT:
+            message = f"{_short(entry.key)} has more elements than torch can count"
+            self._gathering.notes.append(Note(NoteKind.TENSOR_ODD, message, keys=(path,)))
+            return whole
+        chunks = tuple([(start, self._chunk(entry, start, sizes, path)) for start, sizes in entry.chunks])
+        left = uncovered(size, entry.chunks)
+        if left:
+            message = f"{_short(entry.key)}: {left}"
+            self._gathering.note(NoteKind.TENSOR_ODD, message, ".metadata")
+        elif len(chunks) == 1 and is_contiguous(chunks[0][1]):
+            return chunks[0][1]
+        return replace(whole, chunks=chunks)
+
+    def _chunk(self, entry: Entry, start: Sizes, sizes: Sizes, path: KeyPath) -> Tensor:
+        item = self._places.get((entry.key, start))
+        found = self._read(entry, item, sizes, path) if item is not None else None
+        if found is not None:
+            return found
+        assert entry.dtype is not None
+        nbytes = (prod(sizes) * entry.dtype.bits + 7) // 8
+        key = f"{entry.key}{list(start)}"
+        lost = Storage(key, nbytes, entry.dtype, "cpu", None)
+        self._gathering.storages.append(lost)
+        if item is None or item.file not in self._lost:
+            message = f"{_short(entry.key)} has no values from {list(start)} on: they were not found in the folder"
+            self._gathering.note(NoteKind.STORAGE_MISSING, message, ".metadata" if item is None else item.file)
+        return Tensor(path, entry.dtype, sizes, contiguous_stride(sizes), lost, rebuild="torch.distributed.checkpoint")
+
+    def _read(self, entry: Entry, item: Item, sizes: Sizes, path: KeyPath) -> Tensor | None:
+        """The tensor that was saved there; None, and a note, where it is no tensor like the one described."""
+        window = self._window(item)
+        if window is None:
+            return None
+        usual = self._templates.read(window, item.offset, _label(item), path)
+        if usual is not None and usual.storage is not None and (usual.shape, usual.dtype) == (sizes, entry.dtype):
+            self._gathering.storages.append(usual.storage)
+            return usual
+        checkpoint = self._gathering.source(window, item.file)
+        if checkpoint is None:
+            return None
+        rebased = Rebased(_label(item), item.offset)
+        node = rebased.node(checkpoint.tree, path)
+        if not isinstance(node, Tensor) or node.shape != sizes or node.dtype != entry.dtype:
+            message = f"{_short(entry.key)}: what lies at byte {item.offset:,} of {item.file} is not what it should be"
+            self._gathering.note(NoteKind.TENSOR_ODD, message, item.file, item.offset)
+            return None
+        rebased.tensors.clear()  # the whole tensor counts, not its chunks
+        self._gathering.take(rebased, checkpoint)
+        return node
+
+    def _window(self, item: Item) -> Window | None:
+        """The stretch of the file; None, and a note, where it is not there."""
+        gathering = self._gathering
+        if item.packed:
+            what = f"{item.file} was packed with {', '.join(item.packed)[:80]}, which is not read"
+            gathering.note(NoteKind.NOT_EXAMINED, what, item.file)
+        try:
+            source = gathering.folder.open(item.file)
+        except (HostileError, UnreadableError) as error:
+            self._tell(item, error)
+            return None
+        whole = item.offset + item.length <= source.size
+        if not whole:
+            self._cut(item, source.size)
+        there = min(item.length, source.size - item.offset)
+        self._used[item.file] = self._used.get(item.file, 0) + max(0, there)
+        if self._used[item.file] > _MOST_USES * source.size:
+            self._overlapping(item)
+            return None
+        if item.packed or not whole:  # no value, but a pickle for all that
+            if there > 0:
+                gathering.named(Window(source, item.offset, there), item.file)
+            return None
+        return Window(source, item.offset, item.length)
+
+    def _tell(self, item: Item, error: CkptDoctorError) -> None:
+        if item.file in self._lost:
+            return
+        self._lost.add(item.file)
+        if isinstance(error, HostileError):
+            self._gathering.note(NoteKind.FILE_OUTSIDE, error.message, item.file[:120])
+        else:
+            self._gathering.note(NoteKind.FILE_MISSING, f"{item.file[:120]} is missing", item.file[:120])
+
+    def _cut(self, item: Item, size: int) -> None:
+        if item.file not in self._lost:
+            self._lost.add(item.file)
+            message = f"{item.file} was cut off: it has {plural(size, 'byte')}, and .metadata looks for more"
+            self._gathering.note(NoteKind.FILE_DAMAGED, message, item.file, size)
+
+    def _overlapping(self, item: Item) -> None:
+        if item.file not in self._lost:
+            self._lost.add(item.file)
+            message = (
+                f"the values in {item.file[:120]} lie over each other, as none do that were saved: not all are read"
+            )
+            self._gathering.note(NoteKind.FILE_DAMAGED, message, item.file[:120], item.offset)
+
+
+def _label(item: Item) -> str:
+    return f"{item.file}@{item.offset}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+# ---- single tensors of ``torch.save``, thousands of them: those with the same pickle are read once
+#
+# The pickle of a tensor says its dtype, shape and storage, but not where that lies: tensors of one shape have the same.
+
+
+_VERSION = b"3\n"
+_LONGEST_PICKLE = 4096  # the pickle of a tensor has a few hundred bytes
+
+
+class _Templates:
+    """What is known of pickles that were seen. None from ``read`` means: look closer, there is something to say."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Tensor | None] = {}
+        self.globals: list[GlobalName] = []  # that the pickles name, each once
+
+    def read(self, source: Source, shift: int, label: str, path: KeyPath) -> Tensor | None:
+        """The one tensor in the archive that is all of ``source``, which begins at ``shift`` of its file."""
+        try:
+            directory = read_directory(source)
+            member = pickle_record(directory)
+            data, notes = pickle_bytes(source, member)
+            usual = read_word(source, directory, "byteorder") == b"little"
+            usual = usual and read_word(source, directory, "version") == _VERSION
+            if notes or directory.notes or not usual or len(data) > _LONGEST_PICKLE:
+                return None
+            if data not in self._known:
+                table = ZipStorages(source.file, directory)
+                pickle = decode_member(data, member)
+                contents = interpret(pickle, table, f"{label}/{member.name}")
+                odd = pickle.ambiguities or pickle.discards_calls or pickle.end < len(data)
+                tree = contents.tree if not (odd or contents.notes or table.notes) else None
+                self._known[data] = tree if isinstance(tree, Tensor) and _is_plain(tree) else None
+                self.globals += contents.globals
+        except CkptDoctorError:
+            return None
+        template = self._known[data]
+        record = directory.find(f"data/{template.storage.key}") if template and template.storage else None
+        if template is None or record is None:
+            return None
+        return _placed(template, record, source.file, shift, label, path)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether there is nothing to it but a view of one storage."""
+    storage = tensor.storage
+    return storage is not None and storage.extent is not None and not tensor.parts and tensor.values is None
+
+
+def _placed(tensor: Tensor, record: Record, file: str, shift: int, label: str, path: KeyPath) -> Tensor | None:
+    assert tensor.storage is not None
+    if record.method != structs.STORED or record.size != tensor.storage.nbytes:
+        return None
+    extent = Extent(file, record.data_offset + shift, record.compressed)
+    crc = record.crc if record.crc or not record.size else None
+    known = tensor.storage
+    storage = Storage(f"{label}/{known.key}", known.nbytes, known.dtype, known.device, extent, crc)
+    return replace(tensor, path=path, storage=storage)

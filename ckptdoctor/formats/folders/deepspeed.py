@@ -1,4 +1,4 @@
-"""A DeepSpeed checkpoint: the model's states of each model-parallel rank, and ZeRO's partitions of each rank.
+"""DeepSpeed writes the model's states of each model-parallel rank, and ZeRO's partitions of each rank.
 
 File names as ``DeepSpeedEngine._get_ckpt_name`` and its neighbours make them. Nothing is merged: of stage 0 to 2 the
 16-bit weights are whole (``module``); of stage 3 every rank holds a slice of each parameter in flat tensors.
@@ -102,5 +102,5 @@ def _branch(name: str) -> str:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Not done in place."""
+    """Raises RefusedError: such a folder is not repaired in place."""
     raise refusal(wanted.original)

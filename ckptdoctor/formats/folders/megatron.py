@@ -1,4 +1,4 @@
-"""A Megatron-LM checkpoint: a folder for each tensor- and pipeline-parallel rank, shown as what it is.
+"""Megatron-LM writes a folder for each tensor- and pipeline-parallel rank, which is shown as what it is.
 
 Nothing is merged: ``mp_rank_01_003`` is the second slice of every matrix in the fourth stage of the pipeline.
 """
@@ -86,5 +86,5 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Not done in place."""
+    """Raises RefusedError: such a folder is not repaired in place."""
     raise refusal(wanted.original)

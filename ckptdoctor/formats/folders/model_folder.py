@@ -1,4 +1,4 @@
-"""A Hugging Face model's folder with all its weights in one file."""
+"""The folder of a Hugging Face model has all its weights in one file."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Not done in place."""
+    """Raises RefusedError: such a folder is not repaired in place."""
     raise refusal(wanted.original)

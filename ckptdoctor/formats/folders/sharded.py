@@ -1,4 +1,4 @@
-"""A Hugging Face checkpoint in shards: an index says which tensor lies in which, or they only number themselves."""
+"""Shards hold a Hugging Face checkpoint: an index says which tensor is in which, or they only number themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Trainer of Hugging Face saves: the model, and beside it optimizer, scheduler and random generators."""
+"""The Trainer of Hugging Face saves the model, and next to it optimizer, scheduler and random generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of ``torch.save`` that was unpacked: the records of its zip archive are files of a folder."""
+"""A file of ``torch.save`` can be unpacked: the records of its zip archive are files of a folder then."""
 
 from __future__ import annotations
 
@@ -162,5 +162,5 @@ def _short(text: str) -> str:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Not done in place."""
+    """Raises RefusedError: such a folder is not repaired in place."""
     raise refusal(wanted.original)

@@ -1,4 +1,4 @@
-"""The weights in a Hugging Face folder: one file, shards that an index names, or shards that only number themselves."""
+"""Reads the weights in a Hugging Face folder: one file, or shards that an index names or that number themselves."""
 
 from __future__ import annotations
 

@@ -5,24 +5,25 @@ Each value is an archive of its own in the file, as ``torch.save`` writes it; te
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import field, replace
 from functools import partial
 
-from ckptdoctor.checkpoint import Checkpoint, Cycle, Mapping, Node, Storage, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Cycle, KeyPath, Mapping, Node, Part, Storage, Tensor, show_path
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.changed_trees import mapped, tensors_in
+from ckptdoctor.checkpoint.keypath import key_of
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits.applied.wanted import Stored, Wanted
-from ckptdoctor.formats.fresh.checksums import checksums
-from ckptdoctor.formats.fresh.dcp_flat import Flat, Steps, Value, flat
-from ckptdoctor.formats.fresh.dcp_metadata import Saved, metadata
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.formats.fresh.dcp_metadata import Saved, Steps, metadata
 from ckptdoctor.formats.fresh.pickling import dtype_of, pickled
 from ckptdoctor.formats.fresh.strided import length, segments
 from ckptdoctor.formats.fresh.torch_zip import archive, torch_tensor
 from ckptdoctor.formats.suffixes import DISTRIBUTED
 from ckptdoctor.noun import noun
+from ckptdoctor.writing.checksums import checksums
 from ckptdoctor.writing.recipe import Copy, Literal, Recipe, Segment
 
 DATA, METADATA = "__0_0.distcp", ".metadata"
@@ -71,7 +72,7 @@ def _known(tensor: Tensor, data: Sequence[Segment]) -> int | None:
 
 
 def write(wanted: Wanted) -> Recipe:
-    """How to write the files of the folder. Values without a known checksum are read for theirs."""
+    """Say how to write the files of the folder. Values without a known checksum are read for theirs."""
     values = flat(wanted.contents.tree).values
     keys = [[each.storage.key for each in tensors_in(value.node) if each.storage is not None] for value in values]
     named = [{key: str(number) for number, key in enumerate(own)} for own in keys]
@@ -124,3 +125,78 @@ def _joined(level: object) -> Node:
             items[step] = _joined(below)
         return Items("list", tuple(items))
     return Mapping("dict", tuple([(step, _joined(below)) for step, below in level.items()]))
+
+
+# ---- nested contents under flat keys, as ``flatten_state_dict`` of torch.distributed.checkpoint takes them apart
+#
+# Dicts are taken apart, and lists where there are tensors or dicts in them; everything else is one value, and so is an
+# empty dict, which torch would lose. The keys of dicts become text, as torch makes them.
+
+
+_DEEPEST = 60
+
+
+@noun
+class Value:
+    """What is saved under one flat key: a tensor, or any other value. ``steps`` lead to it in the nested contents."""
+
+    key: str
+    steps: Steps
+    node: Node
+
+
+@noun(frozen=False)
+class Flat:
+    """All values of some contents. ``renamed`` are places of keys that were no text."""
+
+    values: list[Value] = field(default_factory=list)
+    renamed: list[KeyPath] = field(default_factory=list)
+
+
+def flat(tree: Node, root: KeyPath = ()) -> Flat:
+    """The contents taken apart. Raises RefusedError where two values would get one key, and for what is no dict."""
+    if not isinstance(tree, Mapping):
+        raise RefusedError(f"{show_path(root)} is no dict: a distributed checkpoint holds values by name.")
+    found = Flat()
+    seen: set[str] = set()
+    for value in _values(tree, (), root, found):
+        if value.key in seen:
+            raise RefusedError(
+                f"Two values would be called “{value.key}” in a distributed checkpoint; rename one first."
+            )
+        seen.add(value.key)
+        found.values.append(value)
+    if not found.values:
+        raise RefusedError(f"There is nothing in {show_path(root)} that a distributed checkpoint could hold.")
+    return found
+
+
+def _values(node: Node, steps: Steps, path: KeyPath, found: Flat) -> Iterator[Value]:
+    if len(steps) > _DEEPEST:
+        raise RefusedError(f"{show_path(path[:8])} is nested more than {_DEEPEST} levels deep.")
+    if isinstance(node, Mapping) and (node.entries or not steps):
+        for part, child in node.entries:
+            yield from _values(child, (*steps, _text(part, (*path, part), found)), (*path, part), found)
+    elif isinstance(node, Items) and node.kind == "list" and not is_leaf(node):
+        for index, child in enumerate(node.items):
+            yield from _values(child, (*steps, index), (*path, index), found)
+    else:
+        yield Value(".".join(map(str, steps)), steps, node)
+
+
+def _text(part: Part, path: KeyPath, found: Flat) -> str:
+    if not isinstance(part, str):
+        found.renamed.append(path)
+    return str(key_of(part))
+
+
+def is_leaf(node: Items) -> bool:
+    """Tell whether a list is one value: there is neither a tensor nor a dict in it, however deep in further lists."""
+    stack: list[Node] = list(node.items)
+    while stack:
+        each = stack.pop()
+        if isinstance(each, (Tensor, Mapping)):
+            return False
+        if isinstance(each, Items) and each.kind == "list":
+            stack += each.items
+    return True

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Union
 
-from ckptdoctor.formats.fresh.dcp_flat import Steps
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
+
+Steps = tuple[str | int, ...]  # on the way to a value in nested contents
 
 _PROTOCOL = 2
 _RECORDS = "torch.distributed.checkpoint.metadata"
@@ -105,7 +106,7 @@ def _origin(shape: tuple[int, ...]) -> _Value:
 
 
 def _kind(each: Saved) -> _Record:
-    """What is said of one value: of a tensor its properties, its size, and that it is one chunk."""
+    """Give what is said of one value: of a tensor its properties, its size, and that it is one chunk."""
     if each.shape is None or each.dtype is None:
         return _Record(f"{_RECORDS}.BytesStorageMetadata")
     size = _size(each.shape)
@@ -115,14 +116,14 @@ def _kind(each: Saved) -> _Record:
 
 
 def _properties(dtype: str) -> _Record:
-    """What ``TensorProperties.__setstate__`` takes: dtype, layout, requires_grad, memory format, pin_memory."""
+    """Give what ``TensorProperties.__setstate__`` takes: dtype, layout, requires_grad, memory format, pin_memory."""
     layout = _Call("torch.serialization._get_layout", "torch.strided")
     memory = _Call(f"{_RECORDS}._MEM_FORMAT_ENCODING", 0)
     return _Record(f"{_RECORDS}.TensorProperties", (_Name(f"torch.{dtype}"), layout, False, memory, False))
 
 
 def _index(each: Saved) -> _Record:
-    """What a chunk is looked up by: the key, and where it begins; other values by the key alone."""
+    """Give what a chunk is looked up by: the key, and where it begins; other values by the key alone."""
     pairs: tuple[tuple[_Value, _Value], ...] = (("fqn", each.key), ("index", None))
     if each.shape is not None:
         pairs = (("fqn", each.key), ("index", 0), ("offset", _origin(each.shape)))

@@ -13,9 +13,8 @@ from typing import Union
 from ckptdoctor.checkpoint import Mapping, Named, Node, Tensor, show_path
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.checkpoint.keypath import KeyPath
+from ckptdoctor.checkpoint.keypath import KeyPath, UnknownKeyError, key_of
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.fresh.parts import UnknownKeyError, key_of
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 
@@ -43,13 +42,13 @@ def pickled(tree: Node, names: AnyMapping[str, str]) -> bytes:
 
 
 def dtype_of(tensor: Tensor) -> str | None:
-    """What torch calls the dtype; None where it has none for it."""
+    """Give what torch calls the dtype; None where it has none for it."""
     name = tensor.dtype.name
     return None if name.startswith("float6_") or name == "float4_e2m1fn" else name
 
 
 def unsayable(node: Node) -> str | None:
-    """Why this node itself, whatever is in it, cannot be written; None where it can."""
+    """Say why this node itself, whatever is in it, cannot be written; None where it can."""
     if isinstance(node, Mapping):
         if node.kind not in DICTS or (node.kind == "dict" and node.attributes is not None):
             return f"is a {node.kind}"

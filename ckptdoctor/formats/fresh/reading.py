@@ -42,7 +42,7 @@ class Made:
 
 
 def of_storage(storage: Storage, begin: int, length: int, turn: int = 1) -> Callable[[], Iterator[bytes]]:
-    """What makes ``length`` bytes from ``begin`` of a storage, in bounded memory even where it is deflated."""
+    """Give what makes ``length`` bytes from ``begin`` of a storage, in bounded memory even where it is deflated."""
 
     def produce() -> Iterator[bytes]:
         source = inflated(storage) if storage.compressed else _stored(storage, begin, length)

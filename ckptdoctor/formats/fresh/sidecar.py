@@ -1,4 +1,4 @@
-"""What are no tensors, as JSON: every plain value exactly, and objects by what the file says of them.
+"""Writes what are no tensors as JSON: every plain value exactly, and objects by what the file says of them.
 
 Numbers, texts, booleans, None, lists and dicts with text keys are what JSON calls them. Everything else is an object
 with one key that begins with ``$``: ``{"$tuple": […]}``, ``{"$float": "nan"}``, ``{"$bytes": base64}``,
@@ -13,9 +13,8 @@ from collections.abc import Mapping as AnyMapping
 from math import isfinite
 
 from ckptdoctor.checkpoint import Cycle, Mapping, Named, Node, Opaque, Sequence, Tensor, show_path
-from ckptdoctor.checkpoint.keypath import KeyPath
+from ckptdoctor.checkpoint.keypath import KeyPath, UnknownKeyError, key_of
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.fresh.parts import UnknownKeyError, key_of
 
 SCHEMA = "ckptdoctor/extra/1"
 _EXACT = 1 << 63  # larger integers are written as text: most readers of JSON have 64 bits

@@ -1,4 +1,4 @@
-"""The bytes of single tensors in C order, wherever they lie: as ranges to copy where that is possible, else as made."""
+"""Gives the bytes of single tensors in C order, wherever they lie: as ranges to copy where that is possible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAIN_CLASSES = (None, "torch.nn.parameter.Parameter", "torch.nn.parameter.Buff
 
 
 def refusal(tensor: Tensor) -> str | None:
-    """Why the tensor is no plain run of elements that another container could hold; None where it is one."""
+    """Say why the tensor is no plain run of elements that another container could hold; None where it is one."""
     if tensor.rebuild.endswith("Storage"):
         return "is a storage that was saved on its own"
     if (tensor.subclass or "").endswith(".DTensor"):
@@ -41,7 +41,7 @@ def refusal(tensor: Tensor) -> str | None:
 
 
 def _missing(tensor: Tensor) -> str | None:
-    """What is wrong with the bytes of the tensor."""
+    """Give what is wrong with the bytes of the tensor."""
     span = storage_span(tensor)
     if min(span[0], *tensor.stride, 0) < 0 or any(size < 0 for size in tensor.shape):
         return "has a shape that makes no sense"

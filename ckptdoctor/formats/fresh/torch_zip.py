@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from hashlib import blake2b
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor
 from ckptdoctor.checkpoint.changed_trees import mapped, tensors_in
@@ -15,13 +13,14 @@ from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits.applied.wanted import Stored, Wanted
 from ckptdoctor.edits.elements import NewStorage
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.fresh.checksums import checksums
 from ckptdoctor.formats.fresh.pickling import pickled
 from ckptdoctor.formats.fresh.reading import of_storage
 from ckptdoctor.formats.fresh.strided import segments, tensor_of, turn_of
 from ckptdoctor.formats.suffixes import TORCH_ZIP
-from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
+from ckptdoctor.formats.torch.zip import layout
+from ckptdoctor.formats.torch.zip.layout import Item
 from ckptdoctor.wording import plural
+from ckptdoctor.writing.checksums import checksums
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
 
@@ -129,7 +128,7 @@ def name_of(path: str) -> str:
 
 
 def write(wanted: Wanted) -> Recipe:
-    """How to write the archive. Values without a known checksum are read for theirs."""
+    """Say how to write the archive. Values without a known checksum are read for theirs."""
     contents = wanted.contents
     stored = {each.key: wanted.stored[each.key] for each in contents.storages}
     head = pickled(contents.tree, {key: key for key in stored})
@@ -139,21 +138,8 @@ def write(wanted: Wanted) -> Recipe:
 
 def archive(folder: str, head: bytes, stored: Mapping[str, Stored], sums: Iterator[int]) -> tuple[Segment, ...]:
     """An archive of a pickle and its storages; ``sums`` are the checksums of those without a known one, in turn."""
-    items = [_word(folder, "data.pkl", head), _word(folder, ".format_version", b"1")]
-    items += [_word(folder, ".storage_alignment", str(DEFAULT_ALIGNMENT).encode())]
-    items += [_word(folder, "byteorder", b"little")]
+    items = []
     for key, each in stored.items():
         crc = next(sums) if each.crc is None else each.crc
         items.append(Item(f"{folder}/data/{key}", each.nbytes, crc, each.data))
-    items += [_word(folder, "version", b"3\n"), _word(folder, ".data/serialization_id", _identity(head, items))]
-    return lay_out(items)
-
-
-def _word(folder: str, name: str, data: bytes) -> Item:
-    return Item(f"{folder}/{name}", len(data), zlib.crc32(data), (Literal(data),))
-
-
-def _identity(head: bytes, items: Sequence[Item]) -> bytes:
-    """Forty digits that stand for the contents; torch only logs them."""
-    digest = blake2b(head + b"".join(item.crc.to_bytes(4, "little") for item in items), digest_size=16)
-    return str(int(digest.hexdigest(), 16)).zfill(40).encode()
+    return layout.archive(folder, head, items)

@@ -1,4 +1,4 @@
-"""Checkpoints that were packed once more: compressed, or put into a zip or tar archive.
+"""Opens checkpoints that were packed once more: compressed, or put into a zip or tar archive.
 
 The inside is unpacked into a temporary file, from which everything that works on a file works; ``unpacking`` says how
 large that may become: no more than 1 GiB, or 2,000 times the packed file, which holds for what passes by, too. Where
@@ -7,8 +7,8 @@ headers are enough, less is written there:
 - of a large compressed safetensors file or file of torch before 1.6, nothing: its beginning is unpacked (``front``);
 - of a compressed tar archive, always, the headers of its files: it passes by once, and then the file that is meant
   is unpacked (``sieves``). In one that is not compressed, that is read where it lies;
-- of safetensors, and of files of torch before 1.6 and of torch 0.1 in these, the headers (``sieves``);
-- of a pickle all but the long bytes that nobody looks into for other pickles (``pickle_sieve``).
+- of safetensors, and of files of torch before 1.6 and of torch 0.1 in these, the headers, and of a pickle all but the
+  long bytes that nobody looks into for other pickles (``sieves``).
 
 The rest is a hole in the file (``passing``). Whoever reads there makes all be unpacked after all (``thin``), so that
 nothing that is said depends on what was kept. Values that are read once in the order of the file pass by once more.
@@ -106,7 +106,10 @@ def opened_inside(
 
 
 def passed_by(front: Front | Thin, size: int, error: DamagedError | None, examine: Examine) -> tuple[Source, Container]:
-    """What was opened, once all of it has passed by: so many bytes, or as many as there were up to an error."""
+    """What was opened, once all of it has passed by: so many bytes, or as many as there were up to an error.
+
+    Raises that error, or TruncatedError, where the file had been unpacked to its end before, and is another now.
+    """
     if isinstance(front, Thin):  # it was unpacked before, to its end
         if error is not None or size != front.size:
             raise error or TruncatedError(f"{front.path} changed while it was read.", offset=min(size, front.size))

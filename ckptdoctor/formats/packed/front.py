@@ -1,4 +1,4 @@
-"""Compressed files whose beginning says what they hold: the rest is not unpacked, or passes by and is not kept."""
+"""Reads compressed files whose beginning says what they hold: the rest is not unpacked, or passes by unkept."""
 
 from __future__ import annotations
 

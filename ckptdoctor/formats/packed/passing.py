@@ -1,4 +1,4 @@
-"""A stream that is read forward, once, into a file in the temporary folder: what is wanted, and holes for the rest."""
+"""Writes a stream that is read forward, once, into a temporary file: what is wanted, and holes for the rest."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ class Passing:
         return found
 
     def peek(self, offset: int, length: int) -> bytes:
-        """The same, or as many as there are; what is only looked at need not be kept."""
+        """The same, or as many as there are; what is only looked at need not be kept.
+
+        Raises TruncatedError for what has passed by.
+        """
         if offset < self.at:
             raise TruncatedError(f"Byte {offset} has passed by.", offset=offset)
         self.drop(offset)

@@ -1,4 +1,4 @@
-"""The temporary folder of this process, in which what was packed lies unpacked until the process ends, and its files.
+"""Keeps the temporary folder of this process, in which files are unpacked, until the process ends.
 
 Its lock is held as long as the process lives, however it ends: the next one that needs such a folder removes those
 whose lock is free.
@@ -184,7 +184,7 @@ class Writer:
         self._taken = self._looked = 0
 
     def write(self, piece: bytes) -> None:
-        """The next bytes."""
+        """The next bytes. Raises RefusedError where the disk would be too full for others then."""
         hole = _ZEROS.startswith(piece)
         self._taken += 0 if hole else len(piece)
         if self._taken > self._room:

@@ -1,4 +1,4 @@
-"""Compressed files, unpacked piece by piece in bounded memory: gzip, bzip2, xz, zlib, lzma and zstd."""
+"""Unpacks gzip, bzip2, xz, zlib, lzma and zstd files piece by piece, in bounded memory."""
 
 from __future__ import annotations
 

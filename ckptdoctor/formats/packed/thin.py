@@ -136,7 +136,10 @@ class Thin:
         return FileSource(self.unpacked, self.path)
 
     def mapped(self) -> mmap:
-        """The file in memory, for readers of pickles: they look at what is there, and ask for the rest."""
+        """The file in memory, for readers of pickles: they look at what is there, and ask for the rest.
+
+        Raises UnreadableError where it cannot be mapped.
+        """
         try:
             with open(self.unpacked, "rb") as file:
                 made = Hollow(file.fileno(), self.size, access=ACCESS_READ)

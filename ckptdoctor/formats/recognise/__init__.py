@@ -1,1 +1,1 @@
-"""Recognisers, one file for each kind of evidence; ``recognise.other_files`` asks them in order."""
+"""Recognises what is no checkpoint: one file for each kind of evidence; ``other_files`` asks them in order."""

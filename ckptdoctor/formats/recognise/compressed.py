@@ -1,4 +1,4 @@
-"""Compressed files: gzip, bzip2, xz, zlib and lzma. A little of what is inside is unpacked to say what it is."""
+"""Recognises gzip, bzip2, xz, zlib and lzma files, and unpacks a little of each to say what is inside."""
 
 from __future__ import annotations
 

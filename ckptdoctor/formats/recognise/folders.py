@@ -1,4 +1,4 @@
-"""Folders that are one checkpoint in several files: what they are by the names in them."""
+"""Recognises folders that are one checkpoint in several files, by the names in them."""
 
 from __future__ import annotations
 

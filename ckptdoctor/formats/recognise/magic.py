@@ -1,4 +1,4 @@
-"""Formats told by the bytes at a fixed place; and what any recogniser finds: a name, and what opens it."""
+"""Recognises formats by the bytes at a fixed place, and says what any recogniser finds: a name, and what opens it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other frameworks' files that have no magic at a fixed place: ONNX, TensorFlow, MessagePack."""
+"""Recognises other frameworks' files that have no magic at a fixed place: ONNX, TensorFlow, MessagePack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain pickles: what Python, NumPy, joblib or scikit-learn wrote without torch.save."""
+"""Recognises plain pickles, which Python, NumPy, joblib or scikit-learn wrote without torch.save."""
 
 from __future__ import annotations
 

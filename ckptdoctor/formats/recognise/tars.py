@@ -1,4 +1,4 @@
-"""Tar archives: torch's own from before 0.1.10, and others that may hold a checkpoint."""
+"""Recognises tar archives: torch's own from before 0.1.10, and others that may hold a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text in the place of a checkpoint: Git LFS pointers, web pages, error messages of servers, and plain files."""
+"""Recognises text in the place of a checkpoint: Git LFS pointers, web pages, error messages of servers, plain files."""
 
 from __future__ import annotations
 

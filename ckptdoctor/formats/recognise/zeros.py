@@ -1,4 +1,4 @@
-"""Files of nothing but zero bytes: space that was reserved and never filled."""
+"""Recognises files of nothing but zero bytes: space that was reserved and never filled."""
 
 from __future__ import annotations
 

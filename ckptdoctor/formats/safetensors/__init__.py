@@ -1,4 +1,4 @@
-"""safetensors files: eight bytes of length, a JSON header, and the values of the tensors one after another."""
+"""A safetensors file has eight bytes of length, a JSON header, and the values of the tensors one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The header's text cut at its names and values, so that only what is edited changes."""
+"""Cuts the header's text at its names and values, so that only what is edited changes."""
 
 from __future__ import annotations
 

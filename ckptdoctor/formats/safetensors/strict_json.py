@@ -1,4 +1,4 @@
-"""JSON as strictly as serde_json reads it, which is what safetensors uses.
+"""Reads JSON as strictly as serde_json does, which safetensors uses.
 
 Python's ``json`` lets more pass: numbers that are not numbers, halves of surrogate pairs, any depth, integers of any
 size. Duplicate keys are kept, for the caller to judge: an object is a tuple of pairs, an array a list.

@@ -1,4 +1,4 @@
-"""The tensors of a safetensors file as they are wanted: their entries in the header, and their values."""
+"""Writes the tensors that are wanted into a safetensors file: their entries in the header, and their values."""
 
 from __future__ import annotations
 

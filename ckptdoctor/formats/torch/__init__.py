@@ -1,1 +1,1 @@
-"""Everything that torch writes: archives, files from before torch 1.6 and 0.1.10, scripts and exported programs."""
+"""Reads everything that torch writes: archives, files from before torch 1.6 and 0.1.10, scripts, exported programs."""

@@ -93,7 +93,7 @@ def _other_shape(comparison: Comparison, state_dict: StateDict, found: OnBase) -
     source = comparison.reference.source
     number = len(found.other_shapes)
     return Problem(
-        message=f"{wording.count(number, 'tensor')} of the adapter {_do(number)} not fit "
+        message=f"{wording.plural(number, 'tensor')} of the adapter {_do(number)} not fit "
         f"{source}: {first.tensor.key} is {wording.shape(first.tensor.shape)}, and {first.key} there is "
         f"{wording.shape(first.wanted)}",
         cause="The adapter was made for a model of other sizes, or of another vocabulary.",
@@ -108,7 +108,7 @@ def _absent(comparison: Comparison, state_dict: StateDict, found: OnBase) -> Pro
     gone = [each for each in found.modules if found.wanted + each.removeprefix(found.lead) not in here]
     gone = gone if found.found else list(found.modules)
     return Problem(
-        message=f"{len(found.modules) - len(found.found):,} of {wording.count(len(found.modules), 'layer')} of the "
+        message=f"{len(found.modules) - len(found.found):,} of {wording.plural(len(found.modules), 'layer')} of the "
         f"adapter {'is' if len(found.modules) == 1 else 'are'} not in {comparison.reference.source}: "
         f"{wording.abridged(gone)}",
         cause="The adapter was made for another model. peft leaves these tensors out with a warning.",

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.weights import WEIGHTS
-from ckptdoctor.facts.adapters import adapter_in, is_embedding
+from ckptdoctor.facts.adapters import EMBEDDINGS, adapter_in
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -52,16 +52,22 @@ def adapter_includes_embeddings(checkpoint: Checkpoint) -> Iterator[Problem]:
         adapter = adapter_in(state_dict) if state_dict.role in WEIGHTS else None
         if adapter is None or adapter.wrapped:
             continue
-        large = [each for each in state_dict.tensors if each.key not in adapter.parts and is_embedding(each.key)]
+        large = [each for each in state_dict.tensors if each.key not in adapter.parts and _is_embedding(each.key)]
         size, whole = sum([each.nbytes for each in large]), sum([each.nbytes for each in state_dict.tensors])
         if 2 * size <= whole:
             continue
         shown = wording.abridged([each.key for each in large])
         yield Problem(
-            message=f"{wording.percent(size, whole)} of this adapter {'are' if len(large) > 1 else 'is'} {shown}",
+            message=f"{wording.proportion(size, whole)} of this adapter {'are' if len(large) > 1 else 'is'} {shown}",
             cause="Named in modules_to_save, resized or a target of the adapter: peft then saves them in full.",
             advice="If they were not trained, they are a copy of the base model's, and save_pretrained leaves them out "
             "with save_embedding_layers=False. No command drops them: this file does not tell whether they were.",
             keys=tuple([each.path for each in large]),
             location=Location(path=state_dict.path),
         )
+
+
+def _is_embedding(key: str) -> bool:
+    """Whether a key is the weight of an embedding or of an output layer, as a whole."""
+    tokens = key.split(".")
+    return tokens[-1] == "weight" and not EMBEDDINGS.isdisjoint(tokens[:-1])

@@ -169,7 +169,7 @@ def _problem(state_dict: StateDict, adapter: Adapter, path: str) -> Problem:
     going = [tensor for tensor in state_dict.tensors if tensor.key in adapter.parts or tensor.key in adapter.copies]
     gone = {tensor.key for tensor in going}
     renamed = [key for key in state_dict.keys if key not in gone and base_name(key) != key]
-    modules = wording.count(len(adapter.wrapped), "layer")
+    modules = wording.plural(len(adapter.wrapped), "layer")
     fix, advice = (None, _TWICE_HERE) if adapter.copies else _base_fix(state_dict, going)
     more, commands = ("", _choice(adapter)) if adapter.copies else _merging(adapter, path)
     return Problem(
@@ -190,14 +190,14 @@ def _problem(state_dict: StateDict, adapter: Adapter, path: str) -> Problem:
 
 
 def _base_fix(state_dict: StateDict, going: list[Tensor]) -> tuple[Fix | None, str]:
-    title = f"leave out the adapter ({wording.count(len(going), 'tensor')}) and give the base model its names"
+    title = f"leave out the adapter ({wording.plural(len(going), 'tensor')}) and give the base model its names"
     return rename_fix(state_dict, base_name, title, Safety.UNSAFE, "--select L906", going)
 
 
 def _merging(adapter: Adapter, path: str) -> tuple[str, tuple[str, ...]]:
     """How to add the adapter to its base: by the command where the file with lora_alpha is there.
 
-    What ``repair.merging`` does not know is peft's to merge.
+    What ``repair.merge_adapter`` does not know is peft's to merge.
     """
     kinds = {part.parameter for part in adapter.parts.values()}
     if not kinds <= _MERGED:

@@ -87,7 +87,7 @@ def adapter_rank_config_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 def _found(each: AdapterConfigDisagreement) -> str:
     first, others = each.modules[0], len(each.modules) - 1
-    more = f" (and {wording.count(others, 'other layer')})" if others else ""
+    more = f" (and {wording.plural(others, 'other layer')})" if others else ""
     if each.field == "target_modules":
         return f"there is an adapter on {first}{more}"
     return f"{first} has rank {each.tensors[0].shape[0]:,}{more}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.weights import top_weights
-from ckptdoctor.facts.adapters import LEAD, Adapter, adapter_in, factors
+from ckptdoctor.facts.adapters import LEAD, Adapter, adapter_in
 from ckptdoctor.facts.names import ADAPTER_CONFIG, ADAPTER_FILES
 from ckptdoctor.facts.siblings import Config, folder_of, read_config
 from ckptdoctor.noun import noun
@@ -60,7 +60,7 @@ def config_disagreements(checkpoint: Checkpoint, config: Config) -> Iterator[Ada
 
 def _ranks(adapter: Adapter, state_dict: StateDict) -> Iterator[tuple[str, Tensor]]:
     """The tensor that shows the rank of each module (its first size), by the name of the module in the base model."""
-    for part, tensor in factors(adapter, state_dict.tensors):
+    for part, tensor in adapter.factors(state_dict.tensors):
         if part.parameter.endswith("A") and len(tensor.shape) >= 2 and tensor.numel and len(part.module) < _LENGTH:
             yield part.module.removeprefix(LEAD), tensor
 

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
-from ckptdoctor.facts.adapters import adapter_in, factors, is_adapter_file
+from ckptdoctor.facts.adapters import adapter_in, is_adapter_file
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -73,7 +73,7 @@ def _hollow(state_dict: StateDict) -> Iterator[Problem]:
     # the factors of LoRA have two dimensions or more in every layer that peft knows
     empty = [
         tensor
-        for _, tensor in factors(adapter, state_dict.tensors)
+        for _, tensor in adapter.factors(state_dict.tensors)
         if not tensor.numel or (len(tensor.shape) < 2 and tensor.key.endswith(".weight"))
     ]
     if not empty:

@@ -102,7 +102,7 @@ def _other_shapes(
             expected = wanted.get(key)
             if expected is not None and expected.shape != tensor.shape and _is_plain(expected):
                 yield OtherShape(tensor, key, expected.shape)
-    for part, tensor in adapters.factors(adapter, tensors):
+    for part, tensor in adapter.factors(tensors):
         key = f"{added}{part.module.removeprefix(lead)}.weight"
         expected = wanted.get(key)
         # convolutions in groups have other sizes

@@ -106,7 +106,7 @@ def _problem(comparison: Comparison, state_dict: StateDict, found: OnBase) -> Pr
     held = [key for key in state_dict.keys if key.startswith(found.lead)]
     fix = _fix(state_dict, found) if len(held) == len(state_dict.tensors) else None
     return Problem(
-        message=f"{len(found.found):,} of {wording.count(len(found.modules), 'layer')} of the adapter are layers of "
+        message=f"{len(found.found):,} of {wording.plural(len(found.modules), 'layer')} of the adapter are layers of "
         f'{comparison.reference.source} with "{found.wanted}" before their names, which begin with {here}',
         cause="The adapter was made on the same network in another frame. peft finds none of these keys, and the "
         "adapter has no effect.",

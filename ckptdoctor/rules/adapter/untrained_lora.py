@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.facts.adapters import adapter_in, factors
+from ckptdoctor.facts.adapters import adapter_in
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
@@ -45,7 +45,7 @@ def untrained_lora(values: Values) -> Iterator[Problem]:
         adapter = adapter_in(state_dict)
         if adapter is None:
             continue
-        second = [each for part, each in factors(adapter, state_dict.tensors) if part.parameter.endswith("_B")]
+        second = [each for part, each in adapter.factors(state_dict.tensors) if part.parameter.endswith("_B")]
         read = [found for each in second if (found := values.of(each)) is not None]
         if not read or len(read) < len(second) or any(each.zeros < each.count for each in read):
             continue

@@ -22,11 +22,14 @@ Repair
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
+from ckptdoctor.facts.siblings import folder_of, read_small
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.container.triton import wants_torchscript
+from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import Message, Way
@@ -67,3 +70,20 @@ def not_torchscript(container: Container) -> Iterator[Problem]:
             advice="Load it into the model's class, make a script module of that with torch.jit.script, and save it "
             "with torch.jit.save.",
         )
+
+
+# Triton's server looks for a TorchScript model in a place of its own: ``MODEL/VERSION/model.pt``
+
+_LIBTORCH = regex(r'^\s*(?:platform\s*:\s*"pytorch_libtorch"|backend\s*:\s*"pytorch")', re.MULTILINE)
+
+
+def wants_torchscript(path: str) -> bool:
+    """Whether the repository's ``config.pbtxt``, one folder up, asks for a script module in this place.
+
+    A ``model.py`` beside it takes a state dict as well (the backend's models in Python).
+    """
+    name, version = os.path.basename(path), os.path.basename(os.path.dirname(path))
+    if name != "model.pt" or not version.isdecimal() or "model.py" in folder_of(path).names:
+        return False
+    config = os.path.join(os.path.dirname(os.path.dirname(path)), "config.pbtxt")
+    return _LIBTORCH.search(read_small(config)) is not None

@@ -21,13 +21,14 @@ Repair
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.converting import convert_command, is_torch_name
+from ckptdoctor.rules.kit.converting import convert_command
 from ckptdoctor.rules.messages import CHECK, Message, first_byte
 from ckptdoctor.rules.when import unusual_format
 
@@ -71,7 +72,7 @@ def plain_pickle(container: Container) -> Iterator[Problem]:
     writer = _WRITERS.get(container.format)
     if writer is None:
         return
-    named = is_torch_name(container)
+    named = _is_torch_name(container)
     strict = ("Unsupported operand 149",) if container.head[2:3] == _FRAME else ()
     yield Problem(
         message=f"this is a pickle that {writer} wrote, not torch.save",
@@ -81,3 +82,11 @@ def plain_pickle(container: Container) -> Iterator[Problem]:
         commands=(convert_command(container.path),),
         severity=Severity.ERROR if named else Severity.WARNING,
     )
+
+
+_TORCH = frozenset({".pt", ".pth", ".ckpt", ".bin", ".pt2", ".tar"})
+
+
+def _is_torch_name(container: Container) -> bool:
+    """Whether people, and programs, would open the file with ``torch.load``."""
+    return os.path.splitext(container.path)[1].lower() in _TORCH

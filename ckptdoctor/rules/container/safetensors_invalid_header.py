@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.facts.notes import Noted, other_header_notes
+from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.facts.notes import Noted, metadata_notes, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -64,8 +65,10 @@ HEALTHY = (Example("a header as it should be", _MODEL, "safetensors", ".safetens
 @rule("C110", "safetensors-invalid-header", Severity.ERROR, when=noticed)
 def safetensors_invalid_header(subject: Noted) -> Iterator[Problem]:
     """A header that safetensors refuses."""
+    notes = notes_of(subject, NoteKind.HEADER_INVALID)
+    of_metadata = metadata_notes(notes)  # M972 speaks of those
     yield from problems(
-        other_header_notes(subject),
+        [note for note in notes if note not in of_metadata],
         otherwise="safetensors refuses the header",
         cause="The header was written by a program that does not follow the format, or it was damaged.",
         torch_says=(f"{HEADER}invalid JSON in header",),

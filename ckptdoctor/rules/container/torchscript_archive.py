@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.container.triton import wants_torchscript
+from ckptdoctor.rules.container.not_torchscript import wants_torchscript
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.converting import convert_command

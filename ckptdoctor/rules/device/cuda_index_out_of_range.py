@@ -95,4 +95,4 @@ def cuda_index_out_of_range(checkpoint: Checkpoint) -> Iterator[Problem]:
 def _together(cuda: list[str]) -> str:
     if len(cuda) == 1:
         return ""
-    return f"The repair retags {wording.count(len(cuda), 'CUDA device')} in all: {tags.listed_tags(cuda)}."
+    return f"The repair retags {wording.plural(len(cuda), 'CUDA device')} in all: {tags.listed_tags(cuda)}."

@@ -71,7 +71,7 @@ def _problem(checkpoint: Checkpoint, found: Sequence[Tensor]) -> Problem:
     which = (
         wording.all_of(total, "tensor")
         if len(found) == total
-        else f"{len(found):,} of {wording.count(total, 'tensor')}"
+        else f"{len(found):,} of {wording.plural(total, 'tensor')}"
     )
     named = "" if len(found) == total else f": {wording.abridged([each.key for each in found])}"
     verb = "has" if len(found) == 1 else "have"

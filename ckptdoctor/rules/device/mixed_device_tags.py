@@ -85,7 +85,7 @@ def _normal(tag: str) -> str:
 def _several(checkpoint: Checkpoint, counts: dict[str, int]) -> Problem:
     found = list(counts)
     return Problem(
-        message=f"the storages are spread over {wording.count(len(counts), 'device')}: "
+        message=f"the storages are spread over {wording.plural(len(counts), 'device')}: "
         f"{tags.counted_tags(counts, 'storage')}",
         cause=(
             "A model spread over several devices, or tensors from several ranks. torch.load puts each back on its own "

@@ -19,14 +19,14 @@ def listed_tags(tags: Sequence[str]) -> str:
     """Tags as a list: ``cuda:0``, ``cuda:0 and cuda:1``, ``a, b, c, d and 12 others``."""
     if len(tags) <= _NAMED:
         return wording.listed(tags)
-    return f"{', '.join(tags[:_NAMED])} and {wording.count(len(tags) - _NAMED, 'other')}"
+    return f"{', '.join(tags[:_NAMED])} and {wording.plural(len(tags) - _NAMED, 'other')}"
 
 
 def are_tagged(tagged: Mapping[str, Sequence[Storage]], tags: Sequence[str]) -> str:
     """How many storages carry the tags: ``1,124 storages are tagged cuda:0``."""
     number = sum([len(tagged[tag]) for tag in tags])
     verb = "is" if number == 1 else "are"
-    return f"{wording.count(number, 'storage')} {verb} tagged {listed_tags(tags)}"
+    return f"{wording.plural(number, 'storage')} {verb} tagged {listed_tags(tags)}"
 
 
 def to_cpu(tags: Sequence[str], storages: tuple[str, ...] | None = None, option: str = "--to-cpu") -> Fix:
@@ -70,11 +70,11 @@ def counted_tags(counts: Mapping[str, int], noun: str) -> str:
     """Tags with their counts, most first: ``cuda:0 (300 tensors) and cpu (20)``."""
     ranked = sorted(counts.items(), key=lambda each: -each[1])
     words = [
-        f"{tag} ({wording.count(number, noun) if not at else f'{number:,}'})"
+        f"{tag} ({wording.plural(number, noun) if not at else f'{number:,}'})"
         for at, (tag, number) in enumerate(islice(ranked, _NAMED))
     ]
     if len(ranked) > _NAMED:
-        words.append(wording.count(len(ranked) - _NAMED, "other"))
+        words.append(wording.plural(len(ranked) - _NAMED, "other"))
     return wording.listed(words)
 
 

@@ -116,7 +116,7 @@ def _problem(checkpoint: Checkpoint, tensors: Sequence[Tensor], names: Sequence[
     found = _devices(tensors)
     verb = "is" if len(tensors) == 1 else "are"
     return Problem(
-        message=f"{wording.count(len(tensors), 'tensor')} {verb} moved to {tags.listed_tags(found)} when the file is "
+        message=f"{wording.plural(len(tensors), 'tensor')} {verb} moved to {tags.listed_tags(found)} when the file is "
         "loaded",
         cause=(
             "Saved from a device whose tensors have no storages, such as a TPU. Where it is not there torch.load "

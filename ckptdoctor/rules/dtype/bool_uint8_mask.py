@@ -51,7 +51,7 @@ def bool_uint8_mask(checkpoint: Checkpoint) -> Iterator[Problem]:
     for state_dict in weights_among(checkpoint.state_dicts):
         found = [each for each in state_dict.tensors if each.dtype.name == "uint8" and _is_mask(each)]
         if found:
-            which = f'"{found[0].key}"' if len(found) == 1 else wording.count(len(found), "mask")
+            which = f'"{found[0].key}"' if len(found) == 1 else wording.plural(len(found), "mask")
             verb = "is a mask" if len(found) == 1 else "are"
             yield Problem(
                 message=f"{which}{wording.of_place(state_dict.path)} {verb} of uint8",

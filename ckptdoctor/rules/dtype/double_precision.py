@@ -31,7 +31,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.dtype.float_kinds import double_tensors
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import dtype_begins
 
 _LITTLE = 1_000  # bytes that are not worth a word
@@ -56,10 +56,10 @@ def double_precision(subject: Checkpoint | Comparison) -> Iterator[Problem]:
         if sum([each.nbytes for each in found]) >= _LITTLE:
             total, name = len(state_dict.tensors), found[0].dtype.name
             whole = len(found) == total and total > 1
-            which = wording.all_of(total, "tensor") if whole else f"{len(found):,} of {wording.count(total, 'tensor')}"
+            which = wording.all_of(total, "tensor") if whole else f"{len(found):,} of {wording.plural(total, 'tensor')}"
             yield Problem(
                 message=f"{which}{wording.of_place(state_dict.path)} {'is' if len(found) == 1 else 'are'} {name}, "
-                f"{sets.size_words(sum([each.nbytes for each in found]))}",
+                f"{wording.size_words(sum([each.nbytes for each in found]))}",
                 cause="float32 takes half of that; load_state_dict casts to the dtype of each parameter.",
                 advice="If it came from NumPy by accident, --dtype float32 casts them.",
                 keys=tuple([each.path for each in found]),

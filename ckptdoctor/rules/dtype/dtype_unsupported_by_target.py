@@ -104,4 +104,4 @@ def _unknown(found: Sequence[Tensor]) -> Problem:
 
 def _counted(found: Sequence[Tensor]) -> str:
     place = wording.of_place(found[0].path[:-1])
-    return f'"{found[0].key}"{place} is' if len(found) == 1 else f"{wording.count(len(found), 'tensor')}{place} are"
+    return f'"{found[0].key}"{place} is' if len(found) == 1 else f"{wording.plural(len(found), 'tensor')}{place} are"

@@ -64,7 +64,7 @@ def _says_quantised(checkpoint: Checkpoint, state_dict: StateDict) -> bool:
 
 
 def _problem(state_dict: StateDict, found: Sequence[Tensor], quantised: bool) -> Problem:
-    total = wording.count(len(state_dict.tensors), "tensor")
+    total = wording.plural(len(state_dict.tensors), "tensor")
     kind = "Float8" + found[0].dtype.name.removeprefix("float8")
     place, verb = wording.of_place(state_dict.path), "is" if len(found) == 1 else "are"
     return Problem(

@@ -51,7 +51,7 @@ def fp16_overflow_risk(values: Values) -> Iterator[Problem]:
     worst = max(found, key=lambda each: each.values.absmax)
     yield Problem(
         message=(
-            f"{wording.count(len(found), 'tensor holds', 'tensors hold')} values that float16 makes infinite; "
+            f"{wording.plural(len(found), 'tensor holds', 'tensors hold')} values that float16 makes infinite; "
             f"the largest is {worst.values.absmax:,.8g} in {show_path(worst.tensor.path)}"
         ),
         cause="float16 ends at 65,504; casting to it changes larger values to infinity without a word.",

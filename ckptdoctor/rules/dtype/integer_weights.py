@@ -79,7 +79,7 @@ def _unexplained(state_dict: StateDict, suspects: Sequence[Tensor]) -> list[Tens
 
 def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
     kinds = wording.listed(sorted({each.dtype.name for each in found}))
-    which = f'"{found[0].key}"' if len(found) == 1 else wording.count(len(found), "weight")
+    which = f'"{found[0].key}"' if len(found) == 1 else wording.plural(len(found), "weight")
     return Problem(
         message=f"{which}{wording.of_place(state_dict.path)} {'is' if len(found) == 1 else 'are'} {kinds}, "
         "without a scale beside",

@@ -26,8 +26,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind, show_path
 from ckptdoctor.checkpoint.sharing import paths_on
-from ckptdoctor.facts.integrity import Integrity
-from ckptdoctor.facts.notes import Noted, notes_of
+from ckptdoctor.facts.notes import Integrity, Noted, notes_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -78,8 +77,8 @@ def _damaged(integrity: Integrity) -> Iterator[Problem]:
     first = f"; the first is {show_path(keys[0])}" if len(keys) > 1 else f": {show_path(keys[0])}" if keys else ""
     yield Problem(
         message=(
-            f"the bytes of {wording.count(len(damaged), 'storage')} do not fit the checksum, "
-            f"so {wording.count(len(keys), 'tensor has', 'tensors have')} other values than were saved{first}"
+            f"the bytes of {wording.plural(len(damaged), 'storage')} do not fit the checksum, "
+            f"so {wording.plural(len(keys), 'tensor has', 'tensors have')} other values than were saved{first}"
         ),
         cause=(
             "The bytes changed after they were saved: bad memory or disk, or a badly joined download. "

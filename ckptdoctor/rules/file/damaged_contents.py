@@ -23,13 +23,13 @@ Repair
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from ckptdoctor.checkpoint import Aside, Checkpoint, Lying, NoteKind
+from ckptdoctor.checkpoint import Aside, Checkpoint, KeyPath, Lying, NoteKind, Storage
+from ckptdoctor.checkpoint.sharing import leaves
 from ckptdoctor.facts.globals import dangerous, is_allowed, modern
-from ckptdoctor.facts.incomplete import salvage_advice, torn_by_file
-from ckptdoctor.facts.integrity import Integrity
-from ckptdoctor.facts.notes import Noted, format_of, notes_of
+from ckptdoctor.facts.incomplete import salvage_advice
+from ckptdoctor.facts.notes import Integrity, Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
@@ -96,13 +96,31 @@ def damaged_contents(subject: Noted) -> Iterator[Problem]:
 def _cut_off(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Files of a folder that end before their tensors do."""
     notes = notes_of(checkpoint, NoteKind.TRUNCATED)
-    torn = torn_by_file(checkpoint, {note.member: None for note in notes if note.member}) if notes else {}
+    torn = _torn_by_file(checkpoint, {note.member: None for note in notes if note.member}) if notes else {}
     yield from problems(
         [replace(note, keys=torn.get(note.member or "", ())) for note in notes],
         otherwise="a file ends before its tensors do",
         cause="An interrupted download or copy, or a full disk.",
         advice=lambda note: f"{_AGAIN} {salvage_advice(checkpoint, note.member or '')}",
     )
+
+
+def _torn_by_file(checkpoint: Checkpoint, files: Collection[str]) -> dict[str, tuple[KeyPath, ...]]:
+    """The tensors of which bytes are missing, by which of these files of the folder they should lie in."""
+    torn: dict[str, dict[KeyPath, None]] = {file: {} for file in files}
+    for tensor in leaves(checkpoint.tensors):
+        storage = tensor.storage
+        if storage is None or not _is_torn(storage):
+            continue
+        file = next((each for each in files if storage.key.startswith(f"{each}/")), None)
+        if file is not None:
+            torn[file][tensor.path] = None
+    return {file: tuple(paths) for file, paths in torn.items()}
+
+
+def _is_torn(storage: Storage) -> bool:
+    there = 0 if storage.extent is None else storage.extent.length
+    return there < storage.nbytes and not (storage.compressed and there)
 
 
 def before_the_break(asides: Iterable[Aside]) -> list[str]:

@@ -33,8 +33,7 @@ from ckptdoctor.checkpoint import Checkpoint, Container, Extent, FileSource, Key
 from ckptdoctor.checkpoint.sharing import paths_on
 from ckptdoctor.checkpoint.source import READING
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.facts.integrity import HOLE, PAGE, Damage, Integrity, may_have_holes, scanned
-from ckptdoctor.facts.notes import Noted, notes_of
+from ckptdoctor.facts.notes import HOLE, PAGE, Damage, Integrity, Noted, may_have_holes, notes_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -136,7 +135,7 @@ def _holes(checkpoint: Checkpoint, damage: Sequence[Damage], severity: Severity)
 
 
 def _named(keys: Sequence[KeyPath]) -> str:
-    return f"“{show_path(keys[0])}”" if len(keys) == 1 else wording.count(len(keys), "tensor")
+    return f"“{show_path(keys[0])}”" if len(keys) == 1 else wording.plural(len(keys), "tensor")
 
 
 # What a file system says was never written of a file: the holes of sparse files, without reading them.
@@ -198,6 +197,8 @@ def _seek_holes(handle: int, size: int) -> Iterator[_Range]:
 
 
 def _damage(checkpoint: Checkpoint, holes: dict[str, tuple[_Range, ...]]) -> Iterator[Damage]:
+    from ckptdoctor.values.storage_damage import scanned  # few files are sparse
+
     left = _READ
     for storage, extent in _suspects(checkpoint, holes):
         left -= extent.length

@@ -8,11 +8,13 @@ from collections.abc import Mapping as Table
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Tensor, at, children, show_path, walk
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.edits import Convert, Drop, Edit, Fix, MakeTensors, Replace, Safety
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedPlace, Objects, PlainForms
-from ckptdoctor.facts.globals import may_act, torch_shows
+from ckptdoctor.facts.blocked_globals import Blocked, BlockedPlace, PlainForms, outermost
+from ckptdoctor.facts.globals import is_dangerous, is_harmless
+from ckptdoctor.facts.plain_data import NotPlainError, as_plain
 from ckptdoctor.findings import Location
+from ckptdoctor.noun import noun
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.refusals import unsupported_global
+from ckptdoctor.rules.kit.refusals import torch_shows, unsupported_global
 
 MOST_LINES = 3
 
@@ -44,7 +46,7 @@ def refusal_lines(blocked: Sequence[Blocked]) -> tuple[str, ...]:
 
 def trusting(blocked: Sequence[Blocked], sentence: str) -> str:
     """The sentence with the call that makes torch accept these classes; of a function that may act, a warning."""
-    acting = [each.path for each in blocked if may_act(*each.path.rpartition(".")[::2])]
+    acting = [each.path for each in blocked if _may_act(*each.path.rpartition(".")[::2])]
     if acting:
         called = f"{'it' if len(acting) == 1 else 'them'} while the file is loaded"
         return (
@@ -55,11 +57,53 @@ def trusting(blocked: Sequence[Blocked], sentence: str) -> str:
     )
 
 
+def _may_act(module: str, name: str) -> bool:
+    """Whether this name (as ``modern`` gives it) may be a function that does something when a file is loaded.
+
+    Functions have small letters; what it does only its code tells. Those that only build plain values are left out.
+    """
+    if is_dangerous(module, name):
+        return True
+    return name.rpartition(".")[2].lstrip("_")[:1].islower() and not is_harmless(module, name)
+
+
 def first_use(blocked: Sequence[Blocked]) -> Location:
     """Where the first of the names stands in the file, and the first object of it in the tree."""
     first = min(blocked, key=lambda each: each.first.offset)
     path = next((place.path for each in blocked for place in each.places), None)
     return Location(path=path, member=first.first.member, offset=first.first.offset)
+
+
+@noun
+class Objects:
+    """Objects of one cause: the outermost places, and the refused names that appear there (or nowhere)."""
+
+    places: tuple[BlockedPlace, ...]
+    blocked: tuple[Blocked, ...]
+
+
+def convertible(blocked: tuple[Blocked, ...]) -> tuple[Objects, list[object], Objects]:
+    """The objects of these names in two groups: those that are plain data, with that data, and all others."""
+    plain_places, values, other_places = [], [], []
+    for place in outermost(blocked):
+        try:
+            values.append(as_plain(place.node))
+            plain_places.append(place)
+        except NotPlainError:
+            other_places.append(place)
+    return _objects(plain_places, blocked), values, _objects(other_places, blocked, left_over=True)
+
+
+def _objects(places: list[BlockedPlace], blocked: tuple[Blocked, ...], left_over: bool = False) -> Objects:
+    """These places with the names that appear in them; ``left_over`` adds the names that appear nowhere."""
+    roots = {place.path for place in places}
+    used = [
+        each
+        for each in blocked
+        if any(place.path[:end] in roots for place in each.places for end in range(len(place.path) + 1))
+        or (left_over and not each.places)
+    ]
+    return Objects(tuple(places), tuple(used))
 
 
 def plain_fix(checkpoint: Checkpoint, objects: Objects, values: Sequence[object], title: str, code: str) -> Fix:

@@ -1,13 +1,9 @@
-"""The rules about other containers share the command that converts the file, and what its name promises."""
+"""The rules about other containers share the command that converts the file, and how they name formats."""
 
 from __future__ import annotations
 
 import os.path
 import shlex
-
-from ckptdoctor.checkpoint import Container
-
-_TORCH = frozenset({".pt", ".pth", ".ckpt", ".bin", ".pt2", ".tar"})
 
 
 def convert_command(path: str, suffix: str = ".safetensors", options: str = "") -> str:
@@ -15,11 +11,6 @@ def convert_command(path: str, suffix: str = ".safetensors", options: str = "") 
     path = path.rstrip("/")
     stem = path if os.path.isdir(path) else os.path.splitext(path)[0]
     return f"ckptdoctor convert FILE {shlex.quote(stem + suffix)}{options and f' {options}'}"
-
-
-def is_torch_name(container: Container) -> bool:
-    """Whether people, and programs, would open the file with ``torch.load``."""
-    return os.path.splitext(container.path)[1].lower() in _TORCH
 
 
 def with_article(name: str) -> str:

@@ -28,7 +28,7 @@ def drop_fix(comparison: Comparison, keys: Iterable[str], safety: Safety) -> tup
     option = " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns[:_PATTERNS]])
     if len(patterns) > _PATTERNS and safety is not Safety.UNSAFE:
         return None, f"They lie scattered: {len(patterns):,} options such as --drop {patterns[0]} would leave them out."
-    title = f"drop {wording.count(len(going), 'key')}"
+    title = f"drop {wording.plural(len(going), 'key')}"
     option = option if len(patterns) <= _PATTERNS else auto_option(comparison)
     return Fix(title, (Drop(tuple([tensor.path for tensor in going])),), safety, option), ""
 
@@ -70,20 +70,7 @@ def unexpected_problem(
     )
 
 
-def missing_problem(comparison: Comparison, keys: tuple[str, ...], what: str, cause: str, advice: str) -> Problem:
-    """Keys that are wanted, are ``what`` the message says, and are not here."""
-    there = f"{wording.count(len(comparison.reference.tensors), 'key')} of {comparison.reference.source}"
-    return Problem(
-        message=f"{len(keys):,} of {there} {what}",
-        cause=cause,
-        torch_says=(wording.missing_line(keys),),
-        advice=advice,
-        keys=tuple([(*comparison.path, key) for key in keys]),
-        location=Location(path=comparison.path),
-    )
-
-
 def keys_of_all(comparison: Comparison, keys: tuple[str, ...]) -> str:
     """How many of the keys here: ``24 of 320 keys of state_dict``."""
-    total = wording.count(len(comparison.renamed.here), "key")
+    total = wording.plural(len(comparison.renamed.here), "key")
     return f"{len(keys):,} of {total}{wording.of_place(comparison.path)}"

@@ -50,11 +50,11 @@ def _name_before(comparison: Comparison, key: str, index: int) -> str:
 
 def _message(comparison: Comparison, move: Move, renamed: int) -> str:
     total = len(comparison.reference.tensors)
-    fit = f"{len(comparison.renamed.fits):,} of {wording.count(total, 'key')} of {comparison.reference.source} fit"
+    fit = f"{len(comparison.renamed.fits):,} of {wording.plural(total, 'key')} of {comparison.reference.source} fit"
     before = f"{len(comparison.after_prefix.fits):,} without"
     verb = "has" if renamed == 1 else "have"
     verb = verb if move.sure else "may have"
-    return f"{wording.count(renamed, 'key')} {verb} another name there ({move.pattern}); renamed, {fit} ({before})"
+    return f"{wording.plural(renamed, 'key')} {verb} another name there ({move.pattern}); renamed, {fit} ({before})"
 
 
 def _fix(comparison: Comparison, move: Move) -> tuple[Fix | None, str]:

@@ -51,7 +51,9 @@ def problems(
     rest = notes[MOST:]
     if rest:
         yield Problem(
-            message=f"{wording.count(len(rest), 'more place')} of this kind, the first: {sentence(rest[0], otherwise)}",
+            message=(
+                f"{wording.plural(len(rest), 'more place')} of this kind, the first: {sentence(rest[0], otherwise)}"
+            ),
             cause=cause,
             torch_says=torch_says,
             advice=advice(rest[0]) if callable(advice) else advice,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import Container
-from ckptdoctor.facts.globals import BLOCKED_MODULES, NEEDS_IMPORT, torch_shows
+from ckptdoctor.facts.globals import NEEDS_IMPORT
 
 TENSOR_PARALLEL = "torch.distributed.tensor"
 HEADER = "Error while deserializing header: "  # how safetensors begins each refusal
+
+# modules that torch refuses even where the user allows them
+BLOCKED_MODULES = frozenset({"sys", "os", "posix", "nt"})
+
 
 # the opcodes of torch._weights_only_unpickler.Unpickler.load
 _TORCH_OPCODES = b"().GJKMNQRUX]abcehjqrstu}\x80\x81\x85\x86\x87\x88\x89\x8a\x8f"
@@ -37,6 +41,11 @@ def torch_says(container: Container) -> tuple[str, ...]:
 def _escaped(byte: int) -> str:
     """A byte as ``pickle`` shows it: itself, or ``\\x1f``."""
     return chr(byte) if 0x20 <= byte < 0x7F and chr(byte) not in "'\\" else f"\\x{byte:02x}"
+
+
+def torch_shows(path: str) -> str:
+    """A full name as torch words it in its refusal: without ``builtins.``."""
+    return path.removeprefix("builtins.")
 
 
 def unsupported_global(path: str) -> str:

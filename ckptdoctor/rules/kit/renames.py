@@ -105,4 +105,4 @@ def how_many(number: int, state_dict: StateDict) -> str:
     place = wording.of_place(state_dict.path)
     if number == total:
         return f"{wording.all_of(total, 'key')}{place}"
-    return f"{number:,} of {wording.count(total, 'key')}{place}"
+    return f"{number:,} of {wording.plural(total, 'key')}{place}"

@@ -23,7 +23,7 @@ def likewise(pairs: Sequence[Pair]) -> str:
     """The first pair with its shapes, the second by name, and how many more there are."""
     if len(pairs) == 1:
         return pair_words(pairs[0])
-    others = pairs[1].key if len(pairs) == 2 else wording.count(len(pairs) - 1, "more key")
+    others = pairs[1].key if len(pairs) == 2 else wording.plural(len(pairs) - 1, "more key")
     return f"{pair_words(pairs[0])}; {others} likewise"
 
 

@@ -1,26 +1,22 @@
-"""Rules share their words: counts, places, abridged lists, and the lines that torch prints."""
+"""Rules share their words: those of ``ckptdoctor.wording``, shares, places, and the lines that torch prints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-from ckptdoctor import wording
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import and_more as and_more
-from ckptdoctor.wording import and_so_on
+from ckptdoctor.wording import and_so_on, percent
 from ckptdoctor.wording import beyond as beyond
 from ckptdoctor.wording import listed as listed
+from ckptdoctor.wording import plural as plural
 
 SHOWN = 3  # keys quoted in a line of torch's before it is abridged
 _DEPTH = 32  # modules deeper than this are not told apart: keys of a million dots must not cost a million steps each
+_UNITS = ("kB", "MB", "GB", "TB")
 GROUPS = 4  # modules that a sentence names before it only counts them
-
-
-def count(number: int, noun: str, plural: str | None = None) -> str:
-    """A number with its noun: ``1,124 storages``, ``1 key``."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def all_of(number: int, noun: str) -> str:
@@ -50,9 +46,9 @@ def abridged(words: Iterable[str], shown: int = SHOWN) -> str:
     return and_so_on(words, shown)
 
 
-def percent(part: int, whole: int) -> str:
+def proportion(part: int, whole: int) -> str:
     """A share, never rounded up to 100 % or down to 0 %: ``92.0 %``, ``> 99.9 %``."""
-    return wording.percent(part, whole, _rounded, empty="0 %")
+    return percent(part, whole, _rounded, empty="0 %")
 
 
 def _rounded(share: float) -> str:
@@ -64,6 +60,15 @@ def _rounded(share: float) -> str:
 def shape(sizes: Sequence[int]) -> str:
     """A shape: ``[64, 3, 7, 7]``."""
     return f"[{', '.join(map(str, sizes))}]"
+
+
+def size_words(nbytes: int) -> str:
+    """``512 bytes``, ``5.9 kB``, ``102 MB``."""
+    if nbytes < 1000:
+        return plural(nbytes, "byte")
+    power = next((power for power in range(1, len(_UNITS)) if nbytes < 999.5 * 1000**power), len(_UNITS))
+    scaled = nbytes / 1000**power
+    return f"{scaled:,.0f} {_UNITS[power - 1]}" if scaled >= 99.5 else f"{scaled:,.1f} {_UNITS[power - 1]}"
 
 
 def missing_line(keys: Iterable[str]) -> str:
@@ -114,7 +119,7 @@ def module_groups(sizes: Mapping[str, int]) -> str:
 
 
 def _group(group: KeyGroup) -> str:
-    keys, parameters = count(len(group.keys), "key"), count(group.parameters, "parameter")
+    keys, parameters = plural(len(group.keys), "key"), plural(group.parameters, "parameter")
     return f"{group.module or group.keys[0]} ({keys}, {parameters})"
 
 

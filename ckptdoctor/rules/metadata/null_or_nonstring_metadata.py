@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, NoteKind
 from ckptdoctor.edits import Fix, Safety, TextMetadata
-from ckptdoctor.facts.notes import ENTRY, header_notes, metadata_notes
+from ckptdoctor.facts.notes import ENTRY, metadata_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, T
@@ -81,7 +81,7 @@ HEALTHY = (_example("a text", b'"1000" '),)
 @rule("M972", "null-or-nonstring-metadata", Severity.ERROR, when=noticed)
 def null_or_nonstring_metadata(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Metadata that is not text."""
-    notes = metadata_notes(checkpoint)
+    notes = metadata_notes(checkpoint.notes)
     yield from problems(
         notes,
         otherwise="the metadata holds something else than text",
@@ -94,11 +94,12 @@ def null_or_nonstring_metadata(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 def _fix(checkpoint: Checkpoint) -> Fix | None:
     """None where more than these entries is wrong with the header, or they are not among its first bytes."""
-    entries, notes = _odd_metadata(checkpoint.container), header_notes(checkpoint)
+    entries = _odd_metadata(checkpoint.container)
+    notes = [note for note in checkpoint.notes if note.kind is NoteKind.HEADER_INVALID]
     sound = len(notes) == len(entries) and all(note.message.startswith(ENTRY) for note in notes)
     if not sound or any(note.kind is NoteKind.DUPLICATE_KEY for note in checkpoint.notes):
         return None
-    title = f"make text of {wording.count(len(entries), 'metadata entry', 'metadata entries')}"
+    title = f"make text of {wording.plural(len(entries), 'metadata entry', 'metadata entries')}"
     return Fix(title, (TextMetadata(entries),), Safety.SAFE, "--select M972")
 
 

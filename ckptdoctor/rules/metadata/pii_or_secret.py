@@ -71,7 +71,7 @@ def pii_or_secret(checkpoint: Checkpoint) -> Iterator[Problem]:
     homes = home_folders(checkpoint)
     if homes:
         yield Problem(
-            message=f"{wording.count(len(homes), 'text')} with the home folder of a user ({_places(homes)})",
+            message=f"{wording.plural(len(homes), 'text')} with the home folder of a user ({_places(homes)})",
             cause="Paths that were saved with the arguments say who trained the model, and where.",
             advice="Save relative paths, or none, before you publish the file.",
             keys=_keys(homes),
@@ -114,7 +114,7 @@ def _redaction(found: list[Leak]) -> Fix | None:
         Replace(each.path, _REMOVED) if each.metadata is None else SetMetadata(each.metadata, _REMOVED)
         for each in found
     ]
-    title = f"put “{_REMOVED}” in the place of {wording.count(len(found), 'text')}"
+    title = f"put “{_REMOVED}” in the place of {wording.plural(len(found), 'text')}"
     return Fix(title, tuple(edits), Safety.UNSAFE, "--select M977")
 
 

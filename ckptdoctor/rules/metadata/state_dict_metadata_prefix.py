@@ -86,7 +86,7 @@ def _problem(state_dict: StateDict, names: list[str], prefix: str, stripped: boo
     else:
         pairs = [(name, f"{prefix}{name}") for name in names if name]
         what = f'the keys{wording.of_place(state_dict.path)} begin with "{prefix}", the modules in its _metadata do not'
-    title = f"rename {wording.count(len(pairs), 'module')} in _metadata like the keys"
+    title = f"rename {wording.plural(len(pairs), 'module')} in _metadata like the keys"
     return Problem(
         message=what,
         cause="The keys were renamed after state_dict() and _metadata was not, so module versions are not found.",

@@ -27,13 +27,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.findings import Severity
+from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Repair
-from ckptdoctor.rules.kit.dropping import missing_problem, unexpected_problem
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.dropping import unexpected_problem
 from ckptdoctor.rules.signs import Sign, leaf_among
 
 _BERT = {"embeddings.word_embeddings.weight": T((9, 4)), "encoder.layer.0.weight": T((4, 4))}
@@ -96,7 +97,7 @@ def derived_buffer(comparison: Comparison) -> Iterator[Problem]:
             "the version of the library that saved the file kept them, the target's does not.",
         )
     if found.derived_missing:
-        yield missing_problem(
+        yield _missing_problem(
             comparison,
             found.derived_missing,
             f"{_follow(found.derived_missing)} from the model's sizes, and the file does not hold "
@@ -113,3 +114,16 @@ def _follow(keys: tuple[str, ...]) -> str:
 
 def _them(keys: tuple[str, ...]) -> str:
     return "it" if len(keys) == 1 else "them"
+
+
+def _missing_problem(comparison: Comparison, keys: tuple[str, ...], what: str, cause: str, advice: str) -> Problem:
+    """Keys that are wanted, are ``what`` the message says, and are not here."""
+    there = f"{wording.plural(len(comparison.reference.tensors), 'key')} of {comparison.reference.source}"
+    return Problem(
+        message=f"{len(keys):,} of {there} {what}",
+        cause=cause,
+        torch_says=(wording.missing_line(keys),),
+        advice=advice,
+        keys=tuple([(*comparison.path, key) for key in keys]),
+        location=Location(path=comparison.path),
+    )

@@ -77,7 +77,7 @@ def _flat(state_dict: StateDict) -> list[str]:
 
 
 def _problem(state_dict: StateDict, found: list[str]) -> Problem:
-    total = wording.count(len(state_dict.tensors) + len(state_dict.others), "key")
+    total = wording.plural(len(state_dict.tensors) + len(state_dict.others), "key")
     verb = "is a flat parameter" if len(found) == 1 else "are flat parameters"
     return Problem(
         message=f"{len(found):,} of {total}{wording.of_place(state_dict.path)} {verb} of FSDP",

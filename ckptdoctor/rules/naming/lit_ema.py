@@ -83,7 +83,7 @@ def lit_ema(subject: Checkpoint | Comparison) -> Iterator[Problem]:
 
 def _alone(state_dict: StateDict, found: LitEma) -> Problem:
     beside = len(found.keys) < len(state_dict.tensors)
-    number = wording.count(len(found.tensors), "key")
+    number = wording.plural(len(found.tensors), "key")
     where = f' under "{found.prefix}"' if found.prefix else ""
     return Problem(
         message=f"{number}{wording.of_place(state_dict.path)}{where} {'is' if len(found.tensors) == 1 else 'are'} "

@@ -89,7 +89,7 @@ def loss_or_metric_state(comparison: Comparison) -> Iterator[Problem]:
 
 
 def _cause(comparison: Comparison, block: Block) -> str:
-    size = wording.count(sum([comparison.renamed.here[key].numel for key in block.keys]), "parameter")
+    size = wording.plural(sum([comparison.renamed.here[key].numel for key in block.keys]), "parameter")
     if block.copies:
         return (
             f"Under that name are the target's own layers a second time ({size}), such as a teacher's: decide "

@@ -83,7 +83,7 @@ def _cause(letters: int) -> str:
 
 
 def _fallen_together(comparison: Comparison, state_dict: StateDict, cut: Cut) -> Problem:
-    lost = wording.count(cut.lost, "tensor")
+    lost = wording.plural(cut.lost, "tensor")
     return Problem(
         message=(
             f"every key is one of {comparison.reference.source} less its first {cut.letters} letters, and several"
@@ -98,7 +98,7 @@ def _fallen_together(comparison: Comparison, state_dict: StateDict, cut: Cut) ->
 
 def _ends(state_dict: StateDict, found: list[str]) -> Problem:
     return Problem(
-        message=f"{wording.count(len(found), 'key')} {'looks' if len(found) == 1 else 'look'} like the end of a name"
+        message=f"{wording.plural(len(found), 'key')} {'looks' if len(found) == 1 else 'look'} like the end of a name"
         f" ({wording.abridged(found)})",
         cause='Most likely "module." was stripped with key[7:], which cuts keys that do not begin with it as well.',
         advice=f"With the model it can be told: ckptdoctor check FILE --model MODULE:CLASS. {_AGAIN}",

@@ -27,7 +27,7 @@ Repair
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.edits import Safety
@@ -87,8 +87,8 @@ def module_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
                 yield _leading(state_dict, led, Severity.ERROR)
             elif 2 * len(led) > len(keys):
                 yield _leading(state_dict, led, Severity.WARNING)
-        inside = names.module_inside(keys)
-        if inside and not (isinstance(subject, Comparison) and names.module_inside(subject.reference.tensors)):
+        inside = _module_inside(keys)
+        if inside and not (isinstance(subject, Comparison) and _module_inside(subject.reference.tensors)):
             yield _inside(state_dict, inside)
 
 
@@ -178,3 +178,8 @@ def of_all_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
 def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Keys are missing that are unexpected ones without ``module.``."""
     yield from parts_in_wrapper(rest, {names.MODULE})
+
+
+def _module_inside(keys: Iterable[str]) -> list[str]:
+    """The keys with the token ``module`` further inside, behind a token that is no wrapper's."""
+    return [key for key in keys if ".module." in key and names.MODULE in key.split(".")[len(names.leading(key)) : -1]]

@@ -102,7 +102,7 @@ def _problem(
     state_dict: StateDict, modules: tuple[str, ...], missing: tuple[str, ...], that: str, confirmed: bool
 ) -> Problem:
     """``modules`` are called as in the file, ``missing`` as torch says it."""
-    layers = wording.count(len(modules), "norm layer")
+    layers = wording.plural(len(modules), "norm layer")
     return Problem(
         message=f"{layers}{wording.of_place(state_dict.path)} "
         f"{'lacks' if len(modules) == 1 else 'lack'} the counter of batches {that}",
@@ -112,7 +112,7 @@ def _problem(
         keys=tuple([(*state_dict.path, inside(module, COUNTER)) for module in modules]),
         location=Location(path=state_dict.path),
         fix=Fix(
-            f"add {wording.count(len(modules), 'counter')} of 0",
+            f"add {wording.plural(len(modules), 'counter')} of 0",
             _fills(state_dict, modules),
             Safety.CONFIRMED if confirmed else Safety.UNSAFE,
             "--select N416",

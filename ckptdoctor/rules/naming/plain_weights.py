@@ -32,7 +32,7 @@ def computed(comparison: Comparison, norm: str) -> Iterator[Problem]:
     ready = tuple([edit for edit in edits if edit is not None])
     first, more = found[0], len(found) - 1
     likewise = wording.beyond(more, "weight", before="; ", after=" likewise")
-    title = f"compute {wording.count(len(ready), 'weight')} of {_WORDS[norm]}"
+    title = f"compute {wording.plural(len(ready), 'weight')} of {_WORDS[norm]}"
     yield Problem(
         message=f"{wording.listed(list(first.parts))} here, {first.key} in the model{likewise}",
         cause=f"The checkpoint keeps what {_WORDS[norm]} computes the weight of, the model wants the weight itself: "
@@ -67,7 +67,7 @@ def _advice(comparison: Comparison, odd: list[Computable]) -> str:
     if not odd:
         return ""
     shapes = [wording.shape(comparison.renamed.here[part].shape) for part in odd[0].parts]
-    number = wording.count(len(odd), "weight")
+    number = wording.plural(len(odd), "weight")
     return (
         f"{number} cannot be computed ({', '.join(odd[0].parts)} of {', '.join(shapes)}): shapes and dtypes are not "
         "those that torch keeps. Remove the norm in Python, and save the model again."

@@ -37,12 +37,14 @@ def prefix_problem(comparison: Comparison, state_dict: StateDict, prefix: Prefix
 
 def _message(comparison: Comparison, prefix: Prefix, renamed: int) -> str:
     total = len(comparison.reference.tensors)
-    fit = f"{len(comparison.after_prefix.fits):,} of {wording.count(total, 'key')} of {comparison.reference.source} fit"
+    fit = (
+        f"{len(comparison.after_prefix.fits):,} of {wording.plural(total, 'key')} of {comparison.reference.source} fit"
+    )
     before = f"{len(comparison.before_prefix.fits):,} without"
     if prefix.added:
         return f'with "{prefix.text}" before each key {fit} ({before})'
     of = len(comparison.before_prefix.here)
-    share = wording.all_of(of, "key") if renamed == of else f"{renamed:,} of {wording.count(of, 'key')}"
+    share = wording.all_of(of, "key") if renamed == of else f"{renamed:,} of {wording.plural(of, 'key')}"
     verb = "begins" if renamed == 1 else "begin"
     return f'{share} {verb} with "{prefix.text}", and with that stripped {fit} ({before} that)'
 

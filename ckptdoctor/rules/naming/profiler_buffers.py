@@ -87,5 +87,5 @@ def _judged(state_dict: StateDict) -> Iterator[Problem]:
         torch_says=(wording.unexpected_line([tensor.key for tensor in found]),),
         keys=paths,
         location=Location(path=state_dict.path),
-        fix=Fix(f"drop {wording.count(len(found), 'counter')}", (Drop(paths),), Safety.SAFE, "--select N420"),
+        fix=Fix(f"drop {wording.plural(len(found), 'counter')}", (Drop(paths),), Safety.SAFE, "--select N420"),
     )

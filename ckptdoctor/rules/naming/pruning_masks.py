@@ -85,7 +85,7 @@ def _problem(found: tuple[Pruned, ...], place: KeyPath, safety: Safety, option: 
     parts = [part for each in found for part in each.parts]
     likewise = wording.beyond(more, "parameter", before="; ", after=" likewise")
     verb = "is" if len(first.parts) == 1 else "are"
-    title = f"multiply {wording.count(len(ready), 'pruned parameter')} by the mask, and leave out what it hides"
+    title = f"multiply {wording.plural(len(ready), 'pruned parameter')} by the mask, and leave out what it hides"
     return Problem(
         message=f"{wording.listed(list(first.parts))} {verb} here instead of {first.key}{likewise}",
         cause="Saved from a model pruned with torch.nn.utils.prune, which computes each parameter from an original and "

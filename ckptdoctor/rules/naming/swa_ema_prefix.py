@@ -117,7 +117,7 @@ def _averaged_model(state_dict: StateDict, counter: Tensor) -> Problem:
     )
     where = show_path(state_dict.path) if state_dict.path else "the checkpoint"
     return Problem(
-        message=f'{where} is an AveragedModel: {counter.key}, and {wording.count(len(old), "key")} in "module."',
+        message=f'{where} is an AveragedModel: {counter.key}, and {wording.plural(len(old), "key")} in "module."',
         cause=(
             "Saved from torch.optim.swa_utils.AveragedModel, which holds the averaged model in an attribute called "
             "module. Loading it into the bare model fails, and with strict=False loads nothing."

@@ -105,7 +105,7 @@ def _unexpected(comparison: Comparison, keys: tuple[str, ...]) -> Problem:
     old = {comparison.final_name(key): key for key in state_dict.others}
     going = [here[key].key if key in here else old[key] for key in keys]
     fix, advice = _drop(comparison, going)
-    total = wording.count(len(state_dict.tensors) + len(comparison.renamed.others), "key")
+    total = wording.plural(len(state_dict.tensors) + len(comparison.renamed.others), "key")
     verb = "is" if len(keys) == 1 else "are"
     return Problem(
         message=f"{len(keys):,} of {total}{wording.of_place(comparison.path)} {verb} extra state of modules, which "
@@ -131,7 +131,7 @@ def _drop(comparison: Comparison, going: list[str]) -> tuple[Fix | None, str]:
     if len(patterns) > _PATTERNS:
         return None, f"They lie scattered: {len(patterns):,} options such as {shown[0]} would leave them out."
     edits = (Drop(tuple([(*state_dict.path, key) for key in going])),)
-    return Fix(f"drop {wording.count(len(going), 'key')}", edits, Safety.CONFIRMED, " ".join(shown)), ""
+    return Fix(f"drop {wording.plural(len(going), 'key')}", edits, Safety.CONFIRMED, " ".join(shown)), ""
 
 
 def _all_of_them(going: list[str], staying: list[str]) -> bool:
@@ -141,7 +141,7 @@ def _all_of_them(going: list[str], staying: list[str]) -> bool:
 
 def _missing(comparison: Comparison, keys: tuple[str, ...]) -> Problem:
     reference = comparison.reference
-    total = wording.count(len(reference.tensors) + len(reference.extra - reference.tensors.keys()), "key")
+    total = wording.plural(len(reference.tensors) + len(reference.extra - reference.tensors.keys()), "key")
     return Problem(
         message=f"{len(keys):,} of {total} of {reference.source} {'is' if len(keys) == 1 else 'are'} extra state of "
         "modules, which the file does not hold",

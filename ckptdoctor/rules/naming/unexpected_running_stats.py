@@ -83,7 +83,7 @@ def unexpected_running_stats(comparison: Comparison) -> Iterator[Problem]:
     fix, advice = drop_fix(comparison, keys, Safety.CONFIRMED if old else Safety.UNSAFE)
     build = "" if old else "If the model is to compute what it did, build it with track_running_stats=True instead."
     yield Problem(
-        message=f"{keys_of_all(comparison, keys)} are running stats of {wording.count(len(found), 'layer')} that "
+        message=f"{keys_of_all(comparison, keys)} are running stats of {wording.plural(len(found), 'layer')} that "
         f"{'keeps' if len(found) == 1 else 'keep'} none in {comparison.reference.source}",
         cause=_cause(found),
         torch_says=_torch_says(comparison, found),

@@ -28,7 +28,7 @@ from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import has
 
 _MUCH = 8_000_000  # bytes that are worth a word
@@ -58,9 +58,9 @@ def optimizer_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
     total = sum([each.nbytes for each in checkpoint.storages])
     if kept >= _MUCH and 2 * kept >= total:
         yield Problem(
-            message=f"{wording.percent(kept, total)} of the file is the state of the optimizer: "
-            f"{sets.size_words(kept)} of "
-            f"{sets.size_words(total)}",
+            message=f"{wording.proportion(kept, total)} of the file is the state of the optimizer: "
+            f"{wording.size_words(kept)} of "
+            f"{wording.size_words(total)}",
             cause="It is needed to resume the training, and for nothing else.",
             advice="To publish it: ckptdoctor fix FILE --slim keeps the weights, averaged ones among them.",
             keys=paths,

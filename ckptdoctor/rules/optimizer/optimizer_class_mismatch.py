@@ -29,8 +29,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import Message, Way
-from ckptdoctor.rules.optimizer.forgetting import forget_states
-from ckptdoctor.rules.optimizer.saved_states import ParamGroup, optimizer_states
+from ckptdoctor.rules.optimizer.saved_states import ParamGroup, forget_states, optimizer_states
 from ckptdoctor.rules.when import has
 
 _ADAM_KEEPS: dict[str, object] = {"step": T(()), "exp_avg": T((2, 4)), "exp_avg_sq": T((2, 4))}

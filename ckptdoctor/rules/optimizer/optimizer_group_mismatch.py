@@ -33,7 +33,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Role, show_path
 from ckptdoctor.facts import names
 from ckptdoctor.facts.optimizers import SavedOptimizer, saved_optimizers
-from ckptdoctor.facts.weight_sets import candidates, expected_candidates, only_model, trainable
+from ckptdoctor.facts.weight_sets import candidates, expected_candidates, may_train, only_model, untied
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.optimizer_order import wanted_remap
@@ -41,8 +41,8 @@ from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.remapping import remap_fix
 from ckptdoctor.rules.messages import START_OVER, Message, Way
+from ckptdoctor.rules.optimizer.remapping import remap_fix
 from ckptdoctor.rules.when import has
 
 
@@ -96,7 +96,7 @@ def optimizer_group_mismatch(subject: Checkpoint | Comparison) -> Iterator[Probl
     if not optimizers:
         return
     model = only_model(checkpoint)
-    room = trainable(checkpoint)
+    room = _trainable(checkpoint)
     for optimizer in optimizers:
         compared = subject if isinstance(subject, Comparison) and model is subject.state_dict else None
         found: Iterable[Problem] = ()
@@ -117,8 +117,8 @@ def _trained(optimizer: SavedOptimizer) -> int:
 def _too_many(optimizer: SavedOptimizer, room: int) -> Problem:
     trained = _trained(optimizer)
     return Problem(
-        message=f"{show_path(optimizer.path)} has the states of {wording.count(trained, 'parameter')}, "
-        f"but only {wording.count(room, 'tensor')} in the file can be {'a parameter' if room == 1 else 'parameters'}",
+        message=f"{show_path(optimizer.path)} has the states of {wording.plural(trained, 'parameter')}, "
+        f"but only {wording.plural(room, 'tensor')} in the file can be {'a parameter' if room == 1 else 'parameters'}",
         cause="Weights that were trained are not in the file, or the optimizer belongs to another model.",
         torch_says=(_TORCH,),
         advice=_ADVICE,
@@ -140,14 +140,14 @@ def _compared(comparison: Comparison, optimizer: SavedOptimizer) -> Iterator[Pro
         named = f", such as {wording.abridged(strangers)}" if strangers else ""
         yield _unfit(
             optimizer,
-            f"has the states of {wording.count(trained, 'parameter')}, {source} has "
+            f"has the states of {wording.plural(trained, 'parameter')}, {source} has "
             + (f"not all of them{named}" if strangers else f"only {there:,}"),
             Severity.WARNING,
         )
     elif trained == number == here < there:
         yield _unfit(
             optimizer,
-            f"has the states of all {wording.count(number, 'parameter')} here, {source} has up to {there:,}",
+            f"has the states of all {wording.plural(number, 'parameter')} here, {source} has up to {there:,}",
             Severity.INFO,
         )
 
@@ -170,7 +170,7 @@ def _regrouped(comparison: Comparison, optimizer: SavedOptimizer) -> Iterator[Pr
 
 def _sizes(groups: Sequence[int]) -> str:
     of = wording.listed([f"{size:,}" for size in groups]) if len(groups) <= _SHOWN else f"{sum(groups):,}"
-    return f"{wording.count(len(groups), 'group')} of {of} parameters"
+    return f"{wording.plural(len(groups), 'group')} of {of} parameters"
 
 
 def _strangers(comparison: Comparison, optimizer: SavedOptimizer) -> list[str]:
@@ -198,3 +198,13 @@ def _unfit(optimizer: SavedOptimizer, words: str, severity: Severity) -> Problem
         location=Location(path=optimizer.path),
         severity=severity,
     )
+
+
+_NOT_TRAINED = (Role.OPTIMIZER, Role.SCHEDULER, Role.RNG)
+
+
+def _trainable(checkpoint: Checkpoint) -> int:
+    """How many tensors anywhere in the file, outside the states of optimizers, can be parameters at all."""
+    outside = {id(tensor) for each in checkpoint.state_dicts if each.role in _NOT_TRAINED for tensor in each.tensors}
+    found = [each for each in checkpoint.tensors if id(each) not in outside and may_train(each.key, each.dtype)]
+    return sum(1 for _ in untied(found))

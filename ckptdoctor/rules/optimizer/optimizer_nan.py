@@ -36,7 +36,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.optimizer.forgetting import forget_states
+from ckptdoctor.rules.optimizer.saved_states import forget_states
 
 # means of squares and sums of them, as torch, transformers and bitsandbytes call them
 _SQUARES = frozenset({"exp_avg_sq", "max_exp_avg_sq", "square_avg", "exp_avg_sq_row", "exp_avg_sq_col", "sum"})
@@ -112,7 +112,7 @@ def _problem(checkpoint: Checkpoint, optimizer: StateDict, found: Mapping[KeyPat
     are = "holds" if len(found) == 1 else "hold"
     what = wording.listed(sorted(set(found.values())))
     return Problem(
-        message=f"{wording.count(len(found), 'value')} of the state of {show_path(optimizer.path)} {are} {what}; "
+        message=f"{wording.plural(len(found), 'value')} of the state of {show_path(optimizer.path)} {are} {what}; "
         f"the first is {show_path(first)}",
         cause="The first step of resumed training makes every parameter that this state belongs to NaN.",
         advice="Resume from an earlier checkpoint, or without the states of these parameters.",

@@ -43,8 +43,8 @@ from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.remapping import remap_fix
 from ckptdoctor.rules.messages import START_OVER, Message, Way
+from ckptdoctor.rules.optimizer.remapping import remap_fix
 from ckptdoctor.rules.when import has
 
 

@@ -89,5 +89,5 @@ def _fix(counters: Sequence[Tensor]) -> Fix | None:
     if not all(map(can_be_cast, counters)):
         return None
     cast = Cast(tuple([each.path for each in counters]), "float32", exact=True)
-    title = f"cast {wording.count(len(counters), 'step counter')} to float32"
+    title = f"cast {wording.plural(len(counters), 'step counter')} to float32"
     return Fix(title, (cast,), Safety.UNSAFE, "--select O757")

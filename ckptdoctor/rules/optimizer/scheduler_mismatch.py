@@ -33,8 +33,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
-from ckptdoctor.rules.optimizer.forgetting import forget
-from ckptdoctor.rules.optimizer.saved_states import Optimizer, numbers_in, optimizer_states, schedulers
+from ckptdoctor.rules.optimizer.saved_states import Optimizer, forget, numbers_in, optimizer_states, schedulers
 from ckptdoctor.rules.when import has
 
 _NEAR = 1e-9  # the part of a rate by which two may differ
@@ -89,7 +88,7 @@ def _number(path: KeyPath, parts: dict[Part, Node], optimizer: Optimizer) -> lis
     which = "longer" if len(rates) > groups else "shorter"
     return [
         Problem(
-            message=f"{show_path(path)} was made for {wording.count(len(rates), 'parameter group')}, "
+            message=f"{show_path(path)} was made for {wording.plural(len(rates), 'parameter group')}, "
             f"{show_path(optimizer.path)} has {groups:,}",
             cause="Groups were added or taken away, or one of the two is of another save."
             + (" A LambdaLR refuses to go on." if computes else ""),

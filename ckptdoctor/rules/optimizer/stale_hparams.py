@@ -81,12 +81,12 @@ def stale_hparams(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 def _problem(place: str, found: Sequence[tuple[KeyPath, Node]]) -> Problem:
     named = wording.listed([f"{path[-1]} ({_class(node)})" for path, node in found], _NAMED)
-    title = f"put the names of their classes in the place of {wording.count(len(found), 'object')}"
+    title = f"put the names of their classes in the place of {wording.plural(len(found), 'object')}"
     edits = tuple([Replace(path, _class(node)) for path, node in found])
     are = "is an object" if len(found) == 1 else "are objects"
     plain = all(isinstance(path[-1], str) for path, _ in found) and len(found) <= _MOST
     return Problem(
-        message=f"{wording.count(len(found), 'value')} in {place} {are}: {named}",
+        message=f"{wording.plural(len(found), 'value')} in {place} {are}: {named}",
         cause="load_from_checkpoint needs their classes, in the version of then, before it comes to the weights.",
         advice='Next time: save_hyperparameters(ignore=["net"]), and load_from_checkpoint(path, net=…).',
         keys=tuple([path for path, _ in found]),

@@ -97,7 +97,7 @@ def dangerous_global(subject: Container | Checkpoint) -> Iterator[Problem]:
     rest = told[MOST:]
     if rest:
         aside, names, runs = max(rest, key=lambda each: each[2])
-        more = wording.count(len(rest), "more pickle")
+        more = wording.plural(len(rest), "more pickle")
         yield replace(_aside(aside, names, runs), message=f"{more} of this kind, the first: {_sentence(aside, names)}")
 
 

@@ -28,12 +28,13 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Fix
-from ckptdoctor.facts.blocked_globals import BlockedCause, Objects, blocked_by, convertible
+from ckptdoctor.facts.blocked_globals import BlockedCause, blocked_by
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import blocked as refused
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.blocked import Objects, convertible
 from ckptdoctor.rules.kit.refusals import not_importable
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.pickle.packages import to_install
@@ -78,7 +79,7 @@ def needs_package(checkpoint: Checkpoint) -> Iterator[Problem]:
     found = tuple([each for each in blocked_by(checkpoint, BlockedCause.FOREIGN) if to_install(each.path)])
     plain, values, rest = convertible(found)
     if plain.places:
-        title = f"turn {wording.count(len(plain.places), 'object')} into plain data"
+        title = f"turn {wording.plural(len(plain.places), 'object')} into plain data"
         yield _problem(plain, refused.plain_fix(checkpoint, plain, values, title, "P210"))
     if rest.blocked:
         yield _problem(rest, refused.drop_objects_fix(checkpoint, rest.places, "P210"))

@@ -33,10 +33,8 @@ from ckptdoctor.facts.blocked_globals import (
     Blocked,
     BlockedCause,
     BlockedPlace,
-    Objects,
     PlainForms,
     blocked_by,
-    convertible,
     plain_forms,
 )
 from ckptdoctor.findings import Severity
@@ -45,6 +43,7 @@ from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import blocked as refused
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.blocked import Objects, convertible
 from ckptdoctor.rules.messages import CHECK, SAFE, Message, Way
 from ckptdoctor.rules.when import unusual_names
 
@@ -111,7 +110,7 @@ def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
         return
     plain, values, rest = convertible(found)
     if plain.places:
-        title = f"turn {wording.count(len(plain.places), 'NumPy value')} into Python's own"
+        title = f"turn {wording.plural(len(plain.places), 'NumPy value')} into Python's own"
         yield Problem(
             message=f"{_values(len(plain.places))} ({refused.listed_places(plain.places)})",
             cause="The value was a NumPy scalar when it was saved; float(value) would have avoided it.",
@@ -157,7 +156,7 @@ def _of_arrays(checkpoint: Checkpoint, wanted: PlainForms, objects: Objects) -> 
         keys=tuple([place.path for place in found]),
         location=refused.first_use(objects.blocked),
         fix=Fix(
-            f"turn {wording.count(len(found), 'NumPy array')} into {' and '.join(into)}",
+            f"turn {wording.plural(len(found), 'NumPy array')} into {' and '.join(into)}",
             edits,
             Safety.SAFE,
             "--select P202",

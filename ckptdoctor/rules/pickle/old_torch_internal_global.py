@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.blocked_globals import BlockedCause, blocked_by
-from ckptdoctor.facts.globals import is_unknown_internal
+from ckptdoctor.facts.globals import REBUILDERS
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -37,6 +37,11 @@ from ckptdoctor.rules.pickle.repickling import can_be_repickled, repickle_fix
 from ckptdoctor.rules.when import unusual_names
 
 _OLD = "torch._utils._rebuild_tensor"
+# the functions of torch 2.13 that make a tensor when it is loaded; a file that names another is of another torch
+_KNOWN_REBUILDERS = frozenset({*REBUILDERS, "_rebuild_xla_tensor", "_rebuild_from_type", "_rebuild_from_type_v2"})
+_INTERNALS = ("torch._utils", "torch._tensor")
+# modules of earlier torch that are gone
+_GONE = ("torch.tensor", "torch._thnn", "torch.legacy")
 
 
 def _of_old(data: bytes) -> bytes:
@@ -82,7 +87,9 @@ def old_torch_internal_global(checkpoint: Checkpoint) -> Iterator[Problem]:
     if old:
         first = next((each for each in checkpoint.globals if each.full == _OLD), None)
         yield Problem(
-            message=f"{wording.count(len(old), 'tensor is', 'tensors are')} written as torch 0.3 and before wrote them",
+            message=(
+                f"{wording.plural(len(old), 'tensor is', 'tensors are')} written as torch 0.3 and before wrote them"
+            ),
             cause="torch loads them still; other readers often know the way of today (_rebuild_tensor_v2) alone.",
             advice="To save it with today's torch does the same.",
             location=Location(member=first.member, offset=first.offset) if first is not None else Location(),
@@ -91,3 +98,11 @@ def old_torch_internal_global(checkpoint: Checkpoint) -> Iterator[Problem]:
             if can_be_repickled(checkpoint)
             else None,
         )
+
+
+def is_unknown_internal(path: str) -> bool:
+    """Whether this is a part of torch's own machinery that torch 2.13 does not have: gone, or not yet there."""
+    module, _, name = path.rpartition(".")
+    if module in _INTERNALS:
+        return name.startswith("_rebuild_") and name not in _KNOWN_REBUILDERS
+    return any(module == gone or module.startswith(f"{gone}.") for gone in _GONE)

@@ -24,12 +24,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, Objects, blocked_by, convertible
+from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, blocked_by
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import blocked as refused
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.blocked import Objects, convertible
 from ckptdoctor.rules.messages import SAFE, Message
 from ckptdoctor.rules.when import unusual_names
 
@@ -83,7 +84,7 @@ def _problem(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> 
     number = len(objects.places)
     what = refused.classes(objects.blocked)
     several = f"{number:,} paths are objects ({what}): {refused.listed_places(objects.places)}"
-    title = f"turn {wording.count(number, 'path')} into text"
+    title = f"turn {wording.plural(number, 'path')} into text"
     return Problem(
         message=f"{refused.where(objects.places[0])} is a {what}" if number == 1 else several,
         cause="The path was saved as an object of pathlib; str(path) would have avoided it.",

@@ -84,9 +84,9 @@ def py2_strings(checkpoint: Checkpoint) -> Iterator[Problem]:
     if not found:
         return
     keys = sum(each.is_key for each in found)
-    which = f", {wording.count(keys, 'of them a key', 'of them keys')}" if keys else ""
+    which = f", {wording.plural(keys, 'of them a key', 'of them keys')}" if keys else ""
     yield Problem(
-        message=f"{wording.count(len(found), 'string')} of Python 2 cannot be read as UTF-8{which}",
+        message=f"{wording.plural(len(found), 'string')} of Python 2 cannot be read as UTF-8{which}",
         cause="Python 2 wrote them as bytes of an encoding that is not said, and torch.load takes them for UTF-8.",
         torch_says=(found[0].refusal,),
         advice='If you trust the file: torch.load(FILE, weights_only=False, encoding="latin1") reads it.',

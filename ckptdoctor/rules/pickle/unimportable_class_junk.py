@@ -77,7 +77,7 @@ def _message(found: Sequence[Blocked], places: Sequence[BlockedPlace]) -> str:
     if len(places) == 1:
         return f"{refused.where(places[0])} is of the class {what}, which may not exist where it is loaded"
     return (
-        f"{wording.count(len(places), 'object')} ({refused.listed_places(places)}) are of {what}, which may not exist"
+        f"{wording.plural(len(places), 'object')} ({refused.listed_places(places)}) are of {what}, which may not exist"
     )
 
 

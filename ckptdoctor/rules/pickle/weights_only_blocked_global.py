@@ -28,14 +28,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, BlockedPlace, Objects, blocked_by, convertible
-from ckptdoctor.facts.globals import NEEDS_IMPORT, TYPE_TAGS, is_unknown_internal
+from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, BlockedPlace, blocked_by
+from ckptdoctor.facts.globals import NEEDS_IMPORT, TYPE_TAGS
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import blocked as refused
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.blocked import Objects, convertible
 from ckptdoctor.rules.messages import CHECK, NOT_ALLOWED, Message, Way, Weight
+from ckptdoctor.rules.pickle.old_torch_internal_global import is_unknown_internal
 from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
@@ -130,7 +132,7 @@ def _curable(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> 
         keys=tuple([place.path for place in objects.places]),
         location=refused.first_use(objects.blocked),
         fix=refused.plain_fix(
-            checkpoint, objects, values, f"turn {wording.count(len(objects.places), 'object')} into plain data", "P201"
+            checkpoint, objects, values, f"turn {wording.plural(len(objects.places), 'object')} into plain data", "P201"
         ),
     )
 
@@ -159,7 +161,7 @@ def _message(objects: Objects) -> str:
         return f"the pickle names {refused.classes(objects.blocked)}, which torch.load refuses"
     if len(objects.places) == 1:
         return f"{refused.where(objects.places[0])} is {_what(objects.places[0], objects.blocked)}"
-    number = wording.count(len(objects.places), "object")
+    number = wording.plural(len(objects.places), "object")
     return f"{number} of {refused.classes(objects.blocked)} ({refused.listed_places(objects.places)})"
 
 

@@ -38,7 +38,6 @@ from ckptdoctor.facts.globals import is_standard
 from ckptdoctor.facts.whole_modules import (
     ModuleState,
     UnknownStateError,
-    hidden_storages,
     module_state,
     outermost_modules,
 )
@@ -184,7 +183,7 @@ def whole_module_pickle(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 def _models(checkpoint: Checkpoint) -> Iterator[_Model]:
     """The outermost modules: what was given to torch.save, or stood under a key of its dict."""
-    hidden = hidden_storages(checkpoint)
+    hidden = _has_hidden_storages(checkpoint)
     for path, module, plain in outermost_modules(checkpoint.tree):
         place = BlockedPlace(path, module)
         if not plain:
@@ -193,6 +192,18 @@ def _models(checkpoint: Checkpoint) -> Iterator[_Model]:
             yield _Model(place, module, None, "the file has storages beside it that belong to no tensor shown")
         else:
             yield _judged(place, module)
+
+
+def _has_hidden_storages(checkpoint: Checkpoint) -> bool:
+    """Whether some storages belong to nothing that the tree shows, such as attributes of a Parameter."""
+    seen: set[str] = set()
+    stack = list(checkpoint.tensors)
+    while stack:
+        tensor = stack.pop()
+        stack.extend(tensor.parts)
+        if tensor.storage is not None:
+            seen.add(tensor.storage.key)
+    return any(storage.key not in seen for storage in checkpoint.storages)
 
 
 def _judged(place: BlockedPlace, module: Opaque) -> _Model:
@@ -207,7 +218,7 @@ def _judged(place: BlockedPlace, module: Opaque) -> _Model:
 
 def _fix(models: Sequence[_Model], safety: Safety) -> Fix:
     edits = tuple([Flatten(model.place.path, model.state.tensors) for model in models if model.state is not None])
-    number = wording.count(sum([len(edit.tensors) for edit in edits]), "tensor")
+    number = wording.plural(sum([len(edit.tensors) for edit in edits]), "tensor")
     hooks = ", without what its hooks do" if safety is Safety.UNSAFE else ""
     return Fix(
         f"put the state dict in its place, made without the code ({number}){hooks}", edits, safety, "--select P204"

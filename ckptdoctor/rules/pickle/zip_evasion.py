@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of, unusual_notes
+from ckptdoctor.checkpoint import Note, NoteKind
+from ckptdoctor.facts.notes import Noted, notes_of, version_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -59,7 +59,7 @@ def zip_evasion(subject: Noted) -> Iterator[Problem]:
         advice="Take the file from its source again; load it with weights_only=True only.",
     )
     yield from problems(
-        unusual_notes(subject),
+        _unusual_notes(subject),
         otherwise="the archive is not as torch writes it",
         cause="torch.save does not write this: torch refuses such a file, or reads something else than others.",
         advice="Take the file from its source again, or load it where it loads and save it with torch.save.",
@@ -70,3 +70,9 @@ def zip_evasion(subject: Noted) -> Iterator[Problem]:
         cause="Loading it with weights_only=False makes the call, although nothing of it shows in the contents.",
         advice="Load it with weights_only=True only.",
     )
+
+
+def _unusual_notes(subject: Noted) -> list[Note]:
+    """What else is unusual about the archive."""
+    of_version = version_notes(subject)
+    return [note for note in notes_of(subject, NoteKind.ZIP_UNUSUAL) if note not in of_version]

@@ -38,7 +38,7 @@ def dequantize_fix(
     odd = [layer.key for layer, edit in zip(layers, edits, strict=True) if edit is None]
     advice = ""
     if odd:
-        number = wording.count(len(odd), "weight")
+        number = wording.plural(len(odd), "weight")
         advice = f"{number} cannot be computed ({wording.abridged(odd)}): let the library that wrote it dequantise it."
     if not ready:
         return None, advice
@@ -48,7 +48,7 @@ def dequantize_fix(
     left = [here[key].path for layer in done for key in layer.keys if here[key].path not in taken]
     left += [here[key].path for key in others if not odd]
     drop = (Drop(tuple(left)),) if left else ()
-    title = f"compute {wording.count(len(ready), 'plain weight')}"
+    title = f"compute {wording.plural(len(ready), 'plain weight')}"
     return Fix(title, (*ready, *drop), Safety.UNSAFE, auto_option(comparison)), advice
 
 

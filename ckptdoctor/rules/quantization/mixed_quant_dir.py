@@ -82,7 +82,7 @@ def mixed_quant_dir(checkpoint: Checkpoint) -> Iterator[Problem]:
         layers = _both(state_dict)
         if layers:
             yield Problem(
-                message=f"{wording.count(len(layers), 'layer')}{wording.of_place(state_dict.path)} "
+                message=f"{wording.plural(len(layers), 'layer')}{wording.of_place(state_dict.path)} "
                 f"{'has' if len(layers) == 1 else 'have'} a plain weight and one of {layers[0].scheme}",
                 cause="Two checkpoints were merged, or files of both were read together: loaders take one of the two, "
                 "or stumble over the other.",
@@ -95,7 +95,7 @@ def mixed_quant_dir(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _beside(stray: _Stray) -> Problem:
-    layers = wording.count(stray.layers, "layer")
+    layers = wording.plural(stray.layers, "layer")
     theirs = f"{layers} of this model as {stray.scheme}" if stray.quantized else f"{layers} of this model plain"
     return Problem(
         message=f"{stray.name} lies beside it, with {theirs}",

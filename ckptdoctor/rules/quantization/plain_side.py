@@ -136,8 +136,8 @@ def _counted(layers: Sequence[Layer], words: Words) -> str:
     kinds = Counter([words.one(layer) for layer in layers])
     if len(kinds) == 1:
         verb = "is" if len(layers) == 1 else "are"
-        return f"{wording.count(len(layers), 'layer')} {verb} {next(iter(kinds))}"
+        return f"{wording.plural(len(layers), 'layer')} {verb} {next(iter(kinds))}"
     shown = [f"{number:,} {kind}" for kind, number in kinds.most_common(_KINDS)]
     more = len(kinds) - _KINDS
     rest = [f"{more} more kinds"] if more > 0 else []
-    return f"{wording.count(len(layers), 'layer')} are quantised: {wording.listed([*shown, *rest])}"
+    return f"{wording.plural(len(layers), 'layer')} are quantised: {wording.listed([*shown, *rest])}"

@@ -27,9 +27,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.facts.quantization import is_observer, observers_in
+from ckptdoctor.facts.names import OBSERVERS, keys_of, mentions
+from ckptdoctor.facts.quantization import is_observer
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
@@ -98,9 +99,9 @@ def qat_observers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
             )
         return
     for state_dict in weights_among(subject.state_dicts):
-        keys = observers_in(state_dict)
+        keys = _observers_in(state_dict)
         if keys:
-            total = wording.count(len(state_dict.tensors), "key")
+            total = wording.plural(len(state_dict.tensors), "key")
             yield Problem(
                 message=f"{len(keys):,} of {total}{wording.of_place(state_dict.path)} "
                 f"{'is' if len(keys) == 1 else 'are'} of observers, for quantising",
@@ -111,3 +112,9 @@ def qat_observers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
                 location=Location(path=state_dict.path),
                 severity=Severity.INFO,
             )
+
+
+def _observers_in(state_dict: StateDict) -> tuple[str, ...]:
+    """The keys of a state dict that belong to observers or to fake quantisation."""
+    keys = keys_of(state_dict) if mentions(state_dict, OBSERVERS) else ()
+    return tuple(filter(is_observer, keys))

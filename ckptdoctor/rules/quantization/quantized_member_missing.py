@@ -145,8 +145,8 @@ def _problem(state_dict: StateDict, scheme: str, layers: list[_Incomplete]) -> P
     missing = [key for layer in layers for key in layer.missing]
     lack = "lacks" if len(layers) == 1 else "lack"
     return Problem(
-        message=f"{wording.count(len(layers), 'quantised layer')}{wording.in_place(state_dict.path)} ({scheme}) {lack} "
-        f"a part: {wording.abridged(missing, _SHOWN)}",
+        message=f"{wording.plural(len(layers), 'quantised layer')}{wording.in_place(state_dict.path)} ({scheme}) "
+        f"{lack} a part: {wording.abridged(missing, _SHOWN)}",
         cause="The layer means nothing without it. Serving engines load what there is, leave the rest as it was made, "
         "and answer wrongly without a word.",
         advice="Take the file from its source again, or quantise the model anew: the values are not in the file.",

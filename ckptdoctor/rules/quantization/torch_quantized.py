@@ -37,10 +37,10 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.edits import Drop, Edit, Fix, Safety
 from ckptdoctor.edits.kinds import Dequantize
 from ckptdoctor.edits.quantization import AFFINE, SAME, TARGETS
-from ckptdoctor.facts.quantization import TorchLayer, TorchQuantized, dtype_of, quantized_tensors
+from ckptdoctor.facts.quantization import dtype_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.match.quantized import unfit_of
+from ckptdoctor.match.quantized import TorchLayer, TorchQuantized, unfit_of
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Repair
@@ -181,7 +181,7 @@ _SCHEMES = {"per_tensor_affine": "one scale each", "per_channel_affine": "a scal
 def torch_quantized(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Quantised tensors of torch."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
-    tensors = quantized_tensors(checkpoint)
+    tensors = _quantized_tensors(checkpoint)
     if not tensors:
         return
     if isinstance(subject, Comparison):
@@ -203,7 +203,7 @@ def _counted(tensors: Sequence[Tensor]) -> str:
     verb = "is" if len(tensors) == 1 else "are"
     shown = [f"{number:,} {kind}" for kind, number in kinds.most_common()]
     said = next(iter(kinds)) if len(kinds) == 1 else wording.listed(shown)
-    return f"{wording.count(len(tensors), 'tensor')} {verb} quantised by torch: {said}"
+    return f"{wording.plural(len(tensors), 'tensor')} {verb} quantised by torch: {said}"
 
 
 def _scheme(tensor: Tensor) -> str:
@@ -243,13 +243,13 @@ def _fix(comparison: Comparison, found: TorchQuantized) -> tuple[Fix | None, str
         done += [layer] if made else []
     known = set(map(id, done))
     odd = [layer.key for layer in found.layers if id(layer) not in known]
-    number = wording.count(len(odd), "weight")
+    number = wording.plural(len(odd), "weight")
     advice = f"{number} cannot be computed ({wording.abridged(odd)})." if odd else ""
     if not edits:
         return None, advice
     gone = [path for layer in done for path in layer.gone] + ([] if odd else list(found.buffers))
     drop = (Drop(tuple(dict.fromkeys(gone))),) if gone else ()
-    title = f"compute {wording.count(len(done), 'plain weight')}"
+    title = f"compute {wording.plural(len(done), 'plain weight')}"
     return Fix(title, (*edits, *drop), Safety.UNSAFE, auto_option(comparison)), advice
 
 
@@ -280,3 +280,8 @@ def _edits(comparison: Comparison, layer: TorchLayer) -> list[Dequantize]:
             return []
         edits.append(lifted)
     return edits
+
+
+def _quantized_tensors(checkpoint: Checkpoint) -> list[Tensor]:
+    """The quantised tensors anywhere in a checkpoint."""
+    return [tensor for tensor in checkpoint.tensors if tensor.dtype.kind == "quantized"]

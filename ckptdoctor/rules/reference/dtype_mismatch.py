@@ -55,7 +55,7 @@ def dtype_mismatch(comparison: Comparison) -> Iterator[Problem]:
         loses = cast_loses_values(source, target)
         verb = "is" if len(keys) == 1 else "are"
         yield Problem(
-            message=f"{wording.count(len(keys), 'key')}{wording.of_place(comparison.path)} {verb} {source.name} here "
+            message=f"{wording.plural(len(keys), 'key')}{wording.of_place(comparison.path)} {verb} {source.name} here "
             f"and {target.name} in {comparison.reference.source}",
             cause=(
                 f"load_state_dict casts to {target.name} without a word, which cannot hold every {source.name} value."

@@ -113,10 +113,10 @@ def missing_keys(comparison: Comparison) -> Iterator[Problem]:
         return
     wanted = comparison.reference.tensors
     sizes = {key: prod(wanted[key].shape) for key in missing}
-    share = wording.percent(sum(sizes.values()), comparison.total_parameters)
+    share = wording.proportion(sum(sizes.values()), comparison.total_parameters)
     verb = "is" if len(missing) == 1 else "are"
     yield Problem(
-        message=f"{len(missing):,} of {wording.count(len(wanted), 'key')} of {comparison.reference.source} {verb} "
+        message=f"{len(missing):,} of {wording.plural(len(wanted), 'key')} of {comparison.reference.source} {verb} "
         f"missing{wording.in_place(comparison.path)} ({share} of its parameters)",
         cause=f"The target has what the saved model did not have, or calls it differently: "
         f"{wording.module_groups(sizes)}.",

@@ -112,10 +112,10 @@ def shape_mismatch(comparison: Comparison) -> Iterator[Problem]:
         return
     here, there = comparison.renamed.here, comparison.reference.tensors
     first = [_shapes(key, here[key], there[key]) for key in mismatched[:_SHOWN]]
-    more = f" and {wording.count(len(mismatched) - _SHOWN, 'key')} more" if len(mismatched) > _SHOWN else ""
+    more = f" and {wording.plural(len(mismatched) - _SHOWN, 'key')} more" if len(mismatched) > _SHOWN else ""
     verb = "has" if len(mismatched) == 1 else "have"
     yield Problem(
-        message=f"{wording.count(len(mismatched), 'key')} {verb} another shape than in {comparison.reference.source}: "
+        message=f"{wording.plural(len(mismatched), 'key')} {verb} another shape than in {comparison.reference.source}: "
         f"{', '.join(first)}{more}",
         cause=_explanation(comparison, mismatched) or "The checkpoint's layers and the target's have different sizes.",
         torch_says=tuple(

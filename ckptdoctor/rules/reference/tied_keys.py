@@ -70,7 +70,7 @@ def tied_keys(comparison: Comparison) -> Iterator[Problem]:
     if not tied:
         return
     one = len(tied) == 1
-    total = wording.count(len(comparison.reference.tensors), "key")
+    total = wording.plural(len(comparison.reference.tensors), "key")
     yield Problem(
         message=f"{len(tied):,} of {total} of {comparison.reference.source} {'is' if one else 'are'} missing, and tied "
         f"to {_named(tied)}, {'which is' if one else 'which are'} here",
@@ -124,7 +124,7 @@ def _fix(comparison: Comparison, tied: tuple[tuple[str, str], ...]) -> Fix | Non
     if collision is not None:
         return None
     ties = [Tie((*state_dict.path, partner), key) for key, partner in tied]
-    return Fix(f"tie {wording.count(len(ties), 'key')}", (*edits, *ties), Safety.CONFIRMED, auto_option(comparison))
+    return Fix(f"tie {wording.plural(len(ties), 'key')}", (*edits, *ties), Safety.CONFIRMED, auto_option(comparison))
 
 
 def is_plain_tensor(tensor: Tensor) -> bool:

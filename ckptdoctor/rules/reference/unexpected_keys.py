@@ -125,7 +125,7 @@ def _repair(comparison: Comparison, keys: tuple[str, ...]) -> tuple[Fix | None, 
     lacking = {*renamed.missing, *renamed.mismatched} - explained(comparison).missing
     if lacking:
         advice = (
-            f"They may be what {comparison.reference.source} calls otherwise: {wording.count(len(lacking), 'key')} of "
+            f"They may be what {comparison.reference.source} calls otherwise: {wording.plural(len(lacking), 'key')} of "
             "it has no weights yet, so none of these is dropped. What would make the file fit, or that nothing does:"
         )
         return None, advice, (f"ckptdoctor fix FILE {auto_option(comparison)}",)

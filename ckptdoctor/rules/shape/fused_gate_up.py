@@ -109,7 +109,7 @@ def _told(found: Sequence[Fused]) -> str:
 
 def _fix(comparison: Comparison, found: Sequence[Fused]) -> Fix:
     verb = "split" if found[0].here else "fuse"
-    title = f"{verb} {wording.count(len(found), 'gated projection')}, the gate first"
+    title = f"{verb} {wording.plural(len(found), 'gated projection')}, the gate first"
     edits = tuple([_edit(comparison, each) for each in found])
     return Fix(title, edits, Safety.UNSAFE, auto_option(comparison))
 

@@ -27,19 +27,21 @@ Repair
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import gcd
 
-from ckptdoctor.edits import Fix, Safety
+from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.edits import Edit, Fix, Fuse, Safety, Split, Transpose
 from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.fused import Fused
+from ckptdoctor.match.shapes.projections import Ranges, fuse_order, rows, split_parts
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.attention_edits import one_after_another, projection_edits
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.messages import Way
 from ckptdoctor.rules.shape.fusing import fused_problem
@@ -140,9 +142,40 @@ def _said(found: Sequence[Fused], told: Mapping[str, str]) -> str:
 
 def _fix(comparison: Comparison, found: Sequence[Fused]) -> Fix:
     verb = "split" if found[0].here else "fuse"
-    title = f"{verb} {wording.count(len(found), 'projection')} of attention: queries, then keys, then values"
+    title = f"{verb} {wording.plural(len(found), 'projection')} of attention: queries, then keys, then values"
     edits = projection_edits(comparison, [(each, one_after_another(each)) for each in found])
     return Fix(title, edits, Safety.CONFIRMED, auto_option(comparison))
+
+
+def one_after_another(found: Fused, layout: str = "q-k-v") -> dict[str, Ranges]:
+    """The rows of each part in a layout in which the number of heads makes no difference."""
+    queries, keys = found.part_shapes[0][0], found.part_shapes[1][0]
+    size = gcd(queries, keys)
+    return rows(layout, queries // size, keys // size, size)
+
+
+def projection_edits(comparison: Comparison, found: Iterable[tuple[Fused, dict[str, Ranges]]]) -> tuple[Edit, ...]:
+    """The edits for all of these; of one kind together: they are carried out together."""
+    edits = [edit for each, ranges in found for edit in _edits_of(comparison, each, ranges)]
+    kinds = (Split, Fuse, Transpose)
+    return tuple(sorted(edits, key=lambda edit: kinds.index(type(edit))))
+
+
+def _edits_of(comparison: Comparison, found: Fused, ranges: dict[str, Ranges]) -> Iterator[Edit]:
+    names = dict(zip("qkv", found.parts, strict=True))
+    here = comparison.renamed.here
+    if found.here:
+        yield Split(here[found.key].path, split_parts(ranges, names), found.axis)
+        if found.axis == 1:  # inputs × outputs, the way of Conv1D
+            yield from (Transpose(_beside(here[found.key].path, part)) for part in found.parts)
+        return
+    yield Fuse(tuple([here[part].path for part in found.parts]), found.key, 0, fuse_order(ranges))
+    if found.axis == 1:
+        yield Transpose(_beside(here[found.parts[0]].path, found.key))
+
+
+def _beside(path: KeyPath, key: str) -> KeyPath:
+    return (*path[:-1], key)
 
 
 # S507: fused projections of attention of which the code that owns them is known, and so the order of their rows.

@@ -76,8 +76,8 @@ def input_channel_mismatch(comparison: Comparison) -> Iterator[Problem]:
         comparison,
         [pair],
         pair_words(pair),
-        f"The checkpoint takes {wording.count(ours, 'input channel')}, the model {theirs:,}.",
-        f"Build the model with {wording.count(ours, 'input channel')}{_conversion(ours, theirs)}.",
+        f"The checkpoint takes {wording.plural(ours, 'input channel')}, the model {theirs:,}.",
+        f"Build the model with {wording.plural(ours, 'input channel')}{_conversion(ours, theirs)}.",
     )
 
 

@@ -130,7 +130,7 @@ def _problem(comparison: Comparison, layers: Sequence[Experts], fix: Fix | None,
     ours, theirs = ("stacked", "apart") if here else ("apart", "stacked")
     return Problem(
         message=f"{first.count:,} experts are {ours} here and {theirs} in the model{_at(comparison, first)}{more}",
-        cause=f"The same experts, as many elements: {wording.count(len(stacked), 'tensor')} on one side, "
+        cause=f"The same experts, as many elements: {wording.plural(len(stacked), 'tensor')} on one side, "
         f"{len(apart):,} on the other.",
         torch_says=(wording.missing_line(missing), wording.unexpected_line(unexpected)),
         advice=advice,
@@ -168,7 +168,7 @@ def edits_for(comparison: Comparison, turned: bool) -> tuple[Edit, ...]:
 
 
 def _fix(comparison: Comparison, found: Sequence[Stack], here: bool) -> Fix:
-    title = f"{'unbind' if here else 'stack'} {wording.count(len(found), 'stack')} of experts"
+    title = f"{'unbind' if here else 'stack'} {wording.plural(len(found), 'stack')} of experts"
     edits = _unbound(comparison, found) if here else _stacked(comparison, found)
     return Fix(title, edits, Safety.CONFIRMED, auto_option(comparison))
 

@@ -78,7 +78,7 @@ def placeholder_shape(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _problem(state_dict: StateDict, found: Placeholders) -> Problem:
-    total = wording.count(len(state_dict.tensors), "tensor")
+    total = wording.plural(len(state_dict.tensors), "tensor")
     first = found.empty[0]
     return Problem(
         message=f"{len(found.empty):,} of {total}{wording.of_place(state_dict.path)} are placeholders without values, "

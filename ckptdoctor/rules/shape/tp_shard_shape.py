@@ -77,8 +77,8 @@ def tp_shard_shape(comparison: Comparison) -> Iterator[Problem]:
     yield mismatch(
         comparison,
         pairs,
-        f"one of {found.ranks:,} parts of {wording.count(len(pairs), 'tensor')}: {likewise(pairs)}",
-        f"{wording.count(len(found.rows), 'tensor')} {'is' if len(found.rows) == 1 else 'are'} split by rows and "
+        f"one of {found.ranks:,} parts of {wording.plural(len(pairs), 'tensor')}: {likewise(pairs)}",
+        f"{wording.plural(len(found.rows), 'tensor')} {'is' if len(found.rows) == 1 else 'are'} split by rows and "
         f"{len(found.columns):,} by columns, and the norms are whole: one rank's file of a model that was trained with "
         f"tensor parallelism.",
         f"Merge the files of all {found.ranks:,} ranks with the tool of the library that saved them, and load the "

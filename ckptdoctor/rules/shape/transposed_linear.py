@@ -102,7 +102,7 @@ def _squares(family: TransposedFamily) -> str:
         return ""
     number = len(family.squares)
     return (
-        f" {wording.count(number, 'square matrix', 'square matrices')} of the same family "
+        f" {wording.plural(number, 'square matrix', 'square matrices')} of the same family "
         f"{'loads' if number == 1 else 'load'} without a word, and would be wrong."
     )
 
@@ -113,11 +113,11 @@ def _fix(comparison: Comparison, family: TransposedFamily) -> tuple[Fix | None, 
         number, some = len(family.others), wording.abridged(family.others, 2)
         verb = "has" if number == 1 else "have"
         return None, (
-            f"No repair is offered: {wording.count(number, 'matrix', 'matrices')} beside them {verb} the model's shape "
-            f"as {'it is' if number == 1 else 'they are'} ({some}), so that nobody can say which squares to turn."
+            f"No repair is offered: {wording.plural(number, 'matrix', 'matrices')} beside them {verb} the model's "
+            f"shape as {'it is' if number == 1 else 'they are'} ({some}), so that nobody can say which squares to turn."
         )
     keys = (*family.reversed, *family.squares)
-    title = f"transpose {wording.count(len(keys), 'matrix', 'matrices')}{f' of {family.name}' if family.name else ''}"
+    title = f"transpose {wording.plural(len(keys), 'matrix', 'matrices')}{f' of {family.name}' if family.name else ''}"
     edits = tuple([Transpose(comparison.renamed.here[key].path) for key in keys])
     known = all(_CONV1D.intersection(key.split(".")[-2:-1]) for key in keys)
     sure = known or (family.proven and not family.squares)

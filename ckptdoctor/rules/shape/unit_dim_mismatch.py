@@ -88,7 +88,7 @@ def unit_dim_mismatch(comparison: Comparison) -> Iterator[Problem]:
 
 def _fix(comparison: Comparison, pairs: Sequence[Pair]) -> Fix:
     edits = tuple([Reshape(comparison.renamed.here[pair.key].path, pair.there) for pair in pairs])
-    return Fix(f"reshape {wording.count(len(pairs), 'tensor')}", edits, Safety.CONFIRMED, auto_option(comparison))
+    return Fix(f"reshape {wording.plural(len(pairs), 'tensor')}", edits, Safety.CONFIRMED, auto_option(comparison))
 
 
 @judges(Turn.SHAPE, general=4)

@@ -142,7 +142,7 @@ def _side(side: Sized, other: Sized) -> str:
 
 def _blocks(depths: tuple[int, ...]) -> str:
     if len(depths) == 1:
-        return wording.count(depths[0], "block")
+        return wording.plural(depths[0], "block")
     return f"stages of {wording.listed([f'{depth:,}' for depth in depths])} blocks" if depths else ""
 
 
@@ -159,9 +159,9 @@ def _cause(comparison: Comparison, found: WrongSize) -> str:
         number = len(found.missing) + len(found.unexpected)
         side = "the checkpoint" if found.unexpected else "the model"
         verb = "is" if number == 1 else "are"
-        return f"All else fits: {wording.count(number, 'key')} of further blocks {verb} only in {side}."
+        return f"All else fits: {wording.plural(number, 'key')} of further blocks {verb} only in {side}."
     both = len(comparison.renamed.fits) + len(found.mismatched)
-    text = f"{len(found.mismatched):,} of {wording.count(both, 'key')} that both have differ in shape"
+    text = f"{len(found.mismatched):,} of {wording.plural(both, 'key')} that both have differ in shape"
     known = found.here.known
     if known is not None and found.there.known is None:
         return f"{text}; by its sizes the checkpoint is {known.name}."

@@ -114,8 +114,8 @@ def deepspeed_dir(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 def _shown(found: DeepSpeed) -> str:
     stage = f" of ZeRO stage {found.stage}" if found.stage is not None else ""
-    ranks = f", saved by {wording.count(found.ranks, 'data-parallel rank')}" if found.ranks else ""
-    parallel = f" and {wording.count(found.parallel, 'model-parallel rank')}" if found.parallel > 1 else ""
+    ranks = f", saved by {wording.plural(found.ranks, 'data-parallel rank')}" if found.ranks else ""
+    parallel = f" and {wording.plural(found.parallel, 'model-parallel rank')}" if found.parallel > 1 else ""
     return f"{stage}{ranks}{parallel}"
 
 
@@ -123,7 +123,7 @@ def _cause(found: DeepSpeed, missing: tuple[int, ...]) -> str:
     if missing:
         ranks = wording.abridged(map(str, missing))
         return (
-            f"The partitions of {wording.count(len(missing), 'rank')} are not there ({ranks}): they cannot be joined."
+            f"The partitions of {wording.plural(len(missing), 'rank')} are not there ({ranks}): they cannot be joined."
         )
     if found.stage == 3:
         return "Every rank holds a slice of each parameter, in flat fp32 tensors; the tensors under module are empty."

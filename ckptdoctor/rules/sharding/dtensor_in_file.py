@@ -94,7 +94,7 @@ def dtensor_in_file(checkpoint: Checkpoint) -> Iterator[Problem]:
 def _problem(tensors: Sequence[Tensor], what: str, cause: str, advice: str, fix: Fix | None = None) -> Problem:
     are = "is a DTensor" if len(tensors) == 1 else "are DTensors"
     return Problem(
-        message=f"{wording.count(len(tensors), 'tensor')} {are}, {what}",
+        message=f"{wording.plural(len(tensors), 'tensor')} {are}, {what}",
         cause=cause,
         torch_says=("``torch.distributed.tensor`` must be imported to load DTensors",),
         advice=advice,

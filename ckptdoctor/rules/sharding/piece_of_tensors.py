@@ -66,7 +66,7 @@ def _message(found: _Pieces) -> str:
         return "this is the first rank's file of a distributed save, which is the whole only if there was one rank"
     beside = f", of {found.shards:,} in the folder" if found.shards > 1 else ""
     within = len(found.within)
-    begins = f"; of {wording.count(within, 'tensor')} it lacks the beginning" if within else ""
+    begins = f"; of {wording.plural(within, 'tensor')} it lacks the beginning" if within else ""
     return f"this is file {found.number:,} of a distributed save{beside}: it holds pieces of tensors{begins}"
 
 

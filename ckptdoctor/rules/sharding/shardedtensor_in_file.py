@@ -55,7 +55,7 @@ def shardedtensor_in_file(checkpoint: Checkpoint) -> Iterator[Problem]:
     if found:
         are = "is a ShardedTensor" if len(found) == 1 else "are ShardedTensors"
         yield Problem(
-            message=f"{wording.count(len(found), 'tensor')} {are}, of which this process's part is here",
+            message=f"{wording.plural(len(found), 'tensor')} {are}, of which this process's part is here",
             cause="FSDP's first version or torchrec saved it; the other parts are in the files of the other processes.",
             torch_says=(_SAYS,),
             advice="Load it with as many processes as wrote it, and save it with torch.distributed.checkpoint.",

@@ -72,7 +72,7 @@ def tp_shards(subject: Checkpoint | Comparison) -> Iterator[Problem]:
         number = len(named.ranks)
         yield Problem(
             message=f"this is slice {named.rank} of a model that was split into {number} for tensor parallelism",
-            cause=f"The rest of each matrix is in {wording.count(number - 1, 'more file')} beside it.",
+            cause=f"The rest of each matrix is in {wording.plural(number - 1, 'more file')} beside it.",
             torch_says=(f"Loading a checkpoint for MP={number} but world size is 1",),
             advice=_JOIN,
         )
@@ -82,8 +82,8 @@ def tp_shards(subject: Checkpoint | Comparison) -> Iterator[Problem]:
         return
     here, whole = subject.renamed.here[shown.key].shape, subject.reference.tensors[shown.key].shape
     yield Problem(
-        message=f"{wording.count(shown.split, 'tensor')} of {subject.reference.source} are {shown.count} times as long "
-        f"along one side as here: this is one of {shown.count} slices of it",
+        message=f"{wording.plural(shown.split, 'tensor')} of {subject.reference.source} are {shown.count} times as "
+        f"long along one side as here: this is one of {shown.count} slices of it",
         cause="The model was split for tensor parallelism: each process saved its rows of some matrices, and its "
         "columns of others.",
         torch_says=(wording.mismatch_line(shown.key, here, whole),),

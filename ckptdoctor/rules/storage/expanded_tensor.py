@@ -28,7 +28,7 @@ from ckptdoctor.edits import Fix, MakeContiguous, Safety
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import unusual_strides
 
 _MOST = 1_000_000_000  # bytes that a repair writes out
@@ -61,11 +61,11 @@ def is_expanded(tensor: Tensor) -> bool:
 def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
     paths = tuple([each.path for each in found])
     full = sum([each.nbytes for each in found])
-    which = f'"{found[0].key}"' if len(found) == 1 else wording.count(len(found), "tensor")
-    title = f"write out the elements of {wording.count(len(found), 'tensor')}"
+    which = f'"{found[0].key}"' if len(found) == 1 else wording.plural(len(found), "tensor")
+    title = f"write out the elements of {wording.plural(len(found), 'tensor')}"
     return Problem(
         message=f"{which}{wording.of_place(state_dict.path)} {'is' if len(found) == 1 else 'are'} expanded: "
-        f"{sets.size_words(full)} when written out",
+        f"{wording.size_words(full)} when written out",
         cause="A stride is 0: elements are shown again and again. torch refuses to write into such a tensor in place.",
         torch_says=(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "

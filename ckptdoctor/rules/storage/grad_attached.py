@@ -50,7 +50,7 @@ def grad_attached(checkpoint: Checkpoint) -> Iterator[Problem]:
             total = len(state_dict.tensors)
             verb = "requires" if len(found) == 1 else "require"
             whole = len(found) == total and total > 1
-            which = wording.all_of(total, "tensor") if whole else f"{len(found):,} of {wording.count(total, 'tensor')}"
+            which = wording.all_of(total, "tensor") if whole else f"{len(found):,} of {wording.plural(total, 'tensor')}"
             yield Problem(
                 message=f"{which}{wording.of_place(state_dict.path)} {verb} gradients",
                 cause="Parameters were saved, and not what state_dict() gives. load_state_dict copies their values all "

@@ -52,7 +52,7 @@ def grad_without_type(checkpoint: Checkpoint) -> Iterator[Problem]:
         one = len(found) == 1
         verb, has = ("requires", "has a storage") if one else ("require", "have storages")
         yield Problem(
-            message=f"{wording.count(len(found), 'tensor')} {verb} gradients and {has} without a type, which torch "
+            message=f"{wording.plural(len(found), 'tensor')} {verb} gradients and {has} without a type, which torch "
             "cannot load",
             cause=f"torch.save writes {wording.listed(sorted({each.dtype.name for each in found}))} in a way that "
             "torch.load follows only for tensors without gradients. Nothing is damaged.",

@@ -74,7 +74,7 @@ def non_contiguous(checkpoint: Checkpoint) -> Iterator[Problem]:
         rest = [each for each in tensors if each not in curable]
         if curable:
             paths = tuple([each.path for each in curable])
-            title = f"put the elements of {wording.count(len(paths), 'tensor')} in order"
+            title = f"put the elements of {wording.plural(len(paths), 'tensor')} in order"
             fix = Fix(title, (MakeContiguous(paths),), Safety.UNSAFE, "--select A707")
             yield _problem(state_dict, curable, fix)
         if rest:
@@ -97,7 +97,7 @@ def _alone(checkpoint: Checkpoint) -> set[KeyPath]:
 
 
 def _problem(state_dict: StateDict, tensors: Sequence[Tensor], fix: Fix | None) -> Problem:
-    which = f'"{tensors[0].key}"' if len(tensors) == 1 else wording.count(len(tensors), "tensor")
+    which = f'"{tensors[0].key}"' if len(tensors) == 1 else wording.plural(len(tensors), "tensor")
     return Problem(
         message=f"{which}{wording.of_place(state_dict.path)} {'is' if len(tensors) == 1 else 'are'} not contiguous",
         cause=f"{_why(tensors)} torch keeps that; safetensors.torch.save_file refuses it.",

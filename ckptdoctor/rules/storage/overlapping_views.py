@@ -62,11 +62,11 @@ def _problem(state_dict: StateDict, groups: Sequence[Shared]) -> Problem:
     tensors = [tensor for group in groups for tensor in group.tensors]
     names = sorted({tensor.key for tensor in groups[0].tensors})
     which = (
-        f'"{names[0]}" and "{names[1]}"' if len(tensors) == len(names) == 2 else wording.count(len(tensors), "tensor")
+        f'"{names[0]}" and "{names[1]}"' if len(tensors) == len(names) == 2 else wording.plural(len(tensors), "tensor")
     )
     paths = tuple(dict.fromkeys([tensor.path for tensor in tensors]))
     plain = all(not each.parts and each.layout == "strided" and not each.dtype.bits % 8 for each in tensors)
-    title = f"give {wording.count(len(paths), 'tensor')} bytes of their own"
+    title = f"give {wording.plural(len(paths), 'tensor')} bytes of their own"
     return Problem(
         message=f"{which}{wording.of_place(state_dict.path)} overlap in memory",
         cause="They are different views of one buffer: changing one in place changes the others. "

@@ -85,7 +85,7 @@ def shared_tensors(checkpoint: Checkpoint) -> Iterator[Problem]:
 def _problem(state_dict: StateDict, groups: Sequence[Shared]) -> Problem:
     names = sorted({tensor.key for tensor in groups[0].tensors})
     number = sum(len(group.tensors) for group in groups)
-    which = f'"{names[0]}" and "{names[1]}"' if number == 2 and len(names) == 2 else wording.count(number, "tensor")
+    which = f'"{names[0]}" and "{names[1]}"' if number == 2 and len(names) == 2 else wording.plural(number, "tensor")
     return Problem(
         message=f"{which}{wording.of_place(state_dict.path)} are one tensor",
         cause="Tied weights are kept as they are by torch.save. safetensors.torch.save_file refuses them; save_model "

@@ -32,7 +32,7 @@ from ckptdoctor.edits.sparse import can_be_dense
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.when import unusual_strides
 
@@ -73,9 +73,9 @@ def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
     sparse = [each.key for each in found if each.layout.startswith("sparse")]
     dense = sum([each.numel * each.dtype.bits // 8 for each in found if each.layout.startswith("sparse")])
     one = f'"{found[0].key}"{wording.of_place(state_dict.path)} is {next(iter(kinds))}'
-    many = f"{wording.count(len(found), 'tensor')}{wording.of_place(state_dict.path)} are not dense: {named}"
+    many = f"{wording.plural(len(found), 'tensor')}{wording.of_place(state_dict.path)} are not dense: {named}"
     curable = tuple([each.path for each in found if can_be_dense(each)]) if dense < _MOST else ()
-    title = f"make {wording.count(len(curable), 'tensor')} dense"
+    title = f"make {wording.plural(len(curable), 'tensor')} dense"
     return Problem(
         message=one if len(found) == 1 else many,
         cause="A layer with a dense weight refuses it, and safetensors takes dense tensors only.",
@@ -85,7 +85,8 @@ def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
         )
         if sparse
         else (),
-        advice="Make it dense before saving: tensor.to_dense()" + (f", {sets.size_words(dense)}." if sparse else "."),
+        advice="Make it dense before saving: tensor.to_dense()"
+        + (f", {wording.size_words(dense)}." if sparse else "."),
         keys=tuple([each.path for each in found]),
         location=Location(path=state_dict.path),
         fix=Fix(title, (Densify(curable),), Safety.UNSAFE, "--select A709") if curable else None,

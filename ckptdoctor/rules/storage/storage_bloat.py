@@ -57,8 +57,8 @@ def storage_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
     storages = tuple([use.storage.key for use in uses])
     yield Problem(
         message=(
-            f"{_size(wasted)} of {_size(total)} in {wording.count(len(uses), 'storage')} "
-            f"({wording.percent(wasted, total)} of all) are viewed by no tensor"
+            f"{_size(wasted)} of {_size(total)} in {wording.plural(len(uses), 'storage')} "
+            f"({wording.proportion(wasted, total)} of all) are viewed by no tensor"
         ),
         cause="Slices were saved: torch.save writes the whole storage under a view; clone() would have avoided it.",
         keys=tuple([tensor.path for use in uses for tensor in use.tensors]),

@@ -95,7 +95,7 @@ def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
     )
     verb = "is one of the" if len(found) == 1 else "are"
     return Problem(
-        message=f"{wording.count(len(found), 'tensor')}{wording.of_place(state_dict.path)} {verb} {what}",
+        message=f"{wording.plural(len(found), 'tensor')}{wording.of_place(state_dict.path)} {verb} {what}",
         cause=(
             "They wrap what holds the numbers. "
             + ("" if own else f"Loading needs {wording.listed(packages)}, in a version that has the class. ")

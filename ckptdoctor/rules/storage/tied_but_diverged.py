@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.integrity import Integrity
+from ckptdoctor.facts.notes import Integrity
 from ckptdoctor.facts.tied_embeddings import says_tied, tied_pairs
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T

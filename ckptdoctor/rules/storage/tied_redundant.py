@@ -32,12 +32,12 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.edits.kinds import Tie
-from ckptdoctor.facts.integrity import Integrity
+from ckptdoctor.facts.notes import Integrity
 from ckptdoctor.facts.tied_embeddings import TiedPair, says_tied, tied_pairs
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import language_head
 
 _BODY: dict[str, object] = {"model.embed_tokens.weight": T((32, 8)), "model.norm.weight": T((8,))}
@@ -77,7 +77,7 @@ def _problem(checkpoint: Checkpoint, pair: TiedPair, same: str) -> Problem:
     head, embedding = pair.head, pair.embedding
     return Problem(
         message=f'"{head.key}" and "{embedding.key}"{wording.of_place(head.path[:-1])} have {same}: '
-        f"{sets.size_words(head.nbytes)} are in the file twice",
+        f"{wording.size_words(head.nbytes)} are in the file twice",
         cause="They are one matrix, or were when training began; torch.save keeps tied weights once.",
         advice="fix --tie keeps the bytes once:",
         commands=("ckptdoctor fix FILE --tie",),

@@ -74,7 +74,7 @@ def bare_list_or_tuple(subject: Checkpoint | Comparison) -> Iterator[Problem]:
         return
     reference = subject.reference if isinstance(subject, Comparison) else None
     yield Problem(
-        message=f"the file is a {tree.kind} of {wording.count(len(tensors), 'tensor')} without names",
+        message=f"the file is a {tree.kind} of {wording.plural(len(tensors), 'tensor')} without names",
         cause="load_state_dict goes by names; here only the order tells which tensor is which.",
         torch_says=(f"Expected state_dict to be dict-like, got <class '{tree.kind}'>.",),
         advice=_advice([each.shape for each in tensors], reference),

@@ -30,7 +30,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit import sets
+from ckptdoctor.rules.structure import sets
 from ckptdoctor.rules.when import nested_weights
 
 _ONE = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}

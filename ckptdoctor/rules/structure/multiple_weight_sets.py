@@ -24,16 +24,17 @@ Repair
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.facts.weight_sets import Network, is_average, networks, one_copy
+from ckptdoctor.facts.weight_sets import Network, networks
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.structure import sets
 from ckptdoctor.rules.when import nested_weights
 
 _NET: dict[str, object] = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "bn.running_mean": T((2,))}
@@ -71,13 +72,13 @@ def _named_by_w301(comparison: Comparison) -> set[int]:
 def _problem(checkpoint: Checkpoint, network: Network, wanted: Reference | None) -> Problem:
     first = network.sets[0]
     return Problem(
-        message=f"{wording.count(len(network.sets), 'set')} of weights of one network: {sets.described(network.sets)}",
+        message=f"{wording.plural(len(network.sets), 'set')} of weights of one network: {sets.described(network.sets)}",
         cause=_cause(network.sets),
         advice=(
             "--root chooses which one is compared and kept:"
             if wanted is not None
             else "An average is mostly the one to evaluate and to publish. fix keeps the one that --root names:"
-            if any(map(is_average, network.sets))
+            if any(map(sets.is_average, network.sets))
             else "fix keeps the one that --root names, and nothing else:"
         ),
         keys=tuple([each.path for each in network.sets]),
@@ -87,6 +88,14 @@ def _problem(checkpoint: Checkpoint, network: Network, wanted: Reference | None)
 
 
 def _cause(found: tuple[StateDict, ...]) -> str:
-    if one_copy(found):
+    if _one_copy(found):
         return "All of them are the very same tensors: what was kept as a copy was changed along with the original."
     return "They have the same keys and shapes: each loads without a word, and gives results of its own."
+
+
+def _one_copy(sets: Sequence[StateDict]) -> bool:
+    """Whether the sets view the very same storages: one was saved under two names, and nothing was copied."""
+    views = [
+        frozenset([(each.key, each.storage.key) for each in one.tensors if each.storage is not None]) for one in sets
+    ]
+    return bool(views[0]) and all(each == views[0] for each in views)

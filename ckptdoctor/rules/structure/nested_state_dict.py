@@ -32,18 +32,21 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, StateDict, show_part, show_path
 from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.tensor import same_checksums
 from ckptdoctor.edits import Fix, Safety, TakeRoot
 from ckptdoctor.facts import names
 from ckptdoctor.facts.weight_sets import networks, weight_sets
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.second_names import is_one
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
-from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.converting import convert_command
-from ckptdoctor.rules.kit.sets import BESIDE
 from ckptdoctor.rules.messages import SHOW, Message, Way
+from ckptdoctor.rules.structure import sets
+from ckptdoctor.rules.structure.sets import BESIDE
 from ckptdoctor.rules.when import nested_weights
 
 _WEIGHTS = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
@@ -105,8 +108,8 @@ def _problem(
     where = wording.listed([f'"{show_path(each.path)}"' for each in found[:_NAMED]])
     more = wording.beyond(len(found) - _NAMED)
     choices = found if len(found) > 1 else _same_network(checkpoint, first)
-    several = len(choices) > 1 and not sets.one(choices)
-    lie = f"{wording.count(len(found), 'set')} of weights lie" if len(found) > 1 else "the weights lie"
+    several = len(choices) > 1 and not _are_one(choices)
+    lie = f"{wording.plural(len(found), 'set')} of weights lie" if len(found) > 1 else "the weights lie"
     cause = "load_state_dict wants the inner dict."
     if wanted is not None:
         cause = f"{wanted.source} has its weights elsewhere. {cause}"
@@ -181,4 +184,14 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
         (Way("load it with", f'model.load_state_dict(weights["{container}"])'), Way("or take them out", take)),
         missing=rest.missing,
         unexpected=top,
+    )
+
+
+def _are_one(sets: Sequence[StateDict]) -> bool:
+    """Whether all sets hold the same values under the same names, as far as storages and checksums tell."""
+    first, *others = [{each.key: each for each in one.tensors} for one in sets]
+    return all(
+        other.keys() == first.keys()
+        and all(is_one(first[key], other[key]) or same_checksums(first[key], other[key]) is True for key in first)
+        for other in others
     )

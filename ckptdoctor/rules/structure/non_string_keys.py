@@ -53,7 +53,7 @@ def non_string_keys(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _problem(path: KeyPath, odd: list[Part], number: int) -> Problem:
-    some = wording.all_of(number, "key") if len(odd) == number else f"{len(odd):,} of {wording.count(number, 'key')}"
+    some = wording.all_of(number, "key") if len(odd) == number else f"{len(odd):,} of {wording.plural(number, 'key')}"
     verb, noun = ("is", "a text") if len(odd) == 1 else ("are", "texts")
     first = type(odd[0]).__name__ if isinstance(odd[0], int) else None
     return Problem(

@@ -137,7 +137,7 @@ def _fix(comparison: Comparison, found: list[Leaf]) -> Fix | None:
         return None
     option = " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns])
     edits = (Drop(tuple([each.path for each in found])),)
-    return Fix(f"drop {wording.count(len(found), 'value')}", edits, Safety.UNSAFE, option)
+    return Fix(f"drop {wording.plural(len(found), 'value')}", edits, Safety.UNSAFE, option)
 
 
 def _message(found: Sequence[Leaf]) -> str:

@@ -35,8 +35,8 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
-from ckptdoctor.rules.kit.sets import BESIDE
 from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.structure.sets import BESIDE
 from ckptdoctor.wording import and_so_on
 
 _ENCODER = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
@@ -84,7 +84,7 @@ def parts_apart(comparison: Comparison) -> Iterator[Problem]:
         keys=tuple([(*found.path, *place) for _, place in found.tensors]),
         location=Location(path=found.path),
         fix=Fix(
-            f"put {wording.count(total, 'tensor')} under one roof, by the names on the way",
+            f"put {wording.plural(total, 'tensor')} under one roof, by the names on the way",
             (Flatten(found.path, found.tensors),),
             Safety.CONFIRMED,
             auto_option(comparison),

@@ -62,10 +62,10 @@ def uncovered_model(comparison: Comparison) -> Iterator[Problem]:
     renamed = comparison.renamed
     total = len(comparison.reference.tensors)
     fits = f"{len(renamed.fits):,}" if renamed.fits else "none"
-    there = wording.percent(renamed.parameters, comparison.total_parameters)
-    here = f"; {subject_of(comparison)} has {wording.count(len(renamed.here), 'key')}" if comparison.state_dict else ""
+    there = wording.proportion(renamed.parameters, comparison.total_parameters)
+    here = f"; {subject_of(comparison)} has {wording.plural(len(renamed.here), 'key')}" if comparison.state_dict else ""
     yield Problem(
-        message=f"{fits} of {wording.count(total, 'key')} of {comparison.reference.source} "
+        message=f"{fits} of {wording.plural(total, 'key')} of {comparison.reference.source} "
         f"({there} of its parameters) {'fits' if len(renamed.fits) == 1 else 'fit'}{here}",
         cause=(_OTHER if adapter is None or adapter.wrapped else _ADAPTER)
         + " With strict=False they load without a word, and the model keeps its random weights.",

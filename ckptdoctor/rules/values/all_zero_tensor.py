@@ -51,7 +51,7 @@ def all_zero_tensor(values: Values) -> Iterator[Problem]:
     every = len(zero) == len(matrices) > 1
     yield Problem(
         message=(
-            f"{wording.all_of(len(zero), 'layer weight') if every else wording.count(len(zero), 'layer weight')} "
+            f"{wording.all_of(len(zero), 'layer weight') if every else wording.plural(len(zero), 'layer weight')} "
             f"{'is' if len(zero) == 1 else 'are'} nothing but zeros; the first is {show_path(first.path)}"
         ),
         cause=(

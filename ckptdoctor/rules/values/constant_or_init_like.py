@@ -53,7 +53,7 @@ def constant_or_init_like(values: Values) -> Iterator[Problem]:
         first = constant[0]
         yield Problem(
             message=(
-                f"every value of {wording.count(len(constant), 'layer weight')} is the same number; "
+                f"every value of {wording.plural(len(constant), 'layer weight')} is the same number; "
                 f"the first is {show_path(first.tensor.path)}, {first.values.min:.6g} throughout"
             ),
             cause="Training does not leave a weight like this: it was filled by a script, or never trained.",
@@ -77,7 +77,7 @@ def _fresh(fresh: list[Read], total: int) -> Problem:
     every = len(fresh) == total
     return Problem(
         message=(
-            f"{wording.all_of(len(fresh), 'layer weight') if every else wording.count(len(fresh), 'layer weight')} "
+            f"{wording.all_of(len(fresh), 'layer weight') if every else wording.plural(len(fresh), 'layer weight')} "
             f"{'is' if len(fresh) == 1 else 'are'} as torch.nn makes {'it' if len(fresh) == 1 else 'them'} "
             f"before any training; the first is {show_path(first.path)}"
         ),

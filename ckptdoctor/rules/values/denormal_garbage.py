@@ -61,7 +61,7 @@ def denormal_garbage(values: Values) -> Iterator[Problem]:
     first = found[0].tensor
     yield Problem(
         message=(
-            f"the values of {wording.count(len(found), 'tensor')} look like random bits, "
+            f"the values of {wording.plural(len(found), 'tensor')} look like random bits, "
             f"some below 1e-18 beside others above 1e6; the first is {show_path(first.path)}"
         ),
         cause="Memory that was never written, or bytes read in another order or dtype than they were saved in.",

@@ -54,10 +54,10 @@ def diff_report(found: SameAsBase) -> Iterator[Problem]:
         return
     comparison = found.comparison
     kept, changed = (sum([each.numel for each in tensors]) for tensors in (same, different))
-    total = f"{len(same):,} of {wording.count(len(same) + len(different), 'weight')}"
+    total = f"{len(same):,} of {wording.plural(len(same) + len(different), 'weight')}"
     source = comparison.reference.source
     yield Problem(
-        message=f"{total}{wording.of_place(comparison.path)} ({wording.percent(kept, kept + changed)} of the "
+        message=f"{total}{wording.of_place(comparison.path)} ({wording.proportion(kept, kept + changed)} of the "
         f"parameters) {'has' if len(same) == 1 else 'have'} the very bytes of {source}",
         cause=f"Others: {wording.module_groups({each.key: each.numel for each in different})}.",
         advice="diff shows by how much each has changed:",

@@ -48,7 +48,7 @@ def huge_magnitude(values: Values) -> Iterator[Problem]:
     worst = max(found, key=lambda each: each.values.absmax)
     yield Problem(
         message=(
-            f"{wording.count(len(found), 'tensor holds', 'tensors hold')} weights larger than 10,000; "
+            f"{wording.plural(len(found), 'tensor holds', 'tensors hold')} weights larger than 10,000; "
             f"the largest is {worst.values.absmax:,.8g} in {show_path(worst.tensor.path)}"
         ),
         cause="Training that was about to diverge, a wrong scale in a conversion, or damage.",

@@ -76,8 +76,8 @@ def nan_or_inf(values: Values) -> Iterator[Problem]:
 def _told(found: Sequence[tuple[Tensor, TensorValues]]) -> str:
     nan, infinite = sum(read.nan for _, read in found), sum(read.infinite for _, read in found)
     words = [f"{nan:,} NaN"] if nan else []
-    words += [wording.count(infinite, "infinity", "infinities")] if infinite else []
-    return f"{' and '.join(words)} in {wording.count(len(found), 'tensor')}"
+    words += [wording.plural(infinite, "infinity", "infinities")] if infinite else []
+    return f"{' and '.join(words)} in {wording.plural(len(found), 'tensor')}"
 
 
 def _advice(values: Values) -> str:

@@ -16,6 +16,7 @@ from math import inf, nan
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, Tie, Verdict
 from ckptdoctor.filters.table import Table
+from ckptdoctor.tui.models.natural import naturally
 
 
 class Flag(IntFlag):
@@ -37,6 +38,8 @@ class Flag(IntFlag):
 DIFFERENT = Flag.RENAMED | Flag.CHANGED | Flag.ONLY_A | Flag.ONLY_B | Flag.UNKNOWN
 _DIFFERENT = int(DIFFERENT)  # plain numbers for what is asked of all entries: flags of an enum take ten times as long
 _RENAMED, _CHANGED = int(Flag.RENAMED), int(Flag.CHANGED)
+FROM_ZERO = -1.0  # no magnitude: it sorts behind all others
+_SORTED = 60_000  # entries that are put into natural order
 _SETTLED = (Verdict.EQUAL, Verdict.ROUNDED, Verdict.CLOSE)
 
 
@@ -61,7 +64,7 @@ class ComparedEntries:
         self.flags.extend([int(Flag.ONLY_B)] * len(found.added))
         self.magnitudes = array("d", map(magnitude, found.pairs))
         self.magnitudes.extend([nan] * (len(found.removed) + len(found.added)))
-        self.order = _in_file_order(found)
+        self.order = _in_natural_order(found, _in_file_order(found))
         self.groups: list[str] = []  # the modules that entries are shown under
         self.group_of = array("I", bytes(4 * len(self.flags)))
         self.members: list[list[int]] = []
@@ -169,15 +172,21 @@ def news(found: Difference, entries: Sequence[int]) -> News:
 def magnitude(pair: Pair) -> float:
     """The distance of both sides: the norm of the difference by that of A.
 
-    NaN where it is not known, infinite where A is all zeros or one side alone has NaN.
+    NaN where it is not known, infinite where one side alone has NaN, FROM_ZERO where A is all zeros, as biases are
+    before any training: nothing can be said of how large such a change is.
     """
     values = pair.values
     if values is None or values.verdict in (Verdict.NOT_COMPARED, Verdict.OTHER_BYTES):
         return nan
     if values.numbers is None:
         return 0.0
-    relative = values.numbers.relative
-    return inf if values.numbers.odd or relative != relative else relative
+    return far(values.numbers)
+
+
+def far(numbers: Numbers) -> float:
+    """The same of values that were compared."""
+    relative = numbers.relative
+    return inf if numbers.odd else FROM_ZERO if relative != relative else relative
 
 
 def module(name: str) -> str:
@@ -239,6 +248,12 @@ def _in_file_order(found: Difference) -> list[int]:
         if id(tensor) in added:
             keys[added[id(tensor)]] = last + place
     return sorted(range(len(keys)), key=keys.__getitem__)
+
+
+def _in_natural_order(found: Difference, order: list[int]) -> list[int]:
+    if len(order) > _SORTED:
+        return order
+    return [order[place] for place in naturally([_name(found, entry) for entry in order])]
 
 
 def _places(tensors: Iterable[Tensor]) -> dict[int, int]:

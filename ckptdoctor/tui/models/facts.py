@@ -11,10 +11,12 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import amount, count, plural, shape, size
 from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.tree import TreeBranch, TreeItem
+from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, TreeValue
 from ckptdoctor.wording import and_more
 
 _NAMED = 4  # tied tensors, dtypes or devices that are named before the rest is counted
+
+_LISTED = 30  # values of a level that are listed
 
 Fact = tuple[str, str]
 
@@ -23,7 +25,7 @@ def title(opened: OpenedCheckpoint, item: TreeItem) -> str:
     """The full name of the thing."""
     if isinstance(item, TreeBranch) and item.is_module:
         lead = place(item.path) + "/" if item.path else ""
-        return f"{lead}{abridged(escape(item.prefix[:-1]))}"
+        return f"{lead}{abridged(escape(item.prefix[:-1]))}{f'.{item.span}' if item.span else ''}"
     return place(opened.lines.tree.path(item))
 
 
@@ -87,6 +89,8 @@ def _tied(opened: OpenedCheckpoint, row: int) -> Iterator[Fact]:
 
 def _branch(opened: OpenedCheckpoint, branch: TreeBranch) -> Iterator[Fact]:
     figures = opened.lines.tree.figures(branch)
+    if branch.blocks:
+        yield "", f"{plural(len(branch.blocks), 'block')} of {plural(len(branch.blocks[0].rows), 'tensor')}, all alike"
     kind = " · ".join(filter(None, (branch.role, abridged(escape(branch.kind)))))
     if kind:
         yield "", kind
@@ -98,6 +102,12 @@ def _branch(opened: OpenedCheckpoint, branch: TreeBranch) -> Iterator[Fact]:
         yield "devices", _few([device for _, device in kinds])
     elif not branch.is_module:
         yield "", value(branch.node)
+        for item in opened.lines.tree.grow(branch)[:_LISTED]:
+            if isinstance(item, TreeValue):
+                yield (
+                    abridged(escape(item.name), 20),
+                    f"{plural(item.more, 'more value')}" if item.more else value(item.node),
+                )
 
 
 def _few(names: list[str]) -> str:

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.filters.table import Rows, Table
 from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem, TreeOrder
 
@@ -152,19 +153,42 @@ class SortColumn(Enum):
     ELEMENTS = "elements"
     BYTES = "bytes"
     DEVICE = "device"
+    STD = "standard deviation"
+    MIN = "smallest value"
+    MAX = "largest value"
+    NAN = "NaN"
 
+
+_OF_VALUES = (SortColumn.STD, SortColumn.MIN, SortColumn.MAX, SortColumn.NAN)
 
 # sorted by these, the largest comes first
-_DESCENDING = frozenset({SortColumn.ELEMENTS, SortColumn.BYTES, SortColumn.SHAPE})
+_DESCENDING = frozenset({SortColumn.ELEMENTS, SortColumn.BYTES, SortColumn.SHAPE}) | {
+    SortColumn.STD,
+    SortColumn.MAX,
+    SortColumn.NAN,
+}
 
 
-def ordered(table: Table, rows: Rows, column: SortColumn, backwards: bool = False) -> Rows:
-    """The rows as a column orders them (sizes: largest first), or the other way round; equal ones as in the file."""
+def ordered(
+    table: Table,
+    rows: Rows,
+    column: SortColumn,
+    backwards: bool = False,
+    values_of: Callable[[int], TensorValues | None] = lambda row: None,
+) -> Rows:
+    """The rows as a column orders them (sizes: largest first), or the other way round; equal ones as in the file.
+
+    Those whose values are not known come last, whatever the order of values.
+    """
     if column is SortColumn.PLACE:
         if backwards:
             return list(reversed(rows))
         return rows
     falling = (column in _DESCENDING) is not backwards
+    if column in _OF_VALUES:
+        read = {row: values for row in rows if (values := values_of(row)) is not None}
+        by_value = sorted(read, key=lambda row: _figure(read[row], column), reverse=falling)
+        return [*by_value, *[row for row in rows if row not in read]]
     key = _key(table, column)
     if column is SortColumn.NAME:  # of which there is one for each row
         return sorted(rows, key=key, reverse=falling)
@@ -176,9 +200,14 @@ def ordered(table: Table, rows: Rows, column: SortColumn, backwards: bool = Fals
     return [row for value in sorted(alike, reverse=falling) for row in alike[value]]
 
 
-def next_column(column: SortColumn) -> SortColumn:
-    """The column after this one, the first after the last."""
-    columns = list(SortColumn)
+def _figure(values: TensorValues, column: SortColumn) -> float:
+    figures = {SortColumn.STD: values.std, SortColumn.MIN: values.min, SortColumn.MAX: values.max}
+    return figures.get(column, float(values.nan))
+
+
+def next_column(column: SortColumn, measured: bool = False) -> SortColumn:
+    """The column after this one, the first after the last; those of values only where these are ``measured``."""
+    columns = [each for each in SortColumn if measured or each not in _OF_VALUES]
     return columns[(columns.index(column) + 1) % len(columns)]
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, at
+from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.filters import found
 from ckptdoctor.filters.table import Rows, Table
 from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.look.inspector import Inspector
 from ckptdoctor.tui.models.lines import Visible
-from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem
+from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem, TreeOrder
 
 _WEIGHTS = (Role.MODEL.value, Role.EMA.value)
 _SCREEN = 200  # lines that are open to begin with
@@ -29,6 +30,11 @@ class OpenedCheckpoint:
     badges: Badges
     lines: Visible
     inspector: Inspector
+    values: Mapping[KeyPath, TensorValues] = field(default_factory=dict)  # as far as every byte was read
+
+    def values_of(self, row: int) -> TensorValues | None:
+        """The values of a tensor in numbers, where they have been read."""
+        return self.values.get(self.table.tensors[row].path)
 
     def first_of(self, paths: Sequence[KeyPath]) -> KeyPath | None:
         """The first of these key paths at which a tensor lies, or else the first one if anything does."""
@@ -45,7 +51,7 @@ class OpenedCheckpoint:
 def opened_checkpoint(path: str, checkpoint: Checkpoint) -> OpenedCheckpoint:
     """The opened of a checkpoint whose headers have been read: everything that the first painting needs."""
     table = Table(checkpoint.tensors)
-    lines = Visible(Tree(checkpoint, table))
+    lines = Visible(Tree(checkpoint, table, order=TreeOrder.NATURAL))
     _unfold(lines)
     return OpenedCheckpoint(path, checkpoint, table, Badges(table), lines, Inspector(path, checkpoint))
 
@@ -58,7 +64,7 @@ def _unfold(lines: Visible) -> None:
         weights = [each for each in below if each.role in _WEIGHTS]
         levels = [each for each in below if each.rows]
         chosen = weights[0] if weights else levels[0] if len(levels) == 1 else None
-        if chosen is None or len(lines) + len(lines.tree.grow(chosen)) > _SCREEN:
+        if chosen is None or chosen.blocks or len(lines) + len(lines.tree.grow(chosen)) > _SCREEN:
             return
         lines.open(chosen)
         branch = chosen
@@ -116,9 +122,10 @@ class Badges:
             return next((rank for rank in _WORST if self._ranks.find(rank, rows.start, rows.stop) >= 0), 0)
         return max([self._ranks[row] for row in rows], default=0)
 
-    def about(self, row: int) -> list[Finding]:
-        """The findings that name a tensor, worst first."""
-        named = [each for each, rows in zip(self.findings, self._rows, strict=True) if _among(rows, row)]
+    def about(self, item: TreeItem) -> list[Finding]:
+        """The findings that name a tensor or a value, or anything at or below a level, worst first."""
+        both = zip(self.findings, self._rows, strict=True)
+        named = [each for each, rows in both if _concerns(each, rows, item)]
         return sorted(named, key=lambda finding: -finding.severity.rank)
 
     def rows_of(self, wanted: str) -> set[int]:
@@ -126,6 +133,21 @@ class Badges:
         return found.rows_among(zip(self.findings, self._rows, strict=True), wanted)
 
 
-def _among(rows: array[int], row: int) -> bool:
-    place = bisect_left(rows, row)
-    return place < len(rows) and rows[place] == row
+def _concerns(finding: Finding, rows: array[int], item: TreeItem) -> bool:
+    if isinstance(item, int):
+        return _any_among(rows, range(item, item + 1))
+    below = item.rows if isinstance(item, TreeBranch) else range(0)
+    if below and _any_among(rows, below):
+        return True
+    if len(rows) == len(finding.keys) or (isinstance(item, TreeBranch) and item.is_module):
+        return False
+    depth = len(item.path)
+    return any(path[:depth] == item.path for path in finding.keys)
+
+
+def _any_among(rows: array[int], wanted: Rows) -> bool:
+    """Whether any of the rows, which ascend, is among those that are wanted."""
+    if not isinstance(wanted, range):
+        return not set(wanted).isdisjoint(rows)
+    place = bisect_left(rows, wanted.start)
+    return place < len(rows) and rows[place] < wanted.stop

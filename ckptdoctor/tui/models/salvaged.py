@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import KeyPath, addresses
+from ckptdoctor.checkpoint import KeyPath, addresses, show_path
 from ckptdoctor.findings import Finding, LostTensor, SalvageReport
 from ckptdoctor.report.numbers import plural, size
-from ckptdoctor.report.salvage import state
-from ckptdoctor.salvage.checkpoint import Salvage, beside
+from ckptdoctor.wording import and_more
+
+if TYPE_CHECKING:
+    from ckptdoctor.salvage.checkpoint import Salvage
 
 SAVED, PARTIAL, LOST = "saved", "partial", "lost"
 
 # a file of a folder that cannot be read, or ends before its tensors do; and files that do
 _OF_FOLDER = frozenset({"X801", "F014"})
+_LAYER = re.compile(r"(.+?)\.(\d{1,9})\.", re.ASCII)
 _OF_FILE = frozenset({"F005", "F006", "F007"})
 
 
@@ -56,9 +62,58 @@ def fates(salvage: Salvage) -> list[Fate]:
 
 
 def _fate(lost: LostTensor | None) -> tuple[str, str]:
+    from ckptdoctor.report.salvage import state
+
     if lost is None:
         return SAVED, "whole"
     return (PARTIAL if 0 < lost.share < 1 else LOST), state(lost)
+
+
+_STATES = {SAVED: "█", PARTIAL: "▒", LOST: "░"}
+_NAMED = 4  # runs of layers, or tensors, that are named as lost
+
+
+def byte_map(fates: Sequence[Fate], cells: int) -> str:
+    """All bytes of the tensors as a row of cells: intact, in part (or of several kinds), lost."""
+    total = sum([fate.nbytes for fate in fates])
+    if not total or cells < 1:
+        return ""
+    kinds: list[set[str]] = [set() for _ in range(cells)]
+    at = 0
+    for fate in fates:
+        for cell in range(at * cells // total, min(cells - 1, max(at, at + fate.nbytes - 1) * cells // total) + 1):
+            kinds[cell].add(fate.kind)
+        at += fate.nbytes
+    return "".join([_STATES[each.pop()] if len(each) == 1 else _STATES[PARTIAL] for each in kinds])
+
+
+def intact(fates: Sequence[Fate]) -> str:
+    """How many bytes are intact, and which layers or tensors are not, in a line that is not escaped."""
+    total, saved = sum([fate.nbytes for fate in fates]), sum([fate.nbytes for fate in fates if fate.kind == SAVED])
+    gone = in_layers([show_path(fate.path) for fate in fates if fate.kind != SAVED])
+    lost = f" · lost: {and_more(gone, _NAMED, spelt=str)}" if gone else ""
+    return f"{size(saved)} of {size(total)} intact{lost}"
+
+
+def in_layers(names: Sequence[str]) -> list[str]:
+    """The names, those of one layer put together, and neighbouring layers as one: ``layers 132–219``."""
+    layers: dict[str, list[int]] = {}
+    others: list[str] = []
+    for name in names:
+        match = _LAYER.match(name)
+        if match is None:
+            others.append(name)
+        elif int(match[2]) not in (found := layers.setdefault(match[1], [])):
+            found.append(int(match[2]))
+    runs = []
+    for prefix, numbers in layers.items():
+        first = before = None
+        for number in [*sorted(numbers), None]:
+            if first is not None and before is not None and number != before + 1:
+                runs.append(f"{prefix} {first}" if first == before else f"{prefix} {first}–{before}")
+                first = None
+            first, before = number if first is None else first, number
+    return [*runs, *others]
 
 
 def in_figures(report: SalvageReport) -> str:
@@ -74,6 +129,8 @@ def in_figures(report: SalvageReport) -> str:
 
 def output_for(path: str) -> str:
     """A new name beside the file: what ``salvage`` would choose, or the first one with a number that is free."""
+    from ckptdoctor.salvage.checkpoint import beside
+
     first = beside(path)
     stem, own = os.path.splitext(first)
     return next(

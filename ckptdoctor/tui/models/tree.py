@@ -6,6 +6,7 @@ one line, a module with a single tensor is that tensor. A tensor is its row in t
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -29,9 +30,14 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.filters.table import Figures, Rows, Table, as_rows
+from ckptdoctor.tui.models.natural import naturally
 
 _PLAIN = 2_000  # plain values of one level that are lines of their own before the rest is counted
 _BLOCK = 16  # keys that are looked at together at first
+_SORTED = 20_000  # things of one level that are put into natural order
+_COMPARED = 60_000  # tensors of one level that are looked through for blocks that are alike
+_FEWEST = 4  # blocks that become one line
+_NUMBERED = re.compile(r"\d{1,9}", re.ASCII)
 _CHAIN = 64  # levels of nested contents that become one line
 METADATA = Special("metadata")  # the step to the metadata of a safetensors file
 
@@ -39,6 +45,7 @@ METADATA = Special("metadata")  # the step to the metadata of a safetensors file
 class TreeOrder(Enum):
     """The order of the lines of one level."""
 
+    NATURAL = "natural order"  # as in the file, but 2 before 10, and blocks that are alike in one line
     FILE = "file order"
     LARGEST = "largest first"
 
@@ -69,6 +76,8 @@ class TreeBranch:
     prefix: str = ""
     kind: str = ""
     role: str = ""
+    blocks: list[TreeBranch] = field(default_factory=list)  # of a fold: neighbours that are alike but for their number
+    span: str = ""  # of a fold: their numbers
     parent: TreeBranch | None = None
     index: int = 0
     figures: Figures | None = None  # these two once somebody has asked for them
@@ -174,6 +183,8 @@ class Tree:
     def _in_order(self, branch: TreeBranch, items: list[TreeItem]) -> list[TreeItem]:
         if self.order is TreeOrder.LARGEST:
             items.sort(key=self._weight, reverse=True)
+        elif self.order is TreeOrder.NATURAL and not branch.blocks:
+            items = self._folded(branch, self._naturally(branch, items))
         for index, item in enumerate(items):
             if isinstance(item, TreeBranch):
                 item.index = index
@@ -185,7 +196,63 @@ class Tree:
             return self.table.nbytes[item]
         return self.figures(item).nbytes if isinstance(item, TreeBranch) else -1
 
+    def _naturally(self, branch: TreeBranch, items: list[TreeItem]) -> list[TreeItem]:
+        """The items with those whose names differ in numbers alone in the order of these, in their places."""
+        if len(items) > _SORTED:
+            return items
+        names = [item.name if isinstance(item, TreeBranch) else self.name(branch, item) for item in items]
+        return [items[place] for place in naturally(names)]
+
+    def _folded(self, branch: TreeBranch, items: list[TreeItem]) -> list[TreeItem]:
+        """The items with neighbours that are alike but for their number, such as the layers of a network, as one."""
+        found: list[TreeItem] = []
+        run: list[TreeBranch] = []
+        before: object = None
+        for item in [*items, None]:
+            block = item if isinstance(item, TreeBranch) and item.is_module and _NUMBERED.fullmatch(item.name) else None
+            sign = self._signature(block) if block is not None else None
+            if run and not (block is not None and sign == before and int(block.name) == int(run[-1].name) + 1):
+                found += [self._fold(branch, run)] if len(run) >= _FEWEST else run
+                run = []
+            before = sign
+            if block is not None:
+                run.append(block)
+            elif item is not None:
+                found.append(item)
+        return found
+
+    def _signature(self, block: TreeBranch) -> object:
+        """The keys, shapes and dtypes in a block, but for what all its keys begin with."""
+        steps, tensors, begin = self.table.steps(len(block.path)), self.table.tensors, len(block.prefix)
+        return tuple([(steps[row][begin:], (each := tensors[row]).shape, each.dtype.name) for row in block.rows])
+
+    def _fold(self, branch: TreeBranch, run: list[TreeBranch]) -> TreeBranch:
+        span = f"{{{run[0].name}…{run[-1].name}}}"
+        rows = as_rows(sorted([row for block in run for row in block.rows]))
+        for index, block in enumerate(run):
+            block.index = index
+        fold = TreeBranch(span, branch.path, rows, prefix=branch.prefix, blocks=run, span=span, parent=branch)
+        for block in run:
+            block.parent = fold
+        return fold
+
+    def _merged(self, branch: TreeBranch) -> TreeBranch:
+        """The fold of a module that holds nothing but blocks that are alike, under both names; else the module."""
+        if self.order is not TreeOrder.NATURAL or len(branch.rows) > _COMPARED:
+            return branch
+        if not self.table.steps(len(branch.path))[branch.rows[0]][len(branch.prefix) :][:1].isdecimal():
+            return branch
+        branch.children = self._in_order(branch, list(self._modules(branch, branch.rows)))
+        only = branch.children[0] if len(branch.children) == 1 else None
+        if not (isinstance(only, TreeBranch) and only.blocks):
+            return branch
+        only.name, only.parent = f"{branch.name}.{only.span}", branch.parent
+        return only
+
     def _children(self, branch: TreeBranch) -> Iterator[TreeItem]:
+        if branch.blocks:
+            yield from branch.blocks
+            return
         if branch.is_module:
             yield from self._modules(branch, branch.rows)
             return
@@ -220,7 +287,7 @@ class Tree:
             else:
                 shared = _tokens(min([run.low for run in runs]), max([run.high for run in runs]))
                 name = shared[len(branch.prefix) : -1]
-                yield TreeBranch(name, branch.path, found, prefix=shared, parent=branch)
+                yield self._merged(TreeBranch(name, branch.path, found, prefix=shared, parent=branch))
 
     def _runs(self, rows: Rows, at: int, begin: int) -> dict[str | int, list[_Run]]:
         """Neighbours whose keys have the same token at ``begin``, by the token; a tensor without one by its row."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from importlib import import_module
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -29,15 +31,12 @@ from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import OPENS, StillReading
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.fitted import fits
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.pace import Pace
+from ckptdoctor.tui.models.pace import Pace, rough_duration
 from ckptdoctor.tui.models.salvaged import damaged_file
+from ckptdoctor.tui.models.suggestions import better_filter
+from ckptdoctor.tui.models.tree import TreeItem
 from ckptdoctor.tui.screens import STACKED, WIDTHS
-from ckptdoctor.tui.screens.damaged import DamagedScreen
-from ckptdoctor.tui.screens.fit import FitScreen
-from ckptdoctor.tui.screens.help import HelpScreen
-from ckptdoctor.tui.screens.tensor import TensorScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar, counted
 from ckptdoctor.tui.widgets.detail import Detail
 from ckptdoctor.tui.widgets.filter_bar import FilterBar
@@ -49,6 +48,9 @@ from ckptdoctor.tui.workers import Examination, SharedTarget
 if TYPE_CHECKING:
     from ckptdoctor.examine.offers import Offer
 
+# what keys open is imported once the contents are on the screen, in a thread
+_OPENED_LATER = tuple([f"ckptdoctor.tui.screens.{name}" for name in ("tensor", "help", "damaged", "fit")])
+_OWN_AND_FIRST = 2  # screens when there is nothing to go back to: Textual's own, and this one
 # why something was not read that reading every byte is not about
 _NEVER_READ = ("--model, --like", "there are none")
 
@@ -62,12 +64,16 @@ class BrowserScreen(Screen[None], StillReading):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("slash", "filter", "filter", "Show only what fits: names, dtypes, shapes, sizes, findings", show=True),
         key("t", "switch", "list", "All tensors in one list, or the tree again", show=True),
+        key("n", "next_finding(1)", "next finding", "The next finding, and what it is about"),
+        key("N", "next_finding(-1)", "finding before", "The finding before, and what it is about"),
         *PANES,
         key("e", "examine_deeply", "deep", "Read every byte: checksums and values", show=True),
         key("f", "repair", "repair", "Choose repairs, see the plan, write a repaired file", show=True),
-        key("s", "salvage", "salvage", "What is whole of the file that a finding calls damaged, and how to save it"),
+        key("s", "salvage", "salvage", "What is intact in the file that a finding calls damaged, and how to save it"),
         key("c", "fit", "fit", "How much of the model, config or file fits that --model, --config or --like names"),
-        key("escape", "stop", "stop", "Stop reading every byte; what was found stays"),
+        key("D", "compare", "compare", "Compare with another file of the folder"),
+        key("z", "maximise", "maximise", "Give the pane all the room, or share it again"),
+        key("escape", "stop", "stop or back", "Stop reading every byte; or show everything again; or go back"),
         key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True),
     ]
 
@@ -81,17 +87,21 @@ class BrowserScreen(Screen[None], StillReading):
         self.findings: list[Finding] = []
         self.report: FileReport | None = None
         self._pace = Pace()
+        self._alone = False  # whether one pane has all the room
+        self._fit = ""  # how much of the target fits, in few words
+        self._chosen: int | None = None  # the finding that n has come to
+        self._has_begun = False  # the examination: whatever it is held against has been read
 
     def compose(self) -> ComposeResult:
         """The panes; which stand side by side is for app.tcss to say."""
-        yield TitleBar([escape(addresses.shown(self.path))], id="title")
-        yield FilterBar(id="filter")
+        yield TitleBar([escape(addresses.shown(self.path)), *_size(self.path)], id="title")
+        yield FindingsView(id="findings")
+        yield FilterBar(lambda: self._contents().focus(), id="filter")
         with Container(id="panes"):
             with ContentSwitcher(initial="tree", id="contents"):
                 yield TreeView(id="tree")
                 yield ListView(id="list")
             yield Detail(id="detail")
-        yield FindingsView(id="findings")
         yield KeyBar()
 
     def on_mount(self) -> None:
@@ -99,12 +109,23 @@ class BrowserScreen(Screen[None], StillReading):
         self.query_one("#contents").border_title = "contents"
         self.query_one("#findings").border_title = "findings"
         self.query_one(FilterBar).display = False
+        self.query_one(TreeView).say_nothing("Reading the headers: names, shapes, dtypes. No values are read.")
+        self._began = monotonic()
+        self._waiting = self.set_interval(1, self._say_how_long)
         self.examine(self.settings)
+
+    def _say_how_long(self) -> None:
+        """Show that it goes on, while there are no contents yet."""
+        if self.opened is not None:
+            self._waiting.stop()
+            return
+        seconds = int(monotonic() - self._began)
+        self.query_one(TitleBar).say(state=f"reading headers… {rough_duration(seconds)}")
 
     def examine(self, settings: Settings) -> None:
         """Examine the file, again where that was done before; its contents stay on the screen."""
         self.findings = []
-        self.query_one(FindingsView).say_nothing("Nothing so far.")
+        self.query_one(FindingsView).say_nothing("No problems found so far.")
         self.examination = Examination(self, self.path, settings, self.opened, self.target)
         self.run_worker(self.examination.run, group="examination", exclusive=True, thread=True)
 
@@ -112,6 +133,7 @@ class BrowserScreen(Screen[None], StillReading):
 
     def on_file_recognised(self, message: messages.FileRecognised) -> None:
         """Say what it is."""
+        self._has_begun = True
         container = message.container
         pieces = [
             escape(addresses.shown(self.path)),
@@ -127,16 +149,17 @@ class BrowserScreen(Screen[None], StillReading):
         self.query_one(ListView).show(self.opened)
         self.query_one(TreeView).say_nothing("It is empty.")
         self.query_one(ListView).say_nothing("It has no tensors.")
-        self.query_one(TitleBar).say(state="examining…")
+        self.query_one(TitleBar).say(state="reading the target…" if self.target.is_named else "examining…")
         self._tell_order()
         self.refresh()  # now: only what the screen itself knows of is drawn before what is to come after a refresh
         self.call_after_refresh(self._painted)
         self.filled.set()
 
     def _painted(self) -> None:
-        """The contents are on the screen: now the rules may take the processor."""
+        """The contents are on the screen: now the rules may take the processor, and what keys open is made ready."""
         if self.examination is not None:
             self.examination.painted.set()
+        self.run_worker(_import_what_keys_open, group="imports", thread=True)
 
     def on_finding_found(self, message: messages.FindingFound) -> None:
         """Add a finding."""
@@ -150,6 +173,14 @@ class BrowserScreen(Screen[None], StillReading):
         if self.examination is not None and not self.examination.stopping:
             self.query_one(TitleBar).say(state=" · ".join([*self._pace.said(message.progress), "esc stops"]))
 
+    def on_values_measured(self, message: messages.ValuesMeasured) -> None:
+        """Give the contents columns of what the values are."""
+        if self.opened is not None:
+            self.opened.values = message.values.tensors
+            self.query_one(TreeView).redraw()
+            self.query_one(ListView).redraw()
+            self._tell_cursor()
+
     def on_examination_ended(self, message: messages.ExaminationEnded) -> None:
         """Put the worst first; where nothing could be read, show why instead."""
         report = message.report
@@ -158,18 +189,22 @@ class BrowserScreen(Screen[None], StillReading):
             return
         self.report = report
         self.findings = worst_first(self.findings)
+        if report.coverage is not None:
+            from ckptdoctor.tui.models.fitted import fits
+
+            self._fit = f" · {fits(report.coverage)} · c"
         self._show_findings(self.findings)
         self._tell_unread(report)
-        if report.coverage is not None:
-            self.query_one("#findings").border_title = Content(f"findings · {fits(report.coverage)} · c")
-        self.query_one(TitleBar).say(what=message.what, state="" if self.findings else "nothing found")
+        self.query_one(TitleBar).say(what=message.what, state="" if self.findings else "no problems found")
         if self.opened is None:
+            from ckptdoctor.tui.screens.damaged import DamagedScreen
+
             self.app.switch_screen(DamagedScreen(report, self.path, self._of))
 
     def on_examination_failed(self, message: messages.ExaminationFailed) -> None:
         """Nothing can be shown, or nothing more."""
         self.query_one(TitleBar).say(state="")
-        if self.opened is None:
+        if self.opened is None or not self._has_begun:
             self.app.exit(return_code=2, message=Text(f"error: {_lines(message.sentence)}"))
         else:
             self.app.notify(message.sentence, severity="error", markup=False)
@@ -177,9 +212,12 @@ class BrowserScreen(Screen[None], StillReading):
     def _show_findings(self, findings: list[Finding]) -> None:
         view = self.query_one(FindingsView)
         view.show(findings)
+        self.query_one("#findings").border_title = Content(f"findings{' · n next' if findings else ''}{self._fit}")
         self.query_one(TitleBar).say(counts=counted(findings))
         self.query_one(TreeView).redraw()
         self.query_one(ListView).redraw()
+        if findings:
+            self._tell_cursor()
 
     # what is chosen
 
@@ -203,32 +241,65 @@ class BrowserScreen(Screen[None], StillReading):
 
     def on_item_activated(self, message: messages.ItemActivated) -> None:
         """Show the values of a tensor; of anything else, go into the pane with its details."""
-        if isinstance(message.item, int) and self.opened is not None:
-            self.app.push_screen(TensorScreen(self.opened, message.item))
+        if isinstance(message.item, int):
+            self._open(message.item)
         else:
             self.query_one(Detail).focus()
 
+    def on_element_wanted(self, message: messages.ElementWanted) -> None:
+        """Open the tensor under the cursor at the value that was clicked on."""
+        item = self._under_cursor()
+        if isinstance(item, int):
+            self._open(item, message.index)
+
+    def _open(self, row: int, at: tuple[int, ...] | None = None) -> None:
+        from ckptdoctor.tui.screens.tensor import TensorScreen
+
+        if self.opened is not None:
+            self.app.push_screen(TensorScreen(self.opened, row, at))
+
     def on_finding_activated(self, message: messages.FindingActivated) -> None:
-        """Go to the first thing that it names, in tree or list; where none is there, to the file that is damaged."""
-        finding = message.finding
+        """Go to the first thing that it names, and there."""
+        self._go_to(message.finding, focus=True)
+
+    def action_next_finding(self, by: int) -> None:
+        """Choose another finding, and show what it is about."""
+        view = self.query_one(FindingsView)
+        if view.findings:
+            at = 0 if by > 0 else -1
+            self._chosen = (at if self._chosen is None else self._chosen + by) % len(view.findings)
+            view.cursor = self._chosen
+            self._go_to(view.findings[view.cursor], focus=False)
+
+    def _go_to(self, finding: Finding, *, focus: bool) -> None:
+        """Show the first thing that it names, in tree or list; where none is there, the file that is damaged."""
         named = finding.keys or (() if finding.location.path is None else (finding.location.path,))
         if self.opened is None:
             return
         there = self.opened.first_of(named)
-        if there is None and damaged_file(self.path, finding) is not None:
+        if not focus and there is None:
+            self.query_one(FindingsView).selected(self.query_one(FindingsView).cursor)
+        elif there is None and damaged_file(self.path, finding) is not None:
             self._salvage(finding)
         elif not named:
             self.app.notify("This finding is about the file as a whole.", markup=False)
         else:
             view = self._contents()
-            view.focus()
+            if focus or self.query_one(FindingsView).has_focus:
+                view.focus()
             view.reveal(named[0] if there is None else there)
             if there is None:
                 self.app.notify(escape(f"{show_path(named[0])} is not in the checkpoint."), markup=False)
 
     def on_order_changed(self, message: messages.OrderChanged) -> None:
-        """Say how the lines follow each other."""
+        """Say how the lines follow each other, and what is under the cursor now that they do."""
         self._tell_order()
+        self._tell_cursor()
+
+    def _tell_cursor(self) -> None:
+        """Say again what is known of what is under the cursor: it is something else by now, or more is known."""
+        if not self.query_one(FindingsView).has_focus:
+            self._contents().selected(self._contents().cursor)
 
     # filter
 
@@ -236,17 +307,24 @@ class BrowserScreen(Screen[None], StillReading):
         """Find out which tensors are left."""
         opened = self.opened
         if opened is not None:
-            query = parse(message.text)
-            self.compute(lambda: query.rows(opened.table, opened.badges), self._narrow, "filter", len(opened.table))
+            text = message.text
 
-    def _narrow(self, rows: Rows | None) -> None:
+            def work() -> tuple[Rows | None, str]:
+                rows = parse(text).rows(opened.table, opened.badges)
+                return rows, "" if rows is None or len(rows) else better_filter(text, opened.table, opened.badges)
+
+            self.compute(work, self._narrow, "filter", len(opened.table))
+
+    def _narrow(self, found: tuple[Rows | None, str]) -> None:
         assert self.opened is not None
+        rows, better = found
         self.query_one(TreeView).narrow(rows)
         self.query_one(ListView).narrow(rows)
         if rows is not None and not len(rows):
             self.query_one(Detail).clear()
             for view in (self.query_one(TreeView), self.query_one(ListView)):
-                view.say_nothing("No tensor is like that.")
+                said = f" Did you mean {escape(better)}?" if better else ""
+                view.say_nothing(f"No tensor matches this filter.{said}")
         said = "" if rows is None else f"{count(len(rows))} of {plural(len(self.opened.table), 'tensor')}"
         self.query_one(FilterBar).say(said)
 
@@ -269,16 +347,37 @@ class BrowserScreen(Screen[None], StillReading):
             self.examine(replace(self.settings, deep=True))
 
     def action_stop(self) -> None:
-        """Stop reading every byte."""
+        """Stop reading every byte; where nothing is read, show what a filter hides."""
         if self.examination is not None and self.examination.stop():
             self.query_one(TitleBar).say(state="stopping…")
+        elif self.query_one(FilterBar).text:
+            self.query_one(FilterBar).forget()
+        elif len(self.app.screen_stack) > _OWN_AND_FIRST:
+            self.app.pop_screen()
+
+    def action_compare(self) -> None:
+        """Choose what to compare with."""
+        if addresses.is_address(self.path):
+            self.app.notify("It is not on this machine: give both paths to browse.", markup=False)
+        else:
+            self.post_message(messages.ComparisonWanted(self.path, self.settings))
+
+    def action_maximise(self) -> None:
+        """Give the pane that has the focus all the room, or share it again."""
+        panes = [self.query_one(name) for name in ("#findings", "#contents", "#detail")]
+        self._alone = not self._alone
+        for pane in panes:
+            pane.display = not self._alone or pane.has_focus_within or pane.has_focus
 
     def _tell_unread(self, report: FileReport) -> None:
         """Say what was not examined, and what would do it; after a deep examination what could not be read, and why."""
         view = self.query_one(FindingsView)
-        early = "Stopped early: nothing was found so far."
-        view.say_nothing(early if report.interrupted else "Nothing was found in what was examined.")
         deep = self.examination is not None and self.examination.settings.deep
+        if report.interrupted:
+            view.say_nothing("Stopped early. No problems found so far.")
+        else:
+            values = "Every value was read." if deep else "Values not checked yet: press e."
+            view.say_nothing(f"✓ No problems found. {values}", "success")
         left = [f"{each.what} ({each.why})" for each in report.skipped if each.why not in _NEVER_READ]
         said = f"not read: {'; '.join(left)}" if left else "every byte was read"
         if not deep:
@@ -344,6 +443,8 @@ class BrowserScreen(Screen[None], StillReading):
             return
 
         def show(report: FileReport) -> None:
+            from ckptdoctor.tui.screens.damaged import DamagedScreen
+
             if self.is_current:
                 self.app.push_screen(DamagedScreen(report, file, self._of, above=True))
 
@@ -354,6 +455,8 @@ class BrowserScreen(Screen[None], StillReading):
         if self.opened is None:
             return
         if self.target.is_named:
+            from ckptdoctor.tui.screens.fit import FitScreen
+
             self.app.push_screen(FitScreen(self.path, self.opened.checkpoint, self.settings, self.target, self._of))
         else:
             self.app.notify("What should it fit? Open it with --model, --config or --like.", markup=False)
@@ -381,8 +484,25 @@ class BrowserScreen(Screen[None], StillReading):
         level = line.parent if text and isinstance(line.item, int) else line.item  # a filter of one tensor is none
         return command_line.show(self.path, self.opened.lines.tree.path(level), text=text)
 
+    def python(self) -> str:
+        """The Python that loads what is under the cursor."""
+        assert self.examination is not None
+        container = self.report.container if self.report is not None else None
+        place = self.opened.lines.tree.path(item) if self.opened and (item := self._under_cursor()) is not None else ()
+        refused = any(finding.torch_says for finding in self.findings)
+        return command_line.python(self.path, container.format if container else "", place, refused=refused)
+
+    def _under_cursor(self) -> TreeItem | None:
+        view = self._contents()
+        if isinstance(view, ListView):
+            return view.rows[view.cursor] if view.count() else None
+        line = view.line()
+        return line.item if line is not None else None
+
     def action_help(self) -> None:
         """All keys, and the language of the filter."""
+        from ckptdoctor.tui.screens.help import HelpScreen
+
         self.app.push_screen(HelpScreen(self.active_bindings))
 
     def _contents(self) -> TreeView | ListView:
@@ -395,6 +515,16 @@ class BrowserScreen(Screen[None], StillReading):
 
 def _coverage(report: FileReport | None) -> Coverage | None:
     return report.coverage if report is not None else None
+
+
+def _import_what_keys_open() -> None:
+    for name in _OPENED_LATER:
+        import_module(name)
+
+
+def _size(path: str) -> list[str]:
+    """The size of a file on this machine, which is known before anything is read."""
+    return [size(os.path.getsize(path))] if os.path.isfile(path) else []
 
 
 def _lines(text: str) -> str:

@@ -28,6 +28,7 @@ from ckptdoctor.tui.background import StillReading
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.comparison import ComparedEntries, Flag
+from ckptdoctor.tui.models.depth import DepthMap, depth_map
 from ckptdoctor.tui.models.pace import Pace
 from ckptdoctor.tui.models.side_by_side import (
     ComparisonLine,
@@ -45,11 +46,12 @@ from ckptdoctor.tui.screens.difference import DifferenceScreen
 from ckptdoctor.tui.screens.fit import FitScreen
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
-from ckptdoctor.tui.widgets.compare_view import CompareDetail, CompareView
+from ckptdoctor.tui.widgets.compare_view import CompareDetail, CompareView, DepthStrip
 from ckptdoctor.tui.widgets.filter_bar import FilterBar
 from ckptdoctor.tui.widgets.line_view import fit_middle
 from ckptdoctor.tui.workers import Comparing, SharedTarget
 
+_OWN_AND_FIRST = 2  # screens when there is nothing to go back to: Textual's own, and this one
 _PAUSE = 0.5  # seconds between two times that lines are made anew while values come in
 HINT = "name, *.weight, is:changed, is:renamed, is:only-a, dtype:bf16, shape:64x*, >1MB, !not"
 _WORDS = {
@@ -61,8 +63,16 @@ _WORDS = {
 }
 
 
+_Arranged = tuple[ComparedEntries, list[ComparisonLine], dict[Flag, int], "DepthMap | None"]
+
+
+def reads_at_once(*paths: str) -> bool:
+    """Whether values are compared as soon as the headers are: where both files are on this machine."""
+    return not any(map(addresses.is_address, paths))
+
+
 class CompareScreen(Screen[None], StillReading):
-    """A difference that fills in: headers at once, values when they are asked for."""
+    """A difference that fills in: headers first, then values."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
@@ -73,6 +83,7 @@ class CompareScreen(Screen[None], StillReading):
         key("m", "show", "show", "Show everything, or only changed, renamed, or on one side alone", show=True),
         key("o", "order", "order", "By module, or the largest change first"),
         key("c", "fit", "fit", "How much of B, or of the model, A fits, and which repairs help", show=True),
+        key("escape", "back", "back", "Back to where the other file was chosen"),
         *PANES,
         key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True),
     ]
@@ -93,12 +104,14 @@ class CompareScreen(Screen[None], StillReading):
         self._pace = Pace()
         self._opened: tuple[Inspector, Inspector] | None = None
         self._counts: dict[Flag, int] = {}
+        self._depth = ""  # the layers that differ, in few words
 
     def compose(self) -> ComposeResult:
         """Both files and how they differ; the lines; the facts about the cursor's line."""
         yield TitleBar([" ↔ ".join([escape(addresses.shown(each)) for each in (self.path, self.other)])], id="title")
         yield Static(id="sides", markup=False)
-        yield FilterBar(id="filter", check=require_filter, hint=HINT)
+        yield FilterBar(lambda: self.query_one(CompareView).focus(), id="filter", check=require_filter, hint=HINT)
+        yield DepthStrip(id="depth")
         yield CompareView(id="compare")
         yield CompareDetail(id="compare-detail")
         yield KeyBar()
@@ -122,7 +135,7 @@ class CompareScreen(Screen[None], StillReading):
         self.query_one(TitleBar).say(state="" if again else "values not compared")
         self._say_sides()
         self._put_in_lines()
-        if self.settings.deep and not again:
+        if not again and (self.settings.deep or reads_at_once(self.path, self.other)):
             self.action_values()
 
     def on_progressed(self, message: messages.Progressed) -> None:
@@ -166,14 +179,17 @@ class CompareScreen(Screen[None], StillReading):
         comparison, wanted = self.comparison, self.wanted
         if comparison is not None:
             self.compute(
-                lambda: (comparison, arranged(comparison, wanted), comparison.counts()),
+                lambda: (comparison, arranged(comparison, wanted), comparison.counts(), depth_map(comparison)),
                 self._arranged,
                 "lines",
                 len(comparison),
             )
 
-    def _arranged(self, made: tuple[ComparedEntries, list[ComparisonLine], dict[Flag, int]]) -> None:
-        comparison, lines, self._counts = made
+    def _arranged(self, made: _Arranged) -> None:
+        comparison, lines, self._counts, depth = made
+        self.query_one(DepthStrip).show(depth)
+        self._depth = depth.headline if depth is not None else ""
+        self._say_sides()
         view = self.query_one(CompareView)
         view.show(comparison, lines)
         counts = [f"{count(number)} {_WORDS[kind]}" for kind, number in self._counts.items() if number]
@@ -197,8 +213,9 @@ class CompareScreen(Screen[None], StillReading):
         text = Text(overflow="fold")
         for name, side in (("A", found.a), ("B", found.b)):
             text.append(f"{name}  ", "bold").append(f"{_heading(side, width - 3)}\n")
-        said, room = escape(found.summary), (3 if self.has_class("-low") else 4) * (width - 8)
-        text.append(said if len(said) <= room else f"{said[: room - 1]}…", "bold")
+        said = " · ".join(filter(None, (self._depth, escape(found.summary))))
+        room = (3 if self.has_class("-low") else 4) * (width - 8)
+        text.append(said if len(said) <= room else f"{said[:room].rpartition(' ')[0]} …", "bold")
         self.query_one("#sides", Static).update(text)
 
     def on_line_selected(self, message: messages.LineSelected) -> None:
@@ -264,6 +281,11 @@ class CompareScreen(Screen[None], StillReading):
             self._measuring = self.run_worker(
                 lambda: self.comparing.values(comparison), group="values", exclusive=True, thread=True
             )
+
+    def action_back(self) -> None:
+        """Back, where this was opened from somewhere."""
+        if len(self.app.screen_stack) > _OWN_AND_FIRST:
+            self.app.pop_screen()
 
     def action_show(self) -> None:
         """Show other kinds of change."""

@@ -29,7 +29,7 @@ from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background, posting, until_cancelled
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.salvaged import Fate, fates, in_figures, output_for
+from ckptdoctor.tui.models.salvaged import Fate, byte_map, fates, in_figures, intact, output_for
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.questions import Question
@@ -37,6 +37,7 @@ from ckptdoctor.tui.screens.writing import WritingScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
 from ckptdoctor.tui.widgets.salvage_view import SalvageView
 
+_LOOKS = {"█": "success", "▒": "warning", "░": "error"}
 _AT_ONCE = 256 << 20  # bytes that are read without being asked to
 
 # what can be saved, tensor by tensor; or a sentence why nothing can
@@ -75,6 +76,7 @@ class DamagedScreen(Screen[None], Background):
         yield bar
         with VerticalScroll(id="damage"):
             yield Static(id="why", markup=False)
+        yield Static(id="bytes", markup=False)
         yield SalvageView(id="salvage")
         yield KeyBar()
 
@@ -83,6 +85,7 @@ class DamagedScreen(Screen[None], Background):
         self.query_one("#damage").border_title = "what is known"
         self.query_one("#salvage").border_title = "what can be saved"
         self.query_one("#salvage").display = False
+        self.query_one("#bytes").display = False
         self._write()
         size = self.report.container.size if self.report.container is not None else 0
         if self._may_be_saved() and size <= _AT_ONCE:
@@ -91,6 +94,19 @@ class DamagedScreen(Screen[None], Background):
     def on_resize(self) -> None:
         """Lines are as long as there is room."""
         self._write()
+        self._draw_bytes()
+
+    def _draw_bytes(self) -> None:
+        """Draw which bytes are there, as they follow each other."""
+        found = self.query_one(SalvageView).fates
+        drawn = byte_map(found, max(10, self.size.width - 6))
+        theme = self.app.theme_variables
+        text = Text(" [", no_wrap=True, overflow="ellipsis")
+        for sign in drawn:
+            text.append(sign, str(theme[_LOOKS[sign]]))
+        text.append(f"]\n {escape(intact(found))}" if found else "")
+        self.query_one("#bytes", Static).update(text)
+        self.query_one("#bytes").display = bool(drawn)
 
     def _write(self, refusal: str = "") -> None:
         width = max(40, min(self.size.width - 8, 120))
@@ -159,6 +175,7 @@ class DamagedScreen(Screen[None], Background):
             return
         self.salvaged, listed = prospect
         view.show(listed)
+        self._draw_bytes()
         view.border_subtitle = Content(in_figures(self.salvaged.report))
         view.focus()
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding, BindingType
 from textual.containers import VerticalScroll
+from textual.keys import key_to_character
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -73,19 +74,24 @@ def _listed(bindings: Mapping[str, ActiveBinding]) -> list[tuple[str, str]]:
     found: dict[str, list[str]] = {}
     for name, active in bindings.items():
         if active.binding.tooltip and active.enabled:
-            found.setdefault(active.binding.tooltip, []).append(active.binding.key_display or _SIGNS.get(name, name))
+            found.setdefault(active.binding.tooltip, []).append(
+                active.binding.key_display or _SIGNS.get(name) or _sign(name) or name
+            )
     return [(" ".join(dict.fromkeys(names)), meaning) for meaning, names in found.items()]
 
 
+def _sign(key: str) -> str | None:
+    """The sign that a key is called after: ``$`` of ``dollar_sign``."""
+    sign = key_to_character(key)
+    return sign if sign is not None and sign.isprintable() and not sign.isspace() else None
+
+
 _SIGNS = {
+    "slash": "/",
     "up": "↑",
     "down": "↓",
     "left": "←",
     "right": "→",
-    "question_mark": "?",
-    "slash": "/",
-    "asterisk": "*",
-    "colon": ":",
     "pageup": "PgUp",
     "pagedown": "PgDn",
 }

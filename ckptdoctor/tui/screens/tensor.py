@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isinf, isnan
 from typing import ClassVar
 
 from rich.style import Style
@@ -66,8 +67,10 @@ class TensorScreen(Screen[None], Background):
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
-    def __init__(self, opened: OpenedCheckpoint, row: int) -> None:
+    def __init__(self, opened: OpenedCheckpoint, row: int, at: ElementIndex | None = None) -> None:
+        """``at`` is the element to go to."""
         super().__init__()
+        self._at = at
         self.opened, self.row = opened, row
         self.tensor = opened.table.tensors[row]
         found = opened.inspector.seen_as(self.tensor)
@@ -95,6 +98,8 @@ class TensorScreen(Screen[None], Background):
         """Begin to read."""
         self._turned()
         self._show_view(0)
+        if self._at is not None:
+            self._go(self.slice.through(self._at), self._at)
         self.compute(self._look, self._show, "look")
 
     def on_resize(self, event: Resize) -> None:
@@ -109,6 +114,17 @@ class TensorScreen(Screen[None], Background):
         self.query_one(TitleBar).say(state=sampled(seen) if isinstance(seen, Look) else "")
         self.query_one(Distribution).show(seen)
         self.query_one(ExtremesView).show(seen, self.slice, self.shown.dtype)
+        odd = seen.extremes[0] if isinstance(seen, Look) and seen.extremes else None
+        if odd is not None and self._is_odd(odd.size) and not self._has_moved():
+            self._go(self.slice.through(odd.at), odd.at)  # nobody opens such a tensor to see its first number
+
+    def _is_odd(self, size: float) -> bool:
+        """Whether it is what is wrong with the tensor: NaN, and infinity where a finding names it."""
+        return isnan(size) or (isinf(size) and self.opened.badges.worst(self.row) is not None)
+
+    def _has_moved(self) -> bool:
+        """Whether somebody has gone anywhere since it was opened."""
+        return self.slice != first(self.shown.shape) or any(self.query_one(ValueGrid).index or ())
 
     def _go(self, slice_: Slice, index: ElementIndex | None = None) -> None:
         """Show another slice, in every view of it."""

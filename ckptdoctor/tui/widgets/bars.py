@@ -19,13 +19,16 @@ from textual.widgets._footer import FooterKey
 
 from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.report.numbers import plural
-from ckptdoctor.tui.widgets.line_view import fit_middle
+from ckptdoctor.tui.widgets.line_view import fit, fit_middle
 
 _PLURALS = {
     Severity.ERROR: ("error", "errors"),
     Severity.WARNING: ("warning", "warnings"),
     Severity.INFO: ("info", "infos"),
 }
+
+
+_PATH = 26  # cells of a path that is cut to make room for facts
 
 
 class TitleBar(Widget):
@@ -61,16 +64,17 @@ class TitleBar(Widget):
         right = self._right()
         left = max(0, self.size.width - right.cell_len - 14)
         text = Text(no_wrap=True, end="").append(" ckptdoctor  ", self._style("name"))
-        return text.append(fit_middle(self._what(left), left), self.rich_style).append_text(right).append(" ")
+        return text.append(fit(self._what(left), left), self.rich_style).append_text(right).append(" ")
 
     def _what(self, room: int) -> str:
-        """As many of the pieces as there is room for."""
-        said = self.what[0]
-        for piece in self.what[1:]:
-            if cell_len(f"{said} · {piece}") > room:
+        """The path, and as many of the facts as there is room for: a long path is cut before they are left out."""
+        path, *facts = self.what
+        said = ""
+        for fact in facts:
+            if min(cell_len(path), _PATH) + cell_len(f"{said} · {fact}") > room:
                 break
-            said = f"{said} · {piece}"
-        return said
+            said = f"{said} · {fact}"
+        return fit_middle(path, min(cell_len(path), room - cell_len(said))).rstrip() + said
 
     def _right(self) -> Text:
         text = Text("")

@@ -4,28 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from math import isfinite
 
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import amount, count, plural, shape, size
+from ckptdoctor.report.value_numbers import number, sparkline
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.tree import TreeBranch
 from ckptdoctor.tui.widgets.line_view import fit, of_severity
 
 _BADGE = 2
+_LEFT = ("device", "values")  # columns that begin at the left
 # the columns in the order in which they get room, with their cells, and where they stand
 _ROOM = (("bytes", 10), ("shape", 17), ("dtype", 8), ("device", 9), ("elements", 9))
 _SPARE = {"elements": 12}  # cells more that names want, before there is this as well: bytes tell much the same
-_PLACES = ("shape", "dtype", "elements", "bytes", "device")
+# and once all values are read
+_MEASURED = (
+    ("shape", 17),
+    ("dtype", 6),
+    ("std", 10),
+    ("values", 10),
+    ("NaN", 7),
+    ("min", 10),
+    ("max", 10),
+    ("bytes", 10),
+)
+_PLACES = ("shape", "dtype", "elements", "std", "values", "min", "max", "NaN", "bytes", "device")
 
 Pieces = Iterator[tuple[str, str]]
 
 
 @lru_cache(maxsize=64)
-def chosen(width: int, least: int) -> tuple[dict[str, int], int]:
-    """The columns that fit into a line of ``width`` cells beside ``least`` for the name, and what is left for that."""
+def chosen(width: int, least: int, measured: bool = False) -> tuple[dict[str, int], int]:
+    """The columns that fit into a line of ``width`` cells beside ``least`` for the name, and what is left for that.
+
+    Where values are ``measured``, they have columns before what the headers say.
+    """
     left, found = width - _BADGE, {}
-    for name, cells in _ROOM:
+    for name, cells in _MEASURED if measured else _ROOM:
         if left - cells < least + _SPARE.get(name, 0):
             break
         found[name] = cells
@@ -43,6 +60,12 @@ def of_tensor(opened: OpenedCheckpoint, row: int, columns: dict[str, int]) -> Pi
         "bytes": (size(opened.table.nbytes[row]), "plain"),
         "device": (escape(tensor.device), "dim"),
     }
+    values = opened.values_of(row) if "std" in columns else None
+    if values is not None:
+        texts["std"] = (f"σ {_number(values.std)}", "plain")
+        texts["values"] = (sparkline(values.histogram, columns.get("values", 2) - 2), "accent")
+        texts["NaN"] = (count(values.nan) if values.nan else "", "error")
+        texts |= {"min": (_number(values.min), "dim"), "max": (_number(values.max), "dim")}
     yield from _set(texts, columns)
     yield of_severity(opened.badges.worst(row))
 
@@ -54,7 +77,9 @@ def of_branch(opened: OpenedCheckpoint, branch: TreeBranch, columns: dict[str, i
     if figures.tensors:
         kinds = opened.lines.tree.kinds(branch)
         counted = plural(figures.tensors, "tensor")
-        if "elements" not in columns:
+        if branch.blocks:
+            counted = f"{count(len(branch.blocks))} × {count(len(branch.blocks[0].rows))}"
+        elif "elements" not in columns:
             counted = f"{count(figures.tensors)} · {amount(figures.elements)}"
         texts = {
             "shape": (counted, "plain"),
@@ -63,6 +88,10 @@ def of_branch(opened: OpenedCheckpoint, branch: TreeBranch, columns: dict[str, i
             "bytes": (size(figures.nbytes), "plain"),
             "device": (_one([escape(device) for _, device in kinds]), "dim"),
         }
+        if "bytes" not in columns and "std" in columns:  # sizes stand where tensors have their values
+            whole = opened.lines.tree.figures(opened.lines.tree.root).nbytes
+            texts["std"] = texts["bytes"]
+            texts["values"] = ("━" * max(1, (columns.get("values", 2) - 2) * figures.nbytes // max(1, whole)), "dim")
     yield from _set(texts, columns)
     yield of_severity(opened.badges.worst(branch))
 
@@ -77,10 +106,14 @@ def lent(pieces: Pieces, wanted: int) -> tuple[int, list[tuple[str, str]]]:
 def _set(texts: dict[str, tuple[str, str]], columns: dict[str, int]) -> Pieces:
     for name, cells in columns.items():
         text, look = texts.get(name, ("", "plain"))
-        if name == "device":
+        if name in _LEFT:
             yield " " + fit(text, cells - 1), look
         else:
             yield " " + fit(text, cells - 1, right=True), look
+
+
+def _number(value: float) -> str:
+    return number(value) if isfinite(value) else str(value)
 
 
 def _short(name: str) -> str:

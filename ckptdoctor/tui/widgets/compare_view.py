@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from math import inf, isnan, log10
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.events import Resize
+from textual.geometry import Size
+from textual.widget import Widget
 from textual.widgets import Static
 
 from ckptdoctor.checkpoint import Tensor
@@ -20,8 +24,9 @@ from ckptdoctor.report.numbers import count, shape
 from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import LineActivated, LineSelected, LinesWanted
-from ckptdoctor.tui.models.comparison import ComparedEntries, Flag
+from ckptdoctor.tui.models.comparison import FROM_ZERO, ComparedEntries, Flag, far
 from ckptdoctor.tui.models.comparison_facts import facts, same, title
+from ckptdoctor.tui.models.depth import DepthMap, in_columns, short_kinds
 from ckptdoctor.tui.models.side_by_side import ComparisonLine, EntryLine, FoldLine, HeadLine, OtherLine
 from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle
 
@@ -30,6 +35,7 @@ _NUMBER = 9  # cells of a magnitude
 _BAR = 9
 _ROOMY = 96  # cells of a line from which on magnitudes have a bar
 _SHAPES = 40  # cells of a side from which on every tensor has shape and dtype
+_KIND = 24  # cells of the name of a kind of tensor
 _NAME = 400  # characters of a name that are considered
 
 _FLOOR, _CEILING = -6.0, 0.0  # decades that the bar spans
@@ -164,10 +170,11 @@ def _entry(comparison: ComparedEntries, line: EntryLine, width: int) -> Pieces:
     lead = comparison.groups[comparison.group_of[entry]] if line.depth else ""
     names = (pair.name, pair.name_b) if pair is not None else (comparison.name(entry),) * 2
     yield indent, "plain"
+    alike = one is not None and other is not None and _meta(one) == _meta(other)
     yield from _side(names[0], lead, one, other, room, roomy, "plain")
     yield _sign(flags, comparison, entry)
     looks = "accent" if pair is not None and pair.renamed else "dim" if pair is not None else "plain"
-    yield from _side(names[1], lead, other, one, room + spare, roomy, looks)
+    yield from _side(names[1], lead, other, one, room + spare, roomy and not alike, looks)
     if shown:
         yield from _far(comparison.magnitudes[entry], shown)
 
@@ -181,7 +188,7 @@ def _side(
         return
     shown = name[len(lead) + 1 :] if lead and name.startswith(f"{lead}.") else name
     text = abridged(escape(shown), _NAME)
-    unlike = other is not None and (tensor.shape != other.shape or tensor.dtype.name != other.dtype.name)
+    unlike = other is not None and _meta(tensor) != _meta(other)
     meta = ""
     if roomy:
         meta = f"{shape(tensor.shape)} {tensor.dtype.short:>4}"
@@ -190,6 +197,10 @@ def _side(
     taken = min(len(meta), room * 3 // 5)
     yield fit_middle(text, room - taken - 1) + " ", look
     yield fit(meta, taken, right=True), "warning" if unlike else "dim"
+
+
+def _meta(tensor: Tensor) -> tuple[tuple[int, ...], str]:
+    return tensor.shape, tensor.dtype.name
 
 
 def _sign(flags: int, comparison: ComparedEntries, entry: int) -> tuple[str, str]:
@@ -220,14 +231,22 @@ def _columns(width: int) -> int:
 
 def _far(far: float, room: int) -> Pieces:
     """A magnitude: its number and, where there is room, a bar that spans six decades."""
+    if far == FROM_ZERO:
+        yield fit("from 0", _NUMBER, right=True) + " " * (room - _NUMBER), "dim"
+        return
     if isnan(far):
         yield " " * room, "plain"
         return
-    look = next(name for limit, name in _STEPS if far <= limit) if far else "dim"
-    text = "0" if not far else "∞" if far == inf else f"{far:.2g}"
+    text = "0" if not far else "NaN" if far == inf else f"{far:.2g}"
+    look = look_of(far)
     yield fit(text, _NUMBER, right=True), look
     if room > _NUMBER:
         yield " " + fit(_bar(far, _BAR - 1), room - _NUMBER - 1), look
+
+
+def look_of(far: float) -> str:
+    """The look of a magnitude."""
+    return next(name for limit, name in _STEPS if far <= limit) if far > 0 else "dim"
 
 
 def _bar(far: float, cells: int) -> str:
@@ -250,8 +269,7 @@ def _head(comparison: ComparedEntries, line: HeadLine, width: int) -> Pieces:
     yield fit_middle(abridged(escape(comparison.groups[line.group]), _NAME), room) + " ", "level"
     yield differing, "dim"
     if shown:
-        relative = numbers.relative if numbers.elements else float("nan")
-        yield from _far(inf if numbers.odd or (numbers.changed and isnan(relative)) else relative, shown)
+        yield from _far(far(numbers) if numbers.elements else float("nan"), shown)
 
 
 def _fold(comparison: ComparedEntries, line: FoldLine, width: int) -> Pieces:
@@ -278,6 +296,60 @@ def _beside(comparison: ComparedEntries, line: OtherLine, width: int) -> Pieces:
     yield fit(sides[0], room), "dim" if isinstance(other.a, Absent) else "plain"
     yield " ≠ ", "warning"
     yield fit(sides[1], width - 2 - _SIGN - 2 * room), "dim" if isinstance(other.b, Absent) else "plain"
+
+
+_SHADES = ((0.0, "·"), (1e-4, "░"), (1e-2, "▒"), (1e-1, "▓"), (inf, "█"))
+
+
+def _shade(change: float | None) -> str:
+    if change is None:
+        return " "
+    return _SHADES[2][1] if change == FROM_ZERO else next(sign for most, sign in _SHADES if change <= most)
+
+
+class DepthStrip(Widget):
+    """Layers from left to right, kinds of tensors from top to bottom, shaded by how much has changed."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._map: DepthMap | None = None
+        self.display = False
+
+    def show(self, found: DepthMap | None) -> None:
+        """Draw this; hide where there is nothing to draw."""
+        drawn = found is not None and any(each is not None for row in found.cells for each in row)
+        self._map = found if drawn else None
+        self.display = drawn
+        self.refresh(layout=True)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """A line for each kind, and one for the numbers of the layers."""
+        return len(self._map.kinds) + 1 if self._map is not None else 0
+
+    def on_resize(self, event: Resize) -> None:
+        """More or fewer columns."""
+        self.refresh()
+
+    def render(self) -> Text:
+        """Names, then shades."""
+        text = Text(no_wrap=True)
+        found = self._map
+        if found is None:
+            return text
+        names = [escape(name) for name in short_kinds(found.kinds)]
+        label = min(_KIND, max(map(cell_len, names)))
+        view = self.screen.query_one(CompareView)
+        columns = max(1, self.content_size.width - label - 2)
+        wide = max(1, min(4, columns // len(found.layers)))
+        for name, row in zip(names, found.cells, strict=True):
+            text.append(f"{fit_middle(name, label)}  ", view.look("dim"))
+            for change in in_columns(row, columns):
+                text.append(_shade(change) * wide, view.look(look_of(change or 0.0)))
+            text.append("\n")
+        drawn = wide * min(columns, len(found.layers))
+        first, last = str(found.layers[0]), str(found.layers[-1])
+        ends = first + last.rjust(drawn - len(first)) if drawn > len(first) + len(last) else first
+        return text.append(" " * (label + 2) + ends, view.look("dim"))
 
 
 class CompareDetail(VerticalScroll):

@@ -24,15 +24,26 @@ from ckptdoctor.look.inspector import Look, Refused
 from ckptdoctor.report.contents import place
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
+from ckptdoctor.report.value_numbers import number
 from ckptdoctor.report.wrapping import abridged
-from ckptdoctor.tui.background import Background, until_cancelled
+from ckptdoctor.tui.background import FEW, Background, until_cancelled
+from ckptdoctor.tui.models import summaries
 from ckptdoctor.tui.models.facts import facts, title
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.tree import TreeItem
+from ckptdoctor.tui.models.slices import first
+from ckptdoctor.tui.models.tree import TreeBranch, TreeItem
+from ckptdoctor.tui.widgets.line_view import fit_middle, of_severity
 from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, statistics
-from ckptdoctor.wording import beyond
+from ckptdoctor.tui.widgets.tensor.heatmap import Heatmap
+from ckptdoctor.wording import and_more, beyond, percent
 
 _KEYS = 200  # keys of a finding that are listed
+_PARTS = 8  # parts of a level that are drawn
+_PART = 22  # cells of their names
+_BLOCKS = 8  # blocks that are named
+_MAP = 5  # lines that a heatmap has at least
+_LABEL = 10  # cells of what a line is called
+_FINDINGS = 6  # findings about something that are listed with it
 
 
 class Detail(VerticalScroll):
@@ -51,6 +62,7 @@ class Detail(VerticalScroll):
         """The text; more parts, such as histograms, are mounted below it."""
         yield Static(id="facts", markup=False)
         yield ValuesPreview(id="values-preview")
+        yield PreviewMap(None, 0, id="preview-map")
 
     def clear(self) -> None:
         """Say nothing."""
@@ -64,12 +76,55 @@ class Detail(VerticalScroll):
         label = self._style("label")
         for name, said in facts(opened, item):
             text.append(f"{name:<10} " if name else "", label).append(said + "\n")
-        for number, finding in enumerate(opened.badges.about(item) if isinstance(item, int) else ()):
-            lead = "" if number else "\n"
-            text.append(f"{lead}● {finding.code} {finding.name}", self._style(finding.severity.value))
-            text.append(f"  {escape(finding.message)}\n")
+        about = opened.badges.about(item)
+        for at, finding in enumerate(about[:_FINDINGS]):
+            lead = "" if at else "\n"
+            badge, _ = of_severity(finding.severity)
+            text.append(f"{lead}{badge.strip()} {finding.code} {finding.name}", self._style(finding.severity.value))
+            text.append(f"  {escape(abridged(finding.message))}\n")
+        if len(about) > _FINDINGS:
+            text.append(beyond(len(about) - _FINDINGS, "finding", before="and ", after="\n"), label)
+        if isinstance(item, TreeBranch) and item.rows:
+            self._sum_up(opened, item, text)
         self._say(text)
         self._preview(opened, item)
+
+    def _sum_up(self, opened: OpenedCheckpoint, branch: TreeBranch, text: Text) -> None:
+        """Draw what is in a level: the sizes of its parts, and the values of its blocks from the first to the last."""
+        width = max(20, self.scrollable_content_region.width - _LABEL - 2)
+        label, drawn = self._style("label"), self._style("code")
+        if len(branch.rows) <= FEW:
+            sizes = summaries.parts(opened, branch)
+            whole = sum([part.nbytes for part in sizes]) or 1
+            text.append(f"\n{'sizes':<{_LABEL}} " if len(sizes) > 1 else "", label)
+            for at, part in enumerate(sizes[:_PARTS] if len(sizes) > 1 else ()):
+                room = min(_PART, width // 2)
+                text.append(" " * (_LABEL + 1) if at else "").append(f"{fit_middle(escape(part.name), room)} ")
+                text.append(summaries.bar(part.nbytes, whole, width - room - 8), drawn)
+                text.append(f" {percent(part.nbytes, whole)}\n", label)
+            if len(sizes) > _PARTS:
+                text.append(" " * (_LABEL + 1) + beyond(len(sizes) - _PARTS, "part", before="and ", after="\n"), label)
+        if branch.blocks:
+            self._by_depth(opened, branch, text, width)
+
+    def _by_depth(self, opened: OpenedCheckpoint, branch: TreeBranch, text: Text, width: int) -> None:
+        label, drawn = self._style("label"), self._style("code")
+        found = summaries.blocks(branch, opened.values_of)
+        if not found:
+            text.append(f"\n{'by depth':<{_LABEL}} ", label).append("press e to read the values\n", label)
+            return
+        for name, numbers in (("norm", [each.norm for each in found]), ("std", [each.std for each in found])):
+            text.append(f"\n{name:<{_LABEL}} ", label).append(summaries.strip(numbers, width), drawn)
+            text.append(f"\n{'':<{_LABEL}} {number(min(numbers))} … {number(max(numbers))}", label)
+        text.append(f"\n{'':<{_LABEL}} by depth, {found[0].name} to {found[-1].name}\n", label)
+        for name, odd, look in (
+            ("NaN", [each.name for each in found if each.nan], "error"),
+            ("infinite", [each.name for each in found if each.infinite], "error"),
+            ("all zero", [each.name for each in found if each.zero], "warning"),
+        ):
+            if odd:
+                text.append(f"{name:<{_LABEL}} ", label)
+                text.append(f"in {and_more(odd, _BLOCKS, spelt=str)}\n", self._style(look))
 
     def _preview(self, opened: OpenedCheckpoint, item: TreeItem) -> None:
         """The values of a tensor as well, once somebody has moved: opening a file reads no values."""
@@ -114,6 +169,7 @@ class Detail(VerticalScroll):
 
     def _say(self, text: Text) -> None:
         self.query_one(ValuesPreview).forget()
+        self.query_one(PreviewMap).display = False
         text.rstrip()
         facts = self.query_one("#facts", Static)
         facts.update(text, layout=False)
@@ -122,6 +178,26 @@ class Detail(VerticalScroll):
         if not room.width or facts.visual.get_height(facts.styles.get_render_rules(), room.width) != room.height:
             facts.refresh(layout=True)
         self.scroll_home(animate=False)
+
+
+class PreviewMap(Heatmap):
+    """A heatmap in what room the numbers leave; a click on it leads to the value."""
+
+    def __init__(self, opened: OpenedCheckpoint | None, row: int, id: str) -> None:
+        super().__init__(opened, row, id)
+        self.can_focus = False
+        self.display = False
+
+    def look_at(self, opened: OpenedCheckpoint, row: int, lines: int) -> None:
+        """Draw the first slice of a tensor in so many lines."""
+        tensor = opened.table.tensors[row]
+        is_flat = sum([size > 1 for size in tensor.shape]) < 2
+        if is_flat or lines < _MAP or opened.inspector.seen_as(tensor) is not tensor:
+            return
+        self._opened, self._row, self._slice = opened, row, None
+        self.styles.height = lines
+        self.display = True
+        self.call_after_refresh(self.show, first(tensor.shape))
 
 
 REST = 0.08  # seconds that the cursor rests before anything is read
@@ -158,7 +234,18 @@ class ValuesPreview(Background):
         def work() -> Look | Refused:
             return opened.inspector.look(tensor, Work(listener=until_cancelled()))
 
-        self.compute(work, self._show, "values")
+        def then(seen: Look | Refused) -> None:
+            self._show(seen)
+            if isinstance(seen, Look):
+                self.call_after_refresh(self._draw_map, opened, row)
+
+        self.compute(work, then, "values")
+
+    def _draw_map(self, opened: OpenedCheckpoint, row: int) -> None:
+        pane = self.parent
+        if self._seen is not None and isinstance(pane, Widget):
+            used = self.virtual_region.bottom - pane.query_one("#facts").virtual_region.y
+            pane.query_one(PreviewMap).look_at(opened, row, pane.scrollable_content_region.height - used - 1)
 
     def _show(self, seen: Look | Refused | None) -> None:
         if seen is None and self._seen is None:

@@ -33,14 +33,26 @@ class FilterBar(Horizontal):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         key("escape", "clear", "show all", "Forget the filter and show everything", show=True),
+        key("up", "again(-1)", "filter before", "The filter that was typed before", display="↑"),
+        key("down", "again(1)", "filter after", "The filter that was typed after it", display="↓"),
     ]
 
-    def __init__(self, id: str | None = None, check: Callable[[str], object] = parse, hint: str = HINT) -> None:
+    def __init__(
+        self,
+        leave: Callable[[], object],
+        id: str | None = None,
+        check: Callable[[str], object] = parse,
+        hint: str = HINT,
+    ) -> None:
+        """``leave`` gives the keys to what the filter narrows."""
         super().__init__(id=id)
+        self._leave = leave
         self._check = check
         self._hint = hint
         self._timer: Timer | None = None
         self.text = ""
+        self._typed: list[str] = []  # what was entered so far
+        self._at = 0  # of these, the one that is in the line; behind the last there is nothing
 
     def compose(self) -> Iterator[Static | Input]:
         """A slash, the line, and what there is to say."""
@@ -51,6 +63,7 @@ class FilterBar(Horizontal):
     def open(self) -> None:
         """Show it, ready for typing."""
         self.display = True
+        self._at = len(self._typed)
         self.screen.set_focus(self.query_one(Input))
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -64,16 +77,34 @@ class FilterBar(Horizontal):
         """Back to what it has let through."""
         event.stop()
         self._apply()
+        self._remember()
         if not self.text:
             self.display = False
-        self.screen.focus_next()
+        self._leave()
 
     def action_clear(self) -> None:
+        """Forget the filter and hide, and go back to the contents."""
+        self.forget()
+        self._leave()
+
+    def action_again(self, by: int) -> None:
+        """Put another filter that was typed into the line."""
+        self._at = max(0, min(len(self._typed), self._at + by))
+        line = self.query_one(Input)
+        line.value = self._typed[self._at] if self._at < len(self._typed) else ""
+        line.action_end()
+
+    def _remember(self) -> None:
+        if self.text and self.text not in self._typed[-1:]:
+            self._typed.append(self.text)
+        self._at = len(self._typed)
+
+    def forget(self) -> None:
         """Forget the filter and hide."""
+        self._remember()
         self.query_one(Input).value = ""
         self._apply()
         self.display = False
-        self.screen.focus_next()
 
     def say(self, text: str, *, wrong: bool = False) -> None:
         """Say how much is let through, or what is wrong."""

@@ -15,7 +15,8 @@ from ckptdoctor.tui.messages import FindingActivated, FindingSelected
 from ckptdoctor.tui.widgets.line_view import LineView, fit, of_severity
 
 _CODE = 34  # cells of code and name
-_REPAIR = 16
+_REPAIR = 18
+_WIDE = 100  # cells of a line from which on there is room for every word
 _MESSAGE = 400  # characters of a message that are considered
 
 
@@ -46,8 +47,9 @@ class FindingsView(LineView):
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
         """Badge, code and name, message, repair."""
         finding = self.findings[number]
-        repair = f"{finding.fix.safety.value} repair" if finding.fix is not None else ""
-        room = _REPAIR if repair else 0
+        wide = width >= _WIDE
+        repair = f"[f] {'fix  ' if wide else ''}{finding.fix.safety.value}" if finding.fix is not None else ""
+        room = (_REPAIR if wide else len(repair) + 2) if repair else 0
         code = min(_CODE, width // 3)
         badge, look = of_severity(finding.severity)
         yield badge.strip() + " ", look

@@ -44,6 +44,7 @@ class LineView(ScrollView, Background, can_focus=True):
         "line--error",
         "line--warning",
         "line--info",
+        "line--success",
         "line--cursor",
         "line--cursor-blurred",
     }
@@ -54,6 +55,7 @@ class LineView(ScrollView, Background, can_focus=True):
         super().__init__(id=id)
         self._strips: dict[tuple[int, int], Strip] = {}
         self._nothing = ""
+        self._nothing_look = "dim"
 
     def count(self) -> int:
         """The number of lines."""
@@ -69,9 +71,9 @@ class LineView(ScrollView, Background, can_focus=True):
     def activated(self, number: int) -> None:
         """Enter was pressed on this line, or it was clicked twice."""
 
-    def say_nothing(self, nothing: str) -> None:
+    def say_nothing(self, nothing: str, look: str = "dim") -> None:
         """The text where there are no lines."""
-        self._nothing = nothing
+        self._nothing, self._nothing_look = nothing, look
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
@@ -79,7 +81,7 @@ class LineView(ScrollView, Background, can_focus=True):
         number = y + self.scroll_offset.y
         width = self.scrollable_content_region.width
         if self._nothing and not number and not self.count():
-            return Strip([Segment(fit(self._nothing, width), self.look("dim"))], width)
+            return Strip([Segment(fit(self._nothing, width), self.look(self._nothing_look))], width)
         if number >= self.count():
             return Strip.blank(width, self.rich_style)
         strip = self._drawn(number, width)
@@ -141,6 +143,16 @@ class LineView(ScrollView, Background, can_focus=True):
         elif self.cursor >= top + height:
             self.scroll_to(y=self.cursor - height + 1, animate=False, immediate=True)
 
+    def go_to_line(self, number: int) -> None:
+        """Put the cursor on a line of lines that have just changed, with what is around it on the screen as well."""
+        self.cursor = number
+        self.call_after_refresh(self._centre, number)  # before that, nobody knows how far it can be scrolled
+
+    def _centre(self, number: int) -> None:
+        height = self.scrollable_content_region.height
+        if number == self.cursor and not self.scroll_offset.y <= number < self.scroll_offset.y + height:
+            self.scroll_to(y=max(0, number - height // 2), animate=False, immediate=True)
+
     def on_resize(self, event: Resize) -> None:
         """More or less room."""
         self.show_cursor()
@@ -192,9 +204,12 @@ class LineView(ScrollView, Background, can_focus=True):
             self.activated(self.cursor)
 
 
+_BADGES = {Severity.ERROR: " ●", Severity.WARNING: " ▲", Severity.INFO: " •"}
+
+
 def of_severity(severity: Severity | None) -> tuple[str, str]:
-    """The badge of a severity, and its look."""
-    return ("  ", "plain") if severity is None else (" ●", severity.value)
+    """The badge of a severity, and its look: colour only says again what the sign does."""
+    return ("  ", "plain") if severity is None else (_BADGES[severity], severity.value)
 
 
 def taken(text: str) -> int:
@@ -212,8 +227,11 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     return " " * (width - cells) + text if right else text + " " * (width - cells)
 
 
+_BETWEEN = "./,{} "  # what stands between the words of a name, or of several
+
+
 def fit_middle(text: str, width: int) -> str:
-    """The same, with the middle left out: the end of a name tells most."""
+    """The same, with the middle left out: the end of a name tells most. Cut between words, where one is near."""
     cells = taken(text)
     if cells <= width or width < 8:
         return fit(text, width)
@@ -221,9 +239,12 @@ def fit_middle(text: str, width: int) -> str:
     tail = text[-keep:]
     while cell_len(tail) > keep:
         tail = tail[1:]
+    tail = tail[next((at for at, sign in enumerate(tail[: len(tail) // 2]) if sign in _BETWEEN), 0) :]
     head = set_cell_size(text, width - 1 - cell_len(tail))
     if not text.startswith(head):  # a space stands for half a character
         head = head[:-1]
+    end = max([head.rfind(sign) + 1 for sign in _BETWEEN])
+    head = head[:end] if end > len(head) // 2 else head
     return fit(f"{head}…{tail}", width)
 
 

@@ -58,7 +58,7 @@ class ListView(LineView):
         """Name and columns."""
         assert self.opened is not None
         row = self.rows[number]
-        shown, left = columns.chosen(width, _NAME)
+        shown, left = columns.chosen(width, _NAME, bool(self.opened.values))
         tied = " =" if self.opened.table.tied_to(row) else ""
         name = escape(self.opened.table.name(row))
         lent, pieces = columns.lent(columns.of_tensor(self.opened, row, shown), cell_len(name + tied) - left + 1)
@@ -76,7 +76,7 @@ class ListView(LineView):
 
     def action_order(self) -> None:
         """Sort by the next column."""
-        self.column, self.turned = next_column(self.column), False
+        self.column, self.turned = next_column(self.column, bool(self.opened and self.opened.values)), False
         self._sort()
 
     def action_backwards(self) -> None:
@@ -98,20 +98,20 @@ class ListView(LineView):
 
     def _go(self, number: int | None) -> None:
         if number is not None:
-            self.cursor = number
+            self.go_to_line(number)
 
     def _sort(self) -> None:
         opened, rows, column, turned = self.opened, self._chosen, self.column, self.turned
         if opened is not None:
-            self.compute(lambda: ordered(opened.table, rows, column, turned), self._sorted, "sort", len(rows))
+            self.compute(
+                lambda: ordered(opened.table, rows, column, turned, opened.values_of), self._sorted, "sort", len(rows)
+            )
 
     def _sorted(self, rows: Rows) -> None:
         self.rows = rows
         self.redraw()
         self.cursor = 0
         self.post_message(OrderChanged(self.order_in_words))
-        if self.has_focus:
-            self.selected(0)
 
 
 def _place(opened: OpenedCheckpoint, rows: Rows, path: KeyPath) -> int | None:

@@ -20,7 +20,9 @@ from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.tree import TreeBranch, TreeOrder, TreeValue
 from ckptdoctor.tui.widgets import columns
 from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle, marked
+from ckptdoctor.wording import and_more
 
+_NAMED = 3  # blocks of a fold that are named with it
 _OPENED = 400  # lines that * opens at once, and a filter
 _NAME = 20  # cells that names have at least, before there are columns beside them
 _INDENT = 2
@@ -36,7 +38,7 @@ class TreeView(LineView):
         key("enter", "activate", "open", "Open or close a level; show a tensor", show=True),
         key("space", "toggle_level", "open or close", "Open or close the level"),
         key("asterisk", "open_all", "open all", "Open everything below, as far as it is not too much", display="*"),
-        key("o", "order", "order", "Largest first, or as in the file"),
+        key("o", "order", "order", "Natural order, file order, or largest first"),
     ]
 
     def __init__(self, id: str | None = None) -> None:
@@ -58,7 +60,7 @@ class TreeView(LineView):
     @property
     def order(self) -> TreeOrder:
         """The order of the lines."""
-        return self.lines.tree.order if self.lines is not None else TreeOrder.FILE
+        return self.lines.tree.order if self.lines is not None else TreeOrder.NATURAL
 
     @property
     def order_in_words(self) -> str:
@@ -70,7 +72,7 @@ class TreeView(LineView):
         assert self.lines is not None and self.opened is not None
         line = self.lines.at(number)
         indent = " " * min(line.depth * _INDENT, _DEEPEST, width // 3)
-        shown, left = columns.chosen(width, _NAME)
+        shown, left = columns.chosen(width, _NAME, bool(self.opened.values))
         if isinstance(line.item, TreeValue):
             yield from _value(line.item, indent + "  ", width)
             return
@@ -87,9 +89,20 @@ class TreeView(LineView):
         if not line.item.rows:  # nothing of it stands in columns: all the room is for its name and class
             left, shown = width - 2, {}
         room = left - len(indent) - 2
-        lent, pieces = columns.lent(columns.of_branch(self.opened, line.item, shown), cell_len(name) - room)
-        yield from _level(line.item, name, room + lent)
+        blocks = self._marked(line.item)
+        wanted = cell_len(name) + (2 + cell_len(blocks) if blocks else 0)
+        lent, pieces = columns.lent(columns.of_branch(self.opened, line.item, shown), wanted - room)
+        yield from _level(line.item, name, room + lent, blocks)
         yield from pieces
+
+    def _marked(self, fold: TreeBranch) -> str:
+        """The numbers of the blocks of a fold that findings speak of."""
+        assert self.opened is not None
+        badges = self.opened.badges
+        if not fold.blocks or badges.worst(fold) is None:
+            return ""
+        found = [block.name for block in fold.blocks if badges.worst(block) is not None]
+        return "" if len(found) == len(fold.blocks) else f"● {and_more(found, _NAMED, spelt=str)}"
 
     def line(self) -> TreeLine | None:
         """The line that the cursor is on."""
@@ -160,8 +173,9 @@ class TreeView(LineView):
         self.redraw()
 
     def action_order(self) -> None:
-        """Largest first, or as in the file."""
-        order = TreeOrder.FILE if self.order is TreeOrder.LARGEST else TreeOrder.LARGEST
+        """Numbers in their order, as in the file, or largest first."""
+        orders = list(TreeOrder)
+        order = orders[(orders.index(self.order) + 1) % len(orders)]
         self._again(order, self._rows())
 
     def narrow(self, rows: Rows | None) -> None:
@@ -180,7 +194,7 @@ class TreeView(LineView):
         number = self.lines.reveal(path) if self.lines is not None else None
         if number is not None:
             self.redraw()
-            self.cursor = number
+            self.go_to_line(number)
 
     def _rows(self) -> Rows | None:
         return self.lines.tree.root.rows if self.lines is not None and self.lines.tree.filtered else None
@@ -221,7 +235,6 @@ class TreeView(LineView):
         row = made.tree.table.row_of.get(place) if place is not None and made.tree.table.row_of else None
         if row is None or place is None:
             self.action_first()
-            self.selected(self.cursor)
         else:
             self._revealed(place)
 
@@ -233,9 +246,10 @@ def _made(lines: Visible, order: TreeOrder, rows: Rows | None) -> Visible:
     return made
 
 
-def _level(branch: TreeBranch, name: str, left: int) -> Iterator[tuple[str, str]]:
-    """The name of a level, and dim behind it what it is for, or its class."""
-    remark = escape(branch.role if branch.role not in ("", "model") and branch.role not in name else branch.kind)
+def _level(branch: TreeBranch, name: str, left: int, marked: str) -> Iterator[tuple[str, str]]:
+    """The name of a level, and dim behind it what it is for, its class, or what of it is ``marked``."""
+    role = branch.role if branch.role not in ("", "model") and branch.role not in name else branch.kind
+    remark = marked or escape(role)
     if not remark or cell_len(name) + 2 + cell_len(remark) > left:
         yield fit_middle(name, left), "level"
         return

@@ -10,7 +10,7 @@ import torch
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.elements import Scattered, View
 from ckptdoctor.errors import RefusedError, WriteError
-from ckptdoctor.prove.sparse import require_scattered
+from ckptdoctor.prove.elements import require_scattered
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest

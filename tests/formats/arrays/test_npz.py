@@ -13,7 +13,6 @@ from ckptdoctor.checkpoint import NoteKind, Opaque
 from ckptdoctor.edits import Drop
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.formats import open_checkpoint, opened, read, write
 from tests.formats.arrays.arrays import odd, plain
 from tests.formats.comparing import assert_same
@@ -53,17 +52,15 @@ def test_arrays_without_a_type_of_torch_are_shown_and_said_not_to_be_read(save):
 def test_checksums_hold_for_what_extents_name(save):
     """A deep examination finds nothing in a whole file, and names the array in which a byte has changed."""
     path = save(w=np.arange(100_000, dtype="f4"), v=np.ones(3))
-    with opened(path) as (source, container):
-        checkpoint = read(source, container)
-        whole = examine_integrity(checkpoint, source)
-        assert (whole.damage, whole.without_checksum) == ((), 0)
-        extent = checkpoint.storages[0].extent
+    whole = ckptdoctor.check(path, deep=True, select=["F"])
+    assert whole.findings == ()
+    assert not [each.what for each in whole.skipped if "checksum" in each.what]
+    extent = whole.checkpoint.storages[0].extent
     data = bytearray(path.read_bytes())
     data[extent.offset + extent.length // 2] ^= 1
     path.write_bytes(data)
-    with opened(path) as (source, container):
-        damage = examine_integrity(read(source, container), source).damage
-    assert [each.storage.key for each in damage] == ["w"]
+    (finding,) = ckptdoctor.check(path, deep=True, select=["F"]).findings
+    assert (finding.code, finding.keys) == ("F009", (("w",),))
 
 
 def test_big_endian_arrays_are_tensors_only_among_themselves(save):

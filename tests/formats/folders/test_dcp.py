@@ -20,7 +20,6 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, RefusedError
-from ckptdoctor.formats.folders.dcp_metadata import read_metadata
 from tests.commands import leave_gloo
 from tests.formats.folders.same import assert_same
 from tests.trainer.forks import FORKED
@@ -234,12 +233,14 @@ def test_a_list_that_claims_to_be_endless(one, tmp_path):
     assert set(ckptdoctor.load(path)["list"]) == {10**12, 1, 2}
 
 
-def test_metadata_cut_at_every_offset():
+def test_metadata_cut_at_every_offset(tmp_path):
     """A pickle that breaks off is damage, wherever it does."""
-    data = (SAMPLE / ".metadata").read_bytes()
+    path = copied(SAMPLE, tmp_path)
+    data = (path / ".metadata").read_bytes()
     for end in range(0, len(data), 97):
-        with pytest.raises(CkptDoctorError):
-            read_metadata(data[:end])
+        (path / ".metadata").write_bytes(data[:end])
+        with pytest.raises(DamagedError, match=r"\.metadata: "):
+            formats.open_checkpoint(path)
 
 
 def test_metadata_with_any_byte_changed(tmp_path):

@@ -16,9 +16,6 @@ from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.errors import DamagedError, HostileError
-from ckptdoctor.formats.folders.dcp_metadata import read_metadata
-from ckptdoctor.formats.folders.deepspeed import _natural
-from ckptdoctor.formats.folders.shards import shard_sets
 from ckptdoctor.salvage.salvage import salvage
 from tests.work import growth
 
@@ -49,18 +46,26 @@ def test_an_index_of_a_hundred_thousand_files(tmp_path):
 
 def test_thousands_of_sets_of_thousands_of_shards(tmp_path):
     """Sets are compared without naming what is missing, and few of them are told one by one."""
-    names = [f"m{each}-00001-of-20000.bin" for each in range(5_000)]
-    assert len(shard_sets(names)) == 5_000
-    assert growth(lambda number: shard_sets(names[:number]), 500, 5_000) < 40
-    for name in names[:50]:
-        (tmp_path / name).touch()
-    notes = formats.open_checkpoint(tmp_path).notes
-    assert sum(note.kind is NoteKind.NOT_EXAMINED for note in notes) == 9
+    for number in (500, 5_000):
+        (tmp_path / str(number)).mkdir()
+        for each in range(number):
+            (tmp_path / str(number) / f"m{each}-00001-of-20000.bin").touch()
+    assert growth(lambda number: formats.open_checkpoint(tmp_path / str(number)), 500, 5_000) < 40
+    notes = formats.open_checkpoint(tmp_path / "5000").notes
+    told = [note.message for note in notes if note.message.endswith("beside the weights that were read")]
+    assert len(told) == 9
+    assert told[-1] == "4,991 more files beside the weights that were read"
 
 
-def test_digits_that_are_no_numbers():
-    """A superscript is a digit to Unicode, but no number."""
-    assert _natural("²") == [(-1, "²")]
+def test_digits_that_are_no_numbers(tmp_path):
+    """A superscript is a digit to Unicode, but no number: it is no rank, and ranks are in order all the same."""
+    step = tmp_path / "global_step1"
+    step.mkdir()
+    (tmp_path / "latest").write_text("global_step1")
+    for rank in ("00", "02", "10", "²"):
+        torch.save({"module": {"w": torch.ones(2)}}, step / f"mp_rank_{rank}_model_states.pt")
+    contents = formats.open_checkpoint(tmp_path).tree
+    assert [part for part, _ in contents.entries] == [f"mp_rank_{rank}_model_states" for rank in ("00", "02", "10")]
 
 
 def test_values_that_lie_over_each_other(tmp_path):
@@ -76,13 +81,15 @@ def test_values_that_lie_over_each_other(tmp_path):
     assert any("lie over each other" in note.message for note in notes)
 
 
-def test_chunks_that_tensors_share():
+def test_chunks_that_tensors_share(tmp_path):
     """A list of chunks that each of many tensors names is refused: it would be gone through for each."""
     chunks = [dcp.metadata.ChunkStorageMetadata(torch.Size([each]), torch.Size([1])) for each in range(100)]
     properties = dcp.metadata.TensorProperties(torch.float32)
     tensor = dcp.metadata.TensorStorageMetadata(properties, torch.Size([100]), chunks)
-    data = pickle.dumps(Metadata({f"t{each}": tensor for each in range(100)}))
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(Metadata({f"t{each}": tensor for each in range(100)})))
     with pytest.raises(HostileError, match="more chunks"):
-        read_metadata(data)
-    assert read_metadata(pickle.dumps(Metadata({"t": tensor}))).entries[0].chunks
+        formats.open_checkpoint(tmp_path)
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(Metadata({"t": tensor}, storage_data={})))
+    (read,) = formats.open_checkpoint(tmp_path).tensors
+    assert len(read.chunks) == 100
     assert issubclass(HostileError, DamagedError)

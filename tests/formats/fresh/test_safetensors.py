@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.converting.request import size_of
 from ckptdoctor.errors import RefusedError, UsageError
-from ckptdoctor.formats.fresh import safetensors, shards
+from ckptdoctor.formats.fresh import safetensors
 from ckptdoctor.formats.fresh.safetensors import Entry
 from ckptdoctor.writing import publish
 from tests.libraries import huggingface_hub
@@ -73,7 +73,7 @@ def of_sizes(*sizes: int) -> list[Entry]:
 
 def test_shards_hold_as_much_as_they_may():
     """In the order of the file; a tensor that is too large alone has a shard of its own."""
-    split = shards.split(of_sizes(4, 4, 3, 20, 2, 8), 10)
+    split = safetensors.split(of_sizes(4, 4, 3, 20, 2, 8), 10)
     assert [[entry.name for entry in shard.entries] for shard in split] == [
         ["t0", "t1"],
         ["t2", "t4"],
@@ -90,15 +90,15 @@ def test_shards_are_those_of_huggingface_hub():
     found = of_sizes(4, 4, 3, 20, 2, 8, 1, 9, 10, 11)
     state = {entry.name: torch.zeros(entry.nbytes, dtype=torch.uint8) for entry in found}
     wanted = huggingface_hub.split_torch_state_dict_into_shards(state, max_shard_size=10)
-    split = shards.split(found, 10)
+    split = safetensors.split(found, 10)
     got = {shard.name: [entry.name for entry in shard.entries] for shard in split}
     assert sorted(got.values()) == sorted(wanted.filename_to_tensors.values())
-    assert json.loads(shards.index_of(split))["metadata"]["total_size"] == wanted.metadata["total_size"]
+    assert json.loads(safetensors.index_of(split))["metadata"]["total_size"] == wanted.metadata["total_size"]
 
 
 def test_one_shard_needs_no_number():
     """It is called what a single file is called."""
-    assert [shard.name for shard in shards.split(of_sizes(1, 2), 10)] == ["model.safetensors"]
+    assert [shard.name for shard in safetensors.split(of_sizes(1, 2), 10)] == ["model.safetensors"]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import math
 import pytest
 
 from ckptdoctor.checkpoint import Elided, Mapping, Named, Opaque, Sequence, Special
+from ckptdoctor.checkpoint.keypath import UnknownKeyError, key_of
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.fresh.parts import UnknownKeyError, key_of
 from ckptdoctor.formats.fresh.sidecar import sidecar
 
 

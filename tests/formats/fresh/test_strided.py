@@ -14,9 +14,9 @@ from ckptdoctor.checkpoint import Extent, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import DamagedError, RefusedError
-from ckptdoctor.formats.fresh.checksums import Bytes
 from ckptdoctor.formats.fresh.strided import refusal, segments
 from ckptdoctor.writing import Copy
+from ckptdoctor.writing.checksums import Bytes
 
 F32 = BY_NAME["float32"]
 

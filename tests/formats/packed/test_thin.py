@@ -246,7 +246,7 @@ def test_everything_is_found_that_is_found_in_the_unpacked_file(seed, tmp_path):
 
 def test_more_bytes_than_are_looked_into_are_not_kept(tmp_path, filled, monkeypatch):
     """What begins as a pickle is kept as long as it is looked into, and whatever may be one in Base64 always."""
-    for module in ("ckptdoctor.pickles.nested", "ckptdoctor.formats.packed.pickle_sieve"):
+    for module in ("ckptdoctor.pickles.nested", "ckptdoctor.formats.packed.sieves"):
         monkeypatch.setattr(f"{module}.MOST_KEPT", 500_000)
     blobs = [b"\x80\x04K" + os.urandom(200_000) for _ in range(10)]
     blobs.append(b"\x80\x04K" + os.urandom(200_000) + b" " + base64.b64encode(pickle.dumps([Call(), "x" * 99], 4)))

@@ -12,7 +12,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, FileSource
 from ckptdoctor.edits import Edit
 from ckptdoctor.edits.applied.wanted import wanted_of
-from ckptdoctor.writing.recipe import Copy, Literal, Recipe
+from ckptdoctor.writing import Copy, Literal, Recipe
 
 
 def raw(header: str | bytes, data: bytes = b"") -> bytes:

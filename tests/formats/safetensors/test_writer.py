@@ -34,7 +34,7 @@ from ckptdoctor.edits import (
 from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError, UnprovenError
-from ckptdoctor.writing.recipe import Copy
+from ckptdoctor.writing import Copy
 from tests.formats.safetensors.forge import accepted, entry, file, raw, rewritten
 
 TENSORS = {

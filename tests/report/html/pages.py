@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from pathlib import Path
 
 import torch
 
-from ckptdoctor.diagnose.settings import Settings
-from ckptdoctor.report.gathering import compared, gathered
-from ckptdoctor.report.html.examined import Examined
-from ckptdoctor.report.html.page import render
-from ckptdoctor.values.differences import compare_values
+from tests.commands import run_here
 
 HOSTILE = '<img src=x onerror="document.title=1337">'
 CLOSING = "</script><script>document.title=1337</script>"
 
 
-def examined(path, other=None, deep=True) -> Examined:
-    """What the page of a file is made of."""
-    found = gathered(str(path), Settings(deep=deep))
-    difference = compared(str(path), str(other), None, compare_values if deep else None) if other else None
-    return Examined(found.report, found.values, difference, "0.0", "2026-01-01 00:00 UTC")
-
-
 def page(path, other=None, deep=True) -> str:
-    """The page of a file as text."""
-    return render(examined(path, other, deep)).decode()
+    """The page of a file, as the command writes it."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [path, *([other] if other else []), *([] if deep else ["--headers-only"])]
+        written = Path(folder) / "page.html"
+        result = run_here("report", *arguments, "-o", written, cwd=folder)
+        assert result.returncode == 0, result.stderr
+        return written.read_text(encoding="utf-8")
 
 
 def data(text: str) -> dict:

@@ -44,12 +44,25 @@ def _torch_says(tag: str, path: Path) -> str:
         (["mps", "mps"], ["D604"]),
         (["cuda:0", "xla:0"], ["D601", "D603", "D604"]),
         (["cuda:x", "cuda:x"], ["D604"]),
+        (["cuda", "cuda"], ["D601"]),
+        (["cuda:7", "cuda:7"], ["D602"]),
+        (["cuda:٣", "cuda:٣"], ["D604"]),
+        (["cudax", "cudax"], ["D604"]),
+        (["", ""], ["D604"]),
         (["cuda:99999999999", "cuda:99999999999"], ["D604"]),
+        (["cuda:" + "9" * 5000] * 2, ["D604"]),
     ],
 )
 def test_one_finding_for_each_cause(devices: list[str], codes: list[str]) -> None:
     """Which rules speak is told by the tags; no storage is counted as D601 and D602 at once."""
     assert _codes(_model(*devices)) == codes
+
+
+def test_storages_are_counted_without_generator_states() -> None:
+    """The state of a generator is not among the tagged storages."""
+    contents = {"a.weight": T((2, 2), device="cuda:0"), "rng": T((5056,), "uint8", "cuda:0")}
+    [found] = nouns.findings("D601", contents)
+    assert found.message == "1 storage is tagged cuda:0"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the message is that of a machine without CUDA")

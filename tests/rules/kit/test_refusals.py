@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickletools
 
 import pytest
+import torch._weights_only_unpickler as unpickler
 
 from ckptdoctor.checkpoint import Container
 from ckptdoctor.rules.kit import refusals
@@ -28,3 +29,14 @@ def test_every_opcode_of_pickle_is_known():
     """The opcodes that do not end in an invalid load key."""
     known = {ord(opcode.code) for opcode in pickletools.opcodes}
     assert known <= set(refusals._PICKLE_OPCODES)
+
+
+def test_blocked_modules_are_the_installed_torch_s():
+    """torch refuses the same modules whatever the user allows."""
+    assert set(unpickler._blocklisted_modules) == refusals.BLOCKED_MODULES
+
+
+def test_how_torch_shows_a_builtin():
+    """torch leaves out the module of builtins."""
+    assert refusals.torch_shows("builtins.frozenset") == "frozenset"
+    assert refusals.torch_shows("argparse.Namespace") == "argparse.Namespace"

@@ -20,13 +20,11 @@ from ckptdoctor.rules.kit import wording
 )
 def test_a_share_is_never_rounded_to_all_or_nothing(part: int, whole: int, text: str) -> None:
     """100 % means all and 0 % means none."""
-    assert wording.percent(part, whole) == text
+    assert wording.proportion(part, whole) == text
 
 
 def test_counts_and_lists_read_as_people_write_them() -> None:
-    """Separators, plurals, and an “and” before the last."""
-    assert wording.count(1124, "storage") == "1,124 storages"
-    assert wording.count(1, "key") == "1 key"
+    """Each of them by its number, and an “and” before the last."""
     assert wording.all_of(1, "key") == "the only key"
     assert wording.all_of(2, "key") == "both keys"
     assert wording.all_of(3200, "key") == "all 3,200 keys"
@@ -46,3 +44,9 @@ def test_groups_say_which_modules_and_how_many_more() -> None:
     text = wording.module_groups(sizes)
     assert text.startswith("m0 (1 key, 10 parameters), m1")
     assert wording.module_groups({"a.weight": 1}) == "a (1 key, 1 parameter)"
+
+
+def test_sizes_are_written_for_people() -> None:
+    """Three digits or so, with the unit."""
+    shown = [wording.size_words(each) for each in (1, 512, 1_000, 5_900, 102_400_000, 999_600_000_000, 5 * 10**16)]
+    assert shown == ["1 byte", "512 bytes", "1.0 kB", "5.9 kB", "102 MB", "1.0 TB", "50,000 TB"]

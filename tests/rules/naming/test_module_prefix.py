@@ -103,6 +103,12 @@ def test_inside_a_key_it_is_reported_and_left_alone() -> None:
     assert r"--rename '^encoder\.module\.=encoder.'" in found.advice
 
 
+@pytest.mark.parametrize("key", ["a.module", "mlp_module.a", "mlp.module_b.a", "_orig_mod.mlp_module.a"])
+def test_inside_is_a_token_that_is_not_the_last(key: str) -> None:
+    """A tensor that is called module, and names that merely hold the word, are the model's own."""
+    assert _find({key: W, "head.weight": W}) == []
+
+
 def test_inside_and_leading_are_two_findings() -> None:
     """A wrapped model with a wrapped part has two causes."""
     found = _find({"module.a.module.weight": W, "module.b.weight": W})

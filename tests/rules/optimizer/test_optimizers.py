@@ -15,7 +15,9 @@ from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Finding, Severity
+from ckptdoctor.rules.examples import T
 from tests.rules.examined import find_one, sick
+from tests.rules.nouns import findings
 
 
 class Net(nn.Module):
@@ -189,6 +191,15 @@ def test_states_without_weights_are_counted(tmp_path: Path) -> None:
     assert found.message == (
         f"optimizer has the states of {number} parameters, but only {room} tensors in the file can be parameters"
     )
+
+
+def test_optimizers_and_generators_make_no_room() -> None:
+    """Only tensors outside the states of optimizers, schedulers and generators can be parameters, wherever they lie."""
+    states = {number: {"exp_avg": T((2, 4))} for number in range(4)}
+    optimizer = {"state": states, "param_groups": [{"params": list(states)}]}
+    contents = {"model": {"fc.weight": T((2, 4))}, "loss": {"w": T((2,))}, "optimizer": optimizer, "list": [T((2,))]}
+    [found] = findings("O751", {**contents, "rng": T((5056,), "uint8")})
+    assert found.message.endswith("the states of 4 parameters, but only 3 tensors in the file can be parameters")
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from ckptdoctor.checkpoint import Checkpoint, GlobalName, Mapping, Named, Opaque
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Drop, Replace, Safety
@@ -20,6 +21,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, Odict, T
 from tests.builders import build
 from tests.rules.examined import found, sick, torch_error
+from tests.rules.nouns import findings_in
 
 WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 RULES = (
@@ -234,3 +236,19 @@ def test_legacy_files_name_globals_too(tmp_path):
     example = Example("old", Odict({"w": T((2,)), "args": Obj("argparse.Namespace", {"lr": 1})}), "torch legacy")
     (finding,) = found(build(example, tmp_path), "P201")
     assert finding.keys == (("args",),)
+
+
+def test_convertible_objects_are_told_from_the_others():
+    """Each group has its places and just the names that appear there; names that appear nowhere go with the others."""
+    good = Opaque("argparse.Namespace", (), Mapping("dict", (("lr", 1),)))
+    bad = Opaque("argparse.Namespace", (), Mapping("dict", (("f", Named("functools.partial")),)))
+    names = [("argparse", "Namespace"), ("functools", "partial"), ("functools", "wraps")]
+    listed = tuple([GlobalName(*name, "data.pkl", index) for index, name in enumerate(names)])
+    tree = Mapping("dict", (("good", good), ("bad", bad)))
+    plain, rest = findings_in("P201", Checkpoint("f", "torch zip", 0, tree, (), (), (), globals=listed))
+    assert plain.keys == (("good",),)
+    assert plain.fix is not None
+    assert plain.fix.edits == (Replace(("good",), {"lr": 1}),)
+    assert [name for name in ("Namespace", "partial", "wraps") if name in " ".join(plain.torch_says)] == ["Namespace"]
+    assert (rest.keys, rest.fix) == ((("bad",),), None)
+    assert [each.split("GLOBAL ")[1].split()[0] for each in rest.torch_says] == [".".join(name) for name in names]

@@ -211,6 +211,13 @@ def test_tensors_in_attributes_of_parameters_go_with_a_model_that_is_the_whole_f
     assert "belong to no tensor shown" in finding.cause
 
 
+def test_parts_of_tensors_are_shown(tmp_path: Path):
+    """The storages of a sparse tensor beside a model are those of its parts, and hinder nothing."""
+    saved({"net": nn.Linear(2, 3), "graph": torch.eye(3).to_sparse()}, tmp_path / "model.pt")
+    (finding,) = found(tmp_path / "model.pt", "P204")
+    assert finding.fix is not None
+
+
 def add_nothing(module: nn.Module, state_dict: OrderedDict, prefix: str, metadata: object) -> None:
     state_dict[f"{prefix}added"] = torch.ones(1)
 

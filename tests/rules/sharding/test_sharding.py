@@ -13,7 +13,9 @@ from safetensors.torch import save_file
 
 from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import T
 from tests.rules.examined import found
+from tests.rules.nouns import findings
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +119,14 @@ def test_shards_that_are_sorted_by_name_have_gaps(tmp_path):
     save_file(model, tmp_path / "model.safetensors", {"format": "pt"})
     (finding,) = found(tmp_path / "model.safetensors", "X813")
     assert finding.message == "layers go from 0 to 11, but 7, 8, 9 are missing"
+
+
+@pytest.mark.parametrize(
+    "name", ["layers", "layer", "blocks", "block", "h", "decoder_layers", "encoder_layers", "transformer_blocks"]
+)
+def test_every_list_of_layers_is_looked_at(name):
+    """What models call such a list is seen at first sight, or the rule would not be asked."""
+    inner = ("attn.q.weight", "attn.k.weight", "mlp.up.weight", "mlp.down.weight")
+    model = {f"{name}.{number}.{each}": T((2,)) for number in (0, 1, 2, 4, 5) for each in inner}
+    (finding,) = findings("X813", model)
+    assert finding.message == f"{name} go from 0 to 5, but 3 is missing"

@@ -63,6 +63,38 @@ def test_what_is_not_empty_is_left_alone(contents: object) -> None:
     assert nouns.findings("W310", contents) == []
 
 
+@pytest.mark.parametrize(
+    ("contents", "kind"),
+    [
+        ({"state": {}, "param_groups": []}, "the state of an optimizer"),
+        ({"last_epoch": 1, "base_lrs": [0.1]}, "the state of a learning rate scheduler"),
+        (T((5056,), "uint8"), "the state of random number generators"),
+        ({"last_epoch": 1}, None),
+        ({"state": NET}, None),
+        (NET, None),
+        (None, None),
+    ],
+)
+def test_a_purpose_needs_its_signs(contents: object, kind: str | None) -> None:
+    """An optimizer's, a scheduler's and a generator's file are told apart from everything else."""
+    wanted = [] if kind is None else [f"the file holds {kind}, and no model"]
+    assert [found.message for found in nouns.findings("W303", contents)] == wanted
+
+
+@pytest.mark.parametrize(
+    ("contents", "messages"),
+    [
+        ({}, ["the file holds an empty dict"]),
+        ({"model": {}, "x": {}}, ["model is an empty dict"]),
+        ({"model": NET, "params": {}}, []),
+        ([], []),
+    ],
+)
+def test_empty_places_count_only_without_weights(contents: object, messages: list[str]) -> None:
+    """An empty dict beside weights may be anything, and so may an empty list."""
+    assert [found.message for found in nouns.findings("W310", contents)] == messages
+
+
 def test_an_empty_file_is_explained_once() -> None:
     """Held against a model, an empty state dict is W310's and not W311's."""
     assert nouns.findings("W311", {}, NET) == []

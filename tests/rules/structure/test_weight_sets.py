@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
+
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.kit import sets
 from tests.rules import nouns
+from tests.rules.examined import found
 
 NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 AVERAGE = {"n_averaged": T((), "int64"), **{f"module.{key}": tensor for key, tensor in NET.items()}}
@@ -52,6 +58,17 @@ def test_tensors_saved_twice_are_told() -> None:
     assert "results of its own" in found.cause
 
 
+def test_a_copy_that_was_none_is_told(tmp_path: Path) -> None:
+    """``best = model.state_dict()`` without a copy saves the same tensors twice; an average is a copy."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
+    state = model.state_dict()
+    torch.save({"last": state, "best": dict(state)}, tmp_path / "same.pt")
+    torch.save({"model": state, "ema": AveragedModel(model).state_dict()}, tmp_path / "copied.pt")
+    [same], [copied] = found(tmp_path / "same.pt", "W302"), found(tmp_path / "copied.pt", "W302")
+    assert same.cause.startswith("All of them are the very same tensors")
+    assert copied.cause.startswith("They have the same keys and shapes")
+
+
 def test_networks_are_named_with_their_size() -> None:
     """Two networks, one of them averaged as well: two names."""
     [found] = nouns.findings("W304", {"g": NET, "d": OTHER, "g_ema": NET})
@@ -62,9 +79,3 @@ def test_networks_are_named_with_their_size() -> None:
 def test_a_reference_chooses_the_network() -> None:
     """Held against one of two networks, nothing is left to choose."""
     assert nouns.findings("W304", {"g": NET, "d": OTHER}, OTHER) == []
-
-
-def test_sizes_are_written_for_people() -> None:
-    """Three digits or so, with the unit."""
-    shown = [sets.size_words(each) for each in (1, 512, 1_000, 5_900, 102_400_000, 999_600_000_000, 5 * 10**16)]
-    assert shown == ["1 byte", "512 bytes", "1.0 kB", "5.9 kB", "102 MB", "1.0 TB", "50,000 TB"]

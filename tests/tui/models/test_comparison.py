@@ -13,7 +13,7 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.differences import Difference, Numbers, Other, Pair, Side, Single, Tie, Values, Verdict
 from ckptdoctor.errors import UsageError
-from ckptdoctor.tui.models.comparison import ComparedEntries, Flag, magnitude, module, news
+from ckptdoctor.tui.models.comparison import FROM_ZERO, ComparedEntries, Flag, magnitude, module, news
 from ckptdoctor.tui.models.comparison_facts import facts, title
 from ckptdoctor.tui.models.side_by_side import (
     EntryLine,
@@ -95,7 +95,7 @@ def test_magnitudes():
     assert magnitude(pair("x", values=Values(Verdict.EQUAL))) == 0
     assert magnitude(pair("x", values=Values(Verdict.CHANGED, NUMBERS))) == pytest.approx(0.1)
     assert magnitude(pair("x", values=Values(Verdict.CHANGED, replace(NUMBERS, odd=1)))) == inf
-    assert magnitude(pair("x", values=Values(Verdict.CHANGED, replace(NUMBERS, square_a=0.0)))) == inf
+    assert magnitude(pair("x", values=Values(Verdict.CHANGED, replace(NUMBERS, square_a=0.0)))) == FROM_ZERO
     assert isnan(magnitude(pair("x", values=Values(Verdict.OTHER_BYTES))))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.filters.table import Table
 from ckptdoctor.tui.models.lines import SortColumn, next_column, ordered
 from tests.report.samples import tensor
@@ -43,5 +44,14 @@ def test_backwards():
 def test_all_columns_in_turn():
     """The key that sorts comes to every column and back."""
     column = SortColumn.PLACE
-    seen = [column := next_column(column) for _ in SortColumn]
+    seen = [column := next_column(column, measured=True) for _ in SortColumn]
     assert set(seen) == set(SortColumn) and column is SortColumn.PLACE
+
+
+def test_values_are_sorted_once_they_are_known():
+    """Largest first; what was not read comes last."""
+    values = {0: TensorValues(4, std=0.5, nan=1), 2: TensorValues(4, std=2.0)}
+    assert list(ordered(TABLE, range(3), SortColumn.STD, values_of=values.get)) == [2, 0, 1]
+    assert list(ordered(TABLE, range(3), SortColumn.NAN, values_of=values.get)) == [0, 2, 1]
+    assert next_column(SortColumn.DEVICE) is SortColumn.PLACE
+    assert next_column(SortColumn.DEVICE, measured=True) is SortColumn.STD

@@ -194,3 +194,40 @@ def test_figures_of_neighbours_and_of_scattered_rows():
     rows = sorted(random.Random(1).sample(range(50), 20))
     assert table.figures(rows).elements == 20 * 6
     assert table.figures(range(5, 9)).nbytes == 4 * 24
+
+
+def natural(*keys, **options):
+    """All lines in natural order, with the first levels open."""
+    return tree_of(flat(*keys, **options), order=TreeOrder.NATURAL)
+
+
+def test_numbers_come_in_their_order():
+    """Layer 2 before layer 10, however the file has them; what is between them stays in its place."""
+    lines = natural("h.0.x", "h.10.x", "norm", "h.2.x")
+    assert names(opened(lines)) == ["h", "  0.x", "  2.x", "  10.x", "norm"]
+
+
+def test_blocks_that_are_alike_are_one_line():
+    """It has the name of both levels, and opens to the blocks."""
+    lines = natural("first", *[f"layers.{layer}.{leaf}" for layer in range(12) for leaf in "ab"], "last")
+    assert names(lines) == ["first", "layers.{0…11}", "last"]
+    fold = lines.at(1).item
+    lines.open(fold)
+    assert names(lines)[:4] == ["first", "layers.{0…11}", "  0", "  1"]
+    assert [len(block.rows) for block in fold.blocks] == [2] * 12 and len(fold.rows) == 24
+
+
+def test_a_block_that_differs_has_its_own_line():
+    """So has one that is missing: only neighbours are put together."""
+    keys = [f"layers.{layer}.{leaf}" for layer in range(11) for leaf in "ab" if layer != 9]
+    lines = opened(natural(*keys, "layers.4.c"))
+    assert [name for name in names(lines) if name.startswith("  ") and not name.startswith("   ")] == [
+        *("  {0…3}", "  4", "  {5…8}", "  10")
+    ]
+
+
+def test_what_lies_in_a_fold_is_found():
+    """A jump opens the fold, and the block in it."""
+    lines = natural(*[f"layers.{layer}.{leaf}" for layer in range(12) for leaf in "ab"])
+    number = lines.reveal(("layers.7.b",))
+    assert names(lines)[number] == "    b" and names(lines)[number - 2] == "  7"

@@ -49,17 +49,17 @@ def looks(stages, look, *opening, size=NORMAL):
 def test_moving():
     """Every key goes where it says."""
     places = {
-        (): (0, 0),
-        ("j", "l", "right", "down", "h", "k"): (1, 1),
+        (): (3, 5),  # the NaN in it
+        ("home", "g", "j", "l", "right", "down", "h", "k"): (1, 1),
         ("end", "G"): (39, 63),
         ("end", "G", "home", "g"): (0, 0),
-        ("pagedown", "pageup"): (0, 0),
-        ("left", "up"): (0, 0),
+        ("home", "g", "pagedown", "pageup"): (0, 0),
+        ("left", "up"): (2, 4),
         ("i", "text:4,17", "enter"): (4, 17),
-        ("i", "text:4,17", "escape"): (0, 0),
+        ("i", "text:4,17", "escape"): (3, 5),
         ("4", "enter"): (3, 5),
         ("4", "down", "down", "enter"): (21, 0),
-        ("l", "r", "j"): (0, 2),
+        ("home", "g", "l", "r", "j"): (0, 2),
     }
     assert looks(places, here, *MATRIX) == places
 

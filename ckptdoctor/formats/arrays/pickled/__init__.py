@@ -1,4 +1,4 @@
-"""Plain pickles with arrays: what ``pickle.dump`` and joblib write of NumPy arrays and torch tensors."""
+"""``pickle.dump`` and joblib write NumPy arrays and torch tensors into plain pickles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arrays of a plain pickle: what makes them, and where their values lie.
+"""Finds the arrays of a plain pickle by the calls that make them, and where their values are.
 
 Sources: ``numpy.ndarray.__reduce__`` and ``__reduce_ex__`` (protocol 5: ``numpy._core.numeric._frombuffer``), and
 joblib's ``NumpyArrayWrapper``. Strings of Python 2 hold raw bytes; protocol 2 of Python 3 writes bytes as text.

@@ -1,4 +1,4 @@
-"""From a plain pickle to the nouns of a checkpoint."""
+"""Turns a plain pickle into the nouns of a checkpoint."""
 
 from __future__ import annotations
 

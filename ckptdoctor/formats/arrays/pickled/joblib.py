@@ -1,4 +1,4 @@
-"""The arrays that joblib writes into the stream of a pickle, each right behind the object that stands for it.
+"""Finds the arrays that joblib writes into the stream of a pickle, each right behind the object that stands for it.
 
 Source: ``joblib.numpy_pickle.NumpyArrayWrapper`` of joblib 0.10 to 1.6. The object's state tells how long the array is.
 """

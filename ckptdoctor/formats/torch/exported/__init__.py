@@ -1,4 +1,4 @@
-"""Programs of ``torch.export`` (``.pt2``): their state dict and constants."""
+"""``torch.export.save`` writes programs (``.pt2``); their state dict and constants are read."""
 
 from __future__ import annotations
 

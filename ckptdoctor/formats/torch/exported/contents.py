@@ -1,4 +1,4 @@
-"""An exported program becomes the nouns of a checkpoint: the tree is its state dict.
+"""Turns an exported program into the nouns of a checkpoint: the tree is its state dict.
 
 The constants are an attribute of that dict. Where an archive holds several models, each has a dict of its own.
 """

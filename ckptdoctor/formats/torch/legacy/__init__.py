@@ -1,4 +1,4 @@
-"""Files as ``torch.save`` wrote them before torch 1.6: a run of pickles, then the storages one after another."""
+"""``torch.save`` wrote such files before torch 1.6: a run of pickles, then the storages one after another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["NAME", "examine", "read", "salvage", "write"]
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """How to write a copy that holds what is wanted: see ``torch.legacy.writer``, which only repairs import."""
+    """How to write a copy that holds what is wanted: see ``torch.legacy.writer``, which only repairs import.
+
+    Raises RefusedError where there is no source: new files get today's format.
+    """
     if source is None:
         raise RefusedError("torch writes archives today: no new file gets its old format.")
     if wanted.stored:

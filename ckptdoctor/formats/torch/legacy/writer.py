@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
+from functools import cache
 from weakref import WeakSet
 
 from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
@@ -27,10 +26,11 @@ from ckptdoctor.formats.torch.read import storages_in
 from ckptdoctor.formats.torch.read.storages import claim_of
 from ckptdoctor.formats.torch.read.values import items, text
 from ckptdoctor.formats.torch.read.views import users_of_storages
-from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
+from ckptdoctor.formats.torch.zip.layout import Item, archive
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.pickles.graph import Made, PersistentId, Pickle, Popped, Tuple, Value, nodes
+from ckptdoctor.writing.checksums import checksums
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
 # notes of the storages with which a copy would be as broken as the original
@@ -149,13 +149,11 @@ def _joined(segments: Iterable[Segment]) -> Iterator[Segment]:
 # the folder in the archive that torch uses when it does not know the file's name
 _FOLDER = "archive"
 
-_CHUNK = 1 << 20
-
 
 def converted(
     source: Source, stream: Stream, table: LegacyStorages, storages: Sequence[Storage], wanted: Wanted
 ) -> Recipe:
-    """How to write what is wanted as an archive. Every value is read for its checksum.
+    """How to write what is wanted as an archive.
 
     Raises RefusedError when another container than "torch zip" is asked for, or something has no place in it.
     """
@@ -166,38 +164,13 @@ def converted(
         raise RefusedError(f"A legacy torch file can become a torch zip file, but not {other}.")
     prepare_for_zip(stream.saved)
     plans = reconcile(stream.saved, storages, wanted, renumber=Numbering.ALWAYS).storages
-    head = encode(stream.saved)
-    items = [_word("data.pkl", head), _word(".format_version", b"1")]
-    items += [_word(".storage_alignment", str(DEFAULT_ALIGNMENT).encode()), _word("byteorder", b"little")]
-    for plan in plans:
-        data: tuple[Segment, ...] = tuple(elements(source, table.places, plan))
-        items.append(Item(f"{_FOLDER}/data/{plan.key}", plan.nbytes, _checksum(source, data), data))
-    items += [_word("version", b"3\n"), _word(".data/serialization_id", _identity(head, items))]
-    return Recipe(source.file, lay_out(items))
+    data = [tuple(elements(source, table.places, plan)) for plan in plans]
+    sums = cache(lambda: checksums(data, source.file))  # once the archive is written: a plan reads none of the values
 
+    def record(at: int) -> Item:
+        return Item(f"{_FOLDER}/data/{plans[at].key}", plans[at].nbytes, 0, data[at], lambda: sums()[at])
 
-def _word(name: str, data: bytes) -> Item:
-    return Item(f"{_FOLDER}/{name}", len(data), zlib.crc32(data), (Literal(data),))
-
-
-def _identity(head: bytes, items: Sequence[Item]) -> bytes:
-    """Forty digits that stand for the contents; torch only logs them."""
-    digest = blake2b(head + b"".join(item.crc.to_bytes(4, "little") for item in items), digest_size=16)
-    return str(int(digest.hexdigest(), 16)).zfill(40).encode()
-
-
-def _checksum(source: Source, segments: Sequence[Segment]) -> int:
-    crc = 0
-    for segment in segments:
-        if isinstance(segment, Copy):
-            for at in range(segment.offset, segment.offset + segment.length, _CHUNK):
-                crc = zlib.crc32(source.read(at, min(_CHUNK, segment.offset + segment.length - at)), crc)
-        elif isinstance(segment, Literal):
-            crc = zlib.crc32(segment.data, crc)
-        elif isinstance(segment, Generated):
-            for chunk in segment.chunks():
-                crc = zlib.crc32(chunk, crc)
-    return crc
+    return Recipe(source.file, archive(_FOLDER, encode(stream.saved), [record(at) for at in range(len(plans))]))
 
 
 def elements(source: Source, places: Mapping[str, Place], plan: StoragePlan) -> list[Segment]:

@@ -1,4 +1,4 @@
-"""TorchScript archives, as ``torch.jit.save`` and C++ write them: the state dict of the module inside."""
+"""``torch.jit.save`` and C++ write TorchScript archives; what is read is the state dict of the module inside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TorchScript archive becomes the nouns of a checkpoint: the tree is the module's state dict.
+"""Turns a TorchScript archive into the nouns of a checkpoint: the tree is the module's state dict.
 
 Tensors beside it are attributes of that dict: ``.attributes`` of the modules, and ``.constants`` of the code.
 """
@@ -149,7 +149,10 @@ class State:
 
 
 def state_of(module: Opaque, classes: Classes) -> State:
-    """The state of a module and all inside it: of each the parameters, then the buffers, then the modules in it."""
+    """The state of a module and all inside it: of each the parameters, then the buffers, then the modules in it.
+
+    Raises HostileError where modules are in each other without end.
+    """
     found = State()
     stack: list[tuple[str, Opaque]] = [("", module)]
     text = 0

@@ -1,4 +1,4 @@
-"""Tar archives, as ``torch.save`` wrote them before torch 0.1.10: a pickle, its tensors and its storages."""
+"""``torch.save`` wrote tar archives before torch 0.1.10: a pickle, its tensors and its storages."""
 
 from __future__ import annotations
 

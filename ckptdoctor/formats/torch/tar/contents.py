@@ -1,4 +1,4 @@
-"""The members of a tar archive of torch become the nouns of a checkpoint."""
+"""Turns the members of a tar archive of torch into the nouns of a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pickle of a tar archive of torch names storages and tensors by number: these tables hold them.
+"""Reads the tables of a tar archive of torch: the pickle names storages and tensors by their numbers in these.
 
 Source: ``legacy_load`` in ``torch.serialization._legacy_load``. ``storages`` is the number of storages, then for each a
 pickle of (key, location, class), an element count of eight bytes and the raw elements, and a pickle of the views:

@@ -1,4 +1,4 @@
-"""Archives that ``torch.save`` writes since torch 1.6: a zip file of a pickle and one record for each storage."""
+"""``torch.save`` writes such archives since torch 1.6: a zip file of a pickle and one record for each storage."""
 
 from __future__ import annotations
 

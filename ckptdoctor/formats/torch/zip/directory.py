@@ -1,4 +1,4 @@
-"""A zip directory is read strictly: what torch would read, and everything on which readers could disagree."""
+"""Reads a zip directory strictly: what torch would read, and everything on which readers could disagree."""
 
 from __future__ import annotations
 

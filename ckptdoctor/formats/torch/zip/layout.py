@@ -7,8 +7,10 @@ miniz it is built on (headers, descriptors, zip64); ``torch.load`` relies on the
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
+from hashlib import blake2b
 
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.formats.torch.zip import structs
@@ -16,6 +18,7 @@ from ckptdoctor.formats.torch.zip.central_directory import Entry
 from ckptdoctor.formats.torch.zip.records import Record, Remarks, raw_name
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
+from ckptdoctor.writing.checksums import Bytes
 from ckptdoctor.writing.recipe import Generated, Literal, Segment
 
 # where torch aligns data unless torch.utils.serialization.config.save.storage_alignment says otherwise
@@ -41,6 +44,55 @@ class Item:
     crc: int
     data: tuple[Segment, ...]
     summed: Callable[[], int] | None = None
+
+    def checksum(self) -> int:
+        """The CRC; reads the bytes where they are new."""
+        return self.crc if self.summed is None else self.summed()
+
+
+def new_item(name: str, size: int, data: tuple[Segment, ...], file: str, stated: bool = True) -> Item:
+    """The record of new bytes, which are read for their checksum, if one is stated, only once it is written.
+
+    Ranges that name no file are of ``file``.
+    """
+
+    @cache
+    def summed() -> int:
+        with Bytes(file) as files:
+            return files.checksum(data)
+
+    if not stated:
+        return Item(name, size, 0, data)
+    waits = any(not isinstance(each, Literal) for each in data)
+    return Item(name, size, 0, data, summed) if waits else Item(name, size, summed(), data)
+
+
+def word(folder: str, name: str, data: bytes) -> Item:
+    """A record in the folder of the archive that is small, and at hand."""
+    return Item(f"{folder}/{name}", len(data), zlib.crc32(data), (Literal(data),))
+
+
+def archive(folder: str, head: bytes, storages: Sequence[Item]) -> tuple[Segment, ...]:
+    """A whole new archive as ``torch.save`` writes it: the pickle ``head``, and the records of its storages."""
+    items = [word(folder, "data.pkl", head), word(folder, ".format_version", b"1")]
+    items += [word(folder, ".storage_alignment", str(DEFAULT_ALIGNMENT).encode()), word(folder, "byteorder", b"little")]
+    items += storages
+    return lay_out([*items, word(folder, "version", b"3\n"), _identity(folder, head, items)])
+
+
+def _identity(folder: str, head: bytes, items: Sequence[Item]) -> Item:
+    """Forty digits that stand for the contents; torch only logs them."""
+
+    @cache
+    def digits(*checksums: int) -> bytes:
+        digest = blake2b(head + b"".join([each.to_bytes(4, "little") for each in checksums]), digest_size=16)
+        return str(int(digest.hexdigest(), 16)).zfill(40).encode()
+
+    data = _stating(items, digits)
+    name = f"{folder}/.data/serialization_id"
+    if isinstance(data, Literal):
+        return Item(name, data.length, zlib.crc32(data.data), (data,))
+    return Item(name, data.length, 0, (data,), lambda: zlib.crc32(digits(*[each.checksum() for each in items])))
 
 
 def lay_out(items: Sequence[Item], alignment: int = DEFAULT_ALIGNMENT) -> tuple[Segment, ...]:
@@ -70,7 +122,7 @@ def _stating(items: Sequence[Item], say: Callable[..., bytes]) -> Segment:
         return Literal(say(*[item.crc for item in items]))
 
     def said() -> Iterator[bytes]:
-        yield say(*[item.crc if item.summed is None else item.summed() for item in items])
+        yield say(*[item.checksum() for item in items])
 
     return Generated(len(say(*[0 for _ in items])), said)
 

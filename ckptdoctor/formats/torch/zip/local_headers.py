@@ -1,4 +1,4 @@
-"""Checks what stands at each record itself (local header, data descriptor) against the directory, and reads its data.
+"""Checks the local header and data descriptor of each record against the directory, and reads the record's data.
 
 torch takes from a local header only its length, to find where the data begins; readers that go through a file from
 its start, and ``zipfile``, go by its name and sizes too.

@@ -1,4 +1,4 @@
-"""A zip archive has these nouns: records, the directory that lists them, and remarks on what is odd about either."""
+"""Defines the nouns of a zip archive: records, the directory that lists them, and remarks on what is odd."""
 
 from __future__ import annotations
 

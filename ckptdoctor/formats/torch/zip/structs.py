@@ -1,4 +1,4 @@
-"""The fixed parts of a zip archive are laid out byte for byte (PKWARE APPNOTE 6.3.10, sections 4.3.7 to 4.3.16)."""
+"""Lays out the fixed parts of a zip archive byte for byte (PKWARE APPNOTE 6.3.10, sections 4.3.7 to 4.3.16)."""
 
 from __future__ import annotations
 

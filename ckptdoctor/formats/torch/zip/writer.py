@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 
 from ckptdoctor.checkpoint import FileSource, NoteKind, Source
 from ckptdoctor.edits import Cast
@@ -21,8 +20,8 @@ from ckptdoctor.formats.torch.patch.reconcile import reconcile
 from ckptdoctor.formats.torch.patch.storage_plans import ReadStorage, StoragePlan
 from ckptdoctor.formats.torch.read import storages_in
 from ckptdoctor.formats.torch.zip import structs
-from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out
-from ckptdoctor.formats.torch.zip.local_headers import CHUNK, check_readable, chunks
+from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out, new_item, word
+from ckptdoctor.formats.torch.zip.local_headers import check_readable, chunks
 from ckptdoctor.formats.torch.zip.read import (
     ReadPickle,
     ZipStorages,
@@ -137,12 +136,8 @@ def _items(
             raise RefusedError(f"The record {name}, which no tensor uses, is in the way of a storage's new number.")
         else:
             items.append(copied(source, record))
-    words = [_word(directory, name, word) for name, word in directory.words]
+    words = [word(directory.prefix, name, data) for name, data in directory.words]
     return [*items, *block, *words], alignment if sound and alignment else DEFAULT_ALIGNMENT
-
-
-def _word(directory: Directory, name: str, word: bytes) -> Item:
-    return Item(f"{directory.prefix}/{name}", len(word), zlib.crc32(word), (Literal(word),))
 
 
 def _in_original_order(plans: Sequence[StoragePlan], directory: Directory) -> list[StoragePlan]:
@@ -247,7 +242,7 @@ def remade(source: Source, directory: Directory, plan: StoragePlan, sound: set[s
     """
     name = f"{directory.prefix}/data/{plan.key}"
     if plan.new:
-        return _item(source, name, plan.nbytes, (_new(source, plan),), _summed(directory))
+        return new_item(name, plan.nbytes, (_new(source, plan),), source.file, _summed(directory))
     record = _found(directory, plan.old.key)
     if _untouched(plan, record):
         return copied(source, record, name)
@@ -257,15 +252,8 @@ def remade(source: Source, directory: Directory, plan: StoragePlan, sound: set[s
             _require_sound(source, each)
             if sound is not None:
                 sound.add(each.name)
-    return _item(source, name, plan.nbytes, _pieces(source, records, plan), any(each.crc for each in records.values()))
-
-
-def _item(source: Source, name: str, size: int, made: tuple[Segment, ...], summed: bool) -> Item:
-    """The record of new bytes, which are read for its checksum only once it is written."""
-    if not summed or all(isinstance(each, Literal) for each in made):
-        return Item(name, size, _checksum(_bytes_of(source, made)) if summed else 0, made)
-    reading = _reopened(source.file, lambda again: _bytes_of(again, made))
-    return Item(name, size, 0, made, cache(lambda: _checksum(reading())))
+    summed = any(each.crc for each in records.values())
+    return new_item(name, plan.nbytes, _pieces(source, records, plan), source.file, summed)
 
 
 def _found(directory: Directory, key: str) -> Record:
@@ -336,18 +324,6 @@ def _reopened(path: str, make: Callable[[Source], Iterator[bytes]]) -> Callable[
             yield from make(source)
 
     return produce
-
-
-def _bytes_of(source: Source, segments: tuple[Segment, ...]) -> Iterator[bytes]:
-    for segment in segments:
-        if isinstance(segment, Copy):
-            stop = segment.offset + segment.length
-            for at in range(segment.offset, stop, CHUNK):
-                yield source.read(at, min(CHUNK, stop - at))
-        elif isinstance(segment, Literal):
-            yield segment.data
-        elif isinstance(segment, Generated):
-            yield from segment.chunks()
 
 
 def _checksum(pieces: Iterator[bytes]) -> int:

@@ -73,6 +73,7 @@ class ValueGrid(Background, can_focus=True):
         self._cell = 5  # cells that a number takes
         self._top = self._left = 0
         self.row = self.column = 0
+        self._centred: tuple[int, int] | None = None  # what was gone to, until the cursor leaves it
 
     # what is shown
 
@@ -81,7 +82,7 @@ class ValueGrid(Background, can_focus=True):
         self._slice = replace(slice_, across=self._slice.across)
         self._fold()
         if index is not None:
-            self.row, self.column = self._slice.place(index)
+            self.row, self.column = self._centred = self._slice.place(index)
         self._moved()
 
     @property
@@ -122,6 +123,10 @@ class ValueGrid(Background, can_focus=True):
         """Keep the cursor in the slice and on the screen, and read what is missing."""
         self.row = max(0, min(self.row, self._slice.height - 1))
         self.column = max(0, min(self.column, self._slice.width - 1))
+        if self._centred == (self.row, self.column):
+            self._top, self._left = self.row - self._down // 2, self.column - self._across // 2
+        else:
+            self._centred = None
         self._top = max(min(self._top, self.row), self.row - self._down + 1)
         self._left = max(min(self._left, self.column), self.column - self._across + 1)
         self._top = max(0, min(self._top, self._slice.height - self._down))

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import torch
 
+from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource
 from ckptdoctor.edits import Edit
 from ckptdoctor.edits.applied.wanted import wanted_of
-from ckptdoctor.formats.torch import legacy as torch_legacy
-from ckptdoctor.writing.recipe import Copy, Generated, Recipe
+from ckptdoctor.writing import Copy, Generated, Recipe
 from tests.builders import saving_tags
-
-HEAD_BYTES = 4096
 
 
 def legacy_bytes(value: object, protocol: int = 2) -> bytes:
@@ -33,15 +31,15 @@ def save(value: object, path: Path) -> Path:
 
 def read(path: Path) -> Checkpoint:
     with FileSource(path) as source:
-        container = torch_legacy.examine(source, source.read(0, min(HEAD_BYTES, source.size)))
-        assert container is not None
-        return torch_legacy.read(source, container)
+        container = formats.examine(source)
+        assert container.format == "torch legacy"
+        return formats.read(source, container)
 
 
 def rewritten(path: Path, edits: Sequence[Edit]) -> Path:
     """The file with the edits applied, as the recipe says."""
     with FileSource(path) as source:
-        recipe = torch_legacy.write(wanted_of(read(path), edits), source)
+        recipe = formats.write(wanted_of(read(path), edits), source)
     target = path.with_suffix(".out")
     target.write_bytes(bytes_of(recipe))
     return target

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import ckptdoctor
+from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileSource, NoteKind, at
 from ckptdoctor.errors import DamagedError, TruncatedError
-from ckptdoctor.formats.torch import legacy as torch_legacy
 from tests.builders import tagged
-from tests.formats.torch.legacy.support import HEAD_BYTES, legacy_bytes, read, save
+from tests.formats.torch.legacy.support import legacy_bytes, read, save
 
 MODEL = {"w": torch.arange(6.0).view(2, 3), "n": torch.tensor(7), "h": torch.ones(3, dtype=torch.float16)}
 
@@ -79,15 +79,15 @@ def test_every_cut_is_a_note_or_a_clear_error(tmp_path):
     for size in range(1, len(data), max(1, len(data) // 200)):
         path.write_bytes(data[:size])
         with FileSource(path) as source:
-            container = torch_legacy.examine(source, source.read(0, min(HEAD_BYTES, size)))
-            if container is None:
+            container = formats.examine(source)
+            if container.format != "torch legacy":
                 assert size < 24
             elif container.readable:
-                assert kinds(torch_legacy.read(source, container)) == [NoteKind.TRUNCATED]
+                assert kinds(formats.read(source, container)) == [NoteKind.TRUNCATED]
             else:
                 assert kinds(container) == [NoteKind.TRUNCATED]
                 with pytest.raises(TruncatedError, match="ends within the pickle"):
-                    torch_legacy.read(source, container)
+                    formats.read(source, container)
 
 
 def test_every_flipped_byte_is_survived(tmp_path):
@@ -98,11 +98,11 @@ def test_every_flipped_byte_is_survived(tmp_path):
         for flip in (1, 0x80):
             path.write_bytes(data[:place] + bytes((data[place] ^ flip,)) + data[place + 1 :])
             with FileSource(path) as source:
-                container = torch_legacy.examine(source, source.read(0, min(HEAD_BYTES, source.size)))
-                if container is None:
+                container = formats.examine(source)
+                if container.format != "torch legacy":
                     continue
                 try:
-                    torch_legacy.read(source, container)
+                    formats.read(source, container)
                 except DamagedError as error:
                     assert error.message.strip()
 
@@ -264,4 +264,4 @@ def test_other_files_are_not_recognised(tmp_path):
     for data in (b"PK\x03\x04", pickle.dumps({"a": 1}, 2), b"x" + legacy_bytes(1), b"\x80\x02\x8a\x0a"):
         path.write_bytes(data)
         with FileSource(path) as source:
-            assert torch_legacy.examine(source, data) is None
+            assert formats.examine(source).format != "torch legacy"

@@ -5,12 +5,12 @@ import os
 import pytest
 import torch
 
+from ckptdoctor import formats
 from ckptdoctor.checkpoint import Container, FileSource
 from ckptdoctor.edits import Compact, Convert, Drop, MakeContiguous, Rename, Retag, TakeRoot
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError, UnprovenError
-from ckptdoctor.formats.torch import legacy as torch_legacy
-from ckptdoctor.writing.recipe import Copy
+from ckptdoctor.writing import Copy
 from tests.builders import tagged
 from tests.formats.torch.legacy.support import legacy_bytes, read, rewritten, save
 
@@ -31,7 +31,7 @@ def test_renaming_copies_all_storages_as_one_range(tmp_path):
     path = save({"state_dict": state, "epoch": 2}, tmp_path / "a.pt")
     pairs = tuple((key, key.removeprefix("module.")) for key in state)
     with FileSource(path) as source:
-        recipe = torch_legacy.write(wanted_of(read(path), [Rename(("state_dict",), pairs)]), source)
+        recipe = formats.write(wanted_of(read(path), [Rename(("state_dict",), pairs)]), source)
     assert [type(segment) is Copy for segment in recipe.segments] == [False, True]
     loaded = load(rewritten(path, [Rename(("state_dict",), pairs)]))
     assert {key: tensor.tolist() for key, tensor in loaded["state_dict"].items()} == {
@@ -99,7 +99,7 @@ def test_an_ambiguous_pickle_is_not_rewritten(tmp_path):
     path = tmp_path / "a.pt"
     path.write_bytes(data.replace(b"K\x07", b"I 7\n"))
     with FileSource(path) as source, pytest.raises(UnprovenError):
-        torch_legacy.write(wanted_of(read(path), [Rename((), (("a", "b"),))]), source)
+        formats.write(wanted_of(read(path), [Rename((), (("a", "b"),))]), source)
 
 
 @pytest.mark.parametrize("options", [{}, {"mmap": True}, {"map_location": "meta"}])
@@ -147,6 +147,6 @@ def test_the_container_is_named(tmp_path):
     """The container says its format and that it can be read."""
     path = save(1, tmp_path / "a.pt")
     with FileSource(path) as source:
-        container = torch_legacy.examine(source, source.read(0, source.size))
+        container = formats.examine(source)
     assert isinstance(container, Container)
     assert (container.format, container.readable) == ("torch legacy", True)

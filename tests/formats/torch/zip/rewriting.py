@@ -5,17 +5,17 @@ import io
 import torch
 from torch.utils.serialization import config
 
+from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.edits import Rename
 from ckptdoctor.edits.applied.wanted import wanted_of
-from ckptdoctor.formats.torch import zip as torch_zip
-from ckptdoctor.writing.recipe import Copy, Literal
+from ckptdoctor.writing import Copy, Literal
 
 
 def recipe_of(path, *edits):
     with FileSource(path) as source:
-        checkpoint = torch_zip.read(source, torch_zip.examine(source, source.read(0, min(512, source.size))))
-        return torch_zip.write(wanted_of(checkpoint, edits), source)
+        checkpoint = formats.read(source, formats.examine(source))
+        return formats.write(wanted_of(checkpoint, edits), source)
 
 
 def rewritten(path, *edits):

@@ -15,13 +15,13 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (700 << 20, 700 << 20))
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.formats.torch import zip as torch_zip
+from ckptdoctor import formats
 with FileSource(sys.argv[1]) as source:
-    container = torch_zip.examine(source, source.read(0, 512))
+    container = formats.examine(source)
     notes = list(container.notes)
     if container.readable:
         try:
-            notes += torch_zip.read(source, container).notes
+            notes += formats.read(source, container).notes
         except CkptDoctorError as error:
             print(type(error).__name__, error.message)
 for note in notes:

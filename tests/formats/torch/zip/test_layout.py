@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.formats.torch.zip.directory import read_directory
 from ckptdoctor.formats.torch.zip.layout import Item, joined, lay_out, local_header
-from ckptdoctor.writing.recipe import Copy, Generated, Literal
+from ckptdoctor.writing import Copy, Generated, Literal
 from tests.formats.torch.zip.forge import saved
 
 

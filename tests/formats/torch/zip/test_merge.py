@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.formats.torch.zip.writer import bridged
-from ckptdoctor.writing.recipe import Copy, Generated, Literal
+from ckptdoctor.writing import Copy, Generated, Literal
 
 ORIGINAL = bytes(range(200))
 

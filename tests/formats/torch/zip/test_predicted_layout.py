@@ -38,7 +38,7 @@ def test_storages_of_gigabytes_are_found(tmp_path):
     """Sizes and offsets beyond 4 GiB change the headers and descriptors; the archive is laid out by the writer's rules,
     which are byte for byte torch's."""
     from ckptdoctor.formats.torch.zip.layout import Item, lay_out
-    from ckptdoctor.writing.recipe import Generated, Literal
+    from ckptdoctor.writing import Generated, Literal
 
     sizes = [
         ("a/data.pkl", 100),

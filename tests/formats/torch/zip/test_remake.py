@@ -11,7 +11,7 @@ from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.formats.torch.patch.storage_plans import StoragePlan
 from ckptdoctor.formats.torch.zip.directory import read_directory
 from ckptdoctor.formats.torch.zip.writer import copied, remade
-from ckptdoctor.writing.recipe import Copy, Generated
+from ckptdoctor.writing import Copy, Generated
 from tests.formats.torch.zip.forge import assembled, part, parts_of, saved
 
 DATA = bytes(range(256)) * 40

@@ -5,8 +5,8 @@ import re
 import pytest
 import torch
 
+from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileSource, NoteKind
-from ckptdoctor.formats.torch import zip as torch_zip
 from tests.formats.torch.zip.forge import assembled, parts_of, saved
 
 CONTENTS = {f"layer.{index}.weight": torch.full((50,), float(index)) for index in range(10)}
@@ -17,7 +17,7 @@ def note_of(data: bytes, folder):
     path = folder / "cut.pt"
     path.write_bytes(data)
     with FileSource(path) as source:
-        container = torch_zip.examine(source, data[:512])
+        container = formats.examine(source)
     assert (container.format, container.readable) == ("torch zip", False)
     assert container.guidance
     (note,) = container.notes
@@ -73,7 +73,7 @@ def test_salvage_is_named_only_where_something_is_whole(contents, cut, said, tmp
     assert said in note.message
     assert ("ckptdoctor salvage FILE" in note.guidance) is (cut < 0)
     with FileSource(tmp_path / "cut.pt") as source:
-        assert ("can be salvaged" in torch_zip.examine(source, data[:512]).guidance) is (cut < 0)
+        assert ("can be salvaged" in formats.examine(source).guidance) is (cut < 0)
 
 
 def test_only_the_directory_is_missing(tmp_path):
@@ -129,7 +129,7 @@ def test_large_sparse_file(tmp_path):
     with path.open("r+b") as file:
         file.truncate(40 << 30)
     with FileSource(path) as source:
-        container = torch_zip.examine(source, source.read(0, 512))
+        container = formats.examine(source)
         assert source.bytes_read < 3 << 20
     assert "6 of 10 storages are complete" in container.notes[0].message
     assert f"about {size:,} bytes" in container.notes[0].message

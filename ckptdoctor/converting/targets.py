@@ -1,0 +1,158 @@
+"""Says what is wanted of each container that a conversion may write: the contents as that can hold them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ckptdoctor.checkpoint import ROOT, KeyPath, Node, at, show_path, walk
+from ckptdoctor.checkpoint import Mapping as Entries
+from ckptdoctor.checkpoint.changed_trees import moved
+from ckptdoctor.checkpoint.roots import beside
+from ckptdoctor.converting.choosing import Chosen, chosen, doubled, entries_of, require_torch, restored, with_owners
+from ckptdoctor.converting.request import DEFAULT_SHARD, ConvertRequest
+from ckptdoctor.converting.writing import Output, report_of, weights_of
+from ckptdoctor.edits.applied.wanted import Wanted
+from ckptdoctor.formats.fresh import dcp, safetensors, torch_zip
+from ckptdoctor.formats.fresh.dcp import Flat, flat
+from ckptdoctor.formats.fresh.safetensors import Entry
+from ckptdoctor.formats.fresh.sidecar import sidecar
+from ckptdoctor.noun import noun
+from ckptdoctor.wording import and_more
+
+_FORMAT = {"format": "pt"}  # how metadata says whose arrays they are
+_EXTRA = "model.extra.json"  # in a folder, what its containers cannot hold
+_LISTED = 3  # places that are named of what cannot be kept
+
+
+# ---- safetensors, in one file or in shards with their index; what are no tensors goes into a file beside
+
+
+def to_safetensors(request: ConvertRequest, wanted: Wanted, root: KeyPath, sharded: bool) -> Output:
+    """The tensors below ``root`` as safetensors. Raises RefusedError for what takes a choice."""
+    own = wanted.contents.metadata or {}
+    found = chosen(wanted.contents.tree, root, request.root is not None, request.flatten, wanted.original.format)
+    entries, tied = with_owners(entries_of(found.named), own, request.clone)
+    tensors = tuple([each.tensor for each in entries])
+    files = _files(entries, request, sharded)
+    containers = []
+    for each in files:
+        metadata = _metadata(own, tied, {entry.name for entry in each.entries})
+        made = safetensors.arranged(each.entries, metadata, wanted.original, wanted.file)
+        containers.append((os.path.join(request.output, each.name) if sharded else request.output, made))
+    report = replace(
+        report_of(request, wanted, tensors),
+        tied=tied,
+        doubled=doubled(tensors),
+        kept=found.kept,
+        described=found.described,
+        left_out=found.left_out,
+        root=found.root,
+        called=found.called,
+    )
+    index = (os.path.join(request.output, safetensors.INDEX), safetensors.index_of(files)) if len(files) > 1 else None
+    return Output(tuple(containers), report, _extra(found, request, sharded), index, sharded, tensors)
+
+
+def _files(entries: Sequence[Entry], request: ConvertRequest, sharded: bool) -> list[safetensors.Shard]:
+    if not sharded:
+        return [safetensors.Shard(os.path.basename(request.output), tuple(entries))]
+    return safetensors.split(entries, request.shard_size or DEFAULT_SHARD)
+
+
+def _extra(found: Chosen, request: ConvertRequest, sharded: bool) -> tuple[str, bytes] | None:
+    """Contents that are not tensors, as a file of their own; None where there is nothing."""
+    if found.rest is None:
+        return None
+    names = {tensor.path: name for name, tensor in found.named}
+    output = os.path.join(request.output, _EXTRA) if sharded else request.beside
+    return output, sidecar(found.rest, {}, names, os.path.basename(request.paths[0]))
+
+
+def _metadata(own: Mapping[str, str], tied: Sequence[tuple[str, str]], names: set[str]) -> dict[str, str]:
+    """The metadata of one file: what the source had, and other names of its tensors, as ``save_model`` notes them."""
+    return {**_FORMAT, **own, **{alias: owner for alias, owner in tied if owner in names}}
+
+
+# ---- an archive of torch, out of any container that torch did not write as one
+
+
+@noun
+class _Taken:
+    """What torch's containers take: the contents, and of the metadata what was for other names, and what is left."""
+
+    node: Node
+    restored: tuple[tuple[str, str], ...]
+    texts: Mapping[str, str]
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What is said of the texts."""
+        return tuple([f"{key} of the metadata" for key in self.texts])
+
+    def beside(self, path: str, request: ConvertRequest) -> tuple[str, bytes] | None:
+        """The file of the texts, to be called ``path``; None where there are none."""
+        if not self.texts:
+            return None
+        return path, sidecar(None, self.texts, {}, os.path.basename(request.paths[0]))
+
+
+def _taken(wanted: Wanted, root: KeyPath) -> _Taken:
+    """Give what lies at ``root``. Raises RefusedError with a list for what cannot be written."""
+    metadata = wanted.contents.metadata or {}
+    tree, back = (wanted.contents.tree, ()) if root else restored(wanted.contents.tree, metadata)
+    require_torch(at(tree, root), root)
+    texts = {key: text for key, text in metadata.items() if (key, text) not in (*back, *_FORMAT.items())}
+    return _Taken(moved(at(tree, root), root, ROOT), back, texts)
+
+
+def to_torch(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
+    """Give what lies at ``root`` as an archive. Raises RefusedError with a list for what cannot be written."""
+    found = _taken(wanted, root)
+    made = torch_zip.arranged(found.node, wanted.original, request.output, wanted.file)
+    report = replace(
+        report_of(request, wanted, made.contents.tensors),
+        restored=found.restored,
+        kept=found.kept,
+        left_out=tuple(beside(wanted.contents.tree, root)),
+        root=root,
+        weights=weights_of(made.contents),
+    )
+    return Output(((request.output, made),), report, found.beside(request.beside, request))
+
+
+# ---- a folder of torch.distributed.checkpoint, which any number of processes load from
+
+
+def to_dcp(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
+    """Give what lies at ``root`` as a folder. Raises RefusedError with a list for what cannot be written."""
+    found = _taken(wanted, root)
+    apart = flat(found.node, root)
+    made = dcp.arranged(apart, wanted.original, wanted.file)
+    tensors = [stored.shown for stored in made.stored.values() if stored.shown is not None]
+    report = replace(
+        report_of(request, wanted, tensors),
+        restored=found.restored,
+        doubled=doubled(tensors),
+        kept=found.kept,
+        left_out=(*beside(wanted.contents.tree, root), *_left_out(found.node, apart)),
+        root=root,
+        weights=weights_of(made.contents),
+    )
+    extra = found.beside(os.path.join(request.output, _EXTRA), request)
+    return Output(((request.output, made),), report, extra, folder=True)
+
+
+def _left_out(node: Node, apart: Flat) -> list[str]:
+    """Contents that such a folder has no place for, as torch itself leaves them out."""
+    found = []
+    if apart.renamed:
+        found.append(f"that keys are no text: {_places(apart.renamed)}")
+    if any(isinstance(each, Entries) and each.attributes is not None for _, each in walk(node)):
+        found.append("attributes of dicts (_metadata, the versions of modules)")
+    return found
+
+
+def _places(paths: Sequence[KeyPath]) -> str:
+    return and_more(paths, _LISTED, say=show_path)

@@ -1,0 +1,90 @@
+"""Lists the checkpoints of a folder that somebody can choose from, and says what checking them found."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ckptdoctor import formats
+from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.examine.file import check
+from ckptdoctor.examine.paths import expand
+from ckptdoctor.findings import Severity
+from ckptdoctor.report.numbers import plural
+from ckptdoctor.tui.models.natural import naturally
+
+_HOUR, _DAY = 3600, 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A file, or a folder that is one checkpoint: its name in the folder, its bytes, and when it was last written."""
+
+    path: str
+    name: str
+    nbytes: int
+    written: float
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What checking the headers of a file says, in few words, and how it looks."""
+
+    said: str
+    look: str
+
+
+def is_to_be_chosen_from(path: str) -> bool:
+    """Whether it is a folder that is no checkpoint itself."""
+    return os.path.isdir(path) and formats.examine_directory(path) is None
+
+
+def choices(folder: str) -> list[Choice]:
+    """The checkpoints in a folder and below it, in natural order: work for a thread.
+
+    Raises UsageError where there is none.
+    """
+    paths = list(map(os.path.normpath, expand([folder])))
+    names = [os.path.relpath(path, folder) for path in paths]
+    return [_choice(paths[place], names[place]) for place in naturally(names)]
+
+
+def _choice(path: str, name: str) -> Choice:
+    try:
+        status = os.stat(path)
+        inside = [os.path.join(path, each) for each in os.listdir(path)] if os.path.isdir(path) else []
+        nbytes = sum([os.path.getsize(each) for each in inside]) if inside else status.st_size
+    except OSError:  # it has gone since the folder was listed
+        return Choice(path, name, 0, 0.0)
+    return Choice(path, name, nbytes, status.st_mtime)
+
+
+def opinion(path: str) -> Opinion:
+    """The verdict on a file, by its headers: work for a thread."""
+    try:
+        report = check(path)
+    except CkptDoctorError:
+        return Opinion("cannot be examined", "error")
+    counts = Counter([finding.severity for finding in report.findings])
+    if report.error is not None:
+        return Opinion("cannot be examined", "error")
+    for severity in (Severity.ERROR, Severity.WARNING):
+        if counts[severity]:
+            return Opinion(plural(counts[severity], severity.value), severity.value)
+    return Opinion("✓ no problems", "success")
+
+
+def age(seconds: float) -> str:
+    """``5 min ago``, ``3 h ago``, ``12 days ago``."""
+    whole = max(0, int(seconds))
+    if whole < _HOUR:
+        return f"{whole // 60} min ago" if whole >= 60 else "just now"
+    return f"{whole // _HOUR} h ago" if whole < _DAY else f"{plural(whole // _DAY, 'day')} ago"
+
+
+def matching(found: Sequence[Choice], typed: str) -> list[Choice]:
+    """Those whose names have every word that was typed."""
+    words = typed.lower().split()
+    return [each for each in found if all(word in each.name.lower() for word in words)]

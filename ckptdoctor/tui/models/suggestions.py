@@ -1,0 +1,43 @@
+"""Suggests a filter that matches something, where one matches nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from ckptdoctor.filters.found import FoundRows
+from ckptdoctor.filters.language import parse
+from ckptdoctor.filters.table import Table
+
+_NAMES = 20_000  # names whose words are compared with what was typed
+_GLOB = set("*?[")
+
+
+def better_filter(text: str, table: Table, found: FoundRows) -> str:
+    """The filter most like ``text`` that matches something; "" where none comes to mind.
+
+    A glob must match a whole name, which people forget: ``layer1.*`` is tried as ``*layer1.*``. A word that no name has
+    is tried as the one that is spelt most like it.
+    """
+    words = text.split()
+    for number, word in enumerate(words):
+        if word.startswith("!") or parse(word).rows(table, found):
+            continue
+        for candidate in _candidates(word, table):
+            wanted = " ".join([*words[:number], candidate, *words[number + 1 :]])
+            if parse(wanted).rows(table, found):
+                return wanted
+    return ""
+
+
+def _candidates(word: str, table: Table) -> Iterator[str]:
+    if _GLOB & set(word):
+        yield from (f"*{word}", f"{word}*", f"*{word}*")
+        return
+    if not re.fullmatch(r"[\w.]+", word):
+        return
+    known = {part for name in table.folded[:_NAMES] for part in re.split(r"[./]", name)}
+    spelt = [get_close_matches(part, known, 1, 0.6) for part in word.lower().split(".")]
+    if all(spelt):
+        yield ".".join([each[0] for each in spelt])

@@ -1,0 +1,189 @@
+"""Lets people choose one of the checkpoints of a folder: what is typed narrows them down, enter opens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from time import time
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Input
+from textual.worker import get_current_worker
+
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.numbers import count, plural, size
+from ckptdoctor.tui import messages
+from ckptdoctor.tui.background import StillReading, guarded
+from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.models import command_line
+from ckptdoctor.tui.models.choices import Choice, Opinion, age, choices, matching, opinion
+from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
+from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
+from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle
+
+_SIZE, _AGE, _VERDICT = 11, 14, 20
+_NAME = 20  # cells that names have at least, before there is a column of ages
+
+
+class PickerView(LineView):
+    """A line is a checkpoint; what was found in it comes in while it is checked."""
+
+    can_focus = False  # keys are typed into the line above it
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.shown: list[Choice] = []
+        self.opinions: dict[str, Opinion] = {}
+
+    def count(self) -> int:
+        """The number of checkpoints that are left."""
+        return len(self.shown)
+
+    def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
+        """Name, size, age, verdict."""
+        choice = self.shown[number]
+        said = self.opinions.get(choice.path, Opinion("checking…", "dim"))
+        ages = width - _SIZE - _AGE - _VERDICT >= _NAME
+        yield fit_middle(escape(choice.name), width - _SIZE - _VERDICT - (_AGE if ages else 0)), "plain"
+        yield fit(size(choice.nbytes), _SIZE, right=True), "plain"
+        if ages:
+            yield fit(age(time() - choice.written), _AGE, right=True), "dim"
+        yield "  " + fit(said.said, _VERDICT - 2), said.look
+
+    def activated(self, number: int) -> None:
+        """Open it."""
+        self.post_message(messages.PathChosen(self.shown[number].path))
+
+
+class PickerScreen(Screen[None], StillReading):
+    """``opens`` gives the screen of what is chosen. ``title`` says what for; ``above``: escape leads back."""
+
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+    AUTO_FOCUS = "Input"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter", "open", "open", "Open the checkpoint", show=True, display="⏎"),
+        key("up", "move(-1)", "up", "One line up", display="↑"),
+        key("down", "move(1)", "down", "One line down", display="↓"),
+        key("pageup", "page(-1)", "page up", "One page up"),
+        key("pagedown", "page(1)", "page down", "One page down"),
+        key("escape", "back", "back", "Show all again, or go back", show=True, display="esc"),
+        key("f1", "help", "help", "All keys", show=True),
+    ]
+
+    def __init__(
+        self, folder: str, opens: Callable[[str], Screen[None]], title: str = "checkpoints", *, above: bool = False
+    ) -> None:
+        super().__init__()
+        self.folder = folder
+        self.opens = opens
+        self.purpose = title
+        self.above = above
+        self.found: list[Choice] = []
+
+    def compose(self) -> ComposeResult:
+        """A line to type in, and what it leaves."""
+        bar = TitleBar([escape(os.path.join(self.folder, ""))], id="title")
+        bar.state = "looking for checkpoints…"
+        yield bar
+        yield Input(placeholder="type a part of the name", compact=True, id="picked")
+        yield PickerView(id="picker")
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        """Look what there is."""
+        self.query_one("#picker").border_title = Content(self.purpose)
+        self.run_worker(lambda: guarded(self._look, self._nothing_there), group="choices", thread=True)
+
+    def _look(self) -> None:
+        """List the folder, then check one file after the other; for a thread."""
+        worker = get_current_worker()
+        found = choices(self.folder)
+        self.post_message(messages.Computed(self._show, found))
+        for choice in found:
+            if worker.is_cancelled:
+                return
+            said = opinion(choice.path)
+            self.post_message(messages.Computed(self._learn, (choice.path, said)))
+
+    def _nothing_there(self, sentence: str) -> None:
+        self.post_message(messages.Computed(self._leave, sentence))
+
+    def _leave(self, sentence: str) -> None:
+        self.filled.set()
+        if self.above:
+            self.app.notify(sentence, severity="error", markup=False)
+            self.dismiss()
+        else:
+            self.app.exit(return_code=2, message=Text(f"error: {escape(sentence)}"))
+
+    def _show(self, found: list[Choice]) -> None:
+        if len(found) == 1 and not self.above:
+            self.filled.set()
+            self.app.switch_screen(self.opens(found[0].path))
+            return
+        self.found = found
+        self.query_one(TitleBar).say(state=plural(len(found), "checkpoint"))
+        self._narrow()
+        self.filled.set()
+
+    def _learn(self, learnt: tuple[str, Opinion]) -> None:
+        view = self.query_one(PickerView)
+        view.opinions[learnt[0]] = learnt[1]
+        view.redraw()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Narrow down."""
+        event.stop()
+        self._narrow()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Open what the cursor is on."""
+        event.stop()
+        self.action_open()
+
+    def _narrow(self) -> None:
+        view, typed = self.query_one(PickerView), self.query_one(Input).value
+        view.shown = matching(self.found, typed)
+        view.say_nothing("No name has that in it." if self.found else "")
+        view.border_subtitle = f"{count(len(view.shown))} of {count(len(self.found))}" if typed else ""
+        view.redraw()
+        view.cursor = 0
+
+    def on_path_chosen(self, message: messages.PathChosen) -> None:
+        """Open it."""
+        self.app.push_screen(self.opens(message.path))
+
+    def action_open(self) -> None:
+        """Open what the cursor is on."""
+        self.query_one(PickerView).action_activate()
+
+    def action_move(self, by: int) -> None:
+        """Another line."""
+        self.query_one(PickerView).action_move(by)
+
+    def action_page(self, by: int) -> None:
+        """Another page."""
+        self.query_one(PickerView).action_page(by)
+
+    def action_back(self) -> None:
+        """Show all again; where all are shown, go back."""
+        typed = self.query_one(Input)
+        if typed.value:
+            typed.value = ""
+        elif self.above:
+            self.dismiss()
+
+    def command(self) -> str:
+        """Check all of them."""
+        return command_line.check(self.folder)
+
+    def action_help(self) -> None:
+        """All keys."""
+        self.app.push_screen(HelpScreen(self.active_bindings))

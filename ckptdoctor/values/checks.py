@@ -1,0 +1,165 @@
+"""While values are read, their bytes are looked at for damage as well: they are in the cache of a core by then.
+
+What is seen so needs no second look: storages of which every byte passed by once, with a checksum that fits, or without
+a page of zeros. Of all others it is said that they are left, and ``examine.integrity`` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import local
+from zlib import crc32
+
+import numpy as np
+
+from ckptdoctor.casting.arrays import Array
+from ckptdoctor.checkpoint import Checkpoint, Extent, Source, Storage
+from ckptdoctor.facts.notes import HOLE, PAGE, Damage, Integrity, may_have_holes
+from ckptdoctor.noun import noun
+from ckptdoctor.values.crc32 import WORTH, Folding, combined
+from ckptdoctor.values.storage_damage import fastest, note_of, readable
+
+_STEP = HOLE - PAGE  # of the pages that are looked at: a run of 64 KiB has one of them
+
+
+@noun(frozen=False)
+class _Run:
+    """Bytes of a storage that one thread read in their order; ``blank`` once a page of them was zero.
+
+    ``settled`` where ``crc`` is that of all of them.
+    """
+
+    start: int
+    stop: int
+    crc: int = 0
+    settled: bool = True
+    blank: bool = False
+
+
+class _Ear:
+    """What one thread hears: the run that goes on, of the storage ``key``."""
+
+    def __init__(self) -> None:
+        self.key = ""
+        self.run = _Run(0, 0)
+        self._folding: Folding | None = None
+
+    def add(self, data: Array, storage: Storage) -> None:
+        """The next bytes of a run of which the checksum is wanted."""
+        if fastest() is not crc32 or storage.nbytes < WORTH:
+            self.run.crc = fastest()(data.data, self.run.crc)
+            return
+        self._folding = self._folding or Folding()
+        if self.run.settled:
+            self._folding.begin(self.run.crc)
+            self.run.settled = False
+        self._folding.feed(data)
+        if self.run.stop + data.size == storage.nbytes:
+            self.settle()
+
+    def settle(self) -> None:
+        """The run is over."""
+        if self._folding is not None and not self.run.settled:
+            self.run.crc = self._folding.crc()
+            self.run.settled = True
+
+
+class Checks:
+    """What is known of the storages whose bytes threads have told it."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, list[_Run]] = {}
+        self._own = local()
+        self._ears: list[_Ear] = []
+
+    def hear(self, storage: Storage, at: int, data: Array) -> None:
+        """The next bytes of a storage, which begin at its byte ``at``."""
+        checked = storage.crc32 is not None
+        if not checked and (storage.nbytes < HOLE or not may_have_holes(storage)):
+            return
+        ear = self._ear(storage.key, at)
+        if checked:
+            ear.add(data, storage)
+        elif not ear.run.blank:
+            ear.run.blank = _has_blank_page(data)
+        ear.run.stop += data.size
+
+    def _ear(self, key: str, at: int) -> _Ear:
+        """That of this thread, which goes on with its run, or begins another."""
+        ear: _Ear | None = getattr(self._own, "ear", None)
+        if ear is None:
+            ear = self._own.ear = _Ear()
+            self._ears.append(ear)
+        if (ear.key, ear.run.stop) != (key, at):
+            ear.settle()
+            ear.key, ear.run = key, _Run(at, at)
+            self._runs.setdefault(key, []).append(ear.run)
+        return ear
+
+    def sound(self, checkpoint: Checkpoint, source: Source) -> dict[str, int]:
+        """The storages that need no other look, each with the number of its bytes; all threads are over."""
+        for ear in self._ears:
+            ear.settle()
+        return {
+            storage.key: extent.length
+            for storage, extent in readable(checkpoint, source)
+            if self._is_sound(storage, extent)
+        }
+
+    def _is_sound(self, storage: Storage, extent: Extent) -> bool:
+        if storage.crc32 is None:
+            return may_have_holes(storage) and (
+                extent.length < HOLE or (self._is_whole(storage, extent) and not self._is_blank(storage))
+            )
+        return self._is_whole(storage, extent) and self._crc(storage) == storage.crc32
+
+    def _is_whole(self, storage: Storage, extent: Extent) -> bool:
+        """Whether all bytes were heard, each once."""
+        at = 0
+        for run in self._in_order(storage):
+            if run.start != at or not run.settled:
+                return False
+            at = run.stop
+        return not storage.compressed and at == extent.length == storage.nbytes
+
+    def _is_blank(self, storage: Storage) -> bool:
+        return any(run.blank for run in self._in_order(storage))
+
+    def _crc(self, storage: Storage) -> int:
+        crc = 0
+        for run in self._in_order(storage):
+            crc = combined(crc, run.crc, run.stop - run.start)
+        return crc
+
+    def _in_order(self, storage: Storage) -> list[_Run]:
+        return sorted(self._runs.get(storage.key, ()), key=lambda run: run.start)
+
+    def integrity(self, checkpoint: Checkpoint, source: Source) -> Integrity:
+        """What is known where the rest is not read any more, perhaps before all threads are over."""
+        places = readable(checkpoint, source)
+        found = tuple(self._damage(places))
+        read = sum([run.stop - run.start for runs in self._runs.values() for run in runs])
+        unchecked = sum(storage.crc32 is None for storage, _ in places)
+        return Integrity(checkpoint, found, read, unchecked, tuple([note_of(each) for each in found]))
+
+    def _damage(self, places: list[tuple[Storage, Extent]]) -> Iterator[Damage]:
+        for storage, extent in places:
+            if storage.crc32 is not None and self._is_whole(storage, extent):
+                crc = self._crc(storage)
+                if crc != storage.crc32:
+                    yield Damage(storage, crc, ())
+
+
+def _has_blank_page(data: Array) -> bool:
+    """Whether a page is zero, of those that a run of 64 KiB cannot slip between: the last one is among them.
+
+    A run that goes on in the next bytes has the last page of these, or the first one of those.
+    """
+    last = data.size - PAGE
+    if last < 0:
+        return not data.any()
+    words = data[: last + 8].view(np.uint8)
+    starts = words[: words.size - words.size % 8].view(np.uint64)[:: _STEP // 8]
+    if np.count_nonzero(starts) == starts.size and data[last : last + 8].any():
+        return False
+    return any(not data[at : at + PAGE].any() for at in (*range(0, last + 1, _STEP), last))

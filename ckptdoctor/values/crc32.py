@@ -1,0 +1,105 @@
+"""CRC-32 of long runs of bytes by NumPy, in a third of the time that zlib takes; and of two runs as one.
+
+A CRC is the remainder of a polynomial over GF(2) that all bits together are. It stays the same where a multiple of the
+divisor is taken away, such as x^91639 + x^41678 + 1, the shortest of three terms. Its 32nd power is one as well, and
+has its terms 91,639 and 41,678 words of 32 bits apart: so every word can be taken away by adding it, which is XOR, to
+two words far behind it, and thousands of them at once. What is left are the last 91,639 words, of which zlib gives the
+remainder (Russell, "Chorba: a novel CRC32 implementation", 2024, has the idea).
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import lru_cache
+
+import numpy as np
+
+from ckptdoctor.casting.arrays import Array
+
+WORTH = 2 << 20  # bytes of which that is faster, whatever is left in the end
+_FAR, _NEAR = 91_639, 91_639 - 41_678  # words between one that is taken away and those that it is added to
+_ROOM = 1 << 18  # words that are folded before the last ones are moved to the front again
+
+
+class Folding:
+    """Takes the CRC-32 of one run of bytes after another, in memory of its own."""
+
+    def __init__(self) -> None:
+        self._words = np.zeros(_FAR + _ROOM, np.uint32)  # those that were folded, and room for more
+        self._stop = _FAR
+        self._before = 0  # the CRC-32 of what came before
+        self._begun = False
+        self._rest = b""
+
+    def begin(self, crc: int = 0) -> None:
+        """A run that follows bytes with this CRC-32."""
+        self._words[:_FAR] = 0
+        self._stop = _FAR
+        self._before, self._begun, self._rest = crc, False, b""
+
+    def feed(self, data: Array) -> None:
+        """The next bytes of the run."""
+        if self._rest:  # which is no whole word: all before it is settled first
+            self.begin(self.crc())
+        whole = data.size - data.size % 4
+        self._rest = data[whole:].tobytes()
+        words = data[:whole].view(np.uint32)
+        for at in range(0, words.size, _NEAR):
+            self._fold(words[at : at + _NEAR])
+
+    def _fold(self, words: Array) -> None:
+        """Add to each word those that are taken away before it."""
+        held, start, stop = self._words, self._stop, self._stop + words.size
+        if stop > held.size:
+            held[:_FAR] = held[start - _FAR : start]
+            start, stop = _FAR, _FAR + words.size
+        made = held[start:stop]
+        np.bitwise_xor(words, held[start - _NEAR : stop - _NEAR], out=made)
+        if not self._begun:  # as if the CRC-32 of what came before were part of the first word
+            made[0] ^= self._before ^ 0xFFFFFFFF
+            self._begun = True
+        np.bitwise_xor(made, held[start - _FAR : stop - _FAR], out=made)
+        self._stop = stop
+
+    def crc(self) -> int:
+        """The CRC-32 of all that was fed."""
+        crc = self._before
+        if self._begun:
+            last = self._words[self._stop - _FAR : self._stop].copy()
+            # none of these is taken away, so that none of them is added to another
+            last[_NEAR:] ^= self._words[self._stop - _FAR : self._stop - _NEAR]
+            crc = zlib.crc32(last.data, 0xFFFFFFFF)
+        return zlib.crc32(self._rest, crc)
+
+
+# ---- the CRC-32 of two runs, one behind the other, as zlib's ``crc32_combine`` has it: Python offers none
+
+
+_POLYNOMIAL = 0xEDB88320  # with the lowest power in the highest bit, as all others here
+
+
+def combined(crc: int, other: int, length: int) -> int:
+    """The CRC-32 of bytes with ``crc`` that ``length`` bytes with the CRC-32 ``other`` follow."""
+    return _times(_power(length), crc) ^ other if length else crc
+
+
+@lru_cache(maxsize=64)
+def _power(length: int) -> int:
+    """x to the power of 8 times ``length``."""
+    found, factor = 1 << 31, 1 << 23
+    while length:
+        if length & 1:
+            found = _times(factor, found)
+        factor = _times(factor, factor)
+        length >>= 1
+    return found
+
+
+def _times(one: int, other: int) -> int:
+    """The product of two polynomials over GF(2), modulo that of CRC-32."""
+    product = 0
+    for bit in range(31, -1, -1):
+        if one >> bit & 1:
+            product ^= other
+        other = other >> 1 ^ (_POLYNOMIAL if other & 1 else 0)
+    return product

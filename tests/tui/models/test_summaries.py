@@ -1,0 +1,60 @@
+"""What the right pane draws of a level: bars, and strips by depth."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckptdoctor.facts.values import TensorValues
+from ckptdoctor.tui.models.opened_checkpoint import opened_checkpoint
+from ckptdoctor.tui.models.summaries import bar, blocks, parts, strip
+from tests.tui.models.test_tree import flat
+
+
+@pytest.fixture
+def fold():
+    """Five layers of two tensors, opened, and the line that stands for all of them."""
+    opened = opened_checkpoint("m.pt", flat(*[f"layers.{layer}.{leaf}" for layer in range(5) for leaf in "ab"]))
+    return opened, opened.lines.at(0).item
+
+
+def test_parts_of_a_fold_are_those_of_one_block(fold):
+    """Largest first."""
+    assert [part.name for part in parts(*fold)] == ["a", "b"]
+
+
+def test_blocks_by_depth(fold):
+    """Norms are put together, and what is NaN or nothing but zeros is counted."""
+    _, branch = fold
+    values = {row: TensorValues(6, norm=3.0 + row % 2, std=1.0) for row in range(10)}
+    values[4] = TensorValues(6, nan=2, norm=3.0)
+    values[9] = TensorValues(6, zeros=6)
+    found = blocks(branch, values.get)
+    assert [each.name for each in found] == list("01234")
+    assert [each.norm for each in found[:2]] == [5.0, 5.0]
+    assert [each.nan for each in found] == [0, 0, 2, 0, 0]
+    assert [each.zero for each in found] == [0, 0, 0, 0, 1]
+
+
+def test_no_strip_before_all_values_are_known(fold):
+    """Half a picture would mislead."""
+    assert blocks(fold[1], {0: TensorValues(6)}.get) == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "cells", "drawn"),
+    [
+        ([0, 1, 2, 3, 4, 5, 6, 7], 8, "▁▂▃▄▅▆▇█"),
+        (list(range(80)), 8, "▁▂▃▄▅▆▇█"),
+        ([5.0, 5.01], 8, "▄▄"),
+        ([], 8, ""),
+    ],
+)
+def test_strip(numbers, cells, drawn):
+    """From the least to the largest; what hardly differs is flat, and neighbours share a cell where there are many."""
+    assert strip(numbers, cells) == drawn
+
+
+@pytest.mark.parametrize(("part", "drawn"), [(0, ""), (1, "▏"), (500, "████"), (1000, "████████"), (600, "████▊")])
+def test_bar(part, drawn):
+    """In eighths of a cell; what is there at all has a mark."""
+    assert bar(part, 1000, 8) == drawn

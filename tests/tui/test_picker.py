@@ -1,0 +1,125 @@
+"""A folder of several checkpoints: which is it to be, and what to compare with."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+
+import pytest
+
+from ckptdoctor.tui.app import BrowserApp
+from ckptdoctor.tui.models.choices import age
+from ckptdoctor.tui.screens.browser import BrowserScreen
+from ckptdoctor.tui.screens.compare import CompareScreen
+from ckptdoctor.tui.screens.picker import PickerScreen
+from ckptdoctor.tui.widgets.findings import FindingsView
+from tests.tui import NORMAL, browse, press, screen, settled, text_of, walk
+
+
+@pytest.fixture
+def several(library, tmp_path, monkeypatch):
+    """Three files in a folder; the tenth epoch comes behind the second."""
+    for name, source in (
+        ("epoch10.pt", "resnet.pt"),
+        ("epoch2.pt", "resnet.pt"),
+        ("net.safetensors", "plain.safetensors"),
+    ):
+        shutil.copy(library / source, tmp_path / name)
+        os.utime(tmp_path / name, (0, 0))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ckptdoctor.tui.screens.picker.time", lambda: 3 * 86_400.0)
+
+
+def where(app):
+    """The kind of screen, and its file."""
+    return type(app.screen), getattr(app.screen, "path", None)
+
+
+def test_a_folder_of_several_is_a_choice(several):
+    """Name, size, age and what checking found; numbers in their order."""
+    screen("picker", ".")
+
+
+def test_typing_narrows_down_and_enter_opens(several):
+    """Escape leads back to the choice, and then shows all of it again."""
+    stages = (("text:net", "enter"), ("escape",), ("escape", "down", "enter"))
+    assert walk(".", *stages, look=where) == [
+        (BrowserScreen, "net.safetensors"),
+        (PickerScreen, None),
+        (BrowserScreen, "epoch10.pt"),
+    ]
+
+
+def test_compare_from_inside(several):
+    """D chooses the other file; escape leads back to the choice, and again to the contents."""
+    stages = (("D", "text:10", "enter"), ("escape",), ("escape", "escape"))
+    found = walk("epoch2.pt", *stages, look=lambda app: (where(app), getattr(app.screen, "other", None)))
+    assert found == [
+        ((CompareScreen, "epoch2.pt"), "epoch10.pt"),
+        ((PickerScreen, None), None),
+        ((BrowserScreen, "epoch2.pt"), None),
+    ]
+
+
+def test_the_only_checkpoint_of_a_folder_is_opened(tmp_path, library):
+    """There is nothing to choose."""
+    shutil.copy(library / "resnet.pt", tmp_path)
+    assert browse(tmp_path, look=where) == (BrowserScreen, str(tmp_path / "resnet.pt"))
+
+
+def test_a_folder_without_any_ends_the_program(tmp_path):
+    """One line and status 2."""
+    (tmp_path / "notes.txt").write_text("nothing")
+    assert browse(tmp_path, look=lambda app: app.return_code) == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(5, "just now"), (300, "5 min ago"), (7300, "2 h ago"), (90_000, "1 day ago"), (-5, "just now")],
+)
+def test_age(seconds, said):
+    """In the largest unit."""
+    assert age(seconds) == said
+
+
+def test_z_gives_a_pane_all_the_room():
+    """And shares it again."""
+
+    def shown(app):
+        return [app.screen.query_one(name).display for name in ("#findings", "#contents", "#detail")]
+
+    assert walk("resnet.pt", ("z",), ("z",), look=shown) == [[False, True, False], [True] * 3]
+
+
+def test_resizing_keeps_the_place():
+    """The cursor is where it was, and on the screen."""
+
+    async def run():
+        app = BrowserApp("resnet.pt")
+        async with app.run_test(size=NORMAL) as pilot:
+            await settled(pilot)
+            await press(pilot, "asterisk", "end")
+            before = app.screen.query_one("TreeView").cursor
+            await pilot.resize_terminal(80, 20)
+            await settled(pilot)
+            tree = app.screen.query_one("TreeView")
+            seen = tree.cursor - tree.scroll_offset.y
+            return before == tree.cursor, 0 <= seen < tree.scrollable_content_region.height, text_of(app)
+
+    same, seen, _ = asyncio.run(run())
+    assert same and seen
+
+
+def test_two_clicks_on_a_checkpoint_open_it(several):
+    """As enter does."""
+
+    async def run():
+        app = BrowserApp(".")
+        async with app.run_test(size=NORMAL) as pilot:
+            await settled(pilot)
+            await pilot.click("#picker", offset=(4, 1), times=2)
+            await settled(pilot)
+            return where(app), len(app.screen.query(FindingsView))
+
+    assert asyncio.run(run()) == ((BrowserScreen, "epoch2.pt"), 1)

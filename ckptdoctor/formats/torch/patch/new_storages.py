@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from math import prod
 
@@ -28,6 +27,7 @@ from ckptdoctor.formats.torch.read.views import (
     users_of_storages,
     view_in,
 )
+from ckptdoctor.noun import replace
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, PersistentId, Text, Tuple, Value, storage_references
 

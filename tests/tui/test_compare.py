@@ -213,7 +213,7 @@ def test_stopping_and_going_on(monkeypatch):
             await settled(pilot)
             bar = app.screen.query_one(TitleBar)
             with monkeypatch.context() as patch:
-                patch.setattr("ckptdoctor.diffing.values.compare_values_of", endless)
+                patch.setattr("ckptdoctor.diffing.diff.compare_values_of", endless)
                 await pilot.press("v")
                 await pilot.pause(0.1)
                 states = [bar.state]

@@ -3,8 +3,8 @@
 ``python benchmarks/growth.py FOLDER [MOST]``: the folder needs 1 GB; files stay there for the next run. Each line says
 what a tensor costs beyond the smallest file, in microseconds: the same on every line where the growth is linear. The
 slope is that of the straight line through all sizes, of least squares. Seconds are those of the processor, which other
-work on the machine changes least. A ``.pt`` has at most 400,000 tensors here, for
-an archive of more than 500,000 records is refused.
+work on the machine changes least: medians of three runs, and of one for more than 10,000 tensors. A ``.pt`` has at most
+400,000 tensors here, for an archive of more than 500,000 records is refused. All of it takes some ten minutes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from pathlib import Path
 
 import files
 from measure import Measured, ckptdoctor, side_by_side
+from measure import once as run_once
 
 COUNTS = (100, 1_000, 10_000, 100_000, 1_000_000)
 MOST_RECORDS = 400_000
+ONCE_BEYOND = 10_000  # more tensors than this are measured once, without a warm-up: the slope is theirs anyway
 
 
 def slope(counts: Sequence[int], seconds: Sequence[float]) -> float:
@@ -43,13 +45,16 @@ def grown(title: str, counts: Sequence[int], measured: Callable[[int], Measured]
 def once(folder: Path, recipe: Callable[..., Path], fixed: bool, count: int) -> Measured:
     """One command on a file of so many tensors, in whole processes."""
     path = files.made(folder, recipe, count)
-    rounds = 3 if count <= 10_000 else 1
-    if not fixed:
-        return side_by_side({"": ckptdoctor("check", str(path))}, rounds=rounds)[""]
     output = folder / f"output{path.suffix}"
+    command = (
+        ckptdoctor("fix", str(path), "--strip-module", "-o", str(output)) if fixed else ckptdoctor("check", str(path))
+    )
     before = partial(output.unlink, missing_ok=True)
-    command = ckptdoctor("fix", str(path), "--strip-module", "-o", str(output))
-    found = side_by_side({"": command}, rounds=rounds, before=before)[""]
+    if count <= ONCE_BEYOND:
+        found = side_by_side({"": command}, rounds=3, before=before)[""]
+    else:
+        before()
+        found = run_once(command)
     before()
     return found
 

@@ -54,7 +54,7 @@ def _wanted(plan: Plan) -> Wanted:
         _require_own_values(plan)
     else:
         require_whole(original, path, ROOT)
-        if original.big_endian and plan.remade:
+        if original.big_endian and plan.wanted.remade:
             raise RefusedError("The values are big-endian, and are not computed with; convert the file first.")
     wanted = by_itself(plan.wanted, file_in(original, plan.file))
     return replace(wanted, contents=plain(wanted.contents))

@@ -1,6 +1,6 @@
-"""Examines a checkpoint deeply: every byte for integrity, then every value, from the page cache by then.
+"""Examines a checkpoint deeply: every byte for integrity and every value, both at the same time.
 
-What is unpacked as it is read passes by only once: then both are done at the same time.
+What no tensor shows is read for integrity afterwards, and so is what looked suspicious.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, get_args
 
@@ -25,7 +24,7 @@ from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Skipped
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.same_as_base import SameAsBase, same_as_base
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.values.storage_damage import Scan, note_of, readable
 from ckptdoctor.wording import plural
@@ -88,19 +87,16 @@ def read_everything(
 ) -> Generator[Progress, None, tuple[WorkDone[Integrity], WorkDone[Values]]]:
     """Integrity, and what the values are, as far as one of the rules asks for it (see ``unread``), or ``pictures`` do.
 
-    Values of files on this machine come first: their bytes show damage as they pass by, and integrity reads the rest.
+    Values come first: their bytes show damage as they pass by, and integrity reads the rest.
     Raises TruncatedError when the file shrinks meanwhile.
     """
     readers = _readers(rules)
-    if not readers or source.distant:
-        integrity = yield from integrity_of(checkpoint, source)
-        if integrity.interrupted or not readers:
-            return integrity, WorkDone(interrupted=integrity.interrupted and bool(readers))
-        return integrity, (yield from _values_of(checkpoint, source, _asked(readers, pictures), "values"))
+    if not readers:
+        return (yield from integrity_of(checkpoint, source)), WorkDone()
     from ckptdoctor.values.checks import Checks
 
     checks = Checks()
-    values = yield from _values_of(checkpoint, source, _asked(readers, pictures), "checksums and values", checks)
+    values = yield from _values_of(checkpoint, source, _asked(readers, pictures), checks)
     assert values.progress is not None
     values.progress = replace(values.progress, what="values")
     sound = checks.sound(checkpoint, source) if values.complete else {}
@@ -110,7 +106,7 @@ def read_everything(
 
 
 def _values_of(
-    checkpoint: Checkpoint, source: Source, asked: _Asked, what: str, checks: Checks | None = None
+    checkpoint: Checkpoint, source: Source, asked: _Asked, checks: Checks
 ) -> Generator[Progress, None, WorkDone[Values]]:
     from ckptdoctor.values.distinct import bytes_to_read
 
@@ -119,7 +115,7 @@ def _values_of(
 
         return examine_values(checkpoint, source, work, only_finite=asked.only_finite, sums=asked.sums, checks=checks)
 
-    return (yield from in_thread(read, what, bytes_to_read(checkpoint)))
+    return (yield from in_thread(read, "checksums and values", bytes_to_read(checkpoint)))
 
 
 def _broken_off(known: Integrity, checkpoint: Checkpoint, source: Source) -> WorkDone[Integrity]:

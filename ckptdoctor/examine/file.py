@@ -296,12 +296,11 @@ class _Examination:
             unchecked = integrity.result.without_checksum
             if unchecked:
                 yield from self._skip([Skipped(f"checksums of {plural(unchecked, 'storage')}", "there are none")])
-        if self.passed is None and not (integrity.complete and values.progress is not None):
-            self.interrupted |= values.interrupted
-            if values.result is None and self.interrupted:
+        if self.passed is None and self.interrupted:
+            if values.result is None:
                 yield from self._skip([Skipped("checksums and values", "interrupted")])
                 return
-            if not integrity.complete and values.complete:
+            if values.complete:
                 yield from self._skip([Skipped("the rest of the checksums", "interrupted")])
         if values.result is not None and self.settings.pictures:
             yield Measured(values.result)

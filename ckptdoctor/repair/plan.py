@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import replace
 from time import perf_counter
 
 from ckptdoctor import formats
@@ -24,9 +24,7 @@ from ckptdoctor.edits import (
     Truncate,
     WriteIndex,
 )
-from ckptdoctor.edits.applied.compacting import Piece
 from ckptdoctor.edits.applied.wanted import Wanted
-from ckptdoctor.edits.elements import Elements
 from ckptdoctor.edits.fix import Step
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.notes import unwrapped_path
@@ -54,11 +52,9 @@ _ONLY_NAMES = (Drop, Rename, RenameModules, Renumber, Reorder, SetSuffix, TakeRo
 class Plan:
     """A repair before anything is written.
 
-    ``expected`` is what the output must hold. ``recipe`` says how to write it in the container of the original; it is
-    None where there is nothing to repair, and where that container is read but not written. ``pieces`` are the byte
-    ranges of the original's storages that storages (by key) shrink to. ``remade`` is what new storages (by key in
-    ``expected``) hold: views of the original's storages, and values that stood in the pickle. ``left`` are the
-    findings of the rules that were to be fixed for which no fix is in the plan: there is none, or it is unsafe.
+    ``wanted`` is what the output must hold. ``recipe`` says how to write it in the container of the original; it is
+    None where there is nothing to repair, and where that container is read but not written. ``left`` are the findings
+    of the rules that were to be fixed for which no fix is in the plan: there is none, or it is unsafe.
     ``index`` is the name of the index that is written anew, where the checkpoint is a folder: the output is that index.
     Planning took so many ``seconds``: a cast is measured first.
     ``next`` is what to do with the original where there is nothing to repair. ``converts`` is the container that the
@@ -68,12 +64,9 @@ class Plan:
 
     request: FixRequest
     output: str
-    original: Checkpoint
-    expected: Checkpoint
+    wanted: Wanted
     steps: tuple[Step, ...]
     recipe: Recipe | None
-    pieces: dict[str, tuple[Piece, ...]] = field(default_factory=dict)
-    remade: dict[str, Elements] = field(default_factory=dict)
     left: tuple[Finding, ...] = ()
     index: str | None = None
     seconds: float = 0.0
@@ -82,14 +75,19 @@ class Plan:
     file: str = ""
 
     @property
-    def edits(self) -> tuple[Edit, ...]:
-        """All edits, in order."""
-        return tuple([edit for step in self.steps for edit in step.edits])
+    def original(self) -> Checkpoint:
+        """The contents of the file as they are."""
+        return self.wanted.original
 
     @property
-    def wanted(self) -> Wanted:
-        """What is wanted of the output."""
-        return Wanted(self.original, self.expected, self.edits, self.remade, self.pieces)
+    def expected(self) -> Checkpoint:
+        """The contents that the output must have."""
+        return self.wanted.contents
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """All edits, in order."""
+        return self.wanted.edits
 
 
 @collector_paused()
@@ -124,17 +122,18 @@ def plan(request: FixRequest) -> Plan:
         alone = converts is None  # else the whole folder is written, with an index of its own
         left = _fix_findings(draft, container, rules, request.unsafe, alone) if request.fixes else []
         # what is wanted then, and how it is written
-        edits = draft.edits
+        wanted = draft.wanted
+        edits = wanted.edits
         _require_values(original, edits)
-        require_accounted(original, draft.checkpoint, edits, draft.origins.remade, draft.origins.pieces)
+        require_accounted(original, wanted.contents, edits, wanted.remade, wanted.pieces)
         index = draft.index if alone else None
         in_place = converts is None and not all(isinstance(each, WriteIndex) for each in edits)
         if in_place and isinstance(source, FolderSource):
-            flat = all(len(each.path) == 1 for each in draft.checkpoint.tensors)
+            flat = all(len(each.path) == 1 for each in wanted.contents.tensors)
             raise refusal(original, again(elsewhere(request, flat)))
         recipe = after = None
         if edits and (converts is None or formats.is_written(original.format)):
-            recipe = formats.write(draft.wanted, source)
+            recipe = formats.write(wanted, source)
         if not edits:
             wrong = _wrong(original, container, request)
             left += [each for each in wrong if (each.code, each.keys) not in {(one.code, one.keys) for one in left}]
@@ -142,12 +141,9 @@ def plan(request: FixRequest) -> Plan:
     return Plan(
         request=request,
         output=index_path(request, index) if index is not None else _output(request, draft, container),
-        original=original,
-        expected=draft.checkpoint,
+        wanted=wanted,
         steps=tuple(draft.steps),
         recipe=recipe,
-        pieces=draft.origins.pieces,
-        remade=draft.origins.remade,
         left=tuple(left),
         index=index,
         seconds=perf_counter() - started,

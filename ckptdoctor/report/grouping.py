@@ -64,6 +64,9 @@ def _change(before: tuple[str, ...], after: tuple[str, ...]) -> _Kind:
     """The kind of a rename: tokens that stay before and behind, how many there were, which go and come."""
     start = 0
     shorter = min(len(before), len(after))
+    over = len(before) - shorter
+    if over and before[0] != after[0] and before[over:] == after:  # what stands in front goes: most renames
+        return 0, shorter, len(before), before[:over], ()
     while start < shorter and before[start] == after[start]:
         start += 1
     end = 0

@@ -57,14 +57,13 @@ def plan_salvage(path: str, output: str, *, force: bool = False) -> Salvage:
             none = "its only tensor is not" if len(lost) == 1 else f"none of its {len(lost):,} tensors is"
             raise RefusedError(f"{path}: {none} whole, so there is nothing to save.")
         edits = (*_without(original, lost), *_cut(original, state))
-        goal = wanted_of(original, edits)
-        expected = goal.contents
-        require_accounted(original, expected, edits)
-        recipe = formats.write(goal, source)
+        wanted = wanted_of(original, edits)
+        require_accounted(original, wanted.contents, edits)
+        recipe = formats.write(wanted, source)
     steps = (Step("salvage", "", "leave out what is lost", Safety.UNSAFE, edits, ()),) if edits else ()
     from ckptdoctor.repair.plan import Plan
 
-    plan = Plan(FixRequest(path, output, force=force), output, original, expected, steps, recipe, file=source.file)
+    plan = Plan(FixRequest(path, output, force=force), output, wanted, steps, recipe, file=source.file)
     return Salvage(plan, _report(plan, lost, state))
 
 

@@ -6,7 +6,6 @@ import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
@@ -14,7 +13,7 @@ from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.fresh.strided import length, refusal, segments
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.values.files import Files
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
 

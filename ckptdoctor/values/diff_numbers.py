@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf, isfinite, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from ckptdoctor.checkpoint.dtypes import DType, cast_loses_values
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.differences import Numbers, Pair, Rank, Ranks, Verdict
 from ckptdoctor.formats.fresh.strided import segments
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.values.chunks import sum_of, sum_of_squares
 from ckptdoctor.values.diff_bytes import ByteRun, Feed, leaves
 from ckptdoctor.values.files import Files

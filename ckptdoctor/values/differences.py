@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from threading import local
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ from ckptdoctor.checkpoint.sharing import view_in_file
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, SoFar, Values, Verdict
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.formats.fresh.strided import segments
+from ckptdoctor.noun import replace
 from ckptdoctor.values.diff_bytes import Blocks, ByteRun, batches, leaves, runs, workers
 from ckptdoctor.values.files import Files
 from ckptdoctor.writing.recipe import Generated

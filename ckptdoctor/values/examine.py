@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import field, replace
 from threading import Event, Lock, Thread
 
 import numpy as np
@@ -21,7 +20,7 @@ from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.errors import CkptDoctorError, StoppedError
 from ckptdoctor.facts.values import TensorValues, Unread, Values
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.values.bytes import TensorBytes
 from ckptdoctor.values.checks import Checks
 from ckptdoctor.values.chunks import ChunkMeasure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -12,7 +11,7 @@ from ckptdoctor.casting.arrays import Array, real_dtype, real_parts
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.values.bytes import TensorBytes
 from ckptdoctor.values.regions import UnreadError, computable_dtype, require_values
 

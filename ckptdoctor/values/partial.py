@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from math import isfinite, sqrt
 
 from ckptdoctor.casting.arrays import Array
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 
 
 @noun(frozen=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from math import prod
 from threading import Lock
 
@@ -21,6 +20,7 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
+from ckptdoctor.noun import replace
 
 Runs = Sequence[range]  # neighbouring indexes of one dimension, several times
 Picks = Sequence[Runs]  # for each dimension

@@ -152,6 +152,8 @@ _INTEGERS = {
     "uint16": ("uint8",),
 }
 _FIRST = 512  # values that are tried before the rest of a chunk is
+# the last bits of a number, which none of the narrower dtypes has room for
+_LOST_BY_ALL = {"float64": (np.uint64, 0x1FFFFFFF), "float32": (np.uint32, 0x1FFF)}
 
 
 class Narrowing:
@@ -163,6 +165,11 @@ class Narrowing:
 
     def add(self, chunk: Array, dtype: str) -> None:
         """Strike out the dtypes that do not hold every value of a chunk; NaN is held by none."""
+        if dtype in _LOST_BY_ALL:
+            kind, lost = _LOST_BY_ALL[dtype]
+            if int(np.bitwise_or.reduce(chunk[:_FIRST].view(kind))) & lost:
+                self.left.clear()
+                return
         for name in tuple(self.left):
             held = _held(widened(chunk[:_FIRST], dtype), name)
             if held and chunk.size > _FIRST:

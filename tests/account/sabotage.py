@@ -59,7 +59,7 @@ class Right:
     @classmethod
     def of(cls, plan: Plan) -> Right:
         """That of a plan."""
-        return cls(plan.original, plan.edits, plan.expected, dict(plan.remade), dict(plan.pieces))
+        return cls(plan.original, plan.edits, plan.expected, dict(plan.wanted.remade), dict(plan.wanted.pieces))
 
 
 Saboteur = Callable[[Right], Iterator[Right]]

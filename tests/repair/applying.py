@@ -27,18 +27,15 @@ def planned_steps(path: Path, steps: Sequence[Sequence[Edit]], output: Path | No
         draft = Draft(original)
         for step in steps:
             draft.add("test", "", "test", Safety.UNSAFE, tuple(step))
-        edits = [edit for step in steps for edit in step]
-        require_accounted(original, draft.checkpoint, edits, draft.origins.remade, draft.origins.pieces)
-        recipe = formats.write(draft.wanted, source)
+        wanted = draft.wanted
+        require_accounted(original, wanted.contents, wanted.edits, wanted.remade, wanted.pieces)
+        recipe = formats.write(wanted, source)
     return Plan(
         request=FixRequest(str(path), force=True),
         output=str(output or path.with_suffix(f".fixed{path.suffix}")),
-        original=original,
-        expected=draft.checkpoint,
+        wanted=wanted,
         steps=tuple(draft.steps),
         recipe=recipe,
-        pieces=draft.origins.pieces,
-        remade=draft.origins.remade,
         file=str(path),
     )
 

@@ -234,7 +234,7 @@ def test_the_proof_sees_a_wrong_weight(tmp_path: Path, kind: str):
         state = {"w": values.to(torch.int8 if kind == "int8" else torch.float8_e5m2), "s": torch.rand(6) + 0.1}
         edit = Dequantize((("w",), ("s",)), "w", kind, "float32", block=(1, 0))
     outcome = repaired(written(state, tmp_path, ".pt"), [edit])
-    (weights,) = outcome.plan.remade.values()
+    (weights,) = outcome.plan.wanted.remade.values()
     tensors = [state[str(path[-1])] for path in edit.paths]
     given = {part: each.view(torch.uint8).numpy().tobytes() for part, each in zip(weights.parts, tensors, strict=True)}
     good = loaded(outcome.plan.output)["w"]

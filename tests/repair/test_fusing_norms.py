@@ -219,7 +219,7 @@ def test_the_proof_sees_a_wrong_weight(tmp_path: Path):
     g, v = parts((6, 5, 3), 1, torch.float32)
     path = written({"g": g, "v": v}, tmp_path, ".pt")
     outcome = repaired(path, [FuseNorm((("v",), ("g",)), "w", "weight", 1)])
-    (weights,) = outcome.plan.remade.values()
+    (weights,) = outcome.plan.wanted.remade.values()
     given = {part: tensor.numpy().tobytes() for part, tensor in zip(weights.parts, (v, g), strict=True)}
     good = loaded(outcome.plan.output)["w"]
 

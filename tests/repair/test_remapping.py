@@ -18,11 +18,11 @@ from ckptdoctor.examine.file import check
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import Outcome, repair
 from ckptdoctor.repair.request import FixRequest
-from ckptdoctor.target.like import from_checkpoint
 from ckptdoctor.target.mapping import from_module
 from tests.commands import run
 from tests.libraries import real, transformers
 from tests.repair.applying import assert_all_proven
+from tests.target.asked import of_checkpoint
 
 
 class Old(nn.Module):
@@ -133,7 +133,7 @@ def _refusal(path: Path, reference: Reference | None, **asked: Any) -> str:
 def _like(net: nn.Module, optimizer: torch.optim.Optimizer | None, path: Path) -> Reference:
     state = {"model": net.state_dict(), **({} if optimizer is None else {"optimizer": optimizer.state_dict()})}
     torch.save(state, path)
-    return from_checkpoint(str(path))
+    return of_checkpoint(str(path))
 
 
 def _run(
@@ -415,7 +415,7 @@ def test_many_parameters_in_many_groups_are_brought_along(tmp_path: Path) -> Non
     joined = [{"lr": 0.1, "params": list(range(number)), "param_names": list(turned)}]
     torch.save({"model": model, "optimizer": {"state": state, "param_groups": apart}}, tmp_path / "run.pt")
     torch.save({"model": turned, "optimizer": {"state": {}, "param_groups": joined}}, tmp_path / "like.pt")
-    reference = from_checkpoint(str(tmp_path / "like.pt"))
+    reference = of_checkpoint(str(tmp_path / "like.pt"))
     saved = torch.load(_fixed(tmp_path / "run.pt", reference).plan.output)
     assert saved["optimizer"]["param_groups"] == joined
     assert list(saved["model"]) == list(turned)

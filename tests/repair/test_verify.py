@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Rename
 from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.errors import WriteError
@@ -46,6 +47,10 @@ def with_literals(planned: Plan, old: bytes, new: bytes) -> Plan:
     return replace(planned, recipe=Recipe(planned.recipe.source, tuple(segments)))
 
 
+def expecting(planned: Plan, contents: Checkpoint) -> Plan:
+    return replace(planned, wanted=replace(planned.wanted, contents=contents))
+
+
 def test_the_untampered_plan_is_carried_out(planned: Plan):
     """The tests below tamper with this one."""
     assert repair(planned).proof is not None
@@ -54,7 +59,7 @@ def test_the_untampered_plan_is_carried_out(planned: Plan):
 def test_another_key_is_found(planned: Plan):
     """A writer that renames differently than the nouns say."""
     wrong = apply(planned.expected, [Rename((), (("b", "x"),))])
-    refused(replace(planned, expected=wrong), "the key “b” instead of “x”")
+    refused(expecting(planned, wrong), "the key “b” instead of “x”")
 
 
 def test_another_shape_is_found(planned: Plan):
@@ -63,7 +68,7 @@ def test_another_shape_is_found(planned: Plan):
     tree = planned.expected.tree
     entries = tuple((key, replace(node, shape=(25, 2000)) if node is tensor else node) for key, node in tree.entries)
     refused(
-        replace(planned, expected=replace(planned.expected, tree=replace(tree, entries=entries))),
+        expecting(planned, replace(planned.expected, tree=replace(tree, entries=entries))),
         "at b the tensor's shape",
     )
 
@@ -104,7 +109,7 @@ def test_a_class_that_the_original_does_not_name_is_found(planned: Plan, tmp_pat
         expected = formats.read(source, container)
     recipe = Recipe(planned.request.path, (Literal(path.read_bytes()),))
     refused(
-        replace(planned, expected=expected, recipe=recipe),
+        replace(expecting(planned, expected), recipe=recipe),
         "names argparse.Namespace, which the original does not; it was thrown away",
     )
 
@@ -112,7 +117,7 @@ def test_a_class_that_the_original_does_not_name_is_found(planned: Plan, tmp_pat
 def test_a_fix_that_did_not_help_is_found(planned: Plan):
     """A rule's finding that is still there in the file."""
     step = replace(planned.steps[0], label="N401", name="module-prefix")
-    tampered = replace(planned, steps=(step,), expected=planned.original)
+    tampered = expecting(replace(planned, steps=(step,)), planned.original)
     assert planned.recipe is not None
     whole = Recipe(planned.recipe.source, (Copy(0, planned.original.size),))
     refused(replace(tampered, recipe=whole), "still has N401")

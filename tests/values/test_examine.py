@@ -202,12 +202,13 @@ def test_missing_bytes_are_a_reason(tmp_path):
     assert len(values.tensors) == 1
 
 
-def test_large_tensors_are_shared_between_threads(tmp_path):
+@pytest.mark.parametrize("sums", [True, False])
+def test_large_tensors_are_shared_between_threads(tmp_path, sums):
     """Whatever the number of threads, the numbers are the same."""
     tensor = torch.randn(140 * CHUNK).bfloat16()
     tensor[90 * CHUNK] = float("nan")
     path = saved(tmp_path, {"w": tensor})
-    alone, *together = (values_in(path, threads=count).tensors[("w",)] for count in (1, 2, 3, 8))
+    alone, *together = (values_in(path, threads=count, sums=sums).tensors[("w",)] for count in (1, 2, 3, 8))
     assert alone.nan == 1
     assert together == [alone] * 3  # to the last digit
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import (
@@ -25,6 +24,7 @@ from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.safetensors.header import Header, read_header
 from ckptdoctor.formats.safetensors.signature import NAME
+from ckptdoctor.noun import replace
 
 # each source's header, parsed once for examine, read and write
 _headers: WeakKeyDictionary[Source, Header] = WeakKeyDictionary()

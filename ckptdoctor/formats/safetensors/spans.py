@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from json import JSONDecodeError, JSONDecoder
 
 from ckptdoctor.errors import UnprovenError
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _DECODER = JSONDecoder()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as Lookup
-from dataclasses import replace
 from json import dumps, loads
 
 from ckptdoctor.checkpoint import DType, FileSource, Mapping, Node, Part, Tensor, show_part
@@ -17,7 +16,7 @@ from ckptdoctor.formats.elements import chunks
 from ckptdoctor.formats.safetensors.entries import Info
 from ckptdoctor.formats.safetensors.header import METADATA, Header, quoted
 from ckptdoctor.formats.safetensors.spans import Cut, Member, cut
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.writing.recipe import Copy, Generated, Segment
 
 _COMPACT = '{"dtype":"","shape":[],"data_offsets":[0,0]}'  # as safetensors writes an entry

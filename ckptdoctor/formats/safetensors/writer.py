@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from json import dumps
 
 from ckptdoctor.checkpoint import NoteKind, Source
@@ -37,7 +36,7 @@ from ckptdoctor.formats.safetensors.reader import header_of
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES, NAME
 from ckptdoctor.formats.safetensors.spans import Cut, cut
 from ckptdoctor.formats.safetensors.tensors import segments, with_tensors
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Literal, Recipe
 

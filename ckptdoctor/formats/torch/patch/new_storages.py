@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from math import prod
 
@@ -28,6 +27,7 @@ from ckptdoctor.formats.torch.read.views import (
     users_of_storages,
     view_in,
 )
+from ckptdoctor.noun import replace
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, PersistentId, Text, Tuple, Value, storage_references
 
@@ -266,7 +266,8 @@ class NewStorages:
 
     def finish(self, renumber: Numbering) -> tuple[StoragePlan, ...]:
         """The plan for every storage of the output, with its key."""
-        if self._graph.as_built and renumber is not Numbering.ALWAYS:
+        if self._graph.as_built and not self._plans and renumber is not Numbering.ALWAYS:
+            # at most texts were exchanged, so that every reference names what it did
             return tuple(map(whole, self._old.values()))
         keys = list(dict.fromkeys(self._graph.storage_keys()))
         names = {key: key for key in keys}

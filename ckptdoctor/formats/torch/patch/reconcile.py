@@ -6,7 +6,6 @@ Everything that no difference names stays as it was written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from ckptdoctor import checkpoint as nouns
@@ -38,6 +37,7 @@ from ckptdoctor.formats.torch.read.objects import ORDERED_DICT
 from ckptdoctor.formats.torch.read.slots import Children, Slot, children, key_slots
 from ckptdoctor.formats.torch.read.values import bare, call, full_name
 from ckptdoctor.formats.torch.read.views import PARAMETER_MAKERS
+from ckptdoctor.noun import replace
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Pickle, Text, Tuple, Value
 

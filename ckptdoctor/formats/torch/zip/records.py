@@ -60,14 +60,19 @@ class Directory:
 
     def storage(self, key: str) -> Record | None:
         """The record in which torch looks for the storage with this key."""
-        if key.isdigit():  # torch's own keys, whose case need not be looked at
-            return self.found.get(self.storages + key)
-        return self.find(f"data/{key}")
+        found = self._numbered.get(key)
+        return self.find(f"data/{key}") if found is None else found
 
     @cached_property
-    def storages(self) -> str:
-        """What the names of storages begin with, in ASCII lower case."""
-        return ascii_lower(f"{self.prefix}/data/")
+    def _numbered(self) -> dict[str, Record]:
+        """Storages by the numbers that torch gives them as their keys, whose case need not be looked at."""
+        folder = ascii_lower(f"{self.prefix}/data/")
+        start = len(folder)
+        return {
+            key: record
+            for name, record in self.found.items()
+            if name.startswith(folder) and (key := name[start:]).isdigit()
+        }
 
 
 def ascii_lower(name: str) -> str:

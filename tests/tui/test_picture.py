@@ -1,4 +1,4 @@
-"""The picture of the browser in the README."""
+"""The pictures of the browser in README and docs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from ckptdoctor.tui.widgets import detail
 from tests.tui import browse
 
-PICTURE = Path(__file__).parents[2] / "docs" / "browser.svg"
+DOCS = Path(__file__).parents[2] / "docs"
 SIZE = (116, 34)
 # Textual's own fonts come from another machine, and the picture would look different without it
 FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
@@ -42,9 +42,42 @@ def training(tmp_path, monkeypatch):
     return "epoch41.pt"
 
 
-def drawn(app):
+def layers(seed=0):
+    """A language model of sixty layers whose weights grow with depth."""
+    random = torch.Generator().manual_seed(seed)
+    found = {"model.embed_tokens.weight": torch.randn(512, 64, generator=random) * 0.02}
+    shapes = {f"self_attn.{name}_proj": (64, 64) for name in "qkvo"}
+    shapes |= {"mlp.gate_proj": (128, 64), "mlp.up_proj": (128, 64), "mlp.down_proj": (64, 128)}
+    for layer in range(60):
+        for name, shape in shapes.items():
+            value = torch.randn(*shape, generator=random) * 0.02 * (1 + layer / 60)
+            found[f"model.layers.{layer}.{name}.weight"] = value
+        found[f"model.layers.{layer}.input_layernorm.weight"] = torch.ones(64)
+    return found | {"model.norm.weight": torch.ones(64)}
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Such a model, of which one layer holds NaN; the same before its last layers were tuned; and a half of it."""
+    monkeypatch.chdir(tmp_path)
+    base, sick = layers(), layers()
+    sick["model.layers.41.self_attn.q_proj.weight"][3, 5] = float("nan")
+    sick["model.layers.17.mlp.up_proj.weight"].zero_()
+    torch.save(base, "base.pt")
+    torch.save(sick, "epoch41.pt")
+    random = torch.Generator().manual_seed(1)
+    tuned = {name: value.clone() for name, value in base.items()}
+    for name, value in tuned.items():
+        if any(f".layers.{layer}." in name for layer in range(48, 60)):
+            value += 0.1 * value.norm() / value.numel() ** 0.5 * torch.randn(value.shape, generator=random)
+    torch.save(tuned, "tuned.pt")
+    whole = Path("base.pt").read_bytes()
+    Path("download.pt").write_bytes(whole[: len(whole) * 6 // 10])
+
+
+def drawn(app, title="ckptdoctor epoch41.pt"):
     """The screen as a picture that needs nothing from elsewhere."""
-    picture = FONTS.sub("", app.export_screenshot(title="ckptdoctor epoch41.pt"))
+    picture = FONTS.sub("", app.export_screenshot(title=title))
     picture = re.sub(r"<!-- .*? -->", "", picture)
     picture = re.sub(r"font-family: ?[^;]*;", f"font-family: {MONOSPACE};", picture)
     return re.sub(r"[ \t]+$", "", picture, flags=re.MULTILINE)
@@ -56,13 +89,37 @@ def words(picture):
     return " ".join(html.unescape(" ".join(found)).split())
 
 
-def test_the_picture_is_up_to_date(training):
-    """``docs/browser.svg`` shows what the browser shows today; UPDATE_GOLDEN=1 draws it anew."""
-    keys = ("e", "tab", "tab", "down", "enter", "text:")  # read every byte, and go to the NaN that is found
-    picture = browse(training, *keys, size=SIZE, look=drawn)
+def up_to_date(name, picture):
+    """Hold a picture against ``docs/NAME.svg``; UPDATE_GOLDEN=1 draws it anew."""
+    path = DOCS / f"{name}.svg"
     if os.environ.get("UPDATE_GOLDEN"):
-        PICTURE.parent.mkdir(exist_ok=True)
-        PICTURE.write_text(picture, encoding="utf-8")
-    shown = PICTURE.read_text(encoding="utf-8")
+        path.write_text(picture, encoding="utf-8")
+    shown = path.read_text(encoding="utf-8")
     assert re.findall(r"https?:[^\"]*", shown) == ["http://www.w3.org/2000/svg"]
     assert words(shown) == words(picture)
+
+
+def test_the_picture_is_up_to_date(training):
+    """``docs/browser.svg`` shows what the browser shows today."""
+    keys = ("e", "tab", "tab", "down", "enter", "text:")  # read every byte, and go to the NaN that is found
+    up_to_date("browser", browse(training, *keys, size=SIZE, look=drawn))
+
+
+@pytest.mark.usefixtures("trained")
+def test_the_picture_of_layers_is_up_to_date():
+    """Sixty layers in one line: sizes, norms by depth, and which of them are sick."""
+    picture = browse("epoch41.pt", "e", "down", "down", size=SIZE, look=drawn)
+    up_to_date("layers", picture)
+
+
+@pytest.mark.usefixtures("trained")
+def test_the_picture_of_a_comparison_is_up_to_date():
+    """What fine-tuning has changed, by depth."""
+    title = "ckptdoctor base.pt tuned.pt"
+    up_to_date("comparison", browse("base.pt", "v", size=SIZE, look=lambda app: drawn(app, title), other="tuned.pt"))
+
+
+@pytest.mark.usefixtures("trained")
+def test_the_picture_of_damage_is_up_to_date():
+    """What is intact in half a download."""
+    up_to_date("damage", browse("download.pt", size=SIZE, look=lambda app: drawn(app, "ckptdoctor download.pt")))

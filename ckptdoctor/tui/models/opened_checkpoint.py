@@ -125,7 +125,8 @@ class Badges:
     def about(self, item: TreeItem) -> list[Finding]:
         """The findings that name a tensor or a value, or anything at or below a level, worst first."""
         both = zip(self.findings, self._rows, strict=True)
-        named = [each for each, rows in both if _concerns(each, rows, item)]
+        marked = not isinstance(item, int) and not getattr(item, "is_module", False) and item.path in self._places
+        named = [each for each, rows in both if _concerns(each, rows, item, marked)]
         return sorted(named, key=lambda finding: -finding.severity.rank)
 
     def rows_of(self, wanted: str) -> set[int]:
@@ -133,13 +134,14 @@ class Badges:
         return found.rows_among(zip(self.findings, self._rows, strict=True), wanted)
 
 
-def _concerns(finding: Finding, rows: array[int], item: TreeItem) -> bool:
+def _concerns(finding: Finding, rows: array[int], item: TreeItem, marked: bool) -> bool:
+    """Whether a finding with these rows is about the item; ``marked``: one is about a place there without a tensor."""
     if isinstance(item, int):
         return _any_among(rows, range(item, item + 1))
     below = item.rows if isinstance(item, TreeBranch) else range(0)
     if below and _any_among(rows, below):
         return True
-    if len(rows) == len(finding.keys) or (isinstance(item, TreeBranch) and item.is_module):
+    if not marked or len(rows) == len(finding.keys):
         return False
     depth = len(item.path)
     return any(path[:depth] == item.path for path in finding.keys)

@@ -11,6 +11,7 @@ from ckptdoctor.filters.language import parse
 from ckptdoctor.filters.table import Table
 
 _NAMES = 20_000  # names whose words are compared with what was typed
+_PARTS = 2_000  # different ones
 _GLOB = set("*?[")
 
 
@@ -37,7 +38,8 @@ def _candidates(word: str, table: Table) -> Iterator[str]:
         return
     if not re.fullmatch(r"[\w.]+", word):
         return
-    known = {part for name in table.folded[:_NAMES] for part in re.split(r"[./]", name)}
+    parts = {part for name in table.folded[:_NAMES] for part in re.split(r"[./]", name)}
+    known = sorted(parts)[:_PARTS]
     spelt = [get_close_matches(part, known, 1, 0.6) for part in word.lower().split(".")]
     if all(spelt):
         yield ".".join([each[0] for each in spelt])

@@ -184,7 +184,8 @@ class Tree:
         if self.order is TreeOrder.LARGEST:
             items.sort(key=self._weight, reverse=True)
         elif self.order is TreeOrder.NATURAL and not branch.blocks:
-            items = self._folded(branch, self._naturally(branch, items))
+            items = self._naturally(branch, items)
+            items = self._folded(branch, items) if len(branch.rows) <= _COMPARED else items
         for index, item in enumerate(items):
             if isinstance(item, TreeBranch):
                 item.index = index
@@ -238,7 +239,7 @@ class Tree:
 
     def _merged(self, branch: TreeBranch) -> TreeBranch:
         """The fold of a module that holds nothing but blocks that are alike, under both names; else the module."""
-        if self.order is not TreeOrder.NATURAL or len(branch.rows) > _COMPARED:
+        if self.order is not TreeOrder.NATURAL:
             return branch
         if not self.table.steps(len(branch.path))[branch.rows[0]][len(branch.prefix) :][:1].isdecimal():
             return branch
@@ -287,7 +288,8 @@ class Tree:
             else:
                 shared = _tokens(min([run.low for run in runs]), max([run.high for run in runs]))
                 name = shared[len(branch.prefix) : -1]
-                yield self._merged(TreeBranch(name, branch.path, found, prefix=shared, parent=branch))
+                made = TreeBranch(name, branch.path, found, prefix=shared, parent=branch)
+                yield self._merged(made) if len(rows) <= _COMPARED else made
 
     def _runs(self, rows: Rows, at: int, begin: int) -> dict[str | int, list[_Run]]:
         """Neighbours whose keys have the same token at ``begin``, by the token; a tensor without one by its row."""

@@ -124,6 +124,7 @@ class BrowserScreen(Screen[None], StillReading):
 
     def examine(self, settings: Settings) -> None:
         """Examine the file, again where that was done before; its contents stay on the screen."""
+        settings = replace(settings, pictures=settings.deep)  # what is read has columns
         self.findings = []
         self.query_one(FindingsView).say_nothing("No problems found so far.")
         self.examination = Examination(self, self.path, settings, self.opened, self.target)

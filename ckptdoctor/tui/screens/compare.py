@@ -182,7 +182,7 @@ class CompareScreen(Screen[None], StillReading):
                 lambda: (comparison, arranged(comparison, wanted), comparison.counts(), depth_map(comparison)),
                 self._arranged,
                 "lines",
-                len(comparison),
+                2 * len(comparison),
             )
 
     def _arranged(self, made: _Arranged) -> None:

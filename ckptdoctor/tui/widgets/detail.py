@@ -93,7 +93,7 @@ class Detail(VerticalScroll):
         """Draw what is in a level: the sizes of its parts, and the values of its blocks from the first to the last."""
         width = max(20, self.scrollable_content_region.width - _LABEL - 2)
         label, drawn = self._style("label"), self._style("code")
-        if len(branch.rows) <= FEW:
+        if len(branch.rows) <= FEW // 4:
             sizes = summaries.parts(opened, branch)
             whole = sum([part.nbytes for part in sizes]) or 1
             text.append(f"\n{'sizes':<{_LABEL}} " if len(sizes) > 1 else "", label)

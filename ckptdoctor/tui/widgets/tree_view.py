@@ -202,7 +202,7 @@ class TreeView(LineView):
     def _open(self, branch: TreeBranch) -> None:
         lines = self.lines
         assert lines is not None
-        self.compute(lambda: lines.tree.grow(branch), lambda _: self._grown(branch), "tree", len(branch.rows))
+        self.compute(lambda: lines.tree.grow(branch), lambda _: self._grown(branch), "tree", 2 * len(branch.rows))
 
     def _grown(self, branch: TreeBranch) -> None:
         assert self.lines is not None

@@ -18,9 +18,9 @@ import ckptdoctor
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.main import COMMANDS, cli, run
 from ckptdoctor.config import Config
-from ckptdoctor.explain import recognise
+from ckptdoctor.explaining import recognise
 from ckptdoctor.formats import registry
-from ckptdoctor.report import sarif
+from ckptdoctor.rendering import sarif
 from ckptdoctor.rules import framework
 from ckptdoctor.rules.registry import all_rules
 from tests.trainer.forks import Forked, fork_ranks

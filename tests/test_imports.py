@@ -23,11 +23,11 @@ ORDER = (
     # what is found and said
     *("findings", "differences", "filters"),
     # values, rules, what errors say, what is expected
-    *("loading", "values", "rules", "explain", "target"),
+    *("loading", "values", "rules", "explaining", "target"),
     # one capability each
     *("account", "prove", "diagnose", "repair", "examine", "fit"),
-    *("converting", "salvage", "diffing", "grafting", "look"),
-    *("report", "trainer", "tui", "cli"),
+    *("converting", "salvaging", "diffing", "grafting", "look"),
+    *("rendering", "trainer", "tui", "cli"),
     # the doors: what they open is imported inside functions, or when a name is asked for
     *("api", "__init__", "__main__"),
 )
@@ -280,25 +280,25 @@ DOORS = {
     *("formats", "loading", "loading.load", "target.mapping"),
     *("facts.values", "filters.table", "values.differences", "values.examine"),
     *("rules.examples", "rules.framework", "rules.registry"),
-    *("explain.explanation", "explain.recognise"),
+    *("explaining.explanation", "explaining.recognise"),
     *("diagnose.catalogue", "diagnose.events", "diagnose.findings", "diagnose.selection", "diagnose.settings"),
     *("repair.plan", "repair.repair", "repair.request", "converting.conversion", "converting.request"),
     *("examine.file", "examine.files", "examine.targets", "fit.fit", "fit.state_dict"),
-    *("salvage.salvage", "diffing.diff", "diffing.request", "look.inspector"),
+    *("salvaging.salvage", "diffing.diff", "diffing.request", "look.inspector"),
     *("trainer.config", "trainer.run", "cli.exit_status", "cli.main"),
 }
 
 # The rooms whose tests list even what they see of their own room; "" are the files next to this one. Tests of all
 # others may look inside the room that they mirror
 NOT_EVEN_THEIR_OWN = {
-    *("", "checkpoint", "diffing", "examine", "loading", "look", "oracles", "pickles", "real", "report"),
+    *("", "checkpoint", "diffing", "examine", "loading", "look", "oracles", "pickles", "real", "rendering"),
 }
 
 # What tests import from behind a door all the same. To be made shorter: a line that is no longer true has to go
 BEHIND_DOORS = {
     # the makers of checkpoints without a file are nouns of other rooms put together
     "rules/nouns.py": {"checkpoint.state_dicts", "checkpoint.tensor", "checkpoint.weights", "match.comparison"},
-    "report/samples.py": {"checkpoint.tensor"},
+    "rendering/samples.py": {"checkpoint.tensor"},
     # the laws of all examples ask for what no command shows: the request of a command, the objects of a file
     "rules/sick.py": {"cli.fix"},
     "rules/test_laws.py": {"loading.inert"},
@@ -332,41 +332,41 @@ BEHIND_DOORS = {
     "rules/file/test_disk_holes.py": {"rules.file.zero_filled_region"},
     "rules/values/test_base.py": {"examine.deep"},
     # writers that are asked for what no request asks for
-    "rules/pickle/test_whole_module_fix.py": {"report.fix_json", "report.fix_text"},
+    "rules/pickle/test_whole_module_fix.py": {"rendering.fix_json", "rendering.fix_text"},
     # saves as on another machine
     "rules/device/test_xla_rebuild.py": {"trainer.snapshot.training"},
     "test_samples.py": {"trainer.networks", "trainer.snapshot.training"},
     # tables of one room that another has to agree with
     "cli/test_show_filter.py": {"filters.words"},
-    "cli/test_show_stats.py": {"report.value_table"},
+    "cli/test_show_stats.py": {"rendering.value_table"},
     "look/test_inspector.py": {"values.extremes", "values.preview"},
-    "test_docs.py": {"formats.registry", "report.sarif"},
+    "test_docs.py": {"formats.registry", "rendering.sarif"},
     # what is shown of a noun, asked without the command around it
-    "cli/test_explain.py": {"report.explain"},
-    "explain/test_hostile_text.py": {"report.explain"},
-    "explain/test_threads.py": {"report.explain"},
-    "explain/test_load_error.py": {"match.shapes.pairs"},
+    "cli/test_explain.py": {"rendering.explain"},
+    "explaining/test_hostile_text.py": {"rendering.explain"},
+    "explaining/test_threads.py": {"rendering.explain"},
+    "explaining/test_load_error.py": {"match.shapes.pairs"},
     # renderers, given reports that no file gives: hostile text in every part, golden screens that no rule changes
-    "report/test_diff.py": {"diffing.summary", "report.diff_json", "report.diff_text"},
-    "report/test_full.py": {"report.full", "report.paint"},
-    "report/test_markdown.py": {"report.markdown"},
-    "report/test_renumbered.py": {"report.fix_text"},
-    "report/test_sarif.py": {"report.sarif"},
-    "report/test_tree.py": {"report.contents", "report.devices", "report.show_json", "report.tree"},
+    "rendering/test_diff.py": {"diffing.summary", "rendering.diff_json", "rendering.diff_text"},
+    "rendering/test_full.py": {"rendering.full", "rendering.paint"},
+    "rendering/test_markdown.py": {"rendering.markdown"},
+    "rendering/test_renumbered.py": {"rendering.fix_text"},
+    "rendering/test_sarif.py": {"rendering.sarif"},
+    "rendering/test_tree.py": {"rendering.contents", "rendering.devices", "rendering.show_json", "rendering.tree"},
     # plain functions of text and numbers, asked for whatever Hypothesis thinks of
-    "report/html/test_parts.py": {
-        *("report.html.charts", "report.html.markup", "report.html.table", "report.html.treemap"),
+    "rendering/html/test_parts.py": {
+        *("rendering.html.charts", "rendering.html.markup", "rendering.html.table", "rendering.html.treemap"),
     },
-    "report/test_escape.py": {"report.escape"},
-    "report/test_grouping.py": {"report.grouping"},
-    "report/test_numbers.py": {"report.numbers"},
-    "report/test_value_numbers.py": {"report.value_numbers"},
-    "report/test_wrapping.py": {"report.wrapping"},
+    "rendering/test_escape.py": {"rendering.escape"},
+    "rendering/test_grouping.py": {"rendering.grouping"},
+    "rendering/test_numbers.py": {"rendering.numbers"},
+    "rendering/test_value_numbers.py": {"rendering.value_numbers"},
+    "rendering/test_wrapping.py": {"rendering.wrapping"},
     # what the browser offers, and what it says before it takes the terminal
     "examine/test_offers.py": {"examine.offers"},
     "examine/test_paths.py": {"examine.paths"},
     "test_brief.py": {"edits.elements"},
-    "tui/models/test_command_line.py": {"report.escape", "report.shell"},
+    "tui/models/test_command_line.py": {"rendering.escape", "rendering.shell"},
     # makers of edits, of files and of contents: what is asked of them is asked of all kinds, of sabotaged ones too
     "account/repairs.py": {"edits.computing"},
     "account/sabotage.py": {"checkpoint.changed_trees", "edits.elements"},
@@ -390,12 +390,12 @@ BEHIND_DOORS = {
     "repair/test_orthogonal.py": {"computing.proof", "edits.computing", "edits.elements"},
     "values/test_checks.py": {"examine.integrity", "facts.notes"},
     # edits of whole modules name the tensors of these; what a plan says of an edit that no option asks for
-    "edits/applied/test_told.py": {"report.fix_json", "report.fix_text"},
+    "edits/applied/test_told.py": {"rendering.fix_json", "rendering.fix_text"},
     "edits/applied/test_unwrapping.py": {"rules.kit.sharded_samples"},
     "formats/torch/patch/test_flatten.py": {"facts.whole_modules"},
     "formats/torch/patch/test_to_cpu.py": {"facts.whole_modules", "trainer.snapshot.training"},
     "formats/torch/tar/test_read.py": {"facts.whole_modules"},
-    "repair/test_optimizers_by_name.py": {"report.fix_text"},
+    "repair/test_optimizers_by_name.py": {"rendering.fix_text"},
     # examined a thousand times, where every rule would take its time as well
     "formats/mangling.py": {"examine.integrity"},
     # nouns of one room that another is asked about, and its plain functions of texts and shapes
@@ -410,7 +410,7 @@ BEHIND_DOORS = {
     "repair/test_repair_watched.py": {"checkpoint.process"},
     "repair/test_splitting.py": {"match.shapes.projections"},
     "target/test_error_text.py": {"match.shapes.pairs", "rules.incompatible_keys"},
-    "trainer/progress/test_page.py": {"report.escape"},
+    "trainer/progress/test_page.py": {"rendering.escape"},
     "values/test_storage_damage.py": {"facts.notes"},
 }
 

@@ -103,15 +103,15 @@ class _Printer:
 
     def _text(self, report: FileReport) -> str:
         if self.style == "full" and (report.error is None or report.findings):
-            from ckptdoctor.report import full
+            from ckptdoctor.rendering import full
 
             return full.file_report(report, paint(self.color), width())
         if self.style == "concise":
-            from ckptdoctor.report import concise
+            from ckptdoctor.rendering import concise
 
             return concise.file_report(report)
         if self.style == "github":
-            from ckptdoctor.report import github
+            from ckptdoctor.rendering import github
 
             return github.file_report(report)
         return ""
@@ -120,7 +120,7 @@ class _Printer:
         if self.style in _DOCUMENTS:
             emit(_DOCUMENTS[self.style](report, counted))
             return
-        from ckptdoctor.report.full import statistics
+        from ckptdoctor.rendering.full import statistics
 
         endings = [self._total(report), statistics(report) if counted else ""]
         for text in filter(None, endings):
@@ -128,15 +128,15 @@ class _Printer:
 
     def _total(self, report: Report) -> str:
         if self.style == "full":
-            from ckptdoctor.report.full import total
+            from ckptdoctor.rendering.full import total
 
             return total(report, paint(self.color))
         if self.style == "concise":
-            from ckptdoctor.report import concise
+            from ckptdoctor.rendering import concise
 
             return concise.total(report)
         if self.style == "github":
-            from ckptdoctor.report import github
+            from ckptdoctor.rendering import github
 
             return github.total(report)
         return ""
@@ -144,7 +144,7 @@ class _Printer:
 
 def _json(report: Report, counted: bool) -> str:
     from ckptdoctor import __version__
-    from ckptdoctor.report import json
+    from ckptdoctor.rendering import json
 
     return json.render(report, __version__, counted)
 
@@ -152,13 +152,13 @@ def _json(report: Report, counted: bool) -> str:
 def _sarif(report: Report, counted: bool) -> str:
     from ckptdoctor import __version__
     from ckptdoctor.diagnose.catalogue import all_rules
-    from ckptdoctor.report import sarif
+    from ckptdoctor.rendering import sarif
 
     return sarif.render(report, __version__, all_rules(), counted)
 
 
 def _markdown(report: Report, counted: bool) -> str:
-    from ckptdoctor.report import markdown
+    from ckptdoctor.rendering import markdown
 
     return markdown.render(report, counted)
 

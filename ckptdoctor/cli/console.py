@@ -6,8 +6,8 @@ import os
 import sys
 from typing import TextIO
 
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.paint import Paint
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.paint import Paint
 
 # What stands for our own typographic signs on a terminal whose encoding lacks them
 _PLAIN = str.maketrans(

@@ -66,7 +66,7 @@ def shard_size_of(text: str | None) -> int | None:
 def carried_out(request: ConvertRequest, style: str, color: str) -> ExitStatus:
     """Convert, and say what became of it."""
     from ckptdoctor.converting.conversion import convert
-    from ckptdoctor.report import conversion as shown
+    from ckptdoctor.rendering import conversion as shown
 
     try:
         with drawn(NOTHING_WRITTEN):

@@ -61,7 +61,7 @@ def _tell_unread(found: Difference) -> None:
     """Say which files of either are missing or damaged, and what an index names in vain."""
     for name, side in (("A", found.a), ("B", found.b)):
         if side.checkpoint.notes:
-            from ckptdoctor.report.contents import left_out
+            from ckptdoctor.rendering.contents import left_out
 
             told = left_out(side.checkpoint, "was not compared", side.root)
             if told:
@@ -77,10 +77,10 @@ def _measure() -> Measure:
 def _rendered(found: Difference, style: str, color: str, every: bool) -> str:
     if style == "json":
         from ckptdoctor import __version__
-        from ckptdoctor.report import diff_json
+        from ckptdoctor.rendering import diff_json
 
         return diff_json.render(found, __version__, every)
-    from ckptdoctor.report import diff_text
+    from ckptdoctor.rendering import diff_text
 
     if style == "concise":
         return diff_text.concise(found, every)

@@ -14,9 +14,9 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.diagnose.catalogue import all_rules, look_up
 from ckptdoctor.errors import UsageError
-from ckptdoctor.explain.explanation import Confirmation, Explanation, explain
-from ckptdoctor.explain.reading import is_text, read_text
-from ckptdoctor.report import rule_table
+from ckptdoctor.explaining.explanation import Confirmation, Explanation, explain
+from ckptdoctor.explaining.reading import is_text, read_text
+from ckptdoctor.rendering import rule_table
 
 
 @click.command("explain", context_settings=SHORT_HELP)
@@ -73,11 +73,11 @@ def _called(source: str) -> str:
 def _show(explained: Explanation, style: str, color: str, source: str) -> None:
     documented = frozenset([rule.code for rule in all_rules()])
     if style == "json":
-        from ckptdoctor.report.explain import as_json as rendered
+        from ckptdoctor.rendering.explain import as_json as rendered
 
         emit(rendered(explained, documented))
         return
-    from ckptdoctor.report.explain import as_text, nothing
+    from ckptdoctor.rendering.explain import as_text, nothing
 
     if explained.hits:
         emit(as_text(explained, documented, paint(color), width()))
@@ -88,9 +88,9 @@ def _show(explained: Explanation, style: str, color: str, source: str) -> None:
 def _verdict(explained: Explanation, raw: str, path: str) -> Confirmation:
     """The verdict of the file on the root of the explanation."""
     from ckptdoctor.examine.file import check
-    from ckptdoctor.explain.confirm import confirm
-    from ckptdoctor.explain.load_error import load_error
-    from ckptdoctor.explain.text import cleaned
+    from ckptdoctor.explaining.confirm import confirm
+    from ckptdoctor.explaining.load_error import load_error
+    from ckptdoctor.explaining.text import cleaned
 
     error = load_error(cleaned(raw))
     report = check(path)

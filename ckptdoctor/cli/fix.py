@@ -207,7 +207,7 @@ class _Voice:
     diff: bool
 
     def tell(self, report: RepairReport) -> None:
-        from ckptdoctor.report import fix_json, fix_text
+        from ckptdoctor.rendering import fix_json, fix_text
 
         if self.style == "json":
             from ckptdoctor import __version__
@@ -219,7 +219,7 @@ class _Voice:
             emit(fix_text.outcome(report, paint(self.color), width()))
 
     def refuse(self, error: CkptDoctorError) -> None:
-        from ckptdoctor.report import fix_text
+        from ckptdoctor.rendering import fix_text
 
         if self.style == "json":
             self.refuse_json(error.message, "refused")
@@ -228,7 +228,7 @@ class _Voice:
             emit(fix_text.refused(error.message, paint(self.color)))
 
     def refuse_json(self, message: str, status: str = "interrupted") -> None:
-        from ckptdoctor.report import fix_json
+        from ckptdoctor.rendering import fix_json
 
         if self.style == "json":
             from ckptdoctor import __version__

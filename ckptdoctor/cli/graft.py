@@ -58,7 +58,7 @@ def command(
     except KeyboardInterrupt as interrupt:
         if style == "json":
             from ckptdoctor import __version__
-            from ckptdoctor.report import graft as shown
+            from ckptdoctor.rendering import graft as shown
 
             emit(shown.refused_json(path, donor, str(interrupt), __version__, "interrupted"))
         raise
@@ -72,7 +72,7 @@ def command(
 def _carried_out(request: GraftRequest, style: str, color: str) -> ExitStatus:
     """Do it; people hear what will be done before it is."""
     from ckptdoctor.grafting.heal import grafting
-    from ckptdoctor.report import graft as shown
+    from ckptdoctor.rendering import graft as shown
 
     with drawn(NOTHING_WRITTEN) as bar:
 
@@ -95,8 +95,8 @@ def _carried_out(request: GraftRequest, style: str, color: str) -> ExitStatus:
 
 
 def _refuse(request: GraftRequest, error: CkptDoctorError, style: str, color: str) -> None:
-    from ckptdoctor.report import conversion
-    from ckptdoctor.report import graft as shown
+    from ckptdoctor.rendering import conversion
+    from ckptdoctor.rendering import graft as shown
 
     if style == "json":
         from ckptdoctor import __version__

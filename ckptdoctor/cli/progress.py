@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint import process
 from ckptdoctor.checkpoint.progress import Progress, heard, now_and_then
 from ckptdoctor.cli.console import width
 from ckptdoctor.diagnose.events import Event
-from ckptdoctor.report.numbers import size
+from ckptdoctor.rendering.numbers import size
 
 _BAR = 24  # columns
 _QUIET = 0.5  # seconds before anything is drawn: most examinations are over by then

@@ -15,9 +15,9 @@ from ckptdoctor.cli.progress import ProgressBar, drawn
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.diffing.diff import Measure
-from ckptdoctor.report.gathering import Gathered, compared, gathered, require_room, write_page
-from ckptdoctor.report.html.examined import Examined
-from ckptdoctor.report.numbers import size
+from ckptdoctor.rendering.gathering import Gathered, compared, gathered, require_room, write_page
+from ckptdoctor.rendering.html.examined import Examined
+from ckptdoctor.rendering.numbers import size
 
 _KIND = b"<!doctype html>"
 
@@ -65,7 +65,7 @@ def _settings(headers_only: bool, root: str | None, target: dict[str, Any]) -> S
 
 def _page(found: Gathered, other: str | None, root: str | None, headers_only: bool, bar: ProgressBar) -> bytes:
     from ckptdoctor import __version__
-    from ckptdoctor.report.html.page import render
+    from ckptdoctor.rendering.html.page import render
 
     difference = None
     if other is not None:

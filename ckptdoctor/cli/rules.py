@@ -8,7 +8,7 @@ from ckptdoctor.cli.console import emit, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json
 from ckptdoctor.diagnose.catalogue import all_rules
-from ckptdoctor.report import rule_table
+from ckptdoctor.rendering import rule_table
 
 
 @click.command("rules", context_settings=SHORT_HELP)

@@ -9,8 +9,8 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
-from ckptdoctor.report import salvage as shown
-from ckptdoctor.salvage.salvage import salvage
+from ckptdoctor.rendering import salvage as shown
+from ckptdoctor.salvaging.salvage import salvage
 
 
 @click.command("salvage", context_settings=SHORT_HELP)

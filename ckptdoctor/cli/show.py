@@ -16,9 +16,9 @@ from ckptdoctor.cli.progress import drawn
 from ckptdoctor.examine.paths import STANDARD_INPUT, spooled
 from ckptdoctor.look.contents import Excerpt, read_part
 from ckptdoctor.look.measuring import Measurement, measured
-from ckptdoctor.report.numbers import plural
+from ckptdoctor.rendering.numbers import plural
 
-# what --sort takes: names of report.value_table.ORDERS, which is not imported for a help text
+# what --sort takes: names of rendering.value_table.ORDERS, which is not imported for a help text
 ORDERS = ("nan", "absmax", "norm", "mean", "std", "zeros", "size")
 
 
@@ -93,7 +93,7 @@ def _told(path: str, part: Excerpt, render: Callable[[], str], style: str, inter
     if not missed or style == "json":
         emit(render())
     if part.checkpoint.notes:
-        from ckptdoctor.report.contents import left_out
+        from ckptdoctor.rendering.contents import left_out
 
         unread = left_out(part.checkpoint, "is not shown", part.root)
         if unread:
@@ -102,7 +102,7 @@ def _told(path: str, part: Excerpt, render: Callable[[], str], style: str, inter
             if note.kind is NoteKind.NOT_EXAMINED:
                 narrate(f"Not examined: {note.message.rstrip('.')}.")
     if part.asked is not None and missed:
-        from ckptdoctor.report.shell import with_path
+        from ckptdoctor.rendering.shell import with_path
 
         number, command = plural(part.asked.tensors, "tensor"), with_path("ckptdoctor show FILE --keys", path)
         narrate(f"0 of {number} match {part.asked.text}. The keys are listed by: {command}")
@@ -114,11 +114,11 @@ def _told(path: str, part: Excerpt, render: Callable[[], str], style: str, inter
 def _statistics(found: Measurement, sort: str | None, style: str, color: str) -> str:
     if style == "json":
         from ckptdoctor import __version__
-        from ckptdoctor.report import show_json
+        from ckptdoctor.rendering import show_json
 
         return show_json.render_values(found.values, __version__, found.part.root, _asked(found.part))
-    from ckptdoctor.report.value_numbers import BLOCKS
-    from ckptdoctor.report.value_table import table
+    from ckptdoctor.rendering.value_numbers import BLOCKS
+    from ckptdoctor.rendering.value_table import table
 
     return f"{_title(found.part)}\n{table(found.values, sort, width(), paint(color), plain=not can_show(BLOCKS))}"
 
@@ -126,24 +126,24 @@ def _statistics(found: Measurement, sort: str | None, style: str, color: str) ->
 def _rendered(part: Excerpt, what: str | None, style: str, color: str) -> str:
     if style == "json":
         from ckptdoctor import __version__
-        from ckptdoctor.report import show_json
+        from ckptdoctor.rendering import show_json
 
         return show_json.render(part.checkpoint, __version__, part.root, part.node, _asked(part))
     if what == "keys":
-        from ckptdoctor.report import tree
+        from ckptdoctor.rendering import tree
 
         return tree.keys(part.checkpoint.tensors)
     if what == "devices":
-        from ckptdoctor.report import devices
+        from ckptdoctor.rendering import devices
 
         return devices.devices(part.checkpoint)
-    from ckptdoctor.report import tree
+    from ckptdoctor.rendering import tree
 
     return f"{_title(part)}\n{tree.tree(part.checkpoint, part.root, part.node, paint(color))}"
 
 
 def _title(part: Excerpt) -> str:
-    from ckptdoctor.report.contents import heading
+    from ckptdoctor.rendering.contents import heading
 
     return "\n".join(heading(part.checkpoint, width(), part.asked.tensors if part.asked is not None else None))
 

@@ -14,10 +14,10 @@ from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
 from ckptdoctor.checkpoint.expectation import is_extra_state
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.errors import UsageError
-from ckptdoctor.explain.confirm import names_at_top
-from ckptdoctor.explain.load_error import load_error
-from ckptdoctor.explain.reading import is_text, read_text
-from ckptdoctor.explain.text import cleaned
+from ckptdoctor.explaining.confirm import names_at_top
+from ckptdoctor.explaining.load_error import load_error
+from ckptdoctor.explaining.reading import is_text, read_text
+from ckptdoctor.explaining.text import cleaned
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.incompatible_keys import IncompatibleKeys, LoadError
 from ckptdoctor.rules.kit.names_in_errors import same_tensors

@@ -19,7 +19,7 @@ from textual.widgets import OptionList
 
 from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.diagnose.settings import Settings
-from ckptdoctor.report.escape import escape
+from ckptdoctor.rendering.escape import escape
 from ckptdoctor.tui.key_queue import KeyQueue
 from ckptdoctor.tui.keys import ANYWHERE, MOVES, key
 from ckptdoctor.tui.messages import ComparisonWanted

@@ -15,7 +15,7 @@ from textual.binding import Binding
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.report.escape import escape
+from ckptdoctor.rendering.escape import escape
 
 FOOTER = 8  # keys that the footer shows at most
 KNOWN: dict[str, str] = {}  # the ids of all bindings made so far, and what they do

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.report.escape import escape
+from ckptdoctor.rendering.escape import escape
 
 HOST, PORT = "127.0.0.1", 8000
 _MISSING = "Serving needs textual-serve: pip install 'ckptdoctor[web]'."

@@ -22,7 +22,7 @@ from ckptdoctor.errors import StoppedError
 from ckptdoctor.examine.file import diagnose
 from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import FileReport, Finding
-from ckptdoctor.report.contents import header
+from ckptdoctor.rendering.contents import header
 from ckptdoctor.tui.background import guarded, posting, until_cancelled
 from ckptdoctor.tui.messages import (
     CheckpointOpened,

@@ -7,7 +7,7 @@ from jsonschema import Draft202012Validator
 
 from tests.cli.files import printable, spelt
 from tests.commands import run_here
-from tests.report.sarif_schema import SCHEMA
+from tests.rendering.sarif_schema import SCHEMA
 
 
 def results(done):

@@ -183,8 +183,8 @@ def test_text_is_not_trusted(tmp_path):
 
 def test_narrow_terminals_keep_commands_whole(tmp_path, monkeypatch):
     """Prose is wrapped to the terminal; a command keeps its line."""
-    from ckptdoctor.explain.explanation import explain as explanation
-    from ckptdoctor.report.explain import as_text
+    from ckptdoctor.explaining.explanation import explain as explanation
+    from ckptdoctor.rendering.explain import as_text
 
     shown = as_text(explanation(CUDA.replace("best.pth", "runs/" + "long" * 20 + ".pth")), (), None, 60)
     assert f"    ckptdoctor fix runs/{'long' * 20}.pth --to-cpu" in shown.split("\n")

@@ -188,7 +188,7 @@ def require_truth(ended: Ended, arguments: tuple[str, ...], finished: int) -> No
 
 PARTS = [
     (("check", "../in/a.pt"), "open|a.pt"),
-    (("check", "../in/a.pt"), "import|ckptdoctor.report.full"),
+    (("check", "../in/a.pt"), "import|ckptdoctor.rendering.full"),
     (("check", "--deep", "../in/a.pt"), "import|('ckptdoctor.values.distinct',"),
     (("check", "--deep", "--format", "json", "../in/a.pt", "../in/b.pt"), "import|('ckptdoctor.values.distinct',"),
     (("show", "--stats", "../in/a.pt"), "import|('ckptdoctor.values.distinct',"),

@@ -14,7 +14,7 @@ import torch
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.cli import main, show
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.report.value_table import ORDERS
+from ckptdoctor.rendering.value_table import ORDERS
 from ckptdoctor.values.examine import examine_values
 from tests.cli.files import printable, spelt
 from tests.commands import run_here

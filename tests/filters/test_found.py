@@ -7,7 +7,7 @@ import pytest
 from ckptdoctor.filters.found import Findings, touched
 from ckptdoctor.filters.table import Table
 from ckptdoctor.findings import Finding, Severity
-from tests.report.samples import tensor
+from tests.rendering.samples import tensor
 
 TABLE = Table(tuple(tensor("m", name) for name in "xyz"))
 PREFIX = Finding("N401", "module-prefix", Severity.ERROR, "…", keys=(("m", "z"), ("m", "x"), ("m", "gone")))

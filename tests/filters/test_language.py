@@ -11,7 +11,7 @@ from ckptdoctor.filters.found import Findings
 from ckptdoctor.filters.language import parse
 from ckptdoctor.filters.table import Table
 from ckptdoctor.findings import Finding, Severity
-from tests.report.samples import tensor
+from tests.rendering.samples import tensor
 
 TENSORS = (
     tensor("model", "Conv1.weight", shape=(64, 3, 7, 7)),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.filters.table import Figures, Table
-from tests.report.samples import tensor
+from tests.rendering.samples import tensor
 
 KINDS = st.tuples(st.sampled_from(["float32", "float16", "bool"]), st.sampled_from(["cpu", "cuda:0"]))
 SHAPES = st.sampled_from([(), (3,), (2, 3), (0, 4)])

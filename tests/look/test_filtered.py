@@ -13,7 +13,7 @@ from ckptdoctor.look.filtered import pruned
 from ckptdoctor.rules.examples import Obj, T
 from tests import builders
 from tests.commands import run_here
-from tests.report.samples import tensor
+from tests.rendering.samples import tensor
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
+from ckptdoctor.rendering import fix_text
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import Outcome, repair
 from ckptdoctor.repair.request import FixRequest
-from ckptdoctor.report import fix_text
 
 
 @pytest.fixture

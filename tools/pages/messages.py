@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ckptdoctor.explain import other_messages, recognise
-from ckptdoctor.explain.text import PastedText, cleaned, squeeze
+from ckptdoctor.explaining import other_messages, recognise
+from ckptdoctor.explaining.text import PastedText, cleaned, squeeze
 from ckptdoctor.rules.messages import Message
 from ckptdoctor.rules.registry import all_rules
-from tests.explain import corpus
+from tests.explaining import corpus
 from tools.pages import rules
 from tools.pages.marking import fenced, prose, slug, span
 

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from ckptdoctor.report.sarif import sections
+from ckptdoctor.rendering.sarif import sections
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
 from tools.pages.examples import SAMPLES, carry_out

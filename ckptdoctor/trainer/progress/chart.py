@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
-from ckptdoctor.report.html.markup import coordinate, element, lines, text
+from ckptdoctor.rendering.html.markup import coordinate, element, lines, text
 
 
 def ticks(low: float, high: float, about: int = 5, finest: float = 0.0) -> list[float]:

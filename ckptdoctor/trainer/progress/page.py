@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from ckptdoctor.report.escape import escape as visible
+from ckptdoctor.rendering.escape import escape as visible
 from ckptdoctor.trainer.progress.chart import Chart, Series, svg
 from ckptdoctor.trainer.progress.metrics import MetricsRecord, figure, replace_file
 from ckptdoctor.trainer.progress.text import duration, percent_of

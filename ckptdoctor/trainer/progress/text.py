@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptdoctor.report.escape import escape
+from ckptdoctor.rendering.escape import escape
 
 # What stands for our own typographic signs on a terminal whose encoding lacks them
 _PLAIN = str.maketrans({"·": "-", "→": "->", "…": "...", "×": "x"})

@@ -12,7 +12,7 @@ from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.file import check
 from ckptdoctor.examine.paths import expand
 from ckptdoctor.findings import Severity
-from ckptdoctor.report.numbers import plural
+from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.tui.models.natural import naturally
 
 _HOUR, _DAY = 3600, 86_400

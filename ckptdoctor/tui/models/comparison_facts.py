@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.differences import Absent, Numbers, Other, Pair, Tie, Verdict
-from ckptdoctor.report.contents import value
-from ckptdoctor.report.diff_groups import short
-from ckptdoctor.report.diff_text import figures
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import amount, count, plural, shape, size
-from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.rendering.contents import value
+from ckptdoctor.rendering.diff_groups import short
+from ckptdoctor.rendering.diff_text import figures
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import amount, count, plural, shape, size
+from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.models.comparison import ComparedEntries
 from ckptdoctor.tui.models.facts import Fact
 from ckptdoctor.tui.models.side_by_side import ComparisonLine, EntryLine, FoldLine, HeadLine, OtherLine

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
-from ckptdoctor.report.contents import place, value
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import amount, count, plural, shape, size
-from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.rendering.contents import place, value
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import amount, count, plural, shape, size
+from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, TreeValue
 from ckptdoctor.wording import and_more

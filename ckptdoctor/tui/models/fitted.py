@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ckptdoctor.checkpoint.expectation import Coverage
 from ckptdoctor.fit.fit import Fit, Misfit, Pair
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.grouping import grouped
-from ckptdoctor.report.numbers import plural, shape
-from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.grouping import grouped
+from ckptdoctor.rendering.numbers import plural, shape
+from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.models.planned import DROPPED
 
 _NAME = 2_000  # characters of a pattern of names

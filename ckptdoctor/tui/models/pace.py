@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 
 from ckptdoctor.checkpoint.progress import Progress
-from ckptdoctor.report.numbers import size
+from ckptdoctor.rendering.numbers import size
 
 _SETTLED = 0.5  # seconds after which a rate means something
 

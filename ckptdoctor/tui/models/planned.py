@@ -9,11 +9,11 @@ from ckptdoctor.checkpoint import Node, at, children, show_part, show_path
 from ckptdoctor.edits import Safety
 from ckptdoctor.edits.fix import Change, Step
 from ckptdoctor.findings import Finding, RepairReport, Severity
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.fix_text import counted, how_safe, in_words
-from ckptdoctor.report.grouping import grouped
-from ckptdoctor.report.numbers import plural, size
-from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.fix_text import counted, how_safe, in_words
+from ckptdoctor.rendering.grouping import grouped
+from ckptdoctor.rendering.numbers import plural, size
+from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.wording import and_more
 
 DROPPED = "dropped"

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import KeyPath, addresses, show_path
 from ckptdoctor.findings import Finding, LostTensor, SalvageReport
-from ckptdoctor.report.numbers import plural, size
+from ckptdoctor.rendering.numbers import plural, size
 from ckptdoctor.wording import and_more
 
 if TYPE_CHECKING:
-    from ckptdoctor.salvage.checkpoint import Salvage
+    from ckptdoctor.salvaging.checkpoint import Salvage
 
 SAVED, PARTIAL, LOST = "saved", "partial", "lost"
 
@@ -62,7 +62,7 @@ def fates(salvage: Salvage) -> list[Fate]:
 
 
 def _fate(lost: LostTensor | None) -> tuple[str, str]:
-    from ckptdoctor.report.salvage import state
+    from ckptdoctor.rendering.salvage import state
 
     if lost is None:
         return SAVED, "whole"
@@ -129,7 +129,7 @@ def in_figures(report: SalvageReport) -> str:
 
 def output_for(path: str) -> str:
     """A new name beside the file: what ``salvage`` would choose, or the first one with a number that is free."""
-    from ckptdoctor.salvage.checkpoint import beside
+    from ckptdoctor.salvaging.checkpoint import beside
 
     first = beside(path)
     stem, own = os.path.splitext(first)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from ckptdoctor.report.numbers import plain
+from ckptdoctor.rendering.numbers import plain
 
 ElementIndex = tuple[int, ...]
 

@@ -24,9 +24,9 @@ from ckptdoctor.examine.file import check
 from ckptdoctor.filters.language import parse
 from ckptdoctor.filters.table import Rows
 from ckptdoctor.findings import FileReport, Finding
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import count, plural, size
-from ckptdoctor.report.shell import with_path
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import count, plural, size
+from ckptdoctor.rendering.shell import with_path
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import OPENS, StillReading
 from ckptdoctor.tui.keys import PANES, key

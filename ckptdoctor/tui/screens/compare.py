@@ -20,9 +20,9 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.differences import Side
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.look.inspector import Inspector
-from ckptdoctor.report.contents import heading
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import count, plural
+from ckptdoctor.rendering.contents import heading
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import count, plural
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import StillReading
 from ckptdoctor.tui.keys import PANES, key

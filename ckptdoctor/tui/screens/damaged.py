@@ -18,13 +18,13 @@ from ckptdoctor.checkpoint import addresses
 from ckptdoctor.checkpoint.progress import heard
 from ckptdoctor.errors import CkptDoctorError, StoppedError
 from ckptdoctor.findings import FileReport, RepairReport, SalvageReport
-from ckptdoctor.report import full
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import plural, size
-from ckptdoctor.report.paint import Paint
-from ckptdoctor.report.salvage import next_step, vouched, what_it_means
-from ckptdoctor.report.wrapping import abridged
-from ckptdoctor.salvage.checkpoint import Salvage, beside, plan_salvage
+from ckptdoctor.rendering import full
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import plural, size
+from ckptdoctor.rendering.paint import Paint
+from ckptdoctor.rendering.salvage import next_step, vouched, what_it_means
+from ckptdoctor.rendering.wrapping import abridged
+from ckptdoctor.salvaging.checkpoint import Salvage, beside, plan_salvage
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background, posting, until_cancelled
 from ckptdoctor.tui.keys import PANES, key

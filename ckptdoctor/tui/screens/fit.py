@@ -16,9 +16,9 @@ from ckptdoctor.checkpoint import Checkpoint, addresses
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.offers import Offer
 from ckptdoctor.fit.fit import Fit, fit_to, fitting_offers
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.repair.request import FixRequest
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import plural
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import FEW, OPENS, StillReading
 from ckptdoctor.tui.keys import PANES, key

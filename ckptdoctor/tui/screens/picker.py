@@ -15,8 +15,8 @@ from textual.screen import Screen
 from textual.widgets import Input
 from textual.worker import get_current_worker
 
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import count, plural, size
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import count, plural, size
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import StillReading, guarded
 from ckptdoctor.tui.keys import key

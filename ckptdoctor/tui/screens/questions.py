@@ -16,9 +16,9 @@ from textual.widgets import Static
 
 from ckptdoctor.edits import Safety
 from ckptdoctor.findings import RepairReport
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import plural, size
-from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import plural, size
+from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.keys import ANYWHERE, key
 from ckptdoctor.wording import first_few
 

@@ -19,8 +19,8 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.offers import Offer, planned, request_of
 from ckptdoctor.findings import RepairReport
+from ckptdoctor.rendering.escape import escape
 from ckptdoctor.repair.request import FixRequest
-from ckptdoctor.report.escape import escape
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import PANES, key

@@ -18,7 +18,7 @@ from textual.widgets import Input, Static
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.look.inspector import Look, Refused
-from ckptdoctor.report.numbers import count, plain, plural, shape, size
+from ckptdoctor.rendering.numbers import count, plain, plural, shape, size
 from ckptdoctor.tui.background import Background, until_cancelled
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ElementWanted

@@ -14,9 +14,9 @@ from textual.screen import ModalScreen
 from textual.widgets import ProgressBar, Static
 
 from ckptdoctor.findings import Proof, RepairReport, Severity
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.fix_text import caution, kept, next_step, verified
-from ckptdoctor.report.numbers import size
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.fix_text import caution, kept, next_step, verified
+from ckptdoctor.rendering.numbers import size
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.keys import ANYWHERE, key
 from ckptdoctor.tui.models.pace import Pace

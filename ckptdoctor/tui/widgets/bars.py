@@ -18,7 +18,7 @@ from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
 from ckptdoctor.findings import Finding, Severity
-from ckptdoctor.report.numbers import plural
+from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.tui.widgets.line_view import fit, fit_middle
 
 _PLURALS = {

@@ -7,9 +7,9 @@ from functools import lru_cache
 from math import isfinite
 
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import amount, count, plural, shape, size
-from ckptdoctor.report.value_numbers import number, sparkline
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import amount, count, plural, shape, size
+from ckptdoctor.rendering.value_numbers import number, sparkline
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.tree import TreeBranch
 from ckptdoctor.tui.widgets.line_view import fit, of_severity

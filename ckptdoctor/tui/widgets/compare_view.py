@@ -18,10 +18,10 @@ from textual.widgets import Static
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.differences import Absent, Verdict
-from ckptdoctor.report.contents import value
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import count, shape
-from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.rendering.contents import value
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import count, shape
+from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import LineActivated, LineSelected, LinesWanted
 from ckptdoctor.tui.models.comparison import FROM_ZERO, ComparedEntries, Flag, far

@@ -21,11 +21,11 @@ from textual.widgets import Static
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.findings import Finding
 from ckptdoctor.look.inspector import Look, Refused
-from ckptdoctor.report.contents import place
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import plural
-from ckptdoctor.report.value_numbers import number
-from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.rendering.contents import place
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import plural
+from ckptdoctor.rendering.value_numbers import number
+from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.background import FEW, Background, until_cancelled
 from ckptdoctor.tui.models import summaries
 from ckptdoctor.tui.models.facts import facts, title

@@ -8,8 +8,8 @@ from typing import ClassVar
 from textual.binding import BindingType
 
 from ckptdoctor.findings import Finding
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import FindingActivated, FindingSelected
 from ckptdoctor.tui.widgets.line_view import LineView, fit, of_severity

@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 
 from ckptdoctor.fit.fit import Fit
-from ckptdoctor.report.numbers import count, plural
+from ckptdoctor.rendering.numbers import count, plural
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import RowActivated, RowSelected
 from ckptdoctor.tui.models.fitted import FitNames, FitRow, rows

@@ -11,8 +11,8 @@ from textual.widgets import Input
 
 from ckptdoctor.edits import Safety
 from ckptdoctor.examine.offers import AUTO, Offer, toggled, usual
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ChoiceChanged
 from ckptdoctor.tui.widgets.line_view import LineView, broken, fit

@@ -10,7 +10,7 @@ from textual.binding import BindingType
 
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.filters.table import Rows
-from ckptdoctor.report.escape import escape
+from ckptdoctor.rendering.escape import escape
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
 from ckptdoctor.tui.models.lines import SortColumn, next_column, ordered

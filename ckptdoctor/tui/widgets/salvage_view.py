@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import shape, size
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import shape, size
 from ckptdoctor.tui.models.salvaged import LOST, PARTIAL, Fate
 from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle
 

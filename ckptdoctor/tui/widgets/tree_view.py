@@ -10,9 +10,9 @@ from textual.binding import BindingType
 
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.filters.table import Rows
-from ckptdoctor.report.contents import value
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import plural
+from ckptdoctor.rendering.contents import value
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
 from ckptdoctor.tui.models.lines import TreeLine, Visible

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from ckptdoctor.edits import Edit, Fill, Fuse, Reshape, Split, Transpose
+from ckptdoctor.rendering import fix_json, fix_text
 from ckptdoctor.repair.repair import preview
-from ckptdoctor.report import fix_json, fix_text
 from tests.repair.applying import planned
 from tests.repair.checkpoints import save
 

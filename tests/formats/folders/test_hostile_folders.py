@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.errors import DamagedError, HostileError
-from ckptdoctor.salvage.salvage import salvage
+from ckptdoctor.salvaging.salvage import salvage
 from tests.work import growth
 
 FIRST, INDEX = "model-00001-of-00002.safetensors", "model.safetensors.index.json"

@@ -6,7 +6,7 @@ import pytest
 
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.rules.examples import Example, T
-from ckptdoctor.salvage.salvage import salvage
+from ckptdoctor.salvaging.salvage import salvage
 from tests.builders import build
 from tests.rules.examined import find_one, found, safetensors_error, sick, torch_error
 

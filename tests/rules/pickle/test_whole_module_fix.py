@@ -16,10 +16,10 @@ from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits import Safety
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.examine.file import check
+from ckptdoctor.rendering import fix_json, fix_text
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import Outcome, preview, repair
 from ckptdoctor.repair.request import FixRequest
-from ckptdoctor.report import fix_json, fix_text
 from tests.builders import saving_tags, tagged
 from tests.rules.examined import found
 

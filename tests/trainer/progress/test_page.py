@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.errors import WriteError
-from ckptdoctor.report.escape import escape
+from ckptdoctor.rendering.escape import escape
 from ckptdoctor.trainer.events import Ended
 from ckptdoctor.trainer.progress.metrics import MetricsLog
 from ckptdoctor.trainer.progress.page import page, write

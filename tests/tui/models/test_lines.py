@@ -7,7 +7,7 @@ import pytest
 from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.filters.table import Table
 from ckptdoctor.tui.models.lines import SortColumn, next_column, ordered
-from tests.report.samples import tensor
+from tests.rendering.samples import tensor
 
 TABLE = Table(
     (

@@ -10,7 +10,7 @@ from ckptdoctor.filters.table import Table
 from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.tui.models.opened_checkpoint import Badges
 from ckptdoctor.tui.models.tree import TreeBranch
-from tests.report.samples import tensor
+from tests.rendering.samples import tensor
 
 TENSORS = tuple(tensor("m", f"a.{name}") for name in "xyz")
 

@@ -13,7 +13,7 @@ from ckptdoctor.filters.table import Table
 from ckptdoctor.tui.models.lines import Visible
 from ckptdoctor.tui.models.opened_checkpoint import opened_checkpoint
 from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeOrder, TreeValue, holds
-from tests.report.samples import tensor
+from tests.rendering.samples import tensor
 
 
 def flat(*keys, shape=(2, 3)):

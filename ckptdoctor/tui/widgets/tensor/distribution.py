@@ -15,9 +15,9 @@ from textual.widget import Widget
 
 from ckptdoctor.checkpoint.dtypes import DType
 from ckptdoctor.look.inspector import Extreme, Look, Refused
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import plain, shape
-from ckptdoctor.report.value_numbers import number
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import plain, shape
+from ckptdoctor.rendering.value_numbers import number
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ElementWanted
 from ckptdoctor.tui.models.slices import Slice

@@ -10,8 +10,8 @@ from rich.style import Style
 from rich.text import Text
 
 from ckptdoctor.look.inspector import Look
-from ckptdoctor.report.numbers import amount, count
-from ckptdoctor.report.value_numbers import number, share
+from ckptdoctor.rendering.numbers import amount, count
+from ckptdoctor.rendering.value_numbers import number, share
 from ckptdoctor.tui.models.values import axis, bars, by_size, fewer
 
 Styles = dict[str, Style]

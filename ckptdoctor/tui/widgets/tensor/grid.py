@@ -15,8 +15,8 @@ from textual.strip import Strip
 from ckptdoctor.checkpoint.dtypes import DType
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.look.inspector import Number, Refused
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import count, plain, shape
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import count, plain, shape
 from ckptdoctor.tui.background import Background, until_cancelled
 from ckptdoctor.tui.keys import MOVING, key
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint

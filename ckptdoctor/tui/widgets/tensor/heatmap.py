@@ -20,8 +20,8 @@ from textual.strip import Strip
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.look.inspector import Inspector, Picture, Refused
-from ckptdoctor.report.escape import escape
-from ckptdoctor.report.value_numbers import number
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.value_numbers import number
 from ckptdoctor.tui.background import Background, until_cancelled
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ElementWanted

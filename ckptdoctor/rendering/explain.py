@@ -1,0 +1,134 @@
+"""Explains a message to people, with its rule, its cause and what to do; and the same as JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+from ckptdoctor.explaining.explanation import Explanation, rule_name
+from ckptdoctor.explaining.recognise import Hit
+from ckptdoctor.findings import Severity
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.json import SCHEMA, dump
+from ckptdoctor.rendering.numbers import plural
+from ckptdoctor.rendering.paint import Paint
+from ckptdoctor.rendering.shell import quote
+from ckptdoctor.rendering.wrapping import abridged, wrapped
+from ckptdoctor.rules.messages import Way
+
+_WORDS = 240  # characters of a message that are quoted
+
+
+def as_text(
+    explained: Explanation, documented: Collection[str], paint: Paint | None = None, width: int | None = None
+) -> str:
+    """The root first, the others as remarks. ``documented`` are the codes that have a page of their own."""
+    return "\n".join(_lines(explained, documented, paint or Paint(), width))
+
+
+def _lines(explained: Explanation, documented: Collection[str], paint: Paint, width: int | None) -> Iterator[str]:
+    root, *others = explained.hits
+    yield from _hit(root, explained, documented, paint, width)
+    yield from _verdict(explained, paint, width)
+    for number, other in enumerate(others):
+        yield ""
+        if number == 0:
+            yield "The text also says:"
+        yield from _hit(other, explained, documented, paint, width, same_words=other.words == root.words)
+    if explained.source is None and any("TEXT" in way.command for hit in explained.hits for way in hit.ways):
+        yield paint.dim(f"{SAVED} stands for your text: save it under this name first.")
+    if explained.left_out:
+        yield paint.dim(f"The {plural(explained.left_out, 'character')} in the middle of the text were not read.")
+
+
+def nothing(explained: Explanation, text_name: str) -> str:
+    """The sentence for a text in which no message is known."""
+    read = f"Read {plural(explained.lines, 'line')} from {text_name}, and recognised no message about a checkpoint."
+    target = quote(explained.file) if explained.file is not None else "FILE"
+    return f"{escape(read)}\nThe file itself may tell:   ckptdoctor check {target}"
+
+
+def filled(command: str, explained: Explanation) -> str:
+    """A command with the names of the checkpoint and of the text in the places of FILE and TEXT, for the shell."""
+    named = {"FILE": quote(explained.file or "FILE"), "TEXT": quote(explained.source or SAVED)}
+    return _PLACES.sub(lambda place: named[place[0]], command)
+
+
+SAVED = "error.txt"  # what the text is called in commands when it did not come from a file
+_PLACES = re.compile(r"\b(?:FILE|TEXT)\b")
+
+
+def _hit(
+    hit: Hit,
+    explained: Explanation,
+    documented: Collection[str],
+    paint: Paint,
+    width: int | None,
+    same_words: bool = False,
+) -> Iterator[str]:
+    if not same_words:
+        yield from (paint.dim(line) for line in wrapped(abridged(escape(hit.words), _WORDS), width, "", "  "))
+    rule = f"{hit.code} {rule_name(hit.code)}" if hit.code else "no rule of its own"
+    first, *more = wrapped(f"{rule} · {escape(hit.meaning)}", width, "", "  ")
+    yield first.replace(rule, paint.severity(Severity.ERROR, rule), 1) if hit.code else first
+    yield from more
+    page = (Way("more about it", f"ckptdoctor explain {hit.code}"),) if hit.code in documented else ()
+    yield from _ways((*hit.ways, *page), explained, paint, width)
+
+
+def _ways(ways: tuple[Way, ...], explained: Explanation, paint: Paint, width: int | None) -> Iterator[str]:
+    room = max([len(way.label) for way in ways], default=0)
+    named = False
+    for way in ways:
+        command = filled(way.command, explained)
+        from_text = "FILE" in way.command and explained.file is not None and not explained.given
+        told = f"        ({_whence(explained)})" if from_text and not named else ""
+        named = named or bool(told)
+        label = f"  {way.label:<{room}}   "
+        if width is not None and len(label) + len(command) + len(told) > width:
+            yield label.rstrip() if len(label) + len(command) > width else f"{label}{paint.accent(escape(command))}"
+            if len(label) + len(command) > width:
+                yield f"    {paint.accent(escape(command))}"
+            if told:
+                yield from (paint.dim(line) for line in wrapped(told.strip(), width, "    "))
+        else:
+            yield f"{label}{paint.accent(escape(command))}{paint.dim(told)}"
+
+
+def _whence(explained: Explanation) -> str:
+    return f"{escape(explained.file or '')}: the file named in your text"
+
+
+def _verdict(explained: Explanation, paint: Paint, width: int | None) -> Iterator[str]:
+    if explained.verdict is None:
+        return
+    word = {True: "confirmed: ", False: "not confirmed: ", None: "open: "}[explained.verdict.confirmed]
+    for line in wrapped(word + escape(explained.verdict.why), width, "  ", "    "):
+        yield paint.strong(line)
+
+
+def as_json(explained: Explanation, documented: Collection[str]) -> str:
+    """The document: what was read, the file that the text is about, and the causes, the root first."""
+    verdict = explained.verdict
+    return dump(
+        {
+            "schema": SCHEMA,
+            "lines": explained.lines,
+            "characters_left_out": explained.left_out,
+            "file": explained.file,
+            "explanations": [_hit_as_json(hit, explained, documented) for hit in explained.hits],
+            "verdict": {"confirmed": verdict.confirmed, "why": verdict.why} if verdict is not None else None,
+        }
+    )
+
+
+def _hit_as_json(hit: Hit, explained: Explanation, documented: Collection[str]) -> dict[str, object]:
+    return {
+        "code": hit.code or None,
+        "name": rule_name(hit.code) if hit.code else None,
+        "words": hit.words,
+        "meaning": hit.meaning,
+        "ways": [{"label": way.label, "command": filled(way.command, explained)} for way in hit.ways],
+        "may_also_be": list(hit.also),
+        "documented": hit.code in documented,
+    }

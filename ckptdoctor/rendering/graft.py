@@ -1,0 +1,189 @@
+"""Reports a graft, as text for people and as JSON: what was taken, and how far both copies are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import KeyPath, show_path
+from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.json import SCHEMA, dump
+from ckptdoctor.rendering.numbers import plural, shape, size
+from ckptdoctor.rendering.paint import Paint
+from ckptdoctor.rendering.wrapping import abridged, wrapped
+from ckptdoctor.wording import and_more, beyond
+
+_LISTED = 20  # tensors that are named one by one
+_NAMED = 3  # tensors that a sentence names
+_NAME = 60  # characters of a name
+_GROUNDS = {
+    Ground.CHECKSUM: "the other copy's bytes fit the checksum of what was saved",
+    Ground.COPIES: "both files agree in all else that could be compared, and so are taken for copies of one save",
+    Ground.CONSENT: "--unsafe-fixes says so: nothing shows that both were saved at once, and the result is a mixture",
+}
+
+
+def planned(report: GraftReport, paint: Paint | None = None, width: int | None = None) -> str:
+    """The plan, and how far the two copies are alike: printed before anything is written."""
+    return "\n".join(_planned(report, paint or Paint(), width))
+
+
+def outcome(report: GraftReport, paint: Paint | None = None, width: int | None = None) -> str:
+    """The outcome, what was proven of it, and what to do next: printed behind ``planned``."""
+    return "\n".join(_outcome(report, paint or Paint(), width))
+
+
+def _planned(report: GraftReport, paint: Paint, width: int | None) -> Iterator[str]:
+    count = len(report.grafted) + len(report.left)
+    yield f"{escape(report.path)} · {report.format} · {_chosen(report, count)}"
+    yield from wrapped(f"  alike     {_likeness(report)}", width, "", "            ")
+    if report.grafted:
+        nbytes = sum(each.nbytes for each in report.grafted)
+        yield f"  grafted   {plural(len(report.grafted), 'tensor')}   {size(nbytes)}"
+    names = [_name(each.path) for each in report.grafted[:_LISTED]]
+    room = max(map(len, names), default=0)
+    for name, each in zip(names, report.grafted, strict=False):
+        yield f"    {name:<{room}}   {each.dtype} {shape(each.shape)}   {_why(each)}"
+    if len(report.grafted) > _LISTED:
+        yield beyond(len(report.grafted) - _LISTED, before="    and ", after="; --format json lists them all")
+    for ground in Ground:
+        some = [each for each in report.grafted if each.ground is ground]
+        if some:
+            of = "" if len(some) == len(report.grafted) else f"{len(some):,} of them: "
+            yield from wrapped(f"  because   {of}{_GROUNDS[ground]}", width, "", "            ")
+    if report.left:
+        yield f"  left      {plural(len(report.left), 'tensor')}, damaged as before"
+    for left in report.left[:_LISTED]:
+        yield f"    {_name(left.path)} {escape(left.trouble)}, and {abridged(escape(left.why))}"
+    if report.beside:
+        verb = "is damaged and stays so: it was" if report.beside == 1 else "are damaged and stay so: they were"
+        yield f"note · {plural(report.beside, 'other tensor')} {verb} not asked for"
+    if report.unexamined:
+        yield f"note · not examined: {escape(report.unexamined)}"
+
+
+def _outcome(report: GraftReport, paint: Paint, width: int | None) -> Iterator[str]:
+    if not report.grafted:
+        yield from wrapped(f"nothing to do · {_nothing(report)}", width, "", "  ")
+        return
+    if not report.written:
+        yield f"would write {escape(report.output or '')}; nothing was written"
+        return
+    kept = "the original was replaced" if report.replaces_original else "the original is untouched"
+    yield f"{paint.strong('wrote')} {escape(report.output or '')} in {report.seconds:.2f} s; {kept}"
+    told = f"{plural(len(report.grafted), 'tensor')} equal in {escape(report.output or '')} and {escape(report.donor)}"
+    told += ", every other byte as it was"
+    if report.format == "torch zip" and any(each.ground is not Ground.CHECKSUM for each in report.grafted):
+        told += f", but for the {'checksum' if len(report.grafted) == 1 else 'checksums'} of what changed"
+    yield from wrapped(f"verified · {told}", width, "", "  ")
+    yield f"next · {paint.accent(_next(report))}"
+
+
+def _chosen(report: GraftReport, count: int) -> str:
+    if not count:
+        return "no damage is known in it"
+    named = sum(each.trouble == "was named" for each in report.grafted)
+    verb = "is" if count == 1 else "are"
+    what = "to be replaced" if named == count else "damaged" if not named else "damaged or to be replaced"
+    return f"{count:,} of {plural(report.tensors, 'tensor')} {verb} {what}"
+
+
+def _likeness(report: GraftReport) -> str:
+    likeness = report.likeness
+    other = "other " if report.grafted or report.left else ""
+    if not likeness.compared:
+        told = f"{escape(report.donor)} has no {other}tensor that could be compared"
+    elif likeness.alike:
+        which = f"the one {other}tensor" if likeness.equal == 1 else f"all {likeness.equal:,} {other}tensors"
+        told = f"the copies agree in {which} that both have"
+    else:
+        told = f"the copies agree in {likeness.equal:,} of {plural(likeness.compared, f'{other}tensor')} that both have"
+        told += f": {_first(likeness.unlike)} differ{'s' if len(likeness.unlike) == 1 else ''}"
+    if likeness.alone:
+        told += f"; {plural(likeness.alone, 'tensor')} of the file {'is' if likeness.alone == 1 else 'are'} not there"
+    if likeness.others:
+        told += f"; {plural(likeness.others, 'other value')} beside tensors differ{'s' if likeness.others == 1 else ''}"
+    return told
+
+
+def _why(each: Graft) -> str:
+    source = f", from {_name(each.came_from)}" if each.came_from is not None else ""
+    return f"{escape(each.trouble)}{source}"
+
+
+def _nothing(report: GraftReport) -> str:
+    unlike = report.likeness.unlike
+    if not unlike:
+        return "no tensor is damaged, and nothing was named with --key"
+    told = "no tensor is known to be damaged"
+    if report.unsummed:
+        told += ", but without checksums a changed value cannot be told"
+    return f"{told}. If the values of {_first(unlike)} are wrong here, name them with --key"
+
+
+def _first(paths: Sequence[KeyPath]) -> str:
+    return and_more(paths, _NAMED, say=_name)
+
+
+def _name(path: KeyPath) -> str:
+    return abridged(escape(show_path(path)), _NAME)
+
+
+def _next(report: GraftReport) -> str:
+    from ckptdoctor.rendering.shell import quote
+
+    return f"ckptdoctor check --deep {quote(report.output or '')}"
+
+
+def as_json(report: GraftReport, version: str) -> str:
+    """The same, schema ``ckptdoctor/1``; ``because`` is "checksum", "copies" or "consent"."""
+    status = "grafted" if report.written else "planned" if report.grafted else "nothing to do"
+    return dump(
+        {
+            "schema": SCHEMA,
+            "version": version,
+            "path": report.path,
+            "from": report.donor,
+            "output": report.output,
+            "status": status,
+            "message": None,
+            "format": report.format,
+            "tensors": report.tensors,
+            "alike": _as_json(report.likeness),
+            "grafted": [_entry(each) for each in report.grafted],
+            "left": [{"key": show_path(each.path), "trouble": each.trouble, "why": each.why} for each in report.left],
+            "damaged_beside": report.beside,
+            "new_bytes": report.new_bytes,
+            "not_examined": report.unexamined or None,
+            "replaces_original": report.replaces_original,
+            "seconds": round(report.seconds, 4),
+        }
+    )
+
+
+def _as_json(likeness: Likeness) -> dict[str, object]:
+    return {
+        "compared": likeness.compared,
+        "equal": likeness.equal,
+        "unlike": [show_path(path) for path in likeness.unlike],
+        "other_values_that_differ": likeness.others,
+        "tensors_only_here": likeness.alone,
+    }
+
+
+def _entry(each: Graft) -> dict[str, object]:
+    return {
+        "key": show_path(each.path),
+        "from": show_path(each.path if each.came_from is None else each.came_from),
+        "dtype": each.dtype,
+        "shape": list(each.shape),
+        "bytes": each.nbytes,
+        "trouble": each.trouble,
+        "because": each.ground.value,
+    }
+
+
+def refused_json(path: str, donor: str, message: str, version: str, status: str = "refused") -> str:
+    """A graft that was refused, and why; or one that was "interrupted"."""
+    head = {"schema": SCHEMA, "version": version, "path": path, "from": donor, "output": None, "status": status}
+    return dump({**head, "message": message})

@@ -1,0 +1,105 @@
+"""Shows the difference to another file: what was added, removed and changed, and how far modules are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from ckptdoctor.differences import Difference, Side, Single
+from ckptdoctor.rendering.diff_groups import DiffGroup, DiffRow, groups, rows
+from ckptdoctor.rendering.diff_text import figures
+from ckptdoctor.rendering.html.examined import Examined
+from ckptdoctor.rendering.html.markup import coordinate, element, lines, name, section, text
+from ckptdoctor.rendering.numbers import amount, count, plural, shape, size
+from ckptdoctor.rendering.summary import summarise
+from ckptdoctor.wording import beyond
+
+_NAMED = 200  # tensors that only one has
+
+
+def comparison(examined: Examined) -> str:
+    """The section; "" where there is one file alone."""
+    found = examined.difference
+    if found is None:
+        return ""
+    parts = [
+        f'<p class="message">{name(_sentence(found.summary), 1200)}</p>',
+        _sides(found),
+        _groups(groups(found)),
+        _modules(rows(found)),
+        _singles("Only in A", found.removed),
+        _singles("Only in B", found.added),
+        *[f'<p class="soft">Not examined: {text(note)}</p>' for note in found.unseen[:8]],
+    ]
+    return section("comparison", "Comparison", lines(parts))
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[:1].upper()}{summary[1:]}." if summary else ""
+
+
+def _sides(found: Difference) -> str:
+    body = "".join([_side(mark, side) for mark, side in (("A", found.a), ("B", found.b))])
+    return f'<div class="scroll"><table class="plain"><tbody>{body}</tbody></table></div>'
+
+
+def _side(mark: str, side: Side) -> str:
+    told = summarise(side.checkpoint)
+    facts = (plural(told.tensors, "tensor"), amount(told.parameters), size(side.checkpoint.size))
+    cells = "".join([f'<td class="n">{text(each)}</td>' for each in facts])
+    return f'<tr><th scope="row">{mark}</th><td class="key">{name(side.path)}</td>{cells}</tr>'
+
+
+def _groups(found: Sequence[DiffGroup]) -> str:
+    if not found:
+        return ""
+    body = "".join(
+        [
+            f'<tr><th scope="row"><span class="way {each.label.split(" ")[0]}">{text(each.label)}</span></th>'
+            f'<td class="n">{count(each.count) if each.count else ""}</td>'
+            f'<td class="key">{name(each.text, 400)}</td><td class="soft">{text(each.remark)}</td></tr>'
+            for each in found
+        ]
+    )
+    head = '<thead><tr><th>what</th><th class="n">tensors</th><th>which</th><th></th></tr></thead>'
+    return f'<div class="scroll"><table class="plain groups">{head}<tbody>{body}</tbody></table></div>'
+
+
+def _modules(found: Sequence[DiffRow]) -> str:
+    """The distance of the values of modules, with a bar for the difference relative to A."""
+    if not found:
+        return ""
+    finite = [row.numbers.relative for row in found if row.numbers.relative == row.numbers.relative]
+    top = max(finite, default=0.0) or 1.0
+    odd = any(row.numbers.odd for row in found)
+    body = "".join([_module(row, top, odd) for row in found])
+    titles = ("changed", "max |Δ|", "mean |Δ|", "relative L2", "cosine", *(["NaN"] if odd else []))
+    head = "".join([f'<th class="n">{text(title)}</th>' for title in titles])
+    table = f"<thead><tr><th>module</th><th></th>{head}</tr></thead><tbody>{body}</tbody>"
+    return f'<h3>How far values are apart</h3><div class="scroll"><table class="plain wide">{table}</table></div>'
+
+
+def _module(row: DiffRow, top: float, odd: bool) -> str:
+    """One row; with ``odd`` it also tells where values are NaN on one side only, which no other figure counts."""
+    relative = row.numbers.relative
+    wide = 120 * min(1.0, relative / top) if relative == relative else 0.0
+    bar = element("rect", width=coordinate(max(wide, 1)), height=10, rx=2, class_="bin")
+    drawing = element("svg", bar, viewBox="0 0 120 10", class_="meter", aria_hidden="true")
+    cells = "".join([f'<td class="n">{text(each)}</td>' for each in figures(row.numbers)])
+    if odd:
+        numbers = row.numbers
+        told = f"{count(numbers.nan_a)} in A, {count(numbers.nan_b)} in B" if numbers.odd else ""
+        cells += f'<td class="n odd">{text(told)}</td>'
+    changed = f'<td class="n">{row.changed:,} of {row.tensors:,}</td>'
+    return f'<tr><th scope="row" class="key">{name(row.name, 80)}</th><td>{drawing}</td>{changed}{cells}</tr>'
+
+
+def _singles(title: str, singles: Sequence[Single]) -> str:
+    if not singles:
+        return ""
+    told = [(each.name, f"{each.tensor.dtype.name} {shape(each.tensor.shape)}") for each in islice(singles, _NAMED)]
+    items = [f'<li>{name(key)} <span class="soft">{text(about)}</span></li>' for key, about in told]
+    rest = beyond(len(singles) - _NAMED, before="")
+    items += [f'<li class="soft">{rest}</li>'] if rest else []
+    head = f"<summary>{text(title)}: {plural(len(singles), 'tensor')}</summary>"
+    return f'<details>{head}<ul class="keys">{"".join(items)}</ul></details>'

@@ -1,0 +1,54 @@
+"""Escapes text on its way into a page: nothing of it is markup, and nothing of it is invisible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape as quoted
+
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.wrapping import abridged
+
+_BREAKS = "./"  # where long names may go on in the next line
+
+
+def text(value: str, limit: int = 400) -> str:
+    """Any text, for the inside of an element or of an attribute in quotes."""
+    return quoted(abridged(escape(value), limit))
+
+
+def name(value: str, limit: int = 160) -> str:
+    """A key: it may be broken where its parts end."""
+    shown = abridged(escape(value), limit)
+    for sign in _BREAKS:
+        shown = shown.replace(sign, f"{sign}\0")
+    return quoted(shown).replace("\0", "<wbr>")
+
+
+def attributes(**given: object) -> str:
+    """`` class="a" x="1"``: the attributes of an element; ``_`` stands for ``-``, None leaves one out."""
+    told = [(key.rstrip("_").replace("_", "-"), value) for key, value in given.items() if value is not None]
+    return "".join([f' {key}="{quoted(escape(str(value)))}"' for key, value in told])
+
+
+def element(tag: str, inside: str = "", **given: object) -> str:
+    """An element around markup."""
+    return f"<{tag}{attributes(**given)}>{inside}</{tag}>"
+
+
+def lines(parts: Iterable[str]) -> str:
+    """Pieces of markup below each other; empty ones are left out."""
+    return "\n".join([part for part in parts if part])
+
+
+def section(key: str, title: str, inside: str, about: str = "") -> str:
+    """A part of the page under a heading; "" where there is nothing in it. ``about`` is a sentence below the title."""
+    if not inside:
+        return ""
+    intro = f'<p class="about">{text(about)}</p>' if about else ""
+    head = f'<h2 id="{key}-title">{text(title)}</h2>{intro}'
+    return f'<section id="{key}" aria-labelledby="{key}-title">\n{head}\n{inside}\n</section>'
+
+
+def coordinate(number: float) -> str:
+    """A place in a drawing, to a tenth."""
+    return f"{number:.1f}".removesuffix(".0")

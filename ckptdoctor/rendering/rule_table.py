@@ -1,0 +1,79 @@
+"""Lists the rules as a table for people, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from ckptdoctor.findings import Severity
+from ckptdoctor.rendering.json import SCHEMA, dump
+from ckptdoctor.rendering.wrapping import columns, wrapped
+
+
+class RulePage(Protocol):
+    """A rule as it is shown. ``page`` is its documentation, ``summary`` the page's first sentence."""
+
+    @property
+    def code(self) -> str:
+        """``N401``."""
+
+    @property
+    def name(self) -> str:
+        """``module-prefix``."""
+
+    @property
+    def severity(self) -> Severity:
+        """The severity of its findings unless they say otherwise."""
+
+    @property
+    def page(self) -> str:
+        """The documentation."""
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the page."""
+
+    @property
+    def address(self) -> str | None:
+        """Where the page is published, if it is."""
+
+
+def as_text(rules: Iterable[RulePage], width: int | None = None) -> str:
+    """One line a rule: code, name, severity, summary."""
+    rows = [(rule.code, rule.name, rule.severity.value, _plain(rule.summary)) for rule in rules]
+    lines = list(columns(rows, gap="  "))
+    start = sum(max(len(row[i]) for row in rows) + 2 for i in range(3)) if rows else 0
+    return "\n".join(part for line in lines for part in wrapped(line, width, "", " " * start))
+
+
+def as_json(rules: Iterable[RulePage]) -> str:
+    """A JSON document with every rule and its documentation."""
+    listed = [
+        {
+            "code": rule.code,
+            "name": rule.name,
+            "severity": rule.severity.value,
+            "summary": rule.summary,
+            "documentation": rule.page.strip(),
+            "url": rule.address,
+        }
+        for rule in rules
+    ]
+    return dump({"schema": SCHEMA, "rules": listed})
+
+
+def page(rule: RulePage, width: int | None = None) -> str:
+    """The documentation of one rule, under its code and name, and where it is published."""
+    lines = [f"{rule.code} {rule.name} · {rule.severity.value}", "", *_plain(rule.page).strip().split("\n")]
+    shown = [part for line in lines for part in _refitted(line, width)]
+    return "\n".join([*shown, "", rule.address] if rule.address is not None else shown)
+
+
+def _refitted(line: str, width: int | None) -> list[str]:
+    indent = line[: len(line) - len(line.lstrip())]
+    return wrapped(line.strip(), width, indent) if line.strip() else [""]
+
+
+def _plain(text: str) -> str:
+    """Without the marks that only a renderer of reStructuredText needs."""
+    return text.replace("``", "")

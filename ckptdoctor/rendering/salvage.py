@@ -1,0 +1,159 @@
+"""Reports a salvage, as text for people and as JSON: what was saved, and what was lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import show_path
+from ckptdoctor.findings import LostTensor, SalvageReport
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.json import SCHEMA, dump
+from ckptdoctor.rendering.numbers import plural, shape, size
+from ckptdoctor.rendering.paint import Paint
+from ckptdoctor.rendering.wrapping import abridged
+from ckptdoctor.wording import beyond, percent
+
+_ALL = "; --format json lists them all"
+_LISTED = 20  # tensors that are named one by one
+_NAME = 60  # characters of a name
+_REASON = 120  # characters of what is wrong with it
+_OF_FILE = 240  # characters of why nothing of a file is saved
+
+
+def render(report: SalvageReport, paint: Paint | None = None) -> str:
+    """The outcome as text: what is intact, what is not, what was written, and what to do with it."""
+    return "\n".join(_lines(report, paint or Paint()))
+
+
+def as_json(report: SalvageReport, version: str) -> str:
+    """The same, schema ``ckptdoctor/1``; ``share`` is how much of a lost tensor's bytes is there, from 0 to 1."""
+    return dump(
+        {
+            "schema": SCHEMA,
+            "version": version,
+            "path": report.path,
+            "output": report.output,
+            "format": report.format,
+            "recovered": {
+                "tensors": report.recovered,
+                "bytes": report.recovered_bytes,
+                "verified": report.verified,
+            },
+            "lost": [_entry(each) for each in report.lost],
+            "lost_files": list(report.lost_files),
+            "replaced_by_none": [show_path(path) for path in report.left_out],
+        }
+    )
+
+
+def interrupted_json(path: str, message: str, version: str) -> str:
+    """The same where Ctrl-C came before the end."""
+    head = {"schema": SCHEMA, "version": version, "path": path, "output": None, "status": "interrupted"}
+    return dump({**head, "message": message})
+
+
+def _entry(lost: LostTensor) -> dict[str, object]:
+    return {
+        "key": show_path(lost.path),
+        "dtype": lost.dtype or None,
+        "shape": list(lost.shape) if lost.dtype else None,
+        "bytes": lost.nbytes,
+        "share": round(lost.share, 6),
+        "damage": lost.damage or None,
+    }
+
+
+def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
+    yield f"{escape(report.path)} · {report.format} · {_whole(report)}"
+    yield f"  recovered  {plural(report.recovered, 'tensor')}   {size(report.recovered_bytes)}   {vouched(report)}"
+    useless = [each for each in report.lost if each.share == 1]
+    gone = [each for each in report.lost if not each.share]
+    for name, some in (("left out", useless), ("partial", report.partial), ("lost", gone)):
+        if some:
+            amount = size(sum(each.nbytes for each in some)) if all(each.dtype for each in some) else ""
+            yield f"  {name:<9}  {plural(len(some), 'tensor')}   {amount}".rstrip()
+    yield from _table(report)
+    yield f"{paint.strong('wrote')} {escape(report.output)}; the original is untouched"
+    yield "verified · everything in it is equal to what is in the original"
+    if report.lost or report.lost_files:
+        yield f"note · {what_it_means(report)}"
+    yield f"next · {paint.accent(next_step(report))}"
+
+
+def _whole(report: SalvageReport) -> str:
+    """The share that is saved, as far as it is known."""
+    if _unlisted(report):
+        return f"{plural(report.recovered, 'tensor')} saved"
+    whole = f"{report.recovered:,} of {plural(report.recovered + len(report.lost), 'tensor')} saved"
+    if not all(each.dtype for each in report.lost):  # of what only an index names nothing is known
+        return whole
+    lost = sum(each.nbytes for each in report.lost)
+    return f"{whole}, {_saved(report.recovered_bytes, report.recovered_bytes + lost)} of the values"
+
+
+def _unlisted(report: SalvageReport) -> list[str]:
+    """The files of which nothing is saved, and nothing says what they held."""
+    listed = {each.damage for each in report.lost}
+    return [each for each in report.lost_files if each not in listed]
+
+
+def vouched(report: SalvageReport) -> str:
+    """The share of what is saved that a checksum vouches for."""
+    if report.verified == report.recovered:
+        return "every one verified by its checksum" if report.recovered else ""
+    if not report.verified:
+        return "there are no checksums to verify them by"
+    return f"{report.verified:,} verified by their checksums, for the others there are none"
+
+
+def _table(report: SalvageReport) -> Iterator[str]:
+    listed = sorted(report.lost, key=lambda each: -each.share)[:_LISTED]
+    known = [(_name(each), each) for each in listed if each.dtype]
+    room = max((len(name) for name, _ in known), default=0)
+    for name, each in known:
+        yield f"    {name:<{room}}   {each.dtype} {shape(each.shape)}   {state(each)}"
+    for reason in dict.fromkeys([each.damage for each in listed if not each.dtype]):  # of whole files: said once
+        yield f"    {abridged(escape(reason), _OF_FILE)}"
+        yield from (f"      {_name(each)}" for each in listed if not each.dtype and each.damage == reason)
+    if len(report.lost) > len(listed):
+        yield beyond(len(report.lost) - len(listed), before="    and ", after=_ALL)
+    unlisted = _unlisted(report)
+    for reason in unlisted[:_LISTED]:
+        yield f"    {abridged(escape(reason), _OF_FILE)}; nothing says which tensors it held"
+    if len(unlisted) > _LISTED:
+        yield beyond(len(unlisted) - _LISTED, "file", before="    and ", after=_ALL)
+
+
+def _name(lost: LostTensor) -> str:
+    return abridged(escape(show_path(lost.path)), _NAME)
+
+
+def state(lost: LostTensor) -> str:
+    """The share of it that is there."""
+    if lost.share == 1:
+        return "whole, but the rest of its optimizer state is lost"
+    if lost.damage:
+        return abridged(escape(lost.damage), _REASON)
+    return f"{_saved(int(lost.share * 1000), 1000)} is there" if lost.share else "nothing of it is there"
+
+
+def what_it_means(report: SalvageReport) -> str:
+    """The effect of what is lost on loading the new file."""
+    said = "what is lost was left out, so load_state_dict names it as missing"
+    if report.left_out:
+        said += f"; in {plural(len(report.left_out), 'place')} of lists None stands for it"
+    return said
+
+
+def _saved(part: int, whole: int) -> str:
+    """``84.0 %``; never 100 % of less than all."""
+    return percent(part, whole, lambda share: f"{min(99.9, share):.1f}", none="0.0 %")
+
+
+def next_step(report: SalvageReport) -> str:
+    """The call that loads the new file."""
+    name = json.dumps(report.output, ensure_ascii=escape(report.output) != report.output)
+    if report.format.startswith("sharded"):
+        return f"AutoModel.from_pretrained({name}), with its config.json there"
+    return f"safetensors.torch.load_file({name})" if report.format == "safetensors" else f"torch.load({name})"

@@ -1,0 +1,63 @@
+"""Quotes commands so that they can be copied into a shell as they stand, whatever the path is called."""
+
+from __future__ import annotations
+
+import os
+from shlex import quote as posix_quote
+
+from ckptdoctor.checkpoint.process import complete
+from ckptdoctor.edits import Fix
+from ckptdoctor.regex import regex
+from ckptdoctor.rendering.escape import escape, no_command
+
+STANDARD_INPUT = "-"
+_PATTERN = regex(r"ckptdoctor (?:(?:fix|convert|merge|salvage|graft|check|show) FILE(?: --from FILE)?|diff .* FILE)")
+_ARGUMENT = regex(r"(?<=\()FILE(?=[,)])")  # of a call in Python
+
+
+def quote(path: str) -> str:
+    r"""``path`` as one shell word. Names with invisible characters or broken text become ``$'a\x1b'`` (bash, zsh)."""
+    return word(f"./{path}" if path.startswith("-") else path)
+
+
+def word(text: str) -> str:
+    """Any text as one shell word, such as an option and what it is given."""
+    if escape(text) == text:
+        return posix_quote(text)
+    return "$'" + no_command("".join(map(_ansi_c, _encoded(text)))) + "'"
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return os.fsencode(text)
+    except UnicodeEncodeError:  # half of a character, which no shell can pass on as it is
+        return text.encode("utf-8", "surrogatepass")
+
+
+def with_path(text: str, path: str) -> str:
+    """``text`` with the real path in the commands that rules write as ``ckptdoctor fix FILE``, and in calls."""
+    if path == STANDARD_INPUT:
+        return text
+    text = _ARGUMENT.sub(lambda _: _as_argument(path), text)
+    return _PATTERN.sub(lambda command: command[0].replace("FILE", quote(path)), text)
+
+
+def _as_argument(path: str) -> str:
+    """The path as a call in Python has it."""
+    import json
+
+    return json.dumps(path, ensure_ascii=escape(path) != path)
+
+
+def fix_command(path: str, *fixes: Fix) -> str:
+    """The command that applies these fixes to the file, or every safe one when none is named."""
+    target = "FILE" if path == STANDARD_INPUT else quote(path)
+    options = dict.fromkeys(option for fix in fixes for option in fix.options)
+    return complete(" ".join(["ckptdoctor fix", target, *map(escape, options)]))
+
+
+def _ansi_c(byte: int) -> str:
+    char = chr(byte)
+    if char in "\\'":
+        return f"\\{char}"
+    return char if 0x20 <= byte < 0x7F else f"\\x{byte:02x}"

@@ -1,0 +1,200 @@
+"""Whatever is whole in a broken checkpoint is saved, and nothing that is saved differs from the original."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from ckptdoctor.checkpoint import FolderSource
+from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, RefusedError
+from ckptdoctor.salvaging.salvage import salvage
+
+WEIGHTS = {f"layer{i}.weight": torch.arange(900 + i, dtype=torch.float32) + i for i in range(12)}
+
+
+def training():
+    """A training checkpoint: weights, an optimizer with momenta, a list of tensors, and plain values."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(*[torch.nn.Linear(20, 20) for _ in range(4)])
+    optimizer = torch.optim.AdamW(net.parameters())
+    net(torch.rand(2, 20)).sum().backward()
+    optimizer.step()
+    lists = [torch.rand(100) for _ in range(3)]
+    return {"epoch": 3, "state_dict": net.state_dict(), "optimizer": optimizer.state_dict(), "lists": lists}
+
+
+def save_zip(path):
+    torch.save(training(), path)
+
+
+def save_legacy(path):
+    torch.save(training(), path, _use_new_zipfile_serialization=False)
+
+
+def save_flat(path):
+    save_file(WEIGHTS, path)
+
+
+def flat(value, path=()):
+    """Every tensor in nested dicts and lists by its path."""
+    if isinstance(value, torch.Tensor):
+        return {path: value}
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return {key: tensor for part, child in pairs for key, tensor in flat(child, (*path, part)).items()}
+
+
+def loaded(path):
+    return load_file(path) if str(path).endswith(".safetensors") else torch.load(path)
+
+
+def cut(path, length, folder):
+    broken = folder / f"cut{path.suffix}"
+    broken.write_bytes(path.read_bytes()[:length])
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("name", "save"),
+    [("a.pt", save_zip), ("a.pth", save_legacy), ("a.safetensors", save_flat)],
+    ids=["zip", "legacy", "safetensors"],
+)
+@pytest.mark.parametrize("offsets", [50, pytest.param(200, marks=pytest.mark.slow)])
+def test_cut_anywhere_nothing_recovered_differs(name, save, offsets, tmp_path):
+    """At each of many offsets: what is saved equals the original, and what is said to be saved is there."""
+    path = tmp_path / name
+    save(path)
+    original = flat(loaded(path))
+    size = path.stat().st_size
+    saved = 0
+    for length in sorted(random.Random(7).sample(range(1, size), offsets)):
+        output = tmp_path / f"saved{path.suffix}"
+        try:
+            report = salvage(str(cut(path, length, tmp_path)), str(output), force=True)
+        except CkptDoctorError as error:
+            assert error.message and length < size * 0.5  # the headers come first: later something is always whole
+            continue
+        found = flat(loaded(output))
+        assert all(torch.equal(tensor, original[key]) for key, tensor in found.items())
+        assert len(found) == report.recovered and len(found) + len(report.lost) == len(original)
+        saved += 1
+    assert saved > offsets / 3
+
+
+def test_a_file_that_lost_only_its_tail_comes_back_complete(tmp_path):
+    """The directory of an archive is made anew from what stands at each record."""
+    path = tmp_path / "a.pt"
+    save_zip(path)
+    data = path.read_bytes()
+    broken = cut(path, data.index(b"PK\1\2") + 10, tmp_path)
+    report = salvage(str(broken), str(tmp_path / "b.pt"))
+    assert not report.lost and report.verified == report.recovered
+    original, again = torch.load(path), torch.load(tmp_path / "b.pt", mmap=True)
+    assert list(again) == list(original) and again["epoch"] == 3
+    assert all(torch.equal(value, flat(again)[key]) for key, value in flat(original).items())
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_damaged_in_the_middle_nothing_recovered_differs(tmp_path, data):
+    """Overwritten bytes of an archive, with its directory or without, cost only the records that they hit."""
+    path = tmp_path / "a.pt"
+    torch.save(WEIGHTS, path)
+    bytes_ = bytearray(path.read_bytes())
+    first = bytes_.index(b"FB", 1600)
+    at = data.draw(st.integers(first, len(bytes_) - 900))
+    length = data.draw(st.integers(1, 300))
+    bytes_[at : at + length] = bytes([data.draw(st.sampled_from([0, 1, 0x50, 0xFF]))]) * length
+    if data.draw(st.booleans()):
+        del bytes_[-800:]
+    broken = tmp_path / "broken.pt"
+    broken.write_bytes(bytes_)
+    report = salvage(str(broken), str(tmp_path / "b.pt"), force=True)
+    found = torch.load(tmp_path / "b.pt")
+    assert all(torch.equal(value, WEIGHTS[key]) for key, value in found.items())
+    assert len(found) == report.recovered >= 9
+
+
+def test_optimizer_states_and_lists_keep_their_meaning(tmp_path):
+    """A parameter's state goes as a whole, and lists keep their places."""
+    path = tmp_path / "a.pt"
+    save_zip(path)
+    data = path.read_bytes()
+    lists = torch.load(path)["lists"]
+    broken = cut(path, data.index(lists[1].numpy().tobytes()) + 5, tmp_path)
+    report = salvage(str(broken), str(tmp_path / "b.pt"))
+    again = torch.load(tmp_path / "b.pt")
+    assert torch.equal(again["lists"][0], lists[0]) and again["lists"][1:] == [None, None]
+    assert report.left_out == (("lists", 1), ("lists", 2))
+    broken = cut(path, data.index(training()["optimizer"]["state"][4]["exp_avg"].numpy().tobytes()), tmp_path)
+    report = salvage(str(broken), str(tmp_path / "c.pt"))
+    again = torch.load(tmp_path / "c.pt")
+    assert set(again["optimizer"]["state"]) == {0, 1, 2, 3}
+    assert any(each.share == 1 for each in report.lost)
+    net = torch.nn.Sequential(*[torch.nn.Linear(20, 20) for _ in range(4)])
+    torch.optim.AdamW(net.parameters()).load_state_dict(again["optimizer"])
+
+
+def test_zeros_that_a_download_left_are_not_recovered(tmp_path):
+    """A file that was given its full size first ends in zeros: without a checksum they are no values."""
+    path = tmp_path / "a.safetensors"
+    save_file({"a": torch.ones(50_000), "b": torch.ones(50_000)}, path)
+    data = path.read_bytes()
+    path.write_bytes(data[:250_000] + bytes(len(data) - 250_000))
+    report = salvage(str(path), str(tmp_path / "b.safetensors"))
+    assert list(load_file(tmp_path / "b.safetensors")) == ["a"]
+    assert [each.path for each in report.partial] == [("b",)]
+
+
+def test_flipped_bits_lose_their_tensor_alone(tmp_path):
+    """What does not match its checksum is not saved, and the reason is told."""
+    path = tmp_path / "a.pt"
+    torch.save(WEIGHTS, path)
+    data = bytearray(path.read_bytes())
+    data[data.index(WEIGHTS["layer3.weight"].numpy().tobytes()) + 100] ^= 1
+    path.write_bytes(data)
+    report = salvage(str(path), str(tmp_path / "b.pt"))
+    assert [(each.path, each.damage) for each in report.lost] == [(("layer3.weight",), "does not match its checksum")]
+    assert list(torch.load(tmp_path / "b.pt")) == [key for key in WEIGHTS if key != "layer3.weight"]
+
+
+def test_bytes_behind_the_end_are_cut_off(tmp_path):
+    """A safetensors file with something appended comes back as it was."""
+    path = tmp_path / "a.safetensors"
+    save_file(WEIGHTS, path)
+    data = path.read_bytes()
+    path.write_bytes(data + b"appended")
+    assert not salvage(str(path), str(tmp_path / "b.safetensors")).lost
+    assert (tmp_path / "b.safetensors").read_bytes() == data
+
+
+def test_large_files_are_saved_in_little_memory(tmp_path):
+    """Values are copied range by range: what Python holds does not grow with the file."""
+    import tracemalloc
+
+    path = tmp_path / "a.pt"
+    torch.save({f"w{i}": torch.full((8 << 20,), float(i)) for i in range(4)}, path)
+    broken = cut(path, 100 << 20, tmp_path)
+    tracemalloc.start()
+    report = salvage(str(broken), str(tmp_path / "b.pt"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert report.recovered == 3 and peak < 24 << 20
+
+
+def test_what_cannot_be_saved_is_said(tmp_path):
+    """Without headers nothing has a name; with no whole tensor there is nothing to write; other files are none."""
+    path = tmp_path / "a.pt"
+    torch.save({"w": torch.rand(1000)}, path)
+    with pytest.raises(DamagedError, match=r"nothing says what the storages are"):
+        salvage(str(cut(path, 100, tmp_path)), str(tmp_path / "b.pt"))
+    with pytest.raises(RefusedError, match="its only tensor is not whole"):
+        salvage(str(cut(path, 2000, tmp_path)), str(tmp_path / "b.pt"))
+    (tmp_path / "x.pt").write_bytes(b"hello world, this is no checkpoint at all")
+    with pytest.raises(NotACheckpointError):
+        salvage(str(tmp_path / "x.pt"), str(tmp_path / "b.pt"))
+    assert FolderSource(tmp_path).names == ("a.pt", "cut.pt", "x.pt")

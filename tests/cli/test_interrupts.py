@@ -237,7 +237,7 @@ def test_a_press_at_a_chosen_point(place, arguments, point):
         assert "Interrupted: checksums 0 of 786 kB, values 0 of 786 kB. 1 finding so far." in ended.out
     elif arguments[0] in ("show", "diff") and "ckptdoctor.values" in point:  # no value has been read
         assert (ended.out, ended.err) == ("", "interrupted\n")
-    elif "report.full" not in point:  # then the examination is over, and Ctrl-C came while it was printed
+    elif "rendering.full" not in point:  # then the examination is over, and Ctrl-C came while it was printed
         assert "Interrupted" in ended.out
 
 

@@ -22,10 +22,18 @@ if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 _INTERRUPTED = 128 + signal.SIGINT
-_AGAIN = 0.02  # seconds after which an interrupt that got lost is repeated
+_AGAIN = 0.02  # seconds after which a signal that got lost is sent again
 # Contents are trees of small immutable objects without cycles: at its usual pace (700 new objects) the garbage
 # collector would visit the 50,000 tensors of a large checkpoint again and again and find nothing
 _COLLECTOR = (100_000, 50, 100)
+
+
+class Interrupt(BaseException):
+    """What the handler of a signal raises. Not an Exception: nothing on the way may take it for an error."""
+
+    def again(self) -> None:
+        """Send the signal again: the exception came where Python can raise nothing."""
+        raise NotImplementedError
 
 
 class _State:
@@ -43,9 +51,9 @@ _last_things: list[Callable[[], None]] = []
 def take() -> None:
     """From now on the process is the command line's, and nobody else's code runs in it."""
     _State.own = True
+    sys.unraisablehook = _unraisable
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as for the background jobs of a shell
         signal.signal(signal.SIGINT, _interrupted)
-        sys.unraisablehook = _unraisable
 
 
 def collect_seldom() -> None:
@@ -119,27 +127,34 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 
 
 def _unraisable(lost: UnraisableHookArgs) -> None:
-    """Repeat a KeyboardInterrupt that came where Python can raise nothing: in ``__del__``, in a weak reference."""
-    if not issubclass(lost.exc_type, KeyboardInterrupt):
+    """Repeat what a signal raised where Python can raise nothing: in ``__del__``, in a weak reference."""
+    if isinstance(lost.exc_value, Interrupt):
+        lost.exc_value.again()
+    elif issubclass(lost.exc_type, KeyboardInterrupt):
+        _State.asked = _State.heard = False
+        send_again(signal.SIGINT)
+    else:
         sys.__unraisablehook__(lost)
-        return
+
+
+def send_again(number: int) -> None:
+    """Send a signal to the main thread in a moment, when it is somewhere else."""
     from threading import Timer
 
-    _State.asked = _State.heard = False
-    again = Timer(_AGAIN, _press_again)
+    again = Timer(_AGAIN, _send, (number,))
     again.daemon = True
     again.start()
 
 
-def _press_again() -> None:
-    """Interrupt the main thread, also while it waits for the system: a signal ends that, a flag does not."""
+def _send(number: int) -> None:
+    """Signal the main thread, also while it waits for the system: a signal ends that, a flag does not."""
     from threading import main_thread
 
-    number = main_thread().ident
-    if hasattr(signal, "pthread_kill") and number is not None:
-        signal.pthread_kill(number, signal.SIGINT)
+    thread = main_thread().ident
+    if hasattr(signal, "pthread_kill") and thread is not None:
+        signal.pthread_kill(thread, number)
     else:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
 
 
 # ---- Python's cyclic garbage collector, paused while a great many objects are made that are all kept

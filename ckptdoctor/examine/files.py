@@ -12,7 +12,7 @@ from ckptdoctor.diagnose.events import Event
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.file import chosen_rules, diagnose
-from ckptdoctor.examine.paths import STANDARD_INPUT, expand, spooled
+from ckptdoctor.examine.paths import STANDARD_INPUT, STANDARD_INPUT_SHOWN, expand, spooled
 from ckptdoctor.examine.targets import Targets
 from ckptdoctor.findings import FileReport, Skipped
 from ckptdoctor.noun import replace
@@ -56,7 +56,9 @@ def _examined(path: str, settings: Settings, targets: Targets, listener: Callabl
     if path != STANDARD_INPUT:
         return _last(path, addresses.shown(path), settings, targets, listener)
     with spooled(sys.stdin.buffer) as copy:
-        return _last(copy, path, settings, targets, listener)
+        report = _last(copy, path, settings, targets, listener)
+    error = report.error
+    return report if error is None else replace(report, error=error.replace(copy, STANDARD_INPUT_SHOWN))
 
 
 def _last(path: str, shown: str, settings: Settings, targets: Targets, listener: Callable[[Event], None]) -> FileReport:
@@ -68,5 +70,5 @@ def _last(path: str, shown: str, settings: Settings, targets: Targets, listener:
             raise
         return FileReport(shown, None, None, error=f"{shown}: {error.message}")
     if reference is not None and shown == STANDARD_INPUT:  # nobody knows the copy of it
-        reference = replace(reference, told=reference.told.replace(path, "standard input"))
+        reference = replace(reference, told=reference.told.replace(path, STANDARD_INPUT_SHOWN))
     return follow(diagnose(path, settings, reference, shown), listener)

@@ -10,11 +10,12 @@ from typing import BinaryIO
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileSource, process
 from ckptdoctor.checkpoint.addresses import is_address
-from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.findings import Leftover
 from ckptdoctor.wording import system_says
 
 STANDARD_INPUT = "-"
+STANDARD_INPUT_SHOWN = "standard input"
 
 # In a directory, files with these suffixes are always examined: an empty or mistaken one is worth a finding
 SUFFIXES = frozenset({".pt", ".pth", ".ckpt", ".safetensors", ".bin"})
@@ -25,6 +26,7 @@ _BEGINNINGS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"
 _NUMPY = b"\x93NUMPY"
 _HEAD = 256
 _CHUNK = 1 << 20
+_LOOK = 0.5  # seconds
 _ONE_FILE = "Hugging Face model folder"
 
 
@@ -172,7 +174,7 @@ def spooled(stream: BinaryIO) -> Iterator[str]:
             try:
                 handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
                 with os.fdopen(handle, "wb") as file:
-                    while chunk := stream.read(_CHUNK):
+                    while chunk := _next(stream):
                         file.write(chunk)
             except OSError as error:
                 raise UnreadableError(
@@ -180,8 +182,28 @@ def spooled(stream: BinaryIO) -> Iterator[str]:
                     "folder with more room, or save it as a file and name that."
                 ) from error
             yield path
+        except CkptDoctorError as error:  # nobody knows the copy
+            error.message = error.message.replace(path, STANDARD_INPUT_SHOWN)
+            error.args = (error.message,)
+            raise
         finally:
             _removed(path)
+
+
+def _next(stream: BinaryIO) -> bytes:
+    """The next bytes, b"" at the end; a signal is acted upon within half a second.
+
+    One that arrives between Python's last look for signals and the system's ``read`` does not end that ``read``: it
+    would wait for bytes that may never come. So the waiting is done by ``select``, which gives up now and then.
+    """
+    from io import BufferedReader
+    from select import select
+
+    if isinstance(stream, BufferedReader) and os.name != "nt":  # there it knows sockets only
+        while not select([stream], (), (), _LOOK)[0]:
+            pass
+        return stream.read1(_CHUNK)
+    return stream.read(_CHUNK)
 
 
 def _removed(path: str) -> None:

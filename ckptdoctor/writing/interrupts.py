@@ -10,17 +10,23 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from ckptdoctor.checkpoint.process import before_leaving, do_last_things, is_ours
+from ckptdoctor.checkpoint.process import Interrupt, before_leaving, do_last_things, is_ours, send_again
 
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
-class _Ended(BaseException):
-    """A signal that ends the process has arrived. Not an Exception: nothing on the way may take it for an error."""
+class _Ended(Interrupt):
+    """A signal that ends the process has arrived; ``arrived`` is where its handler notes that."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, arrived: list[int]) -> None:
         super().__init__(number)
         self.number = number
+        self.arrived = arrived
+
+    def again(self) -> None:
+        """Send it again, as the first one."""
+        self.arrived.clear()
+        send_again(self.number)
 
 
 @contextmanager
@@ -39,7 +45,7 @@ def cleaned_up() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         if not ended:  # a second one must not interrupt the cleaning up
             ended.append(number)
-            raise _Ended(number)
+            raise _Ended(number, ended)
 
     try:
         for number in taken:

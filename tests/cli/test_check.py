@@ -97,6 +97,14 @@ def test_standard_input(shelf):
     assert result.stdout.startswith(b"- ") and b"ckptdoctor fix FILE --strip-module" in result.stdout
 
 
+@pytest.mark.parametrize("command", ["check", "show"])
+def test_an_error_about_standard_input_names_no_copy_of_it(command, tmp_path):
+    """What came through the pipe is not a checkpoint."""
+    result = run(command, "-", cwd=tmp_path, stdin=bytes(range(256)) * 20)
+    assert result.returncode == 2 and result.stderr.startswith(b"error: standard input ")
+    assert b"ckptdoctor-" not in result.stdout + result.stderr
+
+
 def test_what_is_told_of_standard_input_names_no_copy_of_it(tmp_path):
     """Arguments of a class that come from the file are said to be from standard input."""
     (tmp_path / "nets.py").write_text(

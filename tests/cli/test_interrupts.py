@@ -286,6 +286,31 @@ def test_a_press_that_python_cannot_raise_is_not_lost():
     assert (run.stdout, run.stderr, run.returncode) == ("heard\n", "", 0)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_end_that_python_cannot_raise_is_not_lost(number):
+    """It is sent again as well, and what must be cleaned up is, before the process ends by it."""
+    code = (
+        "import os, time\n"
+        "from ckptdoctor.checkpoint import process\n"
+        "from ckptdoctor.writing.interrupts import cleaned_up\n"
+        "process.take()\n"
+        "class Held:\n"
+        "    def __del__(self):\n"
+        f"        os.kill(os.getpid(), {int(number)})\n"
+        "        time.sleep(0)\n"
+        "held = Held()\n"
+        "with cleaned_up():\n"
+        "    try:\n"
+        "        del held\n"
+        "        time.sleep(3600)\n"
+        "    finally:\n"
+        "        print('cleaned', flush=True)\n"
+    )
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
+    assert (run.stdout, run.stderr, run.returncode) == ("cleaned\n", "", -number)
+
+
 def test_a_thread_that_computes_ends_with_the_process(tmp_path):
     """Where work does not hear that it shall stop, nothing is torn down under it: the process ends with its status."""
     code = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from dataclasses import replace
 
 import click
@@ -14,7 +13,7 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.diagnose.catalogue import all_rules, look_up
 from ckptdoctor.errors import UsageError
-from ckptdoctor.explaining.explanation import Confirmation, Explanation, explain
+from ckptdoctor.explaining.explanation import Explanation, explain
 from ckptdoctor.explaining.reading import is_text, read_text
 from ckptdoctor.rendering import rule_table
 
@@ -43,7 +42,9 @@ def command(what: str | None, source: str | None, style: str, color: str) -> Exi
     raw = _read(source)
     explained = explain(raw, what, None if source == "-" or is_text(source) else source)
     if what is not None and explained.hits:
-        explained = replace(explained, verdict=_verdict(explained, raw, what))
+        from ckptdoctor.examine.explained import verdict
+
+        explained = replace(explained, verdict=verdict(explained, raw, what)[0])
     _show(explained, style, color, source)
     return ExitStatus.CLEAN if explained.hits else ExitStatus.FINDINGS
 
@@ -83,20 +84,3 @@ def _show(explained: Explanation, style: str, color: str, source: str) -> None:
         emit(as_text(explained, documented, paint(color), width()))
     else:
         emit(nothing(explained, _called(source)))
-
-
-def _verdict(explained: Explanation, raw: str, path: str) -> Confirmation:
-    """The verdict of the file on the root of the explanation."""
-    from ckptdoctor.examine.file import check
-    from ckptdoctor.explaining.confirm import confirm
-    from ckptdoctor.explaining.load_error import load_error
-    from ckptdoctor.explaining.text import cleaned
-
-    error = load_error(cleaned(raw))
-    report = check(path)
-    if error is not None and report.checkpoint is not None:
-        from ckptdoctor.target.error_text import as_reference
-
-        with suppress(UsageError):  # there are no weights that the error could be about: the plain report says so
-            report = check(path, reference=as_reference(error, report.checkpoint).reference)
-    return confirm(explained.hits[0], report, error, frozenset([rule.code for rule in all_rules()]))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
+from ckptdoctor.edits import Safety
 from ckptdoctor.explaining.explanation import Explanation, rule_name
 from ckptdoctor.explaining.recognise import Hit
-from ckptdoctor.findings import Severity
+from ckptdoctor.findings import FileReport, Severity
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.rendering.paint import Paint
-from ckptdoctor.rendering.shell import quote
+from ckptdoctor.rendering.shell import fix_command, quote, with_path
 from ckptdoctor.rendering.wrapping import abridged, wrapped
-from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.messages import CHECK, Way
 
 _WORDS = 240  # characters of a message that are quoted
 
@@ -39,6 +40,43 @@ def _lines(explained: Explanation, documented: Collection[str], paint: Paint, wi
         yield paint.dim(f"{SAVED} stands for your text: save it under this name first.")
     if explained.left_out:
         yield paint.dim(f"The {plural(explained.left_out, 'character')} in the middle of the text were not read.")
+
+
+def brief(explained: Explanation, report: FileReport | None, width: int, lines: int) -> list[str]:
+    """The first cause in at most so many lines, and below them one thing to do, whole: what is pasted is not cut.
+
+    ``report`` is that of the file, where one was examined.
+    """
+    root = explained.hits[0]
+    rule = f"{root.code} {rule_name(root.code)} · " if root.code else ""
+    told = wrapped(f"ckptdoctor: {rule}{escape(root.meaning)}", width, "", "  ")
+    if explained.verdict is not None and explained.verdict.confirmed:
+        told += wrapped(escape(explained.verdict.why), width, "  ", "  ")
+    if len(told) > lines:
+        told = [*told[: lines - 1], f"  … ckptdoctor explain {root.code} says more" if root.code else "  …"]
+    todo = _to_do(root, explained, report)
+    return [*told, f"  {todo.label}:   {escape(todo.command)}"] if todo is not None else told
+
+
+def _to_do(root: Hit, explained: Explanation, report: FileReport | None) -> Way | None:
+    """One thing to do: the repair that the examination found, or what the message asks for.
+
+    A command that needs the text as a file, or to be told of a model, comes after any other.
+    """
+    findings = report.findings if report is not None else ()
+    finding = next((each for each in findings if each.code in (root.code, *root.also)), None)
+    if report is not None and finding is not None:
+        if finding.fix is not None and finding.fix.safety is Safety.SAFE:
+            return Way("repair it", fix_command(report.path, finding.fix))
+        found = re.search(r"ckptdoctor (?:salvage|merge|convert|graft|fix) FILE(?! --from)", finding.advice)
+        commands = (*finding.commands, *([found[0]] if found is not None else ()))
+        if commands:
+            return Way("what helps", with_path(commands[0], report.path))
+    ways = sorted(root.ways, key=lambda way: "TEXT" in way.command or "MODULE:CLASS" in way.command)
+    if not ways:
+        return None
+    way = CHECK if "TEXT" in ways[0].command else ways[0]
+    return Way(way.label, filled(way.command, explained))
 
 
 def nothing(explained: Explanation, text_name: str) -> str:

@@ -2,14 +2,14 @@
 
     import ckptdoctor
 
-    checkpoint = ckptdoctor.open("model.pt")      # headers only; nothing is run
-    report = ckptdoctor.check("model.pt")         # findings, worst first
-    repaired = ckptdoctor.fix("model.pt")         # a new file beside it, verified
-    ckptdoctor.convert("model.pt", "model.safetensors")     # the same tensors in another container
-    ckptdoctor.graft("damaged.pt", "copy.pt")     # damaged tensors from another copy, all else as it was
+    report = ckptdoctor.check("model.pt", model=net)         # findings, worst first; report.ok, report.to_json()
+    checkpoint = ckptdoctor.open("model.pt")                  # headers; checkpoint["state_dict/fc.weight"] reads one
+    ckptdoctor.fix("model.pt", strip_module=True)             # a new file beside it, verified
+    ckptdoctor.convert("model.pt", "model.safetensors")       # the same tensors in another container
+    ckptdoctor.salvage("broken.pt")                           # every intact tensor
     difference = ckptdoctor.diff("a.pt", "b.safetensors", values=True)   # what changed, and by how much
-    contents = ckptdoctor.load("model.pt")        # plain Python with CPU tensors; framework="np": arrays of NumPy
-    weights = ckptdoctor.load_state_dict("model.pt", net)   # what net.load_state_dict takes, or why there is none
+    contents = ckptdoctor.load("model.pt")                    # plain Python with CPU tensors; framework="np": arrays
+    ckptdoctor.load_state_dict(net, "model.pt")               # under the names that net has, or why not
 
 Every name is imported when it is first used, so that ``import ckptdoctor`` costs next to nothing.
 """
@@ -20,68 +20,100 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ckptdoctor.api import check, convert, diff, fix, graft, open
+    from ckptdoctor.api.checking import CheckReport, check
+    from ckptdoctor.api.looking import OpenCheckpoint, diff, explain, load_state_dict, open, report
+    from ckptdoctor.api.repairing import convert, fix, graft, merge, salvage
     from ckptdoctor.checkpoint import Checkpoint, Tensor
     from ckptdoctor.checkpoint.expectation import Expected, Reference
+    from ckptdoctor.checkpoint.progress import Progress
     from ckptdoctor.differences import Difference
     from ckptdoctor.edits.conversion import ConvertReport
     from ckptdoctor.edits.grafts import GraftReport
-    from ckptdoctor.errors import CkptDoctorError
-    from ckptdoctor.findings import FileReport, Finding, RepairReport, Report, Severity
-    from ckptdoctor.fit.state_dict import load_state_dict
+    from ckptdoctor.errors import (
+        CkptDoctorError,
+        DamagedError,
+        HostileError,
+        MissingFileError,
+        MissingPackageError,
+        NotACheckpointError,
+        RefusedError,
+        TrainingError,
+        TruncatedError,
+        UnprovenError,
+        UnreadableError,
+        UsageError,
+        WriteError,
+    )
+    from ckptdoctor.findings import FileReport, Finding, RepairReport, Report, SalvageReport, Severity
     from ckptdoctor.loading.load import load
 
 __version__: str
 
+# The module that holds each public name
+_MODULES = {
+    "api.checking": ("CheckReport", "check"),
+    "api.looking": ("OpenCheckpoint", "diff", "explain", "load_state_dict", "open", "report"),
+    "api.repairing": ("convert", "fix", "graft", "merge", "salvage"),
+    "checkpoint": ("Checkpoint", "Tensor"),
+    "checkpoint.expectation": ("Expected", "Reference"),
+    "checkpoint.progress": ("Progress",),
+    "differences": ("Difference",),
+    "edits.conversion": ("ConvertReport",),
+    "edits.grafts": ("GraftReport",),
+    "errors": (
+        *("CkptDoctorError", "DamagedError", "HostileError", "MissingFileError", "MissingPackageError"),
+        *("NotACheckpointError", "RefusedError", "TrainingError", "TruncatedError", "UnprovenError"),
+        *("UnreadableError", "UsageError", "WriteError"),
+    ),
+    "findings": ("FileReport", "Finding", "RepairReport", "Report", "SalvageReport", "Severity"),
+    "loading": ("load",),
+}
+_HOMES = {name: f"ckptdoctor.{module}" for module, names in _MODULES.items() for name in names}
+
 __all__ = [
+    "CheckReport",
     "Checkpoint",
     "CkptDoctorError",
     "ConvertReport",
+    "DamagedError",
     "Difference",
     "Expected",
     "FileReport",
     "Finding",
     "GraftReport",
+    "HostileError",
+    "MissingFileError",
+    "MissingPackageError",
+    "NotACheckpointError",
+    "OpenCheckpoint",
+    "Progress",
     "Reference",
+    "RefusedError",
     "RepairReport",
     "Report",
+    "SalvageReport",
     "Severity",
     "Tensor",
+    "TrainingError",
+    "TruncatedError",
+    "UnprovenError",
+    "UnreadableError",
+    "UsageError",
+    "WriteError",
     "__version__",
     "check",
     "convert",
     "diff",
+    "explain",
     "fix",
     "graft",
     "load",
     "load_state_dict",
+    "merge",
     "open",
+    "report",
+    "salvage",
 ]
-
-# Public name → the module that holds it
-_HOMES = {
-    "Checkpoint": "ckptdoctor.checkpoint",
-    "CkptDoctorError": "ckptdoctor.errors",
-    "ConvertReport": "ckptdoctor.edits.conversion",
-    "Difference": "ckptdoctor.differences",
-    "Expected": "ckptdoctor.checkpoint.expectation",
-    "FileReport": "ckptdoctor.findings",
-    "Finding": "ckptdoctor.findings",
-    "GraftReport": "ckptdoctor.edits.grafts",
-    "Reference": "ckptdoctor.checkpoint.expectation",
-    "RepairReport": "ckptdoctor.findings",
-    "Report": "ckptdoctor.findings",
-    "Severity": "ckptdoctor.findings",
-    "Tensor": "ckptdoctor.checkpoint",
-    "check": "ckptdoctor.api",
-    "convert": "ckptdoctor.api",
-    "diff": "ckptdoctor.api",
-    "fix": "ckptdoctor.api",
-    "graft": "ckptdoctor.api",
-    "load": "ckptdoctor.loading",
-    "load_state_dict": "ckptdoctor.fit.state_dict",
-    "open": "ckptdoctor.api",
-}
 
 
 def __getattr__(name: str) -> object:

@@ -2,7 +2,8 @@
 
     CkptDoctorError              base: one sentence that says what, where and what next
     ├── UsageError               the request makes no sense (a bad option, code or path pattern)
-    ├── UnreadableError          the path cannot be read at all (missing, a directory, no permission)
+    ├── UnreadableError          the path cannot be read at all (a directory, no permission)
+    │   └── MissingFileError     there is no such file (a FileNotFoundError, too)
     ├── NotACheckpointError      the bytes are some other thing, or a container not read yet
     ├── DamagedError             a checkpoint, but broken where it must be whole
     │   ├── TruncatedError       it ends before it should
@@ -17,6 +18,8 @@ Programmer errors are not caught and have no place here.
 """
 
 from __future__ import annotations
+
+from errno import ENOENT
 
 
 class CkptDoctorError(Exception):
@@ -43,6 +46,18 @@ class UsageError(CkptDoctorError):
 
 class UnreadableError(CkptDoctorError):
     """The path cannot be read at all: missing, a directory, or no permission."""
+
+
+class MissingFileError(UnreadableError, FileNotFoundError):
+    """There is no such file: a FileNotFoundError, with ``filename`` and ``errno`` as Python's own have them."""
+
+    def __init__(self, message: str, *, filename: str) -> None:
+        super().__init__(message)
+        self.filename = filename
+        self.errno = ENOENT
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class NotACheckpointError(CkptDoctorError):

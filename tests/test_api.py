@@ -60,21 +60,21 @@ def test_check_against_a_model_or_a_mapping(path):
     shapes = {key: tuple(value.shape) for key, value in net.state_dict().items()}
     expected = {key: ckptdoctor.Expected(shape) for key, shape in shapes.items()}
     for reference in (net, net.state_dict(), shapes, ckptdoctor.Reference("mine", expected)):
-        report = ckptdoctor.check(path, reference=reference)
+        report = ckptdoctor.check(path, model=reference)
         assert (report.coverage.keys, report.coverage.steps[-1].keys) == (0, 2)
         assert not [finding for finding in report.findings if finding.code.startswith("R")]
-    assert "W311" in [finding.code for finding in ckptdoctor.check(path, reference=Net(5)).findings]
+    assert "W311" in [finding.code for finding in ckptdoctor.check(path, model=Net(5)).findings]
     with pytest.raises(errors.UsageError, match="different targets"):
-        ckptdoctor.check(path, like=path, reference=net)
+        ckptdoctor.check(path, like=path, model=net)
     with pytest.raises(errors.UsageError, match="the path of a file goes to like="):
-        ckptdoctor.check(path, reference=str(path))
+        ckptdoctor.check(path, model=str(path))
 
 
 def test_check_against_shapes_does_without_torch(path):
     """A mapping of shapes needs no torch."""
     code = (
         "import ckptdoctor, sys\n"
-        f"report = ckptdoctor.check({str(path)!r}, reference={{'fc.weight': (2, 3), 'fc.bias': (2,)}})\n"
+        f"report = ckptdoctor.check({str(path)!r}, model={{'fc.weight': (2, 3), 'fc.bias': (2,)}})\n"
         "print(report.coverage.steps[-1].keys, 'torch' in sys.modules)\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -84,7 +84,7 @@ def test_check_against_shapes_does_without_torch(path):
 def test_load_state_dict_is_what_a_model_takes(path):
     """load_state_dict gives what the net's own takes, and says why where nothing can be done."""
     net = Net()
-    net.load_state_dict(ckptdoctor.load_state_dict(path, reference=net), strict=True)
+    net.load_state_dict(ckptdoctor.load_state_dict(path, net), strict=True)
     assert torch.equal(net.fc.weight, torch.ones(2, 3))
     with pytest.raises(errors.RefusedError, match=r"fc\.weight \[2, 3\] for \[5, 3\]"):
         ckptdoctor.load_state_dict(path, Net(5))

@@ -109,16 +109,16 @@ def test_an_open_checkpoint_is_brief(large, many):
     assert numbers["Tensor"] == numbers["Storage"] == many + 1
     assert {"Mapping", "Opaque", "Sequence", "Special", "StateDict", "GlobalName", "Container"} <= numbers.keys()
     said = repr(checkpoint)
-    assert said.startswith("Checkpoint(\n    path='") and "format='torch zip'" in said
+    assert said.startswith("OpenCheckpoint(\n    path='") and "format='torch zip'" in said
     assert f"tensors=({many + 1:,}: Tensor(('model', " in said
 
 
 def test_reports_are_brief(large, many):
     """What check says with and without a target, and everything that it holds."""
     expected = {f"layer{index}.{LONG[:50]}": (index, 3) for index in range(many)}
-    for report in (ckptdoctor.check(large), ckptdoctor.check(large, reference=expected)):
+    for report in (ckptdoctor.check(large), ckptdoctor.check(large, model=expected)):
         numbers = assert_brief(report)
-        assert {"FileReport", "Finding", "Fix", "Skipped", "Location"} <= numbers.keys()
+        assert {"CheckReport", "Finding", "Fix", "Skipped", "Location"} <= numbers.keys()
     assert_brief(ckptdoctor.Reference("mine", {key: ckptdoctor.Expected(shape) for key, shape in expected.items()}))
 
 
@@ -129,7 +129,7 @@ def test_plans_and_repairs_are_brief(path, tmp_path):
     assert "Step" in assert_brief(ckptdoctor.fix(path, tmp_path / "fixed.pt", strip_module=True))
     assert "ConvertReport" in assert_brief(ckptdoctor.convert(path, tmp_path / "m.safetensors", root="model"))
     shutil.copy(path, tmp_path / "copy.pt")
-    grafted = ckptdoctor.graft(path, tmp_path / "copy.pt", tmp_path / "g.pt", keys=["model/module.layer1*"], dry=True)
+    grafted = ckptdoctor.graft(path, tmp_path / "copy.pt", tmp_path / "g.pt", key="model/module.layer1*", diff=True)
     assert "GraftReport" in assert_brief(grafted)
 
 

@@ -29,7 +29,7 @@ ORDER = (
     *("converting", "salvaging", "diffing", "grafting", "look"),
     *("rendering", "trainer", "tui", "cli"),
     # the doors: what they open is imported inside functions, or when a name is asked for
-    *("api", "__init__", "__main__"),
+    *("api", "autoexplain", "run", "pytest_plugin", "__init__", "__main__"),
 )
 
 # only these may import these, and only inside functions

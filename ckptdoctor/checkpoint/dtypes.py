@@ -98,7 +98,10 @@ def cast_loses_values(source: DType, target: DType) -> bool:
     return True
 
 
-# what NumPy names the function that makes an array, before its state fills it (numpy.ndarray.__reduce__)
+# what NumPy names the function that makes a number (numpy.generic.__reduce__)
+NUMPY_SCALARS = frozenset({"numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar"})
+
+# and the one that makes an array, before its state fills it (numpy.ndarray.__reduce__)
 NUMPY_MAKERS = frozenset({"numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct"})
 
 # and the one that makes it of its bytes, in pickles of protocol 5 (numpy.ndarray.__reduce_ex__)

@@ -11,7 +11,7 @@ from typing import Protocol
 from weakref import WeakSet
 
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
-from ckptdoctor.errors import HostileError, TruncatedError, UnreadableError
+from ckptdoctor.errors import HostileError, MissingFileError, TruncatedError, UnreadableError
 from ckptdoctor.wording import system_says
 
 # O_NONBLOCK: opening a FIFO must not wait for a writer; it has no effect on regular files. O_BINARY: Windows would
@@ -95,6 +95,9 @@ class FileSource:
         self._read = 0
         try:
             self._fd = os.open(self.file, READING)
+        except FileNotFoundError as error:
+            message = f"{self.path} cannot be opened: {system_says(error)}"
+            raise MissingFileError(message, filename=self.path) from error
         except OSError as error:
             raise UnreadableError(f"{self.path} cannot be opened: {system_says(error)}") from error
         except ValueError as error:  # a zero byte or half a surrogate pair, out of an index or a pickle

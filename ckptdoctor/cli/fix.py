@@ -19,7 +19,6 @@ from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import RepairReport
 from ckptdoctor.match.shapes.projections import QKV_LAYOUTS
 from ckptdoctor.noun import noun
-from ckptdoctor.repair.name_map import NameMap
 from ckptdoctor.repair.request import (
     EXPERT_LAYOUTS,
     ORTHOGONAL_MAPS,
@@ -95,11 +94,13 @@ def command(path: str, diff: bool, style: str, color: str, **asked: Any) -> Exit
     repaired and verified, or nothing to repair, and nothing keeps it from being loaded; 1 something asked for was
     refused, or something that is wrong remains; 2 the request makes no sense, or the path cannot be read.
     """
+    from ckptdoctor.converting.fixing import fix
+
     voice = _Voice(path, style, color, diff)
     request = _request(path, **asked)
     try:
         with drawn(NOTHING_WRITTEN):
-            report = _carried_out(request, diff)
+            report = fix(request, dry=diff)
     except KeyboardInterrupt as interrupt:
         voice.refuse_json(str(interrupt))
         raise
@@ -137,6 +138,8 @@ def _request(
         raise UsageError("--expert-layout says how --auto stacks and unbinds experts: add --auto and a target.")
     if asked["orthogonal_map"] is not None and not asked["auto"]:
         raise UsageError("--orthogonal-map says how --auto computes parametrized weights: add --auto and a target.")
+    from ckptdoctor.converting.fixing import read_map
+
     name_map = read_map(map_file, reverse)
     asked["dtype"] = None if asked["dtype"] is None else cast_target(asked["dtype"])
     request = FixRequest(
@@ -152,49 +155,6 @@ def _request(
         return request
     project = settings.load()
     return replace(request, selection=Selection(project.select, project.ignore or (), project.extend_select or ()))
-
-
-def read_map(path: str | None, reverse: bool) -> NameMap | None:
-    """The map of names in the file at ``path``, turned round with ``reverse``; None where there is none.
-
-    Raises UsageError where there is nothing to turn round, and what reading a map raises.
-    """
-    if path is None:
-        if reverse:
-            raise UsageError("--reverse turns a map round: add --map JSON.")
-        return None
-    from ckptdoctor.repair import map_file
-
-    found = map_file.read(path)
-    return found.reversed() if reverse else found
-
-
-def _carried_out(request: FixRequest, diff: bool) -> RepairReport:
-    from ckptdoctor.repair import map_file, name_map
-    from ckptdoctor.repair.fits_target import UnfitError
-    from ckptdoctor.repair.plan import plan
-    from ckptdoctor.repair.repair import preview, repair
-
-    try:
-        planned = plan(request)
-    except UnfitError as error:
-        if request.write_map is not None and error.draft is not None:
-            map_file.require_room(request.write_map, force=request.force)
-            map_file.write(request.write_map, error.draft)
-        raise
-    if request.write_map is not None:
-        map_file.require_room(request.write_map)
-    if diff:
-        report = preview(planned)
-    elif planned.converts is None:
-        report = repair(planned).report
-    else:
-        from ckptdoctor.converting.repaired import carry_out
-
-        report = carry_out(planned).report
-    if request.write_map is not None:
-        map_file.write(request.write_map, name_map.of_steps(planned.steps))
-    return report
 
 
 @noun(frozen=False)

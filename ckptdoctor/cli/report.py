@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import click
 
 from ckptdoctor import config
-from ckptdoctor.cli.console import complain, narrate
+from ckptdoctor.cli.console import narrate
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, WithModel, reference_options
-from ckptdoctor.cli.progress import ProgressBar, drawn
+from ckptdoctor.cli.progress import drawn
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import Settings
-from ckptdoctor.diffing.diff import Measure
-from ckptdoctor.rendering.gathering import Gathered, compared, gathered, require_room, write_page
-from ckptdoctor.rendering.html.examined import Examined
+from ckptdoctor.rendering.gathering import write_report
 from ckptdoctor.rendering.numbers import size
-
-_KIND = b"<!doctype html>"
 
 
 @click.command("report", cls=WithModel, context_settings=SHORT_HELP)
@@ -42,17 +37,9 @@ def command(
     --headers-only. Nothing in the files is ever run (--model imports your own code), and the page loads nothing from
     anywhere. Exit status: 0 written, 2 the path cannot be read, or the page not be written.
     """
-    require_room(output, _KIND, force=force)
     with drawn("interrupted; no page was written") as bar:
-        found = gathered(path, _settings(headers_only, root, target), bar.hear)
-        if found.report.interrupted:
-            raise KeyboardInterrupt
-        if found.report.error is not None:
-            complain(found.report.error)
-            return ExitStatus.TROUBLE
-        page = _page(found, other, root, headers_only, bar)
-        write_page(page, output, _KIND, force=force)
-    narrate(f"wrote {output}, {size(len(page))}")
+        length = write_report(path, other, output, _settings(headers_only, root, target), bar.hear, force=force)
+    narrate(f"wrote {output}, {size(length)}")
     return ExitStatus.CLEAN
 
 
@@ -61,20 +48,3 @@ def _settings(headers_only: bool, root: str | None, target: dict[str, Any]) -> S
     project = config.load()
     selection = Selection(project.select, project.ignore or (), project.extend_select or ())
     return Settings(selection=selection, deep=not headers_only, root=root, **target)
-
-
-def _page(found: Gathered, other: str | None, root: str | None, headers_only: bool, bar: ProgressBar) -> bytes:
-    from ckptdoctor import __version__
-    from ckptdoctor.rendering.html.page import render
-
-    difference = None
-    if other is not None:
-        difference = compared(found.report.path, other, root, None if headers_only else _measure(), bar.hear)
-    when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    return render(Examined(found.report, found.values, difference, __version__, when))
-
-
-def _measure() -> Measure:
-    from ckptdoctor.values.differences import compare_values
-
-    return compare_values

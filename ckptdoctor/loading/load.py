@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ckptdoctor.checkpoint import (
+    ROOT,
     Checkpoint,
     Cycle,
     Elided,
@@ -19,16 +20,19 @@ from ckptdoctor.checkpoint import (
     Opaque,
     Part,
     Sequence,
+    Source,
     Special,
     Tensor,
+    at,
     show_path,
 )
 from ckptdoctor.checkpoint.checkpoint import told_of, unread_files
-from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.checkpoint.dtypes import BY_NAME, NUMPY_BUFFERS, NUMPY_MAKERS, NUMPY_SCALARS
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.crash import asking_for_torch
 from ckptdoctor.errors import DamagedError, UsageError
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values
+from ckptdoctor.facts.numpy_values import NotPlainError, array_of, number
 from ckptdoctor.formats import opened, read
 from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.soundness import faults_of, require_sound
@@ -37,6 +41,7 @@ from ckptdoctor.loading.tensors import TensorMaker
 from ckptdoctor.wording import beyond
 
 _SIZE_BITS = 63
+_ARRAYS = frozenset("biufc")  # kinds of elements: bool, integers, floats, complex
 
 
 @asking_for_torch()
@@ -80,6 +85,14 @@ def load(path: str | os.PathLike[str], *, strict: bool = True, framework: Litera
         return contents
 
 
+def load_part(checkpoint: Checkpoint, source: Source, place: KeyPath, framework: Literal["pt", "np"] = "pt") -> Any:
+    """What lies at one place of a checkpoint that was read from ``source``; see ``load``, strictly."""
+    require_own_values(checkpoint)
+    require_sound(checkpoint, source, place)
+    builder = _Builder(_maker(framework, StorageReader(checkpoint, source)), strict=True)
+    return builder.build(at(checkpoint.tree, place), place)
+
+
 def _maker(framework: str, storages: StorageReader) -> TensorMaker:
     if framework == "np":
         from ckptdoctor.loading.numpy_arrays import NumpyArrays
@@ -110,9 +123,9 @@ class _Builder:
         self._todo: list[_Job] = []
         self._tuples: list[tuple[list[Any], _Job, str]] = []
 
-    def build(self, root: Node) -> Any:
+    def build(self, root: Node, path: KeyPath = ROOT) -> Any:
         holder: list[Any] = [None]
-        self._todo.append(_Job(root, (), _Place(holder, 0)))
+        self._todo.append(_Job(root, path, _Place(holder, 0)))
         while self._todo:
             self._place(self._todo.pop())
         # tuples and sets are immutable, so they are closed last, innermost first
@@ -237,10 +250,12 @@ class _Builder:
         return self._tensors.dtype(last) if module == "torch" and last in BY_NAME else Inert(name)
 
     def _simple(self, node: Opaque, path: KeyPath) -> Any:
-        """A torch.device, which is a plain value in all but its class; None for everything else.
+        """A torch.device, or a number or array of NumPy: plain values in all but their class. None for everything else.
 
         Raises DamagedError for a device that torch does not know.
         """
+        if node.class_name in NUMPY_SCALARS or node.class_name in NUMPY_MAKERS or node.class_name in NUMPY_BUFFERS:
+            return _of_numpy(node)
         if node.class_name != "torch.device" or not node.arguments:
             return None
         kind, *rest = node.arguments
@@ -252,6 +267,25 @@ class _Builder:
             return self._tensors.device(":".join([kind, *[str(max(-1, min(number, 1 << 64))) for number in index]]))
         except RuntimeError as error:
             raise DamagedError(f"{show_path(path)} cannot be a torch.device: {str(error).splitlines()[0]}") from error
+
+
+def _of_numpy(node: Opaque) -> Any:
+    """A number in Python, or an array; None for what has no such form (times, records, objects)."""
+    if node.class_name in NUMPY_SCALARS:
+        try:
+            made = number(node)
+        except NotPlainError:
+            return None
+        return made if isinstance(made, (bool, int, float, complex)) else None
+    array = array_of(node)
+    if array is None or not isinstance(array.contents, bytes) or array.element.code[:1] not in _ARRAYS:
+        return None
+    import numpy as np
+
+    dtype = f"{array.element.order if array.element.order in '<>' else '|'}{array.element.code}"
+    made = np.frombuffer(bytearray(array.contents), dtype)
+    made = made.astype(made.dtype.newbyteorder("="), copy=False)  # as numpy.ndarray.__setstate__ has it
+    return made.reshape(array.shape, order="F" if array.fortran else "C")
 
 
 def _in_pairs(tensor: Tensor) -> Tensor:

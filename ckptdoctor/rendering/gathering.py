@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
+from datetime import datetime
 
 from ckptdoctor.checkpoint.progress import Listener
 from ckptdoctor.diagnose.events import Event, Measured
@@ -11,14 +12,17 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.differences import Difference
 from ckptdoctor.diffing.diff import Measure, diff
 from ckptdoctor.diffing.request import DiffRequest
-from ckptdoctor.errors import UsageError
+from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.examine.files import examine_all
 from ckptdoctor.examine.paths import STANDARD_INPUT, expand
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import FileReport
 from ckptdoctor.noun import noun, replace
+from ckptdoctor.rendering.html.examined import Examined
 from ckptdoctor.wording import and_so_on
 from ckptdoctor.writing.fresh import require, write_fresh
+
+_KIND = b"<!doctype html>"
 
 
 @noun(frozen=False)
@@ -88,3 +92,42 @@ def require_room(output: str, kind: bytes, *, force: bool = False) -> None:
 def write_page(page: bytes, output: str, kind: bytes, *, force: bool = False) -> None:
     """Write the page: see ``writing.fresh.write_fresh``."""
     write_fresh(page, output, kind, force=force)
+
+
+def write_report(
+    path: str,
+    other: str | None,
+    output: str,
+    settings: Settings,
+    listener: Callable[[Event], None] = lambda event: None,
+    *,
+    force: bool = False,
+) -> int:
+    """Examine, render and write one page, and say how many bytes it has; values are read where ``settings`` say deep.
+
+    Raises UnreadableError for a file that cannot be examined, KeyboardInterrupt where Ctrl-C came before the end, and
+    what ``gathered``, ``compared`` and ``write_page`` raise.
+    """
+    from ckptdoctor import __version__
+    from ckptdoctor.rendering.html.page import render
+
+    require_room(output, _KIND, force=force)
+    found = gathered(path, settings, listener)
+    if found.report.interrupted:
+        raise KeyboardInterrupt
+    if found.report.error is not None:
+        raise UnreadableError(found.report.error)
+    difference = None
+    if other is not None:
+        measure = _measure() if settings.deep else None
+        difference = compared(found.report.path, other, settings.root, measure, listener)
+    when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
+    page = render(Examined(found.report, found.values, difference, __version__, when))
+    write_page(page, output, _KIND, force=force)
+    return len(page)
+
+
+def _measure() -> Measure:
+    from ckptdoctor.values.differences import compare_values
+
+    return compare_values

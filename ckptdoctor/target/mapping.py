@@ -28,7 +28,7 @@ def as_reference(given: object) -> Reference:
     is_path = isinstance(given, str) or hasattr(given, "__fspath__")
     hint = "; the path of a file goes to like=" if is_path else ""
     raise UsageError(
-        f"reference= takes a torch.nn.Module, a mapping of keys to tensors or shapes, or a Reference, "
+        f"model= takes a torch.nn.Module, a mapping of keys to tensors or shapes, or a Reference, "
         f"not {type(given).__name__}{hint}."
     )
 

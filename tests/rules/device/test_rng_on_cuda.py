@@ -79,7 +79,7 @@ def test_a_state_that_was_cast_becomes_bytes_that_torch_takes(tmp_path, dtype):
     wanted = torch.rand(4)
     path = tmp_path / "training.pt"
     torch.save({"model": {"weight": torch.ones(2)}, "rng_state": state.to(dtype)}, path)
-    out = ckptdoctor.fix(path, select=["D607"], unsafe=True).output
+    out = ckptdoctor.fix(path, select=["D607"], unsafe_fixes=True).output
     torch.set_rng_state(torch.load(out, weights_only=True)["rng_state"])
     assert torch.equal(torch.rand(4), wanted)
 
@@ -89,5 +89,5 @@ def test_a_state_that_is_no_bytes_is_refused(tmp_path):
     path = tmp_path / "training.pt"
     torch.save({"rng_state": torch.full((5056,), 0.5), "w": torch.ones(2)}, path)
     with pytest.raises(RefusedError, match="not exact in uint8"):
-        ckptdoctor.fix(path, select=["D607"], unsafe=True)
+        ckptdoctor.fix(path, select=["D607"], unsafe_fixes=True)
     assert not list(tmp_path.glob("*fixed*"))

@@ -55,7 +55,7 @@ def test_tensors_are_edited_within_the_call(write, tmp_path):
     path = write(_dict, {"a": torch.ones(2), "b": torch.zeros(3)}, tmp_path / "flat.pt")
     ckptdoctor.fix(str(path), str(tmp_path / "new.pt"), drop=["a"])
     assert list(torch.load(tmp_path / "new.pt", weights_only=False)) == ["b"]
-    ckptdoctor.fix(str(path), str(tmp_path / "named.pt"), renames=["a=c"])
+    ckptdoctor.fix(str(path), str(tmp_path / "named.pt"), rename="a=c")
     assert list(torch.load(tmp_path / "named.pt", weights_only=False)) == ["c", "b"]
     report = ckptdoctor.convert(str(path), str(tmp_path / "new.safetensors"))
     assert (report.tensors, report.left_out) == (2, ())

@@ -1,0 +1,215 @@
+"""What writes a new file from Python: ``fix``, ``convert``, ``merge``, ``salvage`` and ``graft``, as the commands do.
+
+Each output is verified before it gets its name, and whatever is raised, nothing has changed then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from ckptdoctor.api.arguments import Listener, Path, Words, optional, several, target, told
+from ckptdoctor.crash import asking_for_torch
+from ckptdoctor.edits.conversion import ConvertReport
+from ckptdoctor.edits.grafts import GraftReport
+from ckptdoctor.findings import RepairReport, SalvageReport
+
+
+@asking_for_torch()
+def fix(
+    path: Path,
+    output: Path | None = None,
+    *,
+    auto: bool = False,
+    model: object = None,
+    like: Path | None = None,
+    config: Path | None = None,
+    error: str | None = None,
+    root: str | None = None,
+    drop: Words = (),
+    keep: Words = (),
+    slim: bool = False,
+    strip_module: bool = False,
+    strip_prefix: Words = (),
+    rename: Words = (),
+    add_prefix: str | None = None,
+    merge_adapter: Path | str | None = None,
+    to_cpu: bool = False,
+    weights_only_safe: bool = False,
+    clone_shared: bool = False,
+    tie: bool = False,
+    remap_optimizer: bool = False,
+    dtype: str | None = None,
+    qkv_layout: str | None = None,
+    expert_layout: str | None = None,
+    heads: int | None = None,
+    orthogonal_map: str | None = None,
+    map: Path | None = None,
+    reverse: bool = False,
+    write_map: Path | None = None,
+    select: Sequence[str] | None = None,
+    unsafe_fixes: bool = False,
+    diff: bool = False,
+    force: bool = False,
+    progress: Listener | None = None,
+) -> RepairReport:
+    """Repair one checkpoint into a new, verified file (None: beside the original, ``name.fixed.ext``).
+
+    Each argument does what the option of ``ckptdoctor fix`` with its name does; with none, the safe fixes of all
+    findings are applied. ``drop``, ``keep``, ``strip_prefix`` and ``rename`` ("REGEX=REPL") take one text or several.
+    A target, of which ``model`` may be a torch.nn.Module, implies ``auto``. ``diff`` writes nothing.
+    Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError, UnprovenError or WriteError.
+
+    >>> import ckptdoctor
+    >>> repaired = ckptdoctor.fix("sample_ckpts/sick/N401-module-prefix.pt", strip_module=True, diff=True)
+    >>> repaired.steps[0].label, repaired.proof is None
+    ('--strip-module', True)
+    """
+    from ckptdoctor.converting import fixing
+    from ckptdoctor.diagnose.selection import Selection
+    from ckptdoctor.examine.targets import read_reference
+    from ckptdoctor.repair.request import FixRequest, cast_target, substitution
+
+    reference, settings = target(model, like, config, error)
+    if reference is None:
+        reference = read_reference(settings, os.fspath(path))
+    request = FixRequest(
+        path=os.fspath(path),
+        output=optional(output),
+        root=root,
+        drop=several(drop),
+        keep=several(keep),
+        slim=slim,
+        strip_module=strip_module,
+        strip_prefixes=several(strip_prefix),
+        renames=tuple([substitution(each) for each in several(rename)]),
+        add_prefix=add_prefix,
+        merge_adapter=optional(merge_adapter),
+        to_cpu=to_cpu,
+        weights_only_safe=weights_only_safe,
+        clone_shared=clone_shared,
+        tie=tie,
+        remap_optimizer=remap_optimizer,
+        dtype=None if dtype is None else cast_target(dtype),
+        selection=Selection(None if select is None else tuple(select)),
+        unsafe=unsafe_fixes,
+        force=force,
+        auto=auto or ((reference is not None or error is not None) and not remap_optimizer),
+        reference=reference,
+        error=error,
+        name_map=fixing.read_map(optional(map), reverse),
+        write_map=optional(write_map),
+        qkv_layout=qkv_layout,
+        heads=heads,
+        expert_layout=expert_layout,
+        orthogonal_map=orthogonal_map,
+    )
+    with told(progress):
+        return fixing.fix(request, dry=diff)
+
+
+@asking_for_torch()
+def convert(
+    path: Path | Sequence[Path],
+    output: Path,
+    *,
+    shard_size: str | int | None = None,
+    root: str | None = None,
+    flatten: bool = False,
+    clone_ties: bool = False,
+    force: bool = False,
+    to: str | None = None,
+    progress: Listener | None = None,
+) -> ConvertReport:
+    """Write a checkpoint, or several files with keys of their own, in another container: what ``output`` is called.
+
+    ``.pt``, ``.pth``, ``.ckpt`` and ``.bin`` are archives of torch; ``.safetensors`` is one file, and with
+    ``shard_size`` ("5GB", or bytes) a folder of them. ``to`` ("torch", "safetensors", "dcp") says what to write where
+    the name does not. The options do what those of ``ckptdoctor convert`` do.
+    Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError, UnprovenError or WriteError;
+    then nothing has changed.
+    """
+    from ckptdoctor.converting import conversion as converting
+    from ckptdoctor.converting.request import ConvertRequest, size_of
+
+    paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    size = size_of(shard_size) if isinstance(shard_size, str) else shard_size
+    named = tuple([os.fspath(each) for each in paths])
+    request = ConvertRequest(named, os.fspath(output), size, root, flatten, clone_ties, force, to)
+    with told(progress):
+        return converting.convert(request)
+
+
+@asking_for_torch()
+def merge(
+    paths: Path | Sequence[Path] = (),
+    output: Path = "",
+    *,
+    part: Mapping[str, Path] | None = None,
+    shard_size: str | int | None = None,
+    force: bool = False,
+    progress: Listener | None = None,
+) -> ConvertReport:
+    """Put the files of a checkpoint together: a folder of shards, or files with keys of their own.
+
+    ``part`` names files that hold one part of a model each ({"encoder": "e.pt"}): their keys get the name before them.
+    A key that is in two files must have the same values. Raises what ``convert`` raises.
+    """
+    from ckptdoctor.converting import conversion as converting
+    from ckptdoctor.converting.request import ConvertRequest, size_of
+    from ckptdoctor.errors import UsageError
+
+    files = [os.fspath(each) for each in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
+    parts = {name: os.fspath(each) for name, each in (part or {}).items()}
+    if not os.fspath(output) or not (files or parts):
+        raise UsageError("merge() wants the files to put together, or part=, and the output.")
+    size = size_of(shard_size) if isinstance(shard_size, str) else shard_size
+    names = ("",) * len(files) + tuple(parts)
+    request = ConvertRequest((*files, *parts.values()), os.fspath(output), size, force=force, names=names)
+    with told(progress):
+        return converting.convert(request)
+
+
+@asking_for_torch()
+def salvage(
+    path: Path, output: Path | None = None, *, force: bool = False, progress: Listener | None = None
+) -> SalvageReport:
+    """Recover every intact tensor of a truncated or damaged checkpoint (None: beside it, ``name.salvaged.ext``).
+
+    Every byte is read; what is lost is listed in ``SalvageReport.lost``, and nothing is ever filled in.
+    Raises UnreadableError, NotACheckpointError, DamagedError, RefusedError where no tensor is intact, or WriteError.
+    """
+    from ckptdoctor.salvaging.salvage import salvage
+
+    with told(progress):
+        return salvage(os.fspath(path), optional(output), force=force)
+
+
+@asking_for_torch()
+def graft(
+    path: Path,
+    donor: Path,
+    output: Path | None = None,
+    *,
+    key: Words = (),
+    root: str | None = None,
+    from_root: str | None = None,
+    unsafe_fixes: bool = False,
+    force: bool = False,
+    diff: bool = False,
+    progress: Listener | None = None,
+) -> GraftReport:
+    """Take the damaged tensors of ``path`` from another copy, ``donor``, into a new, verified file.
+
+    ``output`` None is beside it (``name.grafted.ext``). ``key`` are patterns of tensors to take even where nothing is
+    known to be wrong with them. ``root`` and ``from_root`` are the parts of both that belong together. ``unsafe_fixes``
+    consents to a mixture of two saves, and ``diff`` writes nothing. ``GraftReport.left`` is what stays damaged.
+    Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError or WriteError; then nothing has
+    changed.
+    """
+    from ckptdoctor.grafting import heal as grafting
+    from ckptdoctor.grafting.request import GraftRequest
+
+    named = os.fspath(path), os.fspath(donor), optional(output)
+    with told(progress):
+        return grafting.graft(GraftRequest(*named, several(key), root, from_root, unsafe_fixes, force, diff))

@@ -1,0 +1,50 @@
+"""Does what ``fix`` is asked for: plans, writes in whatever container is wanted, and keeps the map of names."""
+
+from __future__ import annotations
+
+from ckptdoctor.errors import UsageError
+from ckptdoctor.findings import RepairReport
+from ckptdoctor.repair import map_file, name_map
+from ckptdoctor.repair.fits_target import UnfitError
+from ckptdoctor.repair.name_map import NameMap
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import preview, repair
+from ckptdoctor.repair.request import FixRequest
+
+
+def fix(request: FixRequest, *, dry: bool = False) -> RepairReport:
+    """Repair as the request says; ``dry`` writes nothing but the map, where one is asked for.
+
+    Where no chain of repairs makes the file fit its target, the map that is written is the draft of what is uncertain.
+    Raises what ``plan``, ``repair`` and ``carry_out`` raise.
+    """
+    try:
+        planned = plan(request)
+    except UnfitError as error:
+        if request.write_map is not None and error.draft is not None:
+            map_file.require_room(request.write_map, force=request.force)
+            map_file.write(request.write_map, error.draft)
+        raise
+    if request.write_map is not None:
+        map_file.require_room(request.write_map)
+    if dry:
+        report = preview(planned)
+    elif planned.converts is None:
+        report = repair(planned).report
+    else:
+        from ckptdoctor.converting.repaired import carry_out  # most repairs convert nothing
+
+        report = carry_out(planned).report
+    if request.write_map is not None:
+        map_file.write(request.write_map, name_map.of_steps(planned.steps))
+    return report
+
+
+def read_map(path: str | None, reverse: bool) -> NameMap | None:
+    """The map of names in a file; None without one. Raises UsageError for ``reverse`` alone."""
+    if path is None:
+        if reverse:
+            raise UsageError("--reverse turns a map round: add --map JSON.")
+        return None
+    found = map_file.read(path)
+    return found.reversed() if reverse else found

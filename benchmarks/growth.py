@@ -4,7 +4,7 @@
 what a tensor costs beyond the smallest file, in microseconds: the same on every line where the growth is linear. The
 slope is that of the straight line through all sizes, of least squares. Seconds are those of the processor, which other
 work on the machine changes least: medians of three runs, and of one for more than 10,000 tensors. A ``.pt`` has at most
-400,000 tensors here, for an archive of more than 500,000 records is refused. All of it takes some ten minutes.
+400,000 tensors here, for an archive of more than 500,000 records is refused. All of it takes some twenty minutes.
 """
 
 from __future__ import annotations

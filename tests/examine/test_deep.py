@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from ckptdoctor import api
+import ckptdoctor
 from ckptdoctor.checkpoint.progress import Progress, Work
 from ckptdoctor.diagnose.events import Finished, Found
 from ckptdoctor.diagnose.selection import Selection
@@ -231,7 +231,7 @@ def test_python_callers_get_their_ctrl_c(sick, monkeypatch):
     _hold_checksums(monkeypatch)
     monkeypatch.setattr(threading.Event, "wait", _interrupting("checksums"))
     with pytest.raises(KeyboardInterrupt):
-        api.check(sick, deep=True)
+        ckptdoctor.check(sick, deep=True)
 
 
 def test_a_flipped_bit_is_found_every_time(tmp_path):
@@ -263,7 +263,7 @@ def test_what_was_read_is_counted(tmp_path, container):
     else:
         save_file(weights, path := tmp_path / "m.safetensors")
     if container == "shards":
-        api.convert(str(path), f"{tmp_path}/shards/", shard_size="100kB")
+        ckptdoctor.convert(str(path), f"{tmp_path}/shards/", shard_size="100kB")
         path = tmp_path / "shards"
     report = check(str(path), DEEP)
     assert report.container is not None

@@ -15,7 +15,7 @@ def test_it_lists_what_there_is_to_do():
 
     Of what every Textual application offers, only the colours: nothing there writes a file without asking.
     """
-    text = browse("resnet.pt", "ctrl+p", size=(120, 60))
+    text = browse("resnet.pt", "ctrl+p", size=(120, 90))
     assert "Read every byte: checksums and values" in text
     assert "Show only what fits" in text
     assert "One line down" not in text

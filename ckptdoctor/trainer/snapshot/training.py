@@ -71,7 +71,9 @@ def config_as_data(config: RunConfig) -> dict[str, Any]:
     """The choices that make the run what it is, as plain data."""
     choices: dict[str, Any] = json.loads(config.to_json())
     return {
-        name: value for name, value in choices.items() if name not in _ABOUT_THE_PLACE and _USUAL.get(name) != value
+        name: value
+        for name, value in choices.items()
+        if name not in _ABOUT_THE_PLACE and not (name in _USUAL and _USUAL[name] == value)
     }
 
 

@@ -56,6 +56,14 @@ def test_contents(saved):
     assert list(contents["ema"]["state_dict"]) == list(contents["state_dict"])
 
 
+def test_every_choice_is_written_down(saved):
+    """One that is left open, too: only what is about the place is left out, and a schedule that is the usual one."""
+    from dataclasses import fields
+
+    kept = {field.name for field in fields(RunConfig)} - {"out", "data_dir", "resume", "show_work", "schedule"}
+    assert set(saved[1]["config"]) == kept
+
+
 def test_config_without_the_place(saved):
     """The choices of the run are there, but not where it ran."""
     config = saved[1]["config"]

@@ -31,9 +31,13 @@ _COLLECTOR = (100_000, 50, 100)
 class Interrupt(BaseException):
     """What the handler of a signal raises. Not an Exception: nothing on the way may take it for an error."""
 
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
     def again(self) -> None:
         """Send the signal again: the exception came where Python can raise nothing."""
-        raise NotImplementedError
+        send_again(self.number)
 
 
 class _State:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from ckptdoctor.checkpoint.process import Interrupt, before_leaving, do_last_things, is_ours, send_again
+from ckptdoctor.checkpoint.process import Interrupt, before_leaving, do_last_things, is_ours
 
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -20,13 +20,12 @@ class _Ended(Interrupt):
 
     def __init__(self, number: int, arrived: list[int]) -> None:
         super().__init__(number)
-        self.number = number
         self.arrived = arrived
 
     def again(self) -> None:
         """Send it again, as the first one."""
         self.arrived.clear()
-        send_again(self.number)
+        super().again()
 
 
 @contextmanager

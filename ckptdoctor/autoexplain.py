@@ -190,12 +190,14 @@ def _named(frame: FrameType) -> Iterator[str]:
 def _paths(value: object) -> Iterator[str]:
     """The path that a value is, holds as an argument of a command line, or was opened with."""
     kind = type(value)
-    if kind is str:
-        yield value  # type: ignore[misc]
+    if type(value) is str:
+        yield value
     elif kind.__module__.startswith("pathlib") and isinstance(value, os.PathLike):
         yield os.fspath(value)
-    elif kind.__module__ == "_io" and type(getattr(value, "name", None)) is str:
-        yield value.name  # type: ignore[attr-defined]
+    elif kind.__module__ == "_io":
+        name = getattr(value, "name", None)  # a number, where it was opened by its descriptor
+        if type(name) is str:
+            yield name
     elif kind.__module__ == "argparse" and kind.__name__ == "Namespace":
         yield from (each for each in list(vars(value).values()) if type(each) is str)
 

@@ -226,6 +226,30 @@ def test_numbers_and_arrays_of_numpy_are_plain(tmp_path):
     assert type(found["time"]).__name__ == "Inert"
 
 
+@pytest.mark.parametrize(
+    ("code", "shape", "size"), [("f3", (2,), 6), ("i3", (1,), 3), ("f8", (0, 2**62, 2**62), 0), ("f8", (1,) * 64, 8)]
+)
+def test_arrays_that_numpy_cannot_have_stay_descriptions(tmp_path, code, shape, size):
+    """A file may name any code and any shape: loading it is no error of NumPy's."""
+
+    class Type:
+        def __reduce__(self):
+            return np.dtype, ("f8", False, True), (3, "<", None, None, None, -1, -1, 0)
+
+    class Strange:
+        def __reduce__(self):
+            make = np.zeros(0).__reduce__()[0]
+            return make, (np.ndarray, (0,), b"b"), (1, shape, Type(), False, bytes(size))
+
+    path = tmp_path / "m.pt"
+    torch.save({"x": Strange(), "w": 1}, path, _use_new_zipfile_serialization=False)
+    lead = b"X\x02\x00\x00\x00"
+    path.write_bytes(path.read_bytes().replace(lead + b"f8", lead + code.encode()))
+    found = ckptdoctor.load(path)
+    assert found["w"] == 1 and type(found["x"]).__name__ in ("Inert", "ndarray")
+    assert (code, len(shape)) == ("f8", 64) or type(found["x"]).__name__ == "Inert"
+
+
 @pytest.mark.parametrize("name", ["check", "fix", "open"])
 def test_examples_in_docstrings_are_true(name, monkeypatch):
     """Those of one module each, run from a clone, where the samples are."""

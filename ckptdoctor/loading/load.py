@@ -41,7 +41,8 @@ from ckptdoctor.loading.tensors import TensorMaker
 from ckptdoctor.wording import beyond
 
 _SIZE_BITS = 63
-_ARRAYS = frozenset("biufc")  # kinds of elements: bool, integers, floats, complex
+# elements that NumPy has on every machine; a file may name any code
+_ARRAYS = frozenset(("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"))
 
 
 @asking_for_torch()
@@ -278,14 +279,17 @@ def _of_numpy(node: Opaque) -> Any:
             return None
         return made if isinstance(made, (bool, int, float, complex)) else None
     array = array_of(node)
-    if array is None or not isinstance(array.contents, bytes) or array.element.code[:1] not in _ARRAYS:
+    if array is None or not isinstance(array.contents, bytes) or array.element.code not in _ARRAYS:
         return None
     import numpy as np
 
     dtype = f"{array.element.order if array.element.order in '<>' else '|'}{array.element.code}"
     made = np.frombuffer(bytearray(array.contents), dtype)
     made = made.astype(made.dtype.newbyteorder("="), copy=False)  # as numpy.ndarray.__setstate__ has it
-    return made.reshape(array.shape, order="F" if array.fortran else "C")
+    try:
+        return made.reshape(array.shape, order="F" if array.fortran else "C")
+    except ValueError:  # more dimensions, or an empty array of larger ones, than NumPy has
+        return None
 
 
 def _in_pairs(tensor: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 import ckptdoctor
@@ -138,6 +139,16 @@ def test_a_model_that_does_not_fit_stays_as_it_was(path):
     with pytest.raises(ckptdoctor.RefusedError):
         ckptdoctor.load_state_dict(net, path)
     assert torch.equal(net.weight, before)
+
+
+def test_a_warning_names_the_line_that_loads(tmp_path):
+    """Not one of ours: a shard of the folder is missing."""
+    index = {"metadata": {}, "weight_map": {"weight": "model-1-of-2.safetensors", "bias": "model-2-of-2.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    save_file({"weight": torch.ones(2, 3)}, tmp_path / "model-1-of-2.safetensors")
+    with pytest.warns(UserWarning, match=r"model-2-of-2\.safetensors") as caught:
+        ckptdoctor.load_state_dict(nn.Linear(3, 2), tmp_path, strict=False)
+    assert [each.filename for each in caught] == [__file__]
 
 
 def test_a_target_repairs_what_does_not_fit(path, tmp_path):

@@ -74,9 +74,8 @@ def load_state_dict(
                 raise refusal(comparison, settled.alignment, settled.doubled, findings)
             unread = unread_files(checkpoint)
             if unread:
-                warnings.warn(
-                    f"{checkpoint.path}: {told_of(checkpoint, unread)}. What belongs there is not loaded.", stacklevel=3
-                )
+                said = f"{checkpoint.path}: {told_of(checkpoint, unread)}. What belongs there is not loaded."
+                warnings.warn(said, stacklevel=5)  # the line that calls ckptdoctor.load_state_dict
         return _made(settled, TorchTensors(StorageReader(checkpoint, source)))
 
 

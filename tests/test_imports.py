@@ -422,8 +422,13 @@ def behind_doors(path):
     return {name for name in named - DOORS if name.split(".")[0] != room or holds_a_rule(name)}
 
 
+@cache
 def package_modules_of(path):
     """The modules of the package that a file imports, wherever the imports stand."""
+    return frozenset(_package_modules_of(path))
+
+
+def _package_modules_of(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names if each.name.split(".")[0] == "ckptdoctor")

@@ -278,7 +278,7 @@ DOORS = {
     *("pickles", "pickles.decode", "pickles.encode", "pickles.opcodes", "writing", "edits"),
     *("edits.applied.apply_edits", "edits.applied.wanted"),
     *("formats", "loading", "loading.load", "target.mapping"),
-    *("facts.values", "filters.table", "values.differences", "values.examine"),
+    *("values.statistics", "filters.table", "values.differences", "values.examine"),
     *("rules.examples", "rules.framework", "rules.registry"),
     *("explaining.explanation", "explaining.recognise"),
     *("diagnose.catalogue", "diagnose.events", "diagnose.findings", "diagnose.selection", "diagnose.settings"),

@@ -13,8 +13,8 @@ from ckptdoctor.checkpoint import Checkpoint, FileSource, Source, Tensor
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import CkptDoctorError, UnreadableError
-from ckptdoctor.facts.values import Extreme, Extremes, Look, Number, Picture, TensorValues, Window
 from ckptdoctor.noun import noun
+from ckptdoctor.values.statistics import Extreme, Extremes, Look, Number, Picture, TensorValues, Window
 
 if TYPE_CHECKING:
     from ckptdoctor.values.regions import Boxes

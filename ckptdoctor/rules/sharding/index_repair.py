@@ -5,7 +5,7 @@ from __future__ import annotations
 from ckptdoctor.checkpoint import Checkpoint, NoteKind
 from ckptdoctor.checkpoint.checkpoint import UNREAD
 from ckptdoctor.edits import Fix, Safety, WriteIndex
-from ckptdoctor.facts.notes import Noted
+from ckptdoctor.rules.kit.noticed import Noted
 
 
 def new_index(subject: Noted, code: str) -> Fix | None:

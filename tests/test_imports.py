@@ -313,7 +313,9 @@ BEHIND_DOORS = {
     "rules/container/test_archive_wrapped_checkpoint.py": {"formats.suffixes"},
     "rules/optimizer/test_broadcasting.py": {"rules.optimizer.optimizer_order_mismatch"},
     "rules/pickle/test_payload.py": {"rules.pickle.huge_non_tensor_payload"},
-    # nouns that no reader gives: parts of views, storages that overlap, trees that are odder than their paths say
+    # nouns that no reader gives: first bytes of no file, parts of views, storages that overlap, trees that are odder than
+    # their paths say
+    "checkpoint/test_first_bytes.py": {"checkpoint.first_bytes"},
     "checkpoint/test_mapping_at.py": {"checkpoint.tree"},
     "checkpoint/test_same_bytes.py": {"checkpoint.sharing"},
     "checkpoint/test_sharing.py": {"checkpoint.sharing"},

@@ -18,7 +18,7 @@ from ckptdoctor.checkpoint.progress import Progress, Work, WorkDone, in_thread
 from ckptdoctor.checkpoint.sharing import is_readable
 from ckptdoctor.errors import DamagedError, StoppedError
 from ckptdoctor.examine.integrity import examine_integrity, integrity_bytes
-from ckptdoctor.facts.tied_embeddings import TiedPair, tied_pairs
+from ckptdoctor.facts.names import TiedPair, tied_pairs
 from ckptdoctor.findings import Skipped
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.same_as_base import SameAsBase, same_as_base

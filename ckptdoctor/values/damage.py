@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import Checkpoint, Note, Storage
-from ckptdoctor.facts.tied_embeddings import TiedPair
+from ckptdoctor.facts.names import TiedPair
 from ckptdoctor.noun import noun
 
 # A hole is what an interrupted download leaves: a run of zero bytes, 64 KiB or longer, that begins or ends at a page

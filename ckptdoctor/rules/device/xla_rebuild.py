@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.edits import Fix, MoveToCpu, Safety
 from ckptdoctor.facts import devices
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, blocked_by
+from ckptdoctor.facts.globals import Blocked, BlockedCause, blocked_by
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, Odict, T

@@ -24,7 +24,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.tied_embeddings import says_tied, tied_pairs
+from ckptdoctor.facts.names import tied_pairs
+from ckptdoctor.facts.siblings import says_tied
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -313,8 +313,8 @@ BEHIND_DOORS = {
     "rules/container/test_archive_wrapped_checkpoint.py": {"formats.suffixes"},
     "rules/optimizer/test_broadcasting.py": {"rules.optimizer.optimizer_order_mismatch"},
     "rules/pickle/test_payload.py": {"rules.pickle.huge_non_tensor_payload"},
-    # nouns that no reader gives: first bytes of no file, parts of views, storages that overlap, trees that are odder than
-    # their paths say
+    # nouns that no reader gives: first bytes of no file, parts of views, storages that overlap, trees that are odder
+    # than their paths say
     "checkpoint/test_first_bytes.py": {"checkpoint.first_bytes"},
     "checkpoint/test_mapping_at.py": {"checkpoint.tree"},
     "checkpoint/test_same_bytes.py": {"checkpoint.sharing"},
@@ -408,7 +408,6 @@ BEHIND_DOORS = {
     "grafting/test_heal.py": {"edits.grafts"},
     "grafting/test_refusals.py": {"edits.grafts"},
     "match/test_leftovers.py": {"checkpoint.cached_by_identity", "checkpoint.patterns"},
-    "remote/test_commands.py": {"checkpoint.addresses"},
     "repair/test_repair_watched.py": {"checkpoint.process"},
     "repair/test_splitting.py": {"match.shapes.projections"},
     "target/test_error_text.py": {"match.shapes.pairs", "rules.incompatible_keys"},

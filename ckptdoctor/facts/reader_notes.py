@@ -9,9 +9,10 @@ import os
 from collections.abc import Iterable
 from shlex import quote
 
-from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Note, NoteKind, addresses
+from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Note, NoteKind
 from ckptdoctor.checkpoint.checkpoint import concerns, told_of, unread_files
 from ckptdoctor.errors import DamagedError
+from ckptdoctor.remote import addresses
 
 # ---- folders of which a file is cut off
 

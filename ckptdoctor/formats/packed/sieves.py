@@ -17,7 +17,7 @@ from ckptdoctor.formats.recognise.tars import BLOCK, MOST, TORCH_MEMBERS, Entry,
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
 from ckptdoctor.formats.torch.legacy.read import is_legacy
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Text
+from ckptdoctor.pickles.graph import Made, String
 from ckptdoctor.pickles.machine import Budgets, Handler, Machine, exceeded
 from ckptdoctor.pickles.nested import LONGEST_BYTES, MOST_KEPT, is_looked_at, may_be_kept
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
@@ -190,7 +190,7 @@ class _Thinning:
             if code == op.BINSTRING and length >= _NEGATIVE:
                 return usual(m, at)
             m.nodes += 1
-            m.stack.append(Text(code, b""))  # which bytes these are makes no difference
+            m.stack.append(String(code, b""))  # which bytes these are makes no difference
             if begin + length <= m.size and length <= LONGEST_BYTES:
                 return begin + length
             if code in _TEXTS or self._is_wanted(m.data[begin], self._base + begin, length):

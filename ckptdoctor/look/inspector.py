@@ -12,7 +12,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource, Source, Tensor
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.checkpoint.progress import Work
-from ckptdoctor.errors import CkptDoctorError, UnreadableError
+from ckptdoctor.errors import CkptDoctorError, StoppedError, UnreadableError
 from ckptdoctor.noun import noun
 from ckptdoctor.values.statistics import Extreme, Extremes, Look, Number, Picture, TensorValues, Window
 
@@ -118,7 +118,6 @@ class Inspector:
             return Refused(str(error))
 
     def _try(self, see: Callable[[Boxes, bool], Seen], work: Work) -> Union[Seen, Refused]:
-        from ckptdoctor.errors import StoppedError
         from ckptdoctor.values.regions import Boxes, UnreadError
 
         try:

@@ -135,7 +135,6 @@ _WITH_TORCH = (
     'torch.save(torch.load(FILE, map_location="cpu", weights_only=False), NEW)'
 )
 
-
 _WHERE_IT_IS = "The file does not show plainly what they hold. Load it where the device is, and save it from the CPU."
 _LEGACY = "torch legacy"
 

@@ -27,7 +27,7 @@ def format_of(subject: Noted) -> str:
     return subject.checkpoint.format if isinstance(subject, Integrity) else subject.format
 
 
-# the reader's words for a version record that is there (torch_zip.read)
+# the reader's words for a version record that is there (formats.torch.zip.read)
 _KNOWN_WORDS = "version record that torch does not know"
 
 

@@ -18,8 +18,6 @@ def new_index(subject: Noted, code: str) -> Fix | None:
 
 
 _OF_INDEX = frozenset({NoteKind.INDEX_STALE, NoteKind.INDEX_WRONG, NoteKind.INDEX_OMITS, NoteKind.INDEX_SIZE})
-
-
 _IN_THE_WAY = UNREAD | {NoteKind.INDEX_LACKS, NoteKind.KEY_IN_TWO_FILES}
 
 

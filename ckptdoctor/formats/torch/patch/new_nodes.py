@@ -225,7 +225,7 @@ def _bytes(pickle: Pickle, value: bytes) -> Value:
 
 
 def plain_data(node: nouns.Node) -> object:
-    """The Python value that a new node stands for: the reverse of ``checkpoint.plain_nodes.node_of``."""
+    """The Python value that a new node stands for: the reverse of ``checkpoint.tree.node_of``."""
     if isinstance(node, nouns.Sequence):
         items = [plain_data(item) for item in node.items]
         return items if node.kind == "list" else tuple(items)

@@ -44,8 +44,6 @@ _NODES_PER_OPCODE = 4
 
 # containers within containers; beyond it, comparing two trees would exceed the recursion limit of Python 3.10
 MAX_DEPTH = 128
-
-
 _TOO_MANY = "more values than a tree of this file may show"
 
 

@@ -12,9 +12,9 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource, Source, Tensor
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.checkpoint.progress import Work
-from ckptdoctor.errors import CkptDoctorError, UnreadableError
-from ckptdoctor.facts.values import Extreme, Extremes, Look, Number, Picture, TensorValues, Window
+from ckptdoctor.errors import CkptDoctorError, StoppedError, UnreadableError
 from ckptdoctor.noun import noun
+from ckptdoctor.values.statistics import Extreme, Extremes, Look, Number, Picture, TensorValues, Window
 
 if TYPE_CHECKING:
     from ckptdoctor.values.regions import Boxes
@@ -118,7 +118,6 @@ class Inspector:
             return Refused(str(error))
 
     def _try(self, see: Callable[[Boxes, bool], Seen], work: Work) -> Union[Seen, Refused]:
-        from ckptdoctor.errors import StoppedError
         from ckptdoctor.values.regions import Boxes, UnreadError
 
         try:

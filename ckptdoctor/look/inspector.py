@@ -14,12 +14,13 @@ from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import CkptDoctorError, StoppedError, UnreadableError
 from ckptdoctor.noun import noun
-from ckptdoctor.values.statistics import Extreme, Extremes, Look, Number, Picture, TensorValues, Window
+from ckptdoctor.values.statistics import Extreme, Extremes, Look, Number, Picture, Spectrum, TensorValues, Window
 
 if TYPE_CHECKING:
     from ckptdoctor.values.regions import Boxes
 
-__all__ = ["Extreme", "Extremes", "Inspector", "Look", "Number", "Picture", "Refused", "TensorValues", "Window"]
+__all__ = ["Extreme", "Extremes", "Inspector", "Look", "Number", "Picture", "Refused", "Spectrum", "TensorValues"]
+__all__ += ["Window"]
 
 _KEPT = 64  # looks that are remembered
 
@@ -105,6 +106,16 @@ class Inspector:
             return other._try(
                 lambda there, _: difference_picture(tensor, its, box, rows, shape, how, (boxes, there)), work
             )
+
+        return self._try(see, work)
+
+    def spectrum(self, tensor: Tensor, work: Work) -> Union[Spectrum, Refused]:
+        """The singular values of a matrix; a convolution counts as one, with a row for each output channel."""
+
+        def see(boxes: Boxes, distant: bool) -> Spectrum:
+            from ckptdoctor.values.spectrum import spectrum
+
+            return spectrum(tensor, boxes)
 
         return self._try(see, work)
 

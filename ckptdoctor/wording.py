@@ -1,6 +1,6 @@
 """Writes the small words of every message: numbers with their nouns, lists that break off, why the system refused.
 
-Integers of any size are safe to show.
+Integers of any size are safe to show. What was mistyped is answered with what is known and most like it.
 """
 
 from __future__ import annotations
@@ -45,6 +45,15 @@ def percent(
 def span(first: int, last: int) -> str:
     """Neighbours among numbers, both ends included: ``0..22``; the number where it is one."""
     return str(first) if first == last else f"{first}..{last}"
+
+
+def did_you_mean(word: str, known: Iterable[str], *, most: int = 1, quote: str = '"') -> str:
+    """`` Did you mean "check"?``, with a blank before it; "" where nothing that is known is like the word."""
+    from difflib import get_close_matches  # only ever needed where something is wrong
+
+    spelt = {each.lower(): each for each in known}
+    near = get_close_matches(word.lower(), spelt, most)
+    return f" Did you mean {' or '.join([f'{quote}{spelt[each]}{quote}' for each in near])}?" if near else ""
 
 
 def system_says(error: OSError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ckptdoctor.cli.console import complain, emit, paint, width
+from ckptdoctor.cli.console import complain, emit, only_problems, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.progress import drawn
 from ckptdoctor.config import load
@@ -97,7 +97,7 @@ class _Printer:
         if report.error is not None:
             complain(report.error)
         text = self._text(report)
-        if text:
+        if text and (report.findings or report.interrupted or not only_problems.get()):
             emit(f"\n{text}" if self.printed and self.style == "full" else text)
             self.printed += 1
 
@@ -119,6 +119,8 @@ class _Printer:
     def all(self, report: Report, counted: bool) -> None:
         if self.style in _DOCUMENTS:
             emit(_DOCUMENTS[self.style](report, counted))
+            return
+        if only_problems.get() and not report.interrupted:
             return
         from ckptdoctor.rendering.full import statistics
 

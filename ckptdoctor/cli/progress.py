@@ -16,7 +16,7 @@ from ckptdoctor.rendering.numbers import size
 
 _BAR = 24  # columns
 _QUIET = 0.5  # seconds before anything is drawn: most examinations are over by then
-NOTHING_WRITTEN = "interrupted; nothing was written"
+NOTHING_WRITTEN = "Interrupted: nothing was written."
 _CLEAR = "\r\x1b[K"
 
 
@@ -61,7 +61,7 @@ class ProgressBar:
 
 
 @contextmanager
-def drawn(otherwise: str = "interrupted") -> Iterator[ProgressBar]:
+def drawn(otherwise: str = "Interrupted.") -> Iterator[ProgressBar]:
     """A line for all work that is done meanwhile. Where Ctrl-C ends it, ``otherwise`` is what is said.
 
     Raises KeyboardInterrupt then, when the line is gone.

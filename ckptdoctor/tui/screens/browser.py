@@ -22,6 +22,7 @@ from ckptdoctor.diagnose.findings import worst_first
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.file import check
 from ckptdoctor.filters.language import parse
+from ckptdoctor.filters.suggestions import better_filter
 from ckptdoctor.filters.table import Rows
 from ckptdoctor.findings import FileReport, Finding
 from ckptdoctor.remote import addresses
@@ -35,7 +36,6 @@ from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.pace import Pace, rough_duration
 from ckptdoctor.tui.models.salvaged import damaged_file
-from ckptdoctor.tui.models.suggestions import better_filter
 from ckptdoctor.tui.models.tree import TreeItem
 from ckptdoctor.tui.screens import STACKED, WIDTHS
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar, counted

@@ -6,27 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import prod
 
-from ckptdoctor.account.places import (
-    Place,
-    UnaccountedError,
-    box_at,
-    held,
-    place_at,
-)
-from ckptdoctor.account.shown import (
-    Shown,
-    Store,
-    Window,
-    window,
-)
-from ckptdoctor.checkpoint import (
-    Checkpoint,
-    DType,
-    KeyPath,
-    Role,
-    Storage,
-    Tensor,
-)
+from ckptdoctor.account.places import Place, UnaccountedError, box_at, held, place_at
+from ckptdoctor.account.shown import Shown, Store, Window, window
+from ckptdoctor.checkpoint import Checkpoint, DType, KeyPath, Role, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Retag

@@ -7,25 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ckptdoctor.account.contents import Account
-from ckptdoctor.account.places import (
-    Box,
-    Place,
-    UnaccountedError,
-    box_at,
-    boxes,
-    held,
-    place_at,
-)
-from ckptdoctor.checkpoint import (
-    KeyPath,
-    Mapping,
-    Node,
-    Opaque,
-    Part,
-    Sequence,
-    Special,
-    Tensor,
-)
+from ckptdoctor.account.places import Box, Place, UnaccountedError, box_at, boxes, held, place_at
+from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Part, Sequence, Special, Tensor
 from ckptdoctor.edits import (
     Convert,
     Drop,

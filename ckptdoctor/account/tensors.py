@@ -9,33 +9,9 @@ from struct import pack
 from typing import Union
 
 from ckptdoctor.account.contents import Account, rebuilt
-from ckptdoctor.account.places import (
-    Box,
-    Place,
-    UnaccountedError,
-    box_at,
-    noun_of,
-    place_at,
-    tensor_places,
-)
-from ckptdoctor.account.shown import (
-    Computed,
-    Inline,
-    Refolded,
-    Scales,
-    Shown,
-    Store,
-    all_of,
-    joined,
-    span,
-    turned,
-)
-from ckptdoctor.checkpoint import (
-    DType,
-    KeyPath,
-    Storage,
-    Tensor,
-)
+from ckptdoctor.account.places import Box, Place, UnaccountedError, box_at, noun_of, place_at, tensor_places
+from ckptdoctor.account.shown import Computed, Inline, Refolded, Scales, Shown, Store, all_of, joined, span, turned
+from ckptdoctor.checkpoint import DType, KeyPath, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.edits import (

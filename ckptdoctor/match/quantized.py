@@ -6,14 +6,7 @@ from collections.abc import Callable, Iterable
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
-from ckptdoctor.facts.quantization import (
-    BY_RULE,
-    Layer,
-    Quantized,
-    dtype_of,
-    is_observer,
-    quantized,
-)
+from ckptdoctor.facts.quantization import BY_RULE, Layer, Quantized, dtype_of, is_observer, quantized
 from ckptdoctor.match.comparison import Comparison, Explained
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ckptdoctor.checkpoint import (
-    Checkpoint,
-    Cycle,
-    KeyPath,
-    Node,
-    Opaque,
-    Sequence,
-    Tensor,
-    at,
-    show_path,
-    walk,
-)
+from ckptdoctor.checkpoint import Checkpoint, Cycle, KeyPath, Node, Opaque, Sequence, Tensor, at, show_path, walk
 from ckptdoctor.checkpoint.changed_trees import changed_at, mapped, missing, moved, with_tree
 from ckptdoctor.checkpoint.tree import node_of
 from ckptdoctor.edits import Edit, Replace, TakeRoot

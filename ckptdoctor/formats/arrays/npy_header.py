@@ -6,17 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
-from ckptdoctor.checkpoint import (
-    DType,
-    KeyPath,
-    Note,
-    NoteKind,
-    Opaque,
-    Sequence,
-    Storage,
-    Tensor,
-    show_path,
-)
+from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Opaque, Sequence, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import DamagedError, TruncatedError

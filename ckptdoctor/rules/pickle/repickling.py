@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint import (
-    Checkpoint,
-    Sequence,
-    walk,
-)
+from ckptdoctor.checkpoint import Checkpoint, Sequence, walk
 from ckptdoctor.edits import Convert, Edit, Fix, Repickle, Safety
 
 _ARCHIVE, _LEGACY = "torch zip", "torch legacy"

@@ -40,7 +40,7 @@ def read_reference(settings: Settings, path: str | None = None) -> Reference | N
 
 def _saved(path: str | None) -> Saved | None:
     """Return the arguments that the file keeps, or None where it keeps none, or is damaged: its examination says so."""
-    from ckptdoctor.examine.hyper_parameters import saved_arguments
+    from ckptdoctor.target.hyper_parameters import saved_arguments
 
     if path is None:
         return None

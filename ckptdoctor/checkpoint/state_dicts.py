@@ -22,7 +22,9 @@ _BYTE = BY_NAME["uint8"]
 
 
 def find_state_dicts(tree: Node) -> tuple[StateDict, ...]:
-    """Every state dict of the tree, in file order: optimizers and schedulers by their shape, others by their tensors.
+    """Return every state dict of the tree, in file order.
+
+    Optimizers and schedulers are known by their shape, others by their tensors.
 
     What lies inside an optimizer belongs to it; what lies inside a pickled ``nn.Module`` is no state dict.
     """
@@ -41,7 +43,10 @@ def find_state_dicts(tree: Node) -> tuple[StateDict, ...]:
 
 
 def _below(path: KeyPath, node: Node) -> list[tuple[KeyPath, Node]]:
-    """The containers right inside a node; the attributes of an object and those of a dict do not count as one."""
+    """Return the containers right inside a node.
+
+    The attributes of an object and those of a dict do not count as one.
+    """
     if isinstance(node, Mapping):
         return [((*path, part), value) for part, value in node.entries if isinstance(value, _CONTAINERS)]
     if isinstance(node, Sequence):
@@ -74,7 +79,7 @@ def _state_dict(path: KeyPath, node: Mapping) -> StateDict | None:
 
 
 def _is_tensor(value: Node) -> TypeGuard[Tensor]:
-    """Whether a value is a tensor, and not a storage that was saved on its own."""
+    """Return whether a value is a tensor, and not a storage that was saved on its own."""
     return type(value) is Tensor and value.rebuild[-7:] != "Storage"
 
 

@@ -32,7 +32,10 @@ _CHUNK = 4 << 20  # bytes that are read at a time
 
 
 def promise_of(source: Source) -> Promise | None:
-    """What the file is said to have; None where nothing is said, and for what is not the local file itself."""
+    """Return what the file is said to have.
+
+    It is None where nothing is said, and for what is not the local file itself.
+    """
     if source.file != source.path or source.identity is None:
         return None
     folder = folder_of(source.path)
@@ -62,7 +65,7 @@ def _by_lists(folder: Folder) -> Iterator[Promise]:
 
 
 def _downloaded(folder: Folder) -> Iterator[Promise]:
-    """What huggingface_hub noted when it downloaded the file into a folder: commit, ETag (the SHA-256 of LFS), time."""
+    """Yield what huggingface_hub noted when it downloaded the file: commit, ETag (the SHA-256 of LFS), time."""
     path = os.path.join(folder.path, ".cache", "huggingface", "download", f"{folder.name}.metadata")
     lines = read_small(path).split("\n")
     if len(lines) >= 3 and _DIGITS.fullmatch(lines[1].strip()):
@@ -70,7 +73,7 @@ def _downloaded(folder: Folder) -> Iterator[Promise]:
 
 
 def _listed(folder: Folder, name: str, lone: bool) -> Iterator[Promise]:
-    """The sum of the file in a list of sums; in one of its own (``lone``) the name may be missing."""
+    """Yield the sum of the file in a list of sums; in one of its own (``lone``) the name may be missing."""
     lines = [line for line in folder.read(name).splitlines()[:_LONGEST_LIST] if line.strip()]
     for line in lines:
         digits, named = _parsed(line.strip())
@@ -89,7 +92,10 @@ def _parsed(line: str) -> tuple[str, str]:
 
 
 def digest_of(source: Source, algorithm: str, work: Work | None = None) -> str:
-    """The checksum of all bytes, which ``work`` counts. Raises TruncatedError when the file shrinks meanwhile."""
+    """Return the checksum of all bytes, which ``work`` counts.
+
+    Raises TruncatedError when the file shrinks meanwhile.
+    """
     import hashlib
 
     work = work or Work()

@@ -57,8 +57,8 @@ class Pattern:
          self.size, size_put, self.stride, stride_put, self.grad, self.hooks, _, _, _) = match.groups(b"")  # fmt: skip
         self.size_kept, self.stride_kept = bool(size_put), bool(stride_put)
         self.following: Pattern | None = None  # what came behind it the last time
-        # Memo indices count up by one, so that what an entry says is, read as one number, that of the first entry
-        # and so many times a number with a one at each PUT: an addition makes it, where packing takes four times as long
+        # Memo indices count up by one: the bytes of an entry, read as one number, are those of the first entry and
+        # so many times a number that has a one at each PUT. An addition takes a quarter of the time of packing them.
         head = b"r" + bytes(_WORD_SIZE) + self.function + b"((" + self.tag + self.kind + b"X"
         self._head, self._head_size = int.from_bytes(head, "little"), len(head)
         data, at = match.string, match.end(8)

@@ -56,7 +56,10 @@ class Account:
 
     def store(self, storage: Storage) -> Store:
         """What became of a storage."""
-        return self.stores.setdefault(storage.key, Store(storage))
+        found = self.stores.get(storage.key)
+        if found is None:
+            found = self.stores[storage.key] = Store(storage)
+        return found
 
     def shown(self, tensor: Tensor) -> Window:
         """What a tensor with bytes of its own shows. Raises UnaccountedError for any other."""
@@ -80,7 +83,7 @@ class Account:
                 self.stores[key].devices = self.devices_of(old, like.key if old.holds is None else None)
         return self.stores[key].noun
 
-    def devices_of(self, store: Store, key: str | None) -> set[str]:
+    def devices_of(self, store: Store, key: str | None) -> frozenset[str]:
         """The tags that it may have now; ``key`` is its name in the contents, None where that is not known."""
         found = set(store.devices)
         for edit in self.retaggings[store.born :]:
@@ -89,7 +92,7 @@ class Account:
                 found -= named
             if named and (edit.storages is None or key is None or key in edit.storages):
                 found.add(edit.to)
-        return found
+        return frozenset(found)
 
     def own(self, tensor: Tensor, holds: Shown, owner: object = None, dtype: str = "") -> Tensor:
         """The tensor in C order on a new storage."""

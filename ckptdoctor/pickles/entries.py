@@ -7,9 +7,8 @@ entry that was like it: tensors of a model come in an order that repeats itself 
 from __future__ import annotations
 
 import re
-import sys
-from array import array
 from functools import lru_cache
+from struct import Struct
 
 from ckptdoctor.regex import regex
 
@@ -137,14 +136,11 @@ class Entries:
 
 def in_sequence(puts: bytes, first: int) -> bool:
     """Whether the memo indices, four bytes each, are ``first`` and the numbers after it."""
-    begin = (first & 0xFFFF) << 2
-    return _sequence(first >> 16)[begin : begin + len(puts)] == puts
+    count = len(puts) >> 2
+    return _words(count).pack(*range(first, first + count)) == puts
 
 
-@lru_cache(maxsize=4)
-def _sequence(block: int) -> bytes:
-    """The numbers from ``block * 65536`` on as little-endian 32-bit integers, with some of the next block."""
-    numbers = array("I", range(block << 16, (block + 1 << 16) + 16))
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers.tobytes()
+@lru_cache(maxsize=32)
+def _words(count: int) -> Struct:
+    """So many memo indices."""
+    return Struct(f"<{count}I")

@@ -61,14 +61,15 @@ class Directory:
 
     def storage(self, key: str) -> Record | None:
         """The record in which torch looks for the storage with this key."""
-        if key.isdigit():  # as torch numbers them: there is no case to look at
-            return self.found.get(self._folder + key)
-        return self.find(f"data/{key}")
+        found = self._storages.get(key)
+        return self.find(f"data/{key}") if found is None else found
 
     @cached_property
-    def _folder(self) -> str:
-        """The folder of the storages as ``found`` has it."""
-        return ascii_lower(f"{self.prefix}/data/")
+    def _storages(self) -> dict[str, Record]:
+        """Storages by their keys in lower case: the numbers that torch gives them have none."""
+        folder = ascii_lower(f"{self.prefix}/data/")
+        start = len(folder)
+        return {name[start:]: record for name, record in self.found.items() if name.startswith(folder)}
 
 
 def ascii_lower(name: str) -> str:

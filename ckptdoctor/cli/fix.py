@@ -13,7 +13,7 @@ from ckptdoctor.cli.console import complain, emit, narrate, paint, succeed, widt
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import WithModel, as_json, codes, color, files, quiet, reference_options
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
-from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.selection import Selection, of_project
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.examine.targets import read_reference
@@ -190,8 +190,7 @@ def _request(
     )
     if request.named or request.auto or select is not None:
         return request
-    project = settings.load()
-    return replace(request, selection=Selection(project.select, project.ignore or (), project.extend_select or ()))
+    return replace(request, selection=of_project(settings.load()))
 
 
 @noun(frozen=False)

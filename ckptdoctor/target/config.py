@@ -14,6 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import Any
 
+from ckptdoctor.checkpoint.missing import offer
 from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.target import Reference, hub_cache
@@ -66,7 +67,7 @@ def read_config(file: str) -> dict[str, Any]:
         with open(file, "rb") as stream:
             data = stream.read(_LARGEST + 1)
     except OSError as error:
-        raise UnreadableError(f"{file} cannot be read: {error.strerror or error}.") from error
+        raise UnreadableError(f"{file} cannot be read: {error.strerror or error}.{offer(file)}") from error
     try:
         config = json.loads(data) if len(data) <= _LARGEST else None
     except (ValueError, RecursionError) as error:

@@ -46,8 +46,8 @@ from ckptdoctor.edits import (
 from ckptdoctor.edits.renaming import renamed_modules
 from ckptdoctor.facts import devices
 from ckptdoctor.facts.devices import FROM_CPU, UTILS
-from ckptdoctor.facts.notes import metadata_notes
-from ckptdoctor.facts.protocols import BYTES, array_values, of_python_2
+from ckptdoctor.facts.numpy_values import BYTES, array_values, of_python_2
+from ckptdoctor.facts.reader_notes import metadata_notes
 
 _METADATA = "_metadata"
 _AS_SAVED = frozenset(

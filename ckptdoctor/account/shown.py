@@ -80,7 +80,7 @@ class Window(NamedTuple):
     of: int
 
 
-class Literal(NamedTuple):
+class Inline(NamedTuple):
     """Elements that stand in no storage."""
 
     data: object
@@ -118,7 +118,7 @@ class Ranges(NamedTuple):
     shape: Shape
 
 
-class Made(NamedTuple):
+class Computed(NamedTuple):
     """Something computed of others; ``facts`` are fields of the ``Elements`` that say how."""
 
     kind: type
@@ -127,7 +127,7 @@ class Made(NamedTuple):
     shape: Shape
 
 
-Shown = Union[Window, Literal, Refolded, Turned, Ranges, Made]
+Shown = Union[Window, Inline, Refolded, Turned, Ranges, Computed]
 _COMPUTED = (Normed, Dequantized, Calculated, Converted, Scattered)
 _Address = tuple[object, int]  # the key of a storage, bytes, or something computed; and which byte, or element
 
@@ -218,7 +218,7 @@ def joined(parts: tuple[Shown, ...], dim: int, order: tuple[tuple[int, int, int]
 def unlike(shown: Shown, elements: Elements) -> str | None:
     """What ``elements`` hold otherwise than they must; None for nothing that can be told by asking."""
     shown, elements = _plain(shown), _without_refolding(elements)
-    if isinstance(shown, Made) or isinstance(elements, _COMPUTED):
+    if isinstance(shown, Computed) or isinstance(elements, _COMPUTED):
         return _computed_unlike(shown, elements)
     if prod(shown.shape) != prod(elements.shape):
         return f"{prod(elements.shape):,} elements instead of {prod(shown.shape):,}"
@@ -248,7 +248,7 @@ def _plain(shown: Shown) -> Shown:
             if holds is None or not whole or prod(holds.shape) != prod(shown.shape):
                 return shown
             shown = holds
-        elif isinstance(_plain(shown.inner), Made):
+        elif isinstance(_plain(shown.inner), Computed):
             shown = _plain(shown.inner)
         else:
             return shown
@@ -262,7 +262,7 @@ def _without_refolding(elements: Elements) -> Elements:
 
 
 def _computed_unlike(shown: Shown, elements: Elements) -> str | None:
-    if not isinstance(shown, Made) or not isinstance(elements, _COMPUTED) or type(elements) is not shown.kind:
+    if not isinstance(shown, Computed) or not isinstance(elements, _COMPUTED) or type(elements) is not shown.kind:
         return f"{type(elements).__name__.lower()} elements, which no edit makes"
     for name, value in (*shown.facts, ("shape", shown.shape)):
         told = getattr(elements, name)
@@ -326,7 +326,7 @@ def _address(shown: Shown, index: Index) -> _Address:
             if holds is None:
                 return shown.store.noun.key, at
             index, shown = _index(at // shown.width, holds.shape), holds
-        elif isinstance(shown, Literal):
+        elif isinstance(shown, Inline):
             at = shown.width * sum([i * step for i, step in zip(index, shown.stride, strict=True)])
             return shown.data, shown.start + at
         elif isinstance(shown, Refolded):
@@ -334,7 +334,7 @@ def _address(shown: Shown, index: Index) -> _Address:
         elif isinstance(shown, Turned):
             places = dict(zip(shown.dims, index, strict=True))
             shown, index = shown.inner, tuple([places[dim] for dim in range(len(index))])
-        elif isinstance(shown, Made):
+        elif isinstance(shown, Computed):
             return shown, _number(index, shown.shape)
         else:
             at = index[shown.dim]
@@ -374,7 +374,7 @@ def _same(wanted: _Address, got: _Address) -> bool:
     one, other = wanted[0], got[0]
     if wanted[1] != got[1]:
         return False
-    if isinstance(one, Made):
+    if isinstance(one, Computed):
         return isinstance(other, _COMPUTED) and _computed_unlike(one, other) is None
     if isinstance(one, (bytes, memoryview)):
         return isinstance(other, (bytes, memoryview)) and (one is other or bytes(one) == bytes(other))

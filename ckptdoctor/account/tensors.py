@@ -19,8 +19,8 @@ from ckptdoctor.account.places import (
     tensor_places,
 )
 from ckptdoctor.account.shown import (
-    Literal,
-    Made,
+    Computed,
+    Inline,
     Refolded,
     Scales,
     Shown,
@@ -99,7 +99,7 @@ def densify(account: Account, edit: Densify) -> None:
             raise UnaccountedError(f"an edit makes {tensor.key} dense, which has no values of its own")
         parts = tuple([account.shown(part) for part in tensor.parts])
         kinds = tuple([part.dtype.name for part in tensor.parts[:-1]])
-        holds = Made(Scattered, parts, (("layout", tensor.layout), ("kinds", kinds)), tensor.shape)
+        holds = Computed(Scattered, parts, (("layout", tensor.layout), ("kinds", kinds)), tensor.shape)
         dense = account.own(replace(tensor, storage=last), holds)
         rebuild = rebuilt(tensor.dtype) if tensor.rebuild == f"{UTILS}sparse_tensor" else tensor.rebuild
         place.holds = replace(dense, layout="strided", parts=(), details=(), rebuild=rebuild)
@@ -124,10 +124,10 @@ def cast(account: Account, edit: Cast) -> None:
         together = len(same) == users[old.key] and len({each.dtype.name for each in same}) == 1
         facts = (("kind", kind), ("dtype", edit.dtype), ("exact", edit.exact))
         if not together or shown.store.nbytes % width:
-            place.holds = account.own(tensor, Made(Converted, (shown,), facts, tensor.shape), dtype=edit.dtype)
+            place.holds = account.own(tensor, Computed(Converted, (shown,), facts, tensor.shape), dtype=edit.dtype)
             continue
         row = all_of(shown.store, width)
-        made = account.own(tensor, Made(Converted, (row,), facts, row.shape), dtype=edit.dtype)
+        made = account.own(tensor, Computed(Converted, (row,), facts, row.shape), dtype=edit.dtype)
         offset = 0 if 0 in tensor.shape and shown.store.kept is not None else shown.store.place_of(shown.start) // width
         offset = tensor.offset if shown.store.kept is None else offset
         place.holds = replace(tensor, dtype=made.dtype, storage=made.storage, offset=offset)
@@ -152,7 +152,7 @@ def _on_cpu(account: Account, tensor: Tensor, edit: MoveToCpu) -> Tensor:
         place = tensor.storage.device if tensor.storage is not None else tensor.parts[0].device
         return replace(tensor, device=place, rebuild=rebuild)
     width = tensor.dtype.bits // 8
-    holds = Literal(tensor.values, width, (len(tensor.values) // width,), (1,))
+    holds = Inline(tensor.values, width, (len(tensor.values) // width,), (1,))
     mark = (tensor.dtype.name, id(tensor.values))  # tensors of one array hold one object, and share its storage
     key = account.made.setdefault(mark, f"\0{len(account.made)}")
     storage = Storage(key, len(tensor.values), tensor.dtype, "cpu", None)
@@ -178,7 +178,7 @@ def make_tensors(account: Account, edit: MakeTensors) -> None:
         if array is None:
             raise UnaccountedError(f"an edit takes {'/'.join(map(str, path))} for an array, which would be lost")
         width = array.dtype.bits // 8
-        holds = Literal(array.values, width, (len(array.values) // width,), (1,))
+        holds = Inline(array.values, width, (len(array.values) // width,), (1,))
         storage = account.new_storage("cpu", len(array.values), array.dtype.name, holds, path)
         place.holds = Tensor((), array.dtype, array.shape, array.stride, storage, rebuild=rebuilt(array.dtype))
 
@@ -240,7 +240,7 @@ def _made_of(account: Account, edit: Making, given: list[Tensor]) -> Iterator[tu
         yield edit.key, account.own(first, joined(tuple(map(account.shown, given)), edit.dim, edit.order or every))
     elif isinstance(edit, FuseNorm):
         facts = (("norm", edit.norm), ("dim", edit.dim), ("dtype", first.dtype.name))
-        yield edit.key, account.own(first, Made(Normed, tuple(map(account.shown, given)), facts, first.shape))
+        yield edit.key, account.own(first, Computed(Normed, tuple(map(account.shown, given)), facts, first.shape))
     else:
         yield edit.key, _computed(account, edit, [each for one in given for each in (one, *one.parts)])
 
@@ -254,15 +254,15 @@ def _computed(account: Account, edit: Dequantize | Compute, given: list[Tensor])
         shape = edit.shape if edit.shape is not None else shape
         scales = Scales(edit.scheme, edit.block, shape, prod(given[1].shape) if len(given) > 1 else 0)
         how = (("scheme", edit.scheme), ("affine", edit.affine), ("dtype", edit.dtype), ("kinds", kinds))
-        return account.fresh(edit.dtype, like, Made(Dequantized, tuple(parts), (*how, ("runs", scales)), shape))
+        return account.fresh(edit.dtype, like, Computed(Dequantized, tuple(parts), (*how, ("runs", scales)), shape))
     every: list[Shown] = [*parts]
     for _, view in edit.beside:
-        every.append(Literal(view.held, view.width, view.shape, view.stride, view.start))
+        every.append(Inline(view.held, view.width, view.shape, view.stride, view.start))
     kinds = (*kinds, *[kind for kind, _ in edit.beside])
     facts = (("form", edit.form), ("numbers", edit.numbers), ("dtype", edit.dtype), ("kinds", kinds))
     if edit.form in (LOW_RANK, TURNED):
         every = [every[0], *_factors(every[1], every[2], edit.form == TURNED)]
-    return account.fresh(edit.dtype, like, Made(Calculated, tuple(every), facts, shape))
+    return account.fresh(edit.dtype, like, Computed(Calculated, tuple(every), facts, shape))
 
 
 def fill(account: Account, edits: list[Fill]) -> None:
@@ -276,7 +276,7 @@ def fill(account: Account, edits: list[Fill]) -> None:
         new: dict[str, Tensor] = {}
         for edit in fills:
             element = _element(edit.value, BY_NAME[edit.dtype])
-            holds = Literal(element, len(element), edit.shape, (0,) * len(edit.shape))
+            holds = Inline(element, len(element), edit.shape, (0,) * len(edit.shape))
             new[str(edit.path[-1])] = account.fresh(edit.dtype, edit.device, holds, edit.path)
         last: tuple[int, ...] = (-1,)
         entries = list(box.entries)

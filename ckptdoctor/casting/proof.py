@@ -24,7 +24,7 @@ _PARTS = {
     "float8_e4m3fnuz": (4, 3),
 }
 _EDGED = ("float16", "bfloat16")  # of which tables are kept
-_NO_INFINITY = {"float8_e4m3fn": 0x7F}  # the size that NaN has
+_NO_INFINITY = {"float8_e4m3fn": 0x7F}  # the size that NaN has; all below it are numbers
 _UNSIGNED_ZERO = ("float8_e5m2fnuz", "float8_e4m3fnuz")  # what would be -0 is NaN; the exponent counts from one less
 
 
@@ -100,10 +100,14 @@ def _is_each(old: Array, new: Array, source: str, target: str) -> bool:
     """The same for any numbers, NaN and infinity among them."""
     before, after = _sizes(old, source), _sizes(new, target)
     lost, nan = _is_nan(old, before, source), _is_nan(new, after, target)
-    right = np.where(lost | nan, lost & nan, _is_nearest(_given(old, before, source), after, source, target))
     same_sign = (old < 0) == (new < 0)
     if old.itemsize == 1:  # whose NaNs hold nothing
         same_sign |= lost
+    if target in _UNSIGNED_ZERO:  # NaN is what follows the largest number: too large ones become it
+        same_sign |= nan | (after == 0)
+        after = np.where(nan, _largest(target), after)
+        nan &= lost
+    right = np.where(lost | nan, lost & nan, _is_nearest(_given(old, before, source), after, source, target))
     return bool((right & same_sign).all())
 
 
@@ -176,23 +180,30 @@ def _is_nearest(values: Array, sizes: Array, source: str, target: str) -> Array:
     """Whether no other number of the dtype ``target`` is nearer to the values."""
     if source == "float64" and target in ("float16", "bfloat16"):  # by way of float32, as torch does it
         values = values.astype(np.float32).astype(np.float64)
-    exponent, mantissa = _PARTS[target]
-    infinity = ((1 << exponent) - 1) << mantissa
-    sizes = np.minimum(sizes, infinity)  # NaN is looked at elsewhere
+    largest = _largest(target)
+    sizes = np.minimum(sizes, largest)  # NaN is looked at elsewhere
     low, high = _edges(sizes, target)
-    inside: Array = (values > low) & ((values < high) | (sizes == infinity))
+    inside: Array = (values > low) & ((values < high) | (sizes == largest))
     if not inside.all():
         inside |= (sizes & 1 == 0) & ((values == low) | (values == high))
     return inside
 
 
+def _largest(dtype: str) -> int:
+    """The size of what all too large numbers become: infinity, else the largest number, else the NaN behind it."""
+    exponent, mantissa = _PARTS[dtype]
+    if dtype in _UNSIGNED_ZERO:
+        return 1 << (exponent + mantissa)
+    return _NO_INFINITY[dtype] - 1 if dtype in _NO_INFINITY else ((1 << exponent) - 1) << mantissa
+
+
 def _edges(sizes: Array, dtype: str) -> tuple[Array, Array]:
-    """Half way to the numbers on either side; below 0 there is none."""
+    """Half way to the numbers on either side; below 0 there is none, nor beyond the largest."""
     if dtype in _EDGED:
         low, high = _edge_tables(dtype)
         return np.take(low, sizes), np.take(high, sizes)
     here = _values(sizes, dtype)
-    below, above = _values(np.maximum(sizes - 1, 0), dtype), _values(sizes + 1, dtype)
+    below, above = _values(np.maximum(sizes - 1, 0), dtype), _values(np.minimum(sizes + 1, _largest(dtype)), dtype)
     low = below / 2 + here / 2 if dtype == "float64" else (below + here) / 2
     low[sizes == 0] = -1.0
     return low, here / 2 + above / 2 if dtype == "float64" else (here + above) / 2

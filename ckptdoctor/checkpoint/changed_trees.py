@@ -22,6 +22,7 @@ from ckptdoctor.checkpoint import (
     Storage,
     Tensor,
     at,
+    show_path,
 )
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.noun import noun, replace
@@ -220,8 +221,6 @@ def _entry(entries: tuple[tuple[Part, Node], ...], part: Part) -> int | None:
 
 def missing(path: KeyPath) -> RefusedError:
     """The refusal of an edit of something that is not there."""
-    from ckptdoctor.checkpoint import show_path
-
     return RefusedError(f"There is nothing at {show_path(path)} to change.")
 
 

@@ -168,14 +168,19 @@ def _send(number: int) -> None:
 def collector_paused() -> Iterator[None]:
     """Inside this block the collector does not run by itself.
 
-    It would walk the growing tree again and again, which makes reading two to five times slower.
+    It would walk the growing tree again and again, which makes reading two to five times slower. In the command line's
+    own process it does not walk a large tree afterwards either, for the same reason: the tree stays to the end, or goes
+    without the collector's help.
     """
     collecting = gc.isenabled()
     gc.disable()
+    before = gc.get_count()[0]
     try:
         yield
     finally:
         if collecting:
+            if _State.own and gc.get_count()[0] - before > _COLLECTOR[0]:
+                gc.freeze()
             gc.enable()
 
 

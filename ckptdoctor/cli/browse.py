@@ -40,7 +40,7 @@ def is_served() -> bool:
 
 def serve(context: click.Context, path: str) -> None:
     """Serve this command as a page, until ctrl+c."""
-    from ckptdoctor.checkpoint import addresses
+    from ckptdoctor.remote import addresses
     from ckptdoctor.tui import serving
 
     if not addresses.is_address(path) and not os.path.exists(path):

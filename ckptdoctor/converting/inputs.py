@@ -32,7 +32,7 @@ from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.edits.applied.wanted import Wanted, with_tree
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.facts.devices import whole_dtensors
-from ckptdoctor.facts.incomplete import require_every_file, require_own_values, to_salvage
+from ckptdoctor.facts.reader_notes import require_every_file, require_own_values, to_salvage
 from ckptdoctor.formats.folders.shards import shard_sets
 from ckptdoctor.formats.fresh.strided import refusal, segments
 from ckptdoctor.noun import noun

@@ -16,7 +16,7 @@ from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.applied.wanted import Wanted, by_itself
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.examine.file import check
-from ckptdoctor.facts.incomplete import require_own_values
+from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.findings import Loader, NextStep, Proof
 from ckptdoctor.prove.output import counted
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, addresses
+from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.diagnose.fixes import of_index, outside
 from ckptdoctor.findings import Coverage, Finding
 from ckptdoctor.noun import replace
+from ckptdoctor.remote import addresses
 from ckptdoctor.rules.framework import Rule, subject_for
 from ckptdoctor.rules.registry import all_rules, concerned, deep
 

@@ -18,14 +18,14 @@ from ckptdoctor.checkpoint.progress import Progress, Work, WorkDone, in_thread
 from ckptdoctor.checkpoint.sharing import is_readable
 from ckptdoctor.errors import DamagedError, StoppedError
 from ckptdoctor.examine.integrity import examine_integrity, integrity_bytes
-from ckptdoctor.facts.notes import Damage, Integrity, may_have_holes
-from ckptdoctor.facts.tied_embeddings import TiedPair, tied_pairs
-from ckptdoctor.facts.values import Values
+from ckptdoctor.facts.names import TiedPair, tied_pairs
 from ckptdoctor.findings import Skipped
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.same_as_base import SameAsBase, same_as_base
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.rules.framework import Rule
+from ckptdoctor.values.damage import Damage, Integrity, may_have_holes
+from ckptdoctor.values.statistics import Values
 from ckptdoctor.values.storage_damage import Scan, note_of, readable
 from ckptdoctor.wording import plural
 

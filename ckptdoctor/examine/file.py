@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, addresses, show_path
+from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, show_path
 from ckptdoctor.checkpoint.expectation import CoverageStep
 from ckptdoctor.checkpoint.progress import follow
 from ckptdoctor.checkpoint.roots import find_root
@@ -20,6 +20,7 @@ from ckptdoctor.examine.printable import keeping, printable, towards
 from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import Coverage, FileReport, Finding, Severity, Skipped
 from ckptdoctor.noun import replace
+from ckptdoctor.remote import addresses
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.rules.registry import deep as deep_rules

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterable
 
-from ckptdoctor.checkpoint import addresses
 from ckptdoctor.checkpoint.progress import follow
 from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.diagnose.events import Event
@@ -16,6 +15,7 @@ from ckptdoctor.examine.paths import STANDARD_INPUT, STANDARD_INPUT_SHOWN, expan
 from ckptdoctor.examine.targets import Targets
 from ckptdoctor.findings import FileReport, Skipped
 from ckptdoctor.noun import replace
+from ckptdoctor.remote import addresses
 
 
 def examine_all(

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Opaque, Part, Sequence
-from ckptdoctor.checkpoint.addresses import shown
 from ckptdoctor.facts.optimizers import LIGHTNING, top
 from ckptdoctor.facts.plain_data import NotPlainError, as_plain
+from ckptdoctor.remote.addresses import shown
 from ckptdoctor.target.saved import DATAMODULE, Record, Saved
 
 _OWN = "hyper_parameters"

@@ -15,8 +15,8 @@ from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.sharing import compared
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.examine.promised_checksums import digest_of, promise_of
-from ckptdoctor.facts.notes import Damage, Integrity, may_have_holes
-from ckptdoctor.facts.tied_embeddings import TiedPair, tied_pairs
+from ckptdoctor.facts.names import TiedPair, tied_pairs
+from ckptdoctor.values.damage import Damage, Integrity, may_have_holes
 from ckptdoctor.values.storage_damage import CHUNK, Place, note_of, readable, scanned, scanned_in_part
 
 _REQUEST = 4 << 20  # bytes of a read that is a request over a network

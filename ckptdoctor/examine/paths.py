@@ -9,9 +9,9 @@ from typing import BinaryIO
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileSource, process
-from ckptdoctor.checkpoint.addresses import is_address
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.findings import Leftover
+from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.wording import system_says
 
 STANDARD_INPUT = "-"

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, addresses, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.diagnose.fixes import lost_by
@@ -19,6 +19,7 @@ from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.paths import STANDARD_INPUT
 from ckptdoctor.findings import Coverage, Finding, Severity
 from ckptdoctor.noun import replace
+from ckptdoctor.remote import addresses
 
 if TYPE_CHECKING:
     from ckptdoctor.match.comparison import Comparison

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.checkpoint.progress import Work
-from ckptdoctor.facts.notes import Promise
 from ckptdoctor.facts.siblings import Folder, blob_of, folder_of, read_small
 from ckptdoctor.regex import regex
+from ckptdoctor.values.damage import Promise
 
 _DIGITS = regex(r"[0-9a-f]{64}")
 # torch.hub.HASH_REGEX, with the eight digits or more that people use

@@ -1,6 +1,7 @@
 """Reads keys as ``.``-separated tokens: which wrappers put which tokens there, and which names are left without them.
 
-It also has the words by which a kind of key is known at first sight: of adapters, quantised layers, observers.
+It also has the words by which a kind of key is known at first sight: of adapters, quantised layers, observers, and of
+output layers that are the input embedding.
 
 Nothing here replaces substrings: ``mlp_module.layer0`` holds no token ``module``. The last token of a key is the name
 of the tensor itself and never counts as a wrapper's.
@@ -9,8 +10,11 @@ of the tensor itself and never counts as a wrapper's.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 
-from ckptdoctor.checkpoint import StateDict, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.checkpoint.tensor import same_checksums
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
 
@@ -224,3 +228,55 @@ def renaming(keys: Iterable[str], change: Callable[[str], str]) -> Renaming:
         if new != old:
             pairs.append((old, new))
     return Renaming(tuple(pairs), collision)
+
+
+# ---- tensors that models are known to share: output layers that are the input embedding
+#
+# Sources: the names that transformers gives them; ``safetensors.torch.save_model``, which keeps one of two names and
+# notes the other in the file's metadata.
+
+EMBEDDING = regex(r"(?:^|\.)(?:embed_tokens|word_embeddings|tok_embeddings|wte|shared|embed_in)\.weight$")
+HEAD = regex(r"(?:^|\.)(?:lm_head|embed_out)\.weight$")
+_HEADS = ("lm_head.weight", "embed_out.weight")
+_LOOKED_AT = 4  # heads of one model
+
+
+@noun
+class TiedPair:
+    """Head and embedding, each with bytes of its own. ``same``: whether their checksums agree (None: unknown)."""
+
+    head: Tensor
+    embedding: Tensor
+    same: bool | None
+
+
+@cached_by_identity
+def tied_pairs(checkpoint: Checkpoint) -> tuple[TiedPair, ...]:
+    """Heads that lie beside the only embedding of their shape, without sharing its memory."""
+    return tuple(_tied_pairs(checkpoint))
+
+
+def _tied_pairs(checkpoint: Checkpoint) -> Iterator[TiedPair]:
+    for state_dict in weights_of_models(checkpoint):
+        found = heads(state_dict)
+        tables = [each for each in state_dict.tensors if found and EMBEDDING.search(each.key)]
+        for head in found:
+            alike = [each for each in tables if each.shape == head.shape and each.dtype == head.dtype]
+            if len(alike) == 1 and head.storage is not None and head.storage is not alike[0].storage:
+                yield TiedPair(head, alike[0], same_checksums(head, alike[0]))
+
+
+def weights_of_models(checkpoint: Checkpoint) -> Iterator[StateDict]:
+    """The weights that a head may stand in."""
+    return (each for each in checkpoint.state_dicts if each.role in (Role.MODEL, Role.EMA))
+
+
+def heads(state_dict: StateDict) -> list[Tensor]:
+    """The output layers of language models, as large as a vocabulary asks for."""
+    found = (each for each in state_dict.tensors if each.key.endswith(_HEADS) and HEAD.search(each.key))
+    return list(islice(filter(_is_table, found), _LOOKED_AT))
+
+
+def _is_table(tensor: Tensor) -> bool:
+    """Whether it is as large as a vocabulary asks for: more rows than columns."""
+    return len(tensor.shape) == 2 and tensor.dtype.kind == "float" and tensor.shape[0] > tensor.shape[1] > 1

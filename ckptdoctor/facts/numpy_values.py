@@ -1,4 +1,4 @@
-"""Reads NumPy's numbers and arrays as their pickles spell them out, and gives them in Python, without NumPy.
+"""Reads NumPy's numbers and arrays as their pickles spell them out, those of Python 2 too, without NumPy.
 
 Sources: ``__reduce__`` and ``__setstate__`` of ``numpy.ndarray`` and ``numpy.dtype``, ``numpy.datetime_as_string``, and
 ``numpy._core.numeric._frombuffer``, which makes the arrays of protocol 5.
@@ -11,8 +11,9 @@ from datetime import date
 from math import prod
 from typing import Union
 
-from ckptdoctor.checkpoint import DType, Mapping, Named, Node, Opaque, Sequence
+from ckptdoctor.checkpoint import Checkpoint, DType, Mapping, Named, Node, Opaque, Sequence
 from ckptdoctor.checkpoint.dtypes import BY_NAME, NUMPY_BUFFERS, NUMPY_ELEMENTS, NUMPY_MAKERS, little_endian
+from ckptdoctor.checkpoint.first_bytes import pickle_protocol
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.noun import noun
 
@@ -323,3 +324,31 @@ def held_values(node: Node) -> Held | None:
     values = little_endian(array.contents, dtype) if array.element.swapped else array.contents
     stride = contiguous_stride(shape[::-1])[::-1] if array.fortran else contiguous_stride(shape)
     return Held(dtype, shape, stride, values)
+
+
+# ---- strings of Python 2, of which protocol 2 and those before it know nothing but bytes
+
+_NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray")
+BYTES = ("b'", 'b"')  # how a key of bytes is spelt (formats.torch.read.objects)
+
+
+def of_python_2(checkpoint: Checkpoint) -> bool:
+    """Whether bytes in the tree are strings of Python 2."""
+    protocol = pickle_protocol(checkpoint.container)
+    return protocol in (0, 1, 2) and all(each.full != "_codecs.encode" for each in checkpoint.globals)
+
+
+def array_values(node: Opaque) -> bytes | None:
+    """The values of a NumPy array or number that Python 2 wrote as a string; None for anything else."""
+    module, _, name = node.class_name.rpartition(".")
+    if module not in _NUMPY:
+        return None
+    held: tuple[Node, ...] = ()
+    if name == "scalar":
+        held = node.arguments if len(node.arguments) == 2 else ()
+    elif name == "_reconstruct" and isinstance(node.state, Sequence) and len(node.state.items) == 5:
+        held = node.state.items
+    value = held[-1] if held else None
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return value if isinstance(value, bytes) else None

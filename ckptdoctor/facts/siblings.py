@@ -206,3 +206,10 @@ def _lines(text: str) -> Iterator[tuple[str, int]]:
     for match, number in named:
         if len(match[1]) == least:
             yield match[2], number
+
+
+def says_tied(checkpoint: Checkpoint) -> bool | None:
+    """What the ``config.json`` beside the checkpoint says of ``tie_word_embeddings``; None where it says nothing."""
+    config = config_beside(checkpoint)
+    said = config.fields.get("tie_word_embeddings") if config is not None else None
+    return said if isinstance(said, bool) else None

@@ -20,7 +20,7 @@ from ckptdoctor.diagnose.findings import findings_of
 from ckptdoctor.edits import Drop, Safety
 from ckptdoctor.edits.renaming import renamed_modules
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.incomplete import require_own_values
+from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.facts.whole_modules import with_modules
 from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.formats import opened, read

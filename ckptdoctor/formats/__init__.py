@@ -12,7 +12,6 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, FileSource, FolderSource, NoteKind, Source
-from ckptdoctor.checkpoint.addresses import is_address
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.edits import SetSuffix, Truncate
 from ckptdoctor.errors import (
@@ -26,6 +25,7 @@ from ckptdoctor.errors import (
 )
 from ckptdoctor.formats.registry import built_in, folder_formats, format_named, plugged_in
 from ckptdoctor.noun import replace
+from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.wording import listed, plural
 
 if TYPE_CHECKING:  # writing is not needed to read

@@ -16,7 +16,7 @@ from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
 from ckptdoctor.formats.arrays.pickled.stream import Data, Mapped, data_of, follow_stream
 from ckptdoctor.formats.recognise.compressed import recognise_compressed
 from ckptdoctor.formats.recognise.pickled import begins
-from ckptdoctor.formats.recognise.tars import TORCH_MEMBERS, is_tar, walk
+from ckptdoctor.formats.recognise.tars import TORCH_MEMBERS, is_tar, members_of, walk
 from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.records import Record, shown
 from ckptdoctor.formats.torch.zip.truncated import Walk, local_at, step
@@ -195,7 +195,6 @@ class Search:
 
     def _tables(self, source: Source, where: str) -> None:
         """The two members of torch's own archives in which pickles alternate with numbers."""
-        from ckptdoctor.formats.recognise.tars import members_of
         from ckptdoctor.formats.torch.tar.tables import STORAGES, TENSORS, Cursor, Tables
 
         members, tables = members_of(source), Tables(source)

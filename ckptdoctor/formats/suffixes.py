@@ -105,3 +105,43 @@ def asked_for(output: str | None, own: str) -> str | None:
     if suffix in SAFETENSORS:
         return None if own == SINGLE else SINGLE
     return TORCH_ZIP if suffix in TORCH_OUTPUTS and own not in _OF_TORCH else None
+
+
+# ---- what a packed checkpoint is called once it is unpacked
+
+
+# what is left out of the name of a packed file, from the end
+_PACKING = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".z", ".lzma", ".zip", ".tar", ".mar")
+
+# what other contents are called; torch's own come first
+_OTHERS = {"NumPy archive": (".npz",), "NumPy array": (".npy",), "pickle": (".pkl", ".pickle", ".joblib")}
+
+
+def unwrapped_path(container: Container) -> str | None:
+    """Where the inside of a packed file goes: beside it, under its name without what says how it was packed.
+
+    Only its own name counts, or the one that the person gave (``weights.zip/epoch_9.pt``), and none that the file
+    holds: those could be anything. None where it is not packed.
+    """
+    wrapped = next((note for note in container.notes if note.kind is NoteKind.ARCHIVE_WRAPPED), None)
+    if wrapped is None:
+        return None
+    path, member = container.path, wrapped.member
+    if member and path.endswith(f"/{member}"):
+        path = os.path.join(os.path.dirname(path[: -len(member) - 1]), member.rpartition("/")[2])
+    stem = path
+    while stem.lower().endswith(_PACKING):
+        stem = os.path.splitext(stem)[0]
+    fitting = _suffixes_of(container.format)
+    known, suffix = os.path.splitext(stem)
+    if suffix.lower() in fitting:
+        return stem
+    if suffix.lower() in (*TORCH_OUTPUTS, *SAFETENSORS):
+        stem = known
+    return stem + fitting[0]
+
+
+def _suffixes_of(format_: str) -> tuple[str, ...]:
+    if format_ == "safetensors":
+        return SAFETENSORS
+    return _OTHERS.get(format_, TORCH_OUTPUTS)

@@ -9,11 +9,11 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Storage, Tensor, 
 from ckptdoctor.differences import Pair
 from ckptdoctor.edits.grafts import Left
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.notes import Damage
 from ckptdoctor.grafting.damage import Health, storages_of
 from ckptdoctor.grafting.recipe import Healed, heal
 from ckptdoctor.grafting.storages import Views, unlike
 from ckptdoctor.noun import noun
+from ckptdoctor.values.damage import Damage
 
 
 @noun(frozen=False)

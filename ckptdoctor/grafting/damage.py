@@ -8,9 +8,9 @@ from dataclasses import field, replace
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Source, Storage, Tensor
 from ckptdoctor.checkpoint.progress import Progress, Work, in_thread
 from ckptdoctor.examine.deep import integrity_of
-from ckptdoctor.facts.notes import Damage
-from ckptdoctor.facts.values import Values, not_finite
 from ckptdoctor.noun import noun
+from ckptdoctor.values.damage import Damage
+from ckptdoctor.values.statistics import Values, not_finite
 
 
 @noun

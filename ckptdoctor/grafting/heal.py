@@ -25,8 +25,8 @@ from ckptdoctor.differences import ABSENT, Difference, Pair, Side
 from ckptdoctor.diffing.diff import held_against
 from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
 from ckptdoctor.errors import DamagedError, RefusedError, UsageError
-from ckptdoctor.facts.incomplete import require_own_values
-from ckptdoctor.facts.notes import unwrapped_path
+from ckptdoctor.facts.reader_notes import require_own_values
+from ckptdoctor.formats.suffixes import unwrapped_path
 from ckptdoctor.grafting.choice import Choice, with_others
 from ckptdoctor.grafting.damage import Health, examined, storages_of
 from ckptdoctor.grafting.recipe import Healed, grafted, write

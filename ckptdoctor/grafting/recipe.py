@@ -11,11 +11,11 @@ from ckptdoctor.checkpoint.progress import current
 from ckptdoctor.edits.applied.wanted import Stored, Wanted, kept
 from ckptdoctor.edits.grafts import GraftReport
 from ckptdoctor.examine.integrity import examine_integrity
-from ckptdoctor.facts.notes import Damage
 from ckptdoctor.grafting.storages import Patch
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.output import require_bytes
 from ckptdoctor.prove.same_contents import read_back, require_right, require_same
+from ckptdoctor.values.damage import Damage
 from ckptdoctor.values.diff_bytes import same_bytes
 from ckptdoctor.writing import Copy, Recipe, Segment, publish
 from ckptdoctor.writing.checksums import Bytes

@@ -31,8 +31,8 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME, NUMPY_BUFFERS, NUMPY_MAKERS, N
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.crash import asking_for_torch
 from ckptdoctor.errors import DamagedError, UsageError
-from ckptdoctor.facts.incomplete import require_every_file, require_own_values
 from ckptdoctor.facts.numpy_values import NotPlainError, array_of, number
+from ckptdoctor.facts.reader_notes import require_every_file, require_own_values
 from ckptdoctor.formats import opened, read
 from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.soundness import faults_of, require_sound

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
-from ckptdoctor.checkpoint import Checkpoint, FolderSource, KeyPath, Note, NoteKind, Source, addresses
+from ckptdoctor.checkpoint import Checkpoint, FolderSource, KeyPath, Note, NoteKind, Source
 from ckptdoctor.checkpoint.checkpoint import concerns
 from ckptdoctor.checkpoint.keypath import ROOT
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats import examine
+from ckptdoctor.remote import addresses
 
 _SAFETENSORS = "safetensors"
 # only headers of safetensors are said to have these

@@ -12,14 +12,15 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource, Source, Tensor
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.checkpoint.progress import Work
-from ckptdoctor.errors import CkptDoctorError, UnreadableError
-from ckptdoctor.facts.values import Extreme, Extremes, Look, Number, Picture, TensorValues, Window
+from ckptdoctor.errors import CkptDoctorError, StoppedError, UnreadableError
 from ckptdoctor.noun import noun
+from ckptdoctor.values.statistics import Extreme, Extremes, Look, Number, Picture, Spectrum, TensorValues, Window
 
 if TYPE_CHECKING:
     from ckptdoctor.values.regions import Boxes
 
-__all__ = ["Extreme", "Extremes", "Inspector", "Look", "Number", "Picture", "Refused", "TensorValues", "Window"]
+__all__ = ["Extreme", "Extremes", "Inspector", "Look", "Number", "Picture", "Refused", "Spectrum", "TensorValues"]
+__all__ += ["Window"]
 
 _KEPT = 64  # looks that are remembered
 
@@ -108,6 +109,16 @@ class Inspector:
 
         return self._try(see, work)
 
+    def spectrum(self, tensor: Tensor, work: Work) -> Union[Spectrum, Refused]:
+        """The singular values of a matrix; a convolution counts as one, with a row for each output channel."""
+
+        def see(boxes: Boxes, distant: bool) -> Spectrum:
+            from ckptdoctor.values.spectrum import spectrum
+
+            return spectrum(tensor, boxes)
+
+        return self._try(see, work)
+
     def seen_as(self, tensor: Tensor) -> Union[Tensor, Refused]:
         """The tensor whose values are shown: of a sparse one, or of a wrapper, the one inside."""
         from ckptdoctor.values.regions import UnreadError, plain
@@ -118,7 +129,6 @@ class Inspector:
             return Refused(str(error))
 
     def _try(self, see: Callable[[Boxes, bool], Seen], work: Work) -> Union[Seen, Refused]:
-        from ckptdoctor.errors import StoppedError
         from ckptdoctor.values.regions import Boxes, UnreadError
 
         try:

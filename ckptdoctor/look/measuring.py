@@ -11,9 +11,9 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.checkpoint.progress import Listener, Work, follow, in_thread
 from ckptdoctor.errors import UsageError
-from ckptdoctor.facts.values import Values
 from ckptdoctor.look.contents import Excerpt, part_of
 from ckptdoctor.noun import noun
+from ckptdoctor.values.statistics import Values
 
 
 @noun

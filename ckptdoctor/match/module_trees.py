@@ -23,37 +23,37 @@ _BITS = 96
 
 
 @noun(frozen=False, eq=False)
-class Node:
+class ModuleNode:
     """A module, or a parameter where ``key`` is set. ``form`` is the same where the same kinds of keys are below."""
 
     tokens: Tokens
-    parent: Node | None
+    parent: ModuleNode | None
     order: int
     key: str | None = None
-    children: dict[tuple[str, bool], Node] = field(default_factory=dict)
+    children: dict[tuple[str, bool], ModuleNode] = field(default_factory=dict)
     size: int = 0
     form: int = 0
 
-    def parts(self) -> Iterator[Node]:
+    def parts(self) -> Iterator[ModuleNode]:
         """The modules and parameters right below."""
         for child in self.children.values():
             yield child.branch()
 
-    def branch(self) -> Node:
+    def branch(self) -> ModuleNode:
         """This, or what is below it where that is alone in it: ``stages.0.blocks`` for ``stages.0``."""
         node = self
         while len(node.children) == 1:
             node = next(iter(node.children.values()))
         return node
 
-    def top(self) -> Node:
+    def top(self) -> ModuleNode:
         """What this one is alone in, the other way round."""
         node = self
         while node.parent is not None and node.parent.parent is not None and len(node.parent.children) == 1:
             node = node.parent
         return node
 
-    def outside(self) -> Node | None:
+    def outside(self) -> ModuleNode | None:
         """The nearest module around this one with something else in it."""
         return self.top().parent
 
@@ -76,9 +76,9 @@ class Forms:
         return found
 
 
-def tree(keys: Iterable[str], kind: Callable[[str], ParameterKind], forms: Forms) -> Node:
+def tree(keys: Iterable[str], kind: Callable[[str], ParameterKind], forms: Forms) -> ModuleNode:
     """The tree of these keys."""
-    root = Node((), None, 0)
+    root = ModuleNode((), None, 0)
     for order, key in enumerate(keys):
         tokens = tuple(key.split("."))
         if len(tokens) <= _DEPTH:
@@ -86,7 +86,7 @@ def tree(keys: Iterable[str], kind: Callable[[str], ParameterKind], forms: Forms
     return root
 
 
-def _grow(root: Node, tokens: Tokens, key: str, order: int, number: int) -> None:
+def _grow(root: ModuleNode, tokens: Tokens, key: str, order: int, number: int) -> None:
     node = root
     node.size += 1
     node.form += number
@@ -94,7 +94,7 @@ def _grow(root: Node, tokens: Tokens, key: str, order: int, number: int) -> None
         last = depth == len(tokens)
         child = node.children.get((token, last))
         if child is None:
-            child = node.children[token, last] = Node(tokens[:depth], node, order, key if last else None)
+            child = node.children[token, last] = ModuleNode(tokens[:depth], node, order, key if last else None)
         node = child
         node.size += 1
         node.form += number
@@ -116,15 +116,15 @@ class Match:
     ``old`` and ``new`` are their paths inside the parts that they were found in, of which ``within`` is that here.
     """
 
-    here: Node
-    there: Node
+    here: ModuleNode
+    there: ModuleNode
     old: Tokens
     new: Tokens
     sure: bool
-    within: Node
+    within: ModuleNode
 
 
-def counterparts(here: Node, there: Node) -> Iterator[Match]:
+def counterparts(here: ModuleNode, there: ModuleNode) -> Iterator[Match]:
     """All parts that belong together, whole ones before what is in them.
 
     What one part does not tell may be known from others of its kind: that is asked when all others are done.
@@ -149,25 +149,25 @@ def counterparts(here: Node, there: Node) -> Iterator[Match]:
 
 
 Learnt = dict[Tokens, set[Tokens]]
-Nodes = list[tuple[Node, Node]]
+Nodes = list[tuple[ModuleNode, ModuleNode]]
 
 
 @noun(eq=False)
 class _Group:
     """Equally many parts of one form on both sides."""
 
-    here: Sequence[Node]
-    there: Sequence[Node]
+    here: Sequence[ModuleNode]
+    there: Sequence[ModuleNode]
 
 
 def _groups(outer: Match) -> Iterator[_Group]:
     """Parts of one form, the largest first; what has not as many counterparts is taken apart."""
-    sizes: dict[int, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
+    sizes: dict[int, tuple[list[ModuleNode], list[ModuleNode]]] = defaultdict(lambda: ([], []))
     _add(sizes, 0, outer.here)
     _add(sizes, 1, outer.there)
     while sizes:
         ours, theirs = sizes.pop(max(sizes))
-        forms: dict[int, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
+        forms: dict[int, tuple[list[ModuleNode], list[ModuleNode]]] = defaultdict(lambda: ([], []))
         for side, nodes in enumerate((ours, theirs)):
             for node in nodes:
                 forms[node.form][side].append(node)
@@ -180,7 +180,7 @@ def _groups(outer: Match) -> Iterator[_Group]:
                     _add(sizes, side, node)
 
 
-def _add(sizes: dict[int, tuple[list[Node], list[Node]]], side: int, node: Node) -> None:
+def _add(sizes: dict[int, tuple[list[ModuleNode], list[ModuleNode]]], side: int, node: ModuleNode) -> None:
     for part in node.parts():
         sizes[part.size][side].append(part)
 
@@ -192,7 +192,7 @@ class _Scope:
         self.groups = list(_groups(outer))
         self._outer = outer
         self._learnt = learnt
-        self._beside: dict[Node, set[Node]] = defaultdict(set)
+        self._beside: dict[ModuleNode, set[ModuleNode]] = defaultdict(set)
         self._found: list[Match] = []
 
     def new(self) -> list[Match]:
@@ -228,7 +228,7 @@ class _Scope:
             return None
         return group if group.here else None
 
-    def match(self, pairs: Iterable[tuple[Node, Node]], *, sure: bool = True) -> None:
+    def match(self, pairs: Iterable[tuple[ModuleNode, ModuleNode]], *, sure: bool = True) -> None:
         """Note that these are the same."""
         for one, other in pairs:
             around, there = one.outside(), other.outside()
@@ -239,15 +239,15 @@ class _Scope:
             if found.sure:
                 self._learnt[found.old].add(found.new)
 
-    def _ours(self, node: Node) -> Tokens:
+    def _ours(self, node: ModuleNode) -> Tokens:
         return node.tokens[len(self._outer.here.tokens) :]
 
-    def _theirs(self, node: Node) -> Tokens:
+    def _theirs(self, node: ModuleNode) -> Tokens:
         return node.tokens[len(self._outer.there.tokens) :]
 
     def _by_place(self, group: _Group) -> Nodes:
         """Parts that stand beside parts that are known to belong together."""
-        here: dict[Node, list[Node]] = defaultdict(list)
+        here: dict[ModuleNode, list[ModuleNode]] = defaultdict(list)
         for node in group.here[: _FEW + 1]:
             around = node.outside()
             if around is not None and len(self._beside.get(around, ())) == 1:
@@ -316,12 +316,14 @@ def _by_family(group: _Group) -> Nodes:
     return found
 
 
-def _families(nodes: Sequence[Node]) -> dict[frozenset[tuple[int, ...]], dict[tuple[int, ...], Node] | None]:
+def _families(
+    nodes: Sequence[ModuleNode],
+) -> dict[frozenset[tuple[int, ...]], dict[tuple[int, ...], ModuleNode] | None]:
     """Parts whose names are the same but for numbers, by these numbers; None where others have the same ones."""
-    forms: dict[str, list[Node]] = defaultdict(list)
+    forms: dict[str, list[ModuleNode]] = defaultdict(list)
     for node in nodes:
         forms[_template(node.tokens)].append(node)
-    found: dict[frozenset[tuple[int, ...]], dict[tuple[int, ...], Node] | None] = {}
+    found: dict[frozenset[tuple[int, ...]], dict[tuple[int, ...], ModuleNode] | None] = {}
     for family in forms.values():
         numbered = _numbered(family) if len(family) > 1 else None
         if numbered is not None:
@@ -347,11 +349,11 @@ def _by_likeness(group: _Group) -> Nodes:
 class _Numbered:
     """Parts by the numbers that tell them apart. ``plain``: these numbers are whole tokens, as in lists."""
 
-    nodes: dict[tuple[int, ...], Node]
+    nodes: dict[tuple[int, ...], ModuleNode]
     plain: bool
 
 
-def _numbered(nodes: Sequence[Node]) -> _Numbered | None:
+def _numbered(nodes: Sequence[ModuleNode]) -> _Numbered | None:
     """Parts whose paths are the same but for numbers; None where they are not."""
     if len({_template(node.tokens) for node in nodes}) != 1:
         return None
@@ -374,15 +376,15 @@ def _template(tokens: Tokens) -> str:
     return template(".".join(tokens))
 
 
-def _within(node: Node, outer: Node) -> bool:
+def _within(node: ModuleNode, outer: ModuleNode) -> bool:
     return node.tokens[: len(outer.tokens)] == outer.tokens
 
 
-def _ordered(nodes: Sequence[Node]) -> list[Node]:
+def _ordered(nodes: Sequence[ModuleNode]) -> list[ModuleNode]:
     return sorted(nodes, key=lambda node: node.order)
 
 
-def _distinct(nodes: Sequence[Node]) -> dict[Tokens, Node]:
+def _distinct(nodes: Sequence[ModuleNode]) -> dict[Tokens, ModuleNode]:
     """The parts by what tells their paths apart: without the tokens that all of them begin and end with."""
     paths = [node.tokens for node in nodes]
     shortest = min(map(len, paths))

@@ -104,14 +104,8 @@ def _explained_layers(comparison: Comparison) -> Explained:
 
 
 _PACKED = "._packed_params._packed_params"  # (weight, bias) of a linear layer
-
-
 _EMBEDDED = "._packed_params._packed_weight"  # of an embedding
-
-
 _LEAVES = ("scale", "zero_point")
-
-
 # what convert_fx keeps for values that no layer makes: input_scale_0, _scale_0, conv_input_zero_point_0
 _BUFFER = regex(r"(?:.*_)?(?:scale|zero_point)_\d+")
 

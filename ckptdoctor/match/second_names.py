@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.tensor import ViewId, same_checksums, shared_view
-from ckptdoctor.facts.tied_embeddings import EMBEDDING, HEAD
+from ckptdoctor.facts.names import EMBEDDING, HEAD
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
 

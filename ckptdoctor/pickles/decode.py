@@ -8,7 +8,18 @@ from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import NO_MEMO, Global, GlobalUse, Made, Node, PersistentId, Pickle, Popped, Tuple, Value
+from ckptdoctor.pickles.graph import (
+    NO_MEMO,
+    Global,
+    GlobalUse,
+    Made,
+    PersistentId,
+    Pickle,
+    PickleNode,
+    Popped,
+    Tuple,
+    Value,
+)
 from ckptdoctor.pickles.machine import PAUSE, Budgets, Handler, Machine, damaged, exceeded
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
 
@@ -130,7 +141,7 @@ def _explained(m: Machine, at: int, error: Exception) -> DamagedError:
 def _finished(m: Machine, end: int, opcodes: int) -> Pickle:
     next_memo = max(len(m.memo), max(m.sparse, default=-1) + 1)
     for node in m.duplicated:  # a value used twice can only be written again through the memo
-        if isinstance(node, Node) and node.memo == NO_MEMO:
+        if isinstance(node, PickleNode) and node.memo == NO_MEMO:
             node.memo = next_memo
             next_memo += 1
     return Pickle(
@@ -154,7 +165,7 @@ def _finished(m: Machine, end: int, opcodes: int) -> Pickle:
 
 def discards_calls(root: Value, calls: int) -> bool:
     """Whether fewer than ``calls`` calls are found in the graph under ``root``, discarded values left out."""
-    seen: set[Node] = set()  # nodes are compared by identity
+    seen: set[PickleNode] = set()  # nodes are compared by identity
     waiting: list[Value] = [root]
     found = 0
     while waiting:

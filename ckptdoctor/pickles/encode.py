@@ -16,19 +16,19 @@ from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import (
     NO_MEMO,
+    Constant,
     Extension,
     FoldedTensor,
     Form,
     Global,
-    Literal,
     Made,
-    Node,
+    Mutation,
     PersistentId,
     Pickle,
+    PickleNode,
     Popped,
     Revisit,
-    Step,
-    Text,
+    String,
     Tuple,
     Value,
     Verbatim,
@@ -83,7 +83,7 @@ class _Pairs:
         self.at = at
 
 
-_Task = Union[Value, bytes, Step, _Finish, _Put, _Whole, _Pairs]
+_Task = Union[Value, bytes, Mutation, _Finish, _Put, _Whole, _Pairs]
 
 
 class _Writer:
@@ -95,9 +95,9 @@ class _Writer:
         self.framed = bool(pickle.frames)
         self.out: list[bytes] = []
         self.tasks: list[_Task] = [b".", pickle.root]
-        self.indices: dict[Node, int] = {}  # of MEMOIZE; nodes are compared by identity
-        self.owners: dict[int, Node] = {}  # of PUT
-        self.lost: set[Node] = set()  # whose index another node was given
+        self.indices: dict[PickleNode, int] = {}  # of MEMOIZE; nodes are compared by identity
+        self.owners: dict[int, PickleNode] = {}  # of PUT
+        self.lost: set[PickleNode] = set()  # whose index another node was given
         self._fitting: dict[Form, bool] = {}  # forms are compared by identity
         self._stored: set[Form] = set()  # whose values can all be fetched now
 
@@ -105,7 +105,7 @@ class _Writer:
         """Write these next, the last one first."""
         self.tasks.extend(tasks)
 
-    def put(self, node: Node) -> None:
+    def put(self, node: PickleNode) -> None:
         """Store the node that was just written in the memo, if it has a place there."""
         memo = node.memo
         if memo == NO_MEMO:
@@ -122,7 +122,7 @@ class _Writer:
 
     def stored(self, value: Value) -> bool:
         """Whether a GET of the value's memo index would fetch it now; None stands for no value."""
-        return value is None or (isinstance(value, Node) and self.owners.get(value.memo) is value)
+        return value is None or (isinstance(value, PickleNode) and self.owners.get(value.memo) is value)
 
     def kept(self, folded: FoldedTensor) -> bytes | None:
         """The arguments and the call of a tensor as they stand in the stream; None when they do not fit any more."""
@@ -137,7 +137,7 @@ class _Writer:
             self._stored.add(form)
         return form.data[folded.at : folded.end]
 
-    def index(self, node: Node) -> int:
+    def index(self, node: PickleNode) -> int:
         """Where in the memo the node is, NO_MEMO before it was written.
 
         Raises UnprovenError when another node has taken its place there.
@@ -154,7 +154,7 @@ class _Writer:
             )
         return NO_MEMO
 
-    def fetched(self, node: Node) -> bool:
+    def fetched(self, node: PickleNode) -> bool:
         """Fetch the node from the memo if it was written before; says whether it was."""
         index = self.index(node)
         if index == NO_MEMO:
@@ -201,13 +201,13 @@ def prove(data: bytes, pickle: Pickle) -> None:
     )
 
 
-def _text(w: _Writer, node: Text) -> None:
+def _text(w: _Writer, node: String) -> None:
     if not w.fetched(node):
         w.out.append(canonical.text_bytes(node.op, node.value))
         w.put(node)
 
 
-def _raw(w: _Writer, node: Verbatim | Literal) -> None:
+def _raw(w: _Writer, node: Verbatim | Constant) -> None:
     if not w.fetched(node):
         w.out.append(node.raw)
         w.put(node)
@@ -270,7 +270,7 @@ def _made(w: _Writer, node: Made) -> None:
     w.tasks.extend(reversed(node.items[1:] if node.op == op.INST else node.items))
 
 
-def _step(w: _Writer, step: Step) -> None:
+def _step(w: _Writer, step: Mutation) -> None:
     if step.op in _AFTER_MARK:
         w.out.append(_MARK)
     w.tasks.append(_ONE[step.op])
@@ -297,7 +297,7 @@ def _tensors(w: _Writer, values: list[Value], at: int) -> int:
     end = at + (len(values) - at) // 2 * 2
     for place in range(at, end, 2):
         key, value = values[place], values[place + 1]
-        if type(key) is not Text or key.op != op.BINUNICODE or type(value) is not Made or value.steps:
+        if type(key) is not String or key.op != op.BINUNICODE or type(value) is not Made or value.steps:
             return place
         folded, name, memo = value.folded, key.memo, value.memo
         if folded is None or memo != folded.last + 1 or name <= 0xFF or name == memo:
@@ -306,7 +306,7 @@ def _tensors(w: _Writer, values: list[Value], at: int) -> int:
             return place
         if folded.callee is not function:
             function = folded.callee
-            if not isinstance(function, Node) or owners.get(function.memo) is not function:
+            if not isinstance(function, PickleNode) or owners.get(function.memo) is not function:
                 return place
             get = canonical.get(function.memo, protocol)
         raw = kept(folded)
@@ -382,9 +382,9 @@ def _unmake(w: _Writer, node: Tuple | Made) -> None:
 
 
 _WRITERS: dict[type, Callable[[_Writer, Any], None]] = {
-    Text: _text,
+    String: _text,
     Verbatim: _raw,
-    Literal: _raw,
+    Constant: _raw,
     Global: _global,
     Extension: _extension,
     Tuple: _tuple,
@@ -392,7 +392,7 @@ _WRITERS: dict[type, Callable[[_Writer, Any], None]] = {
     PersistentId: _persistent,
     Popped: _popped,
     Revisit: _revisit,
-    Step: _step,
+    Mutation: _step,
     _Finish: _finish,
     _Put: _put,
     _Whole: _whole,

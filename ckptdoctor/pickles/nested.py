@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.decode import follow
-from ckptdoctor.pickles.graph import Pickle, Text
+from ckptdoctor.pickles.graph import Pickle, String
 from ckptdoctor.pickles.machine import Handler, Machine
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
 from ckptdoctor.regex import regex
@@ -139,7 +139,7 @@ class Texts:
         def handler(m: Machine, at: int) -> int:
             end = usual(m, at)
             top = m.stack[-1]
-            if _LEAST <= end - at <= _LONGEST and isinstance(top, Text):
+            if _LEAST <= end - at <= _LONGEST and isinstance(top, String):
                 self._look(top.value, at - 1)
             return end
 

@@ -16,9 +16,9 @@ from ckptdoctor.pickles.graph import (
     FoldedTensor,
     Form,
     Made,
-    Node,
     PersistentId,
-    Text,
+    PickleNode,
+    String,
     Tuple,
     Value,
     folded_call,
@@ -96,7 +96,7 @@ def _form(m: Machine, said: tuple[bytes, ...]) -> Form | None:
 
 def _device(node: Value) -> str | None:
     """The text of a device tag that was fetched from the memo; None for anything else."""
-    return node.value if type(node) is Text and type(node.value) is str else None
+    return node.value if type(node) is String and type(node.value) is str else None
 
 
 def _entry(memo: list[Value | FoldedTensor], index: int) -> Value:
@@ -117,17 +117,17 @@ def unfolded(folded: FoldedTensor) -> tuple[list[Value], dict[int, Value]]:
     inner: dict[int, Value] = {}
     index = folded.first
 
-    def kept(node: Text | Tuple | Made) -> None:
+    def kept(node: String | Tuple | Made) -> None:
         nonlocal index
         node.memo = index
         inner[index] = node
         index += 1
 
-    name = Text(op.BINUNICODE, folded.key)
+    name = String(op.BINUNICODE, folded.key)
     kept(name)
     location: Value = form.place
     if not where:
-        location = Text(op.BINUNICODE, _place(place))
+        location = String(op.BINUNICODE, _place(place))
         kept(location)
     identity = Tuple(op.TUPLE, [form.tag, form.kind, name, location, form.numel])
     kept(identity)
@@ -153,7 +153,9 @@ def fits(form: Form, protocol: int) -> bool:
     They do as long as the values that they fetch have kept their memo indices.
     """
     both = zip(form.gets, form.fetched, strict=True)
-    return all(not get or (isinstance(node, Node) and canonical.get(node.memo, protocol) == get) for get, node in both)
+    return all(
+        not get or (isinstance(node, PickleNode) and canonical.get(node.memo, protocol) == get) for get, node in both
+    )
 
 
 @lru_cache(maxsize=256)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint.addresses import shown
-from ckptdoctor.remote.source import RemoteFile, RemoteSource
+from typing import TYPE_CHECKING
 
-__all__ = ["RemoteSource", "open_remote"]
+from ckptdoctor.remote.addresses import shown
+
+if TYPE_CHECKING:
+    from ckptdoctor.remote.source import RemoteFile, RemoteSource
 
 
 def open_remote(address: str) -> RemoteSource:
@@ -13,6 +15,8 @@ def open_remote(address: str) -> RemoteSource:
 
     Raises UnreadableError, with what to do, where it cannot be reached or its server does not serve parts of files.
     """
+    from ckptdoctor.remote.source import RemoteSource
+
     path = shown(address)
     scheme = address.partition("://")[0].lower()
     file: RemoteFile

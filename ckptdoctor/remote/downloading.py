@@ -7,8 +7,8 @@ import shlex
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from ckptdoctor.checkpoint.addresses import is_address, shown
 from ckptdoctor.errors import UsageError
+from ckptdoctor.remote.addresses import is_address, shown
 
 
 def require_local(path: str) -> None:

@@ -20,7 +20,7 @@ from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.quantization import quantized_in
 from ckptdoctor.findings import Finding
-from ckptdoctor.formats.fresh.reading import Made, Place
+from ckptdoctor.formats.fresh.reading import ComputedBytes, Place
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.wording import and_more
 
@@ -124,7 +124,7 @@ def _require_bytes(tensor: Tensor, storages: Iterable[Storage]) -> None:
 def _loss(holds: Converted, places: Mapping[str, Place]) -> Loss:
     from ckptdoctor.casting.loss import loss_of
 
-    return loss_of(Made(holds.parts[0], places)(), holds.kind, holds.dtype)
+    return loss_of(ComputedBytes(holds.parts[0], places)(), holds.kind, holds.dtype)
 
 
 def _converted(elements: Elements | None) -> Converted | None:

@@ -12,9 +12,16 @@ from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.edits.applied.moving import moved_tensors
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.facts.blocked_globals import blocked_globals
 from ckptdoctor.facts.devices import CPU
-from ckptdoctor.facts.globals import NEEDS_IMPORT, is_allowed, is_dangerous, is_standard, modern, package
+from ckptdoctor.facts.globals import (
+    NEEDS_IMPORT,
+    blocked_globals,
+    is_allowed,
+    is_dangerous,
+    is_standard,
+    modern,
+    package,
+)
 from ckptdoctor.findings import Finding, Loader, NextStep, Severity
 from ckptdoctor.formats.weights_only import refusal
 from ckptdoctor.repair.weights_only import weights_only_edits

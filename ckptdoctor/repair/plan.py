@@ -26,10 +26,9 @@ from ckptdoctor.edits import (
 )
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.fix import Step
-from ckptdoctor.facts.incomplete import require_own_values
-from ckptdoctor.facts.notes import unwrapped_path
+from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.findings import Finding, NextStep, Severity
-from ckptdoctor.formats.suffixes import asked_for
+from ckptdoctor.formats.suffixes import asked_for, unwrapped_path
 from ckptdoctor.formats.unrepairable import refusal
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.casts import values_fixes

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.brief import in_full
-from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Role, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Container, Elided, FolderSource, Role, Tensor, walk
 from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.diagnose.findings import findings_of, possible, worst_first
@@ -189,8 +189,6 @@ def _require_fixed(plan: Plan, findings: Iterable[Finding]) -> None:
 
 def elided(checkpoint: Checkpoint) -> int:
     """The number of places beyond the reader's limits, which were not compared."""
-    from ckptdoctor.checkpoint import Elided, walk
-
     if not any(note.kind.value == "not-examined" for note in checkpoint.notes):
         return 0
     return sum(isinstance(node, Elided) for _, node in walk(checkpoint.tree))

@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.edits import Clone, Drop, Edit, SetMetadata
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.tied_embeddings import EMBEDDING
+from ckptdoctor.facts.names import EMBEDDING
 
 _SAFETENSORS, _TORCH = "safetensors", ("torch zip", "torch legacy")
 _MOST = 256  # names of one matrix, or names that a file notes

@@ -12,13 +12,13 @@ import shlex
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Special, at, show_path
 from ckptdoctor.checkpoint.changed_trees import tensors_in
+from ckptdoctor.checkpoint.first_bytes import pickle_protocol
 from ckptdoctor.checkpoint.patterns import dropped_paths
 from ckptdoctor.edits import Convert, Edit, MoveToCpu, Repickle
 from ckptdoctor.edits.applied.moving import moved_tensors
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, blocked_globals, outermost, plain_forms
-from ckptdoctor.facts.globals import NEEDS_IMPORT
-from ckptdoctor.facts.protocols import pickle_protocol
+from ckptdoctor.facts.globals import NEEDS_IMPORT, Blocked, BlockedCause, blocked_globals, outermost
+from ckptdoctor.facts.plain_data import plain_forms
 from ckptdoctor.rules.kit.blocked import conversion_edits
 from ckptdoctor.rules.registry import find_rule
 from ckptdoctor.wording import first_few

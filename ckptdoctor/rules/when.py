@@ -20,11 +20,11 @@ from typing import Union
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Mapping, Role, StateDict, Tensor, show_path
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.checkpoint.first_bytes import first_value, pickle_protocol
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts import names
 from ckptdoctor.facts.names import ends_of_names, keys_of, mentions
-from ckptdoctor.facts.protocols import first_value, pickle_protocol
 from ckptdoctor.facts.siblings import folder_of
 
 Subject = Union[Container, Checkpoint]

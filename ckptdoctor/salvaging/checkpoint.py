@@ -20,7 +20,7 @@ from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.edits.fix import Step
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.examine.integrity import examine_integrity
-from ckptdoctor.facts.incomplete import require_own_values
+from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.findings import LostTensor, SalvageReport
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.request import FixRequest

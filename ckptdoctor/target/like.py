@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor, show_path
-from ckptdoctor.checkpoint.addresses import shown
 from ckptdoctor.checkpoint.checkpoint import lists_all, told_of, unread_files
 from ckptdoctor.checkpoint.expectation import is_extra_state
 from ckptdoctor.checkpoint.tensor import shared_view
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.errors import DamagedError, NotACheckpointError, UsageError
+from ckptdoctor.remote.addresses import shown
 from ckptdoctor.target import Expected, Reference, hub_cache
 
 _SAFETENSORS = ".safetensors"

@@ -7,10 +7,10 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint.addresses import shown
 from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import CkptDoctorError, UsageError
+from ckptdoctor.remote.addresses import shown
 from ckptdoctor.target import Reference
 from ckptdoctor.target.blame import MEND, NO_CUDA, blame, own_place, own_traceback, wants_cuda
 from ckptdoctor.target.building import TooManyError, build, wants_values

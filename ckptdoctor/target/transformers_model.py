@@ -10,8 +10,8 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any
 
-from ckptdoctor.checkpoint.addresses import is_address, shown
 from ckptdoctor.errors import UsageError
+from ckptdoctor.remote.addresses import is_address, shown
 from ckptdoctor.target import Reference, hub_cache
 from ckptdoctor.target.blame import in_words
 from ckptdoctor.target.config import NAME, built, from_config, library, offline, read_config, require_plain

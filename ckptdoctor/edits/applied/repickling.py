@@ -21,11 +21,12 @@ from ckptdoctor.checkpoint import (
     show_part,
 )
 from ckptdoctor.checkpoint.changed_trees import derived, with_tree
+from ckptdoctor.checkpoint.first_bytes import pickle_protocol, with_default_protocol
 from ckptdoctor.edits import Repickle
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.protocols import BYTES, array_values, of_python_2, pickle_protocol, with_default_protocol
+from ckptdoctor.facts.numpy_values import BYTES, array_values, of_python_2
 
 _OLD, _TODAY = "torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2"
 _PROTOCOL = 2  # what torch.save pickles with

@@ -28,7 +28,7 @@ class Place:
 
 
 @noun
-class Made:
+class ComputedBytes:
     """Makes the bytes of elements each time it is called; ``turn`` bytes at a time change their order."""
 
     elements: Elements
@@ -66,7 +66,7 @@ def produced(storage: Storage) -> Iterator[bytes]:
     """All bytes of a storage that does not lie in a file as it is: a new one, or one that is deflated."""
     if not isinstance(storage, NewStorage):
         return inflated(storage)
-    return Made(storage.holds, {key: Place(each) for key, each in storage.of.items()})()
+    return ComputedBytes(storage.holds, {key: Place(each) for key, each in storage.of.items()})()
 
 
 def inflated(storage: Storage) -> Iterator[bytes]:

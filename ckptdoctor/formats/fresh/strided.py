@@ -10,7 +10,7 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous, storage_span
 from ckptdoctor.edits.elements import Elements, Joined, NewStorage, View, seen, views, width_of
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.fresh.reading import Made, Place, of_storage
+from ckptdoctor.formats.fresh.reading import ComputedBytes, Place, of_storage
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
 
@@ -81,7 +81,7 @@ def segments(tensor: Tensor, swapped: bool = False) -> tuple[Segment, ...]:
     if tensor.chunks or isinstance(storage, NewStorage) or not is_contiguous(tensor):
         found, places = elements(tensor)
         copies = _copies(found, places) if turn == 1 else None
-        return (Generated(size, Made(found, places, turn)),) if copies is None else tuple(copies)
+        return (Generated(size, ComputedBytes(found, places, turn)),) if copies is None else tuple(copies)
     begin = tensor.offset * tensor.dtype.bits // 8
     if storage is None:
         assert tensor.values is not None

@@ -13,11 +13,11 @@ from ckptdoctor.errors import CkptDoctorError, TruncatedError
 from ckptdoctor.formats.arrays.pickled.joblib import is_wrapper, wrapped
 from ckptdoctor.formats.arrays.pickled.stream import mark
 from ckptdoctor.formats.packed.passing import Passing
-from ckptdoctor.formats.recognise.tars import BLOCK, MOST, TORCH_MEMBERS, Entry, entry_of, is_tar
+from ckptdoctor.formats.recognise.tars import BLOCK, MOST, TORCH_MEMBERS, Entry, Member, entry_of, is_tar
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
-from ckptdoctor.formats.torch.legacy.read import is_legacy
+from ckptdoctor.formats.torch.legacy.read import LegacyStorages, is_legacy, read_stream
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Text
+from ckptdoctor.pickles.graph import Made, String
 from ckptdoctor.pickles.machine import Budgets, Handler, Machine, exceeded
 from ckptdoctor.pickles.nested import LONGEST_BYTES, MOST_KEPT, is_looked_at, may_be_kept
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
@@ -73,7 +73,6 @@ def _member(passing: Passing, entry: Entry) -> None:
     if name in _BESIDE and entry.size <= _MOST_BESIDE:
         passing.keep(entry.offset + entry.size)
     elif name == "storages":
-        from ckptdoctor.formats.recognise.tars import Member
         from ckptdoctor.formats.torch.tar.tables import Cursor, Tables
 
         try:
@@ -93,8 +92,6 @@ def _safetensors(passing: Passing) -> bool:
 
 def _legacy(passing: Passing) -> bool:
     """The pickles and the counts of the storages, and what follows the last one."""
-    from ckptdoctor.formats.torch.legacy.read import LegacyStorages, read_stream
-
     stream = read_stream(passing)
     passing.drop(LegacyStorages(passing, stream).end)
     return True
@@ -190,7 +187,7 @@ class _Thinning:
             if code == op.BINSTRING and length >= _NEGATIVE:
                 return usual(m, at)
             m.nodes += 1
-            m.stack.append(Text(code, b""))  # which bytes these are makes no difference
+            m.stack.append(String(code, b""))  # which bytes these are makes no difference
             if begin + length <= m.size and length <= LONGEST_BYTES:
                 return begin + length
             if code in _TEXTS or self._is_wanted(m.data[begin], self._base + begin, length):

@@ -22,7 +22,7 @@ from ckptdoctor.formats.packed.streams import STREAMS, decompressed
 from ckptdoctor.formats.packed.thin import Thin
 from ckptdoctor.formats.recognise.members import is_junk, may_be_weights
 from ckptdoctor.formats.recognise.pickled import may_begin
-from ckptdoctor.formats.recognise.tars import is_tar
+from ckptdoctor.formats.recognise.tars import is_tar, walk
 from ckptdoctor.formats.torch.zip.records import Record, shown
 from ckptdoctor.noun import noun
 from ckptdoctor.writing.system import restore
@@ -97,8 +97,6 @@ def _record(source: Source, record: Record) -> Iterator[bytes]:
 
 
 def _in_tar(source: Source) -> Iterator[Inside]:
-    from ckptdoctor.formats.recognise.tars import walk
-
     for entry in walk(source):
         if entry.regular:
             name = entry.name.removeprefix("./")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ckptdoctor.match.likeness import alike, other_layout
-from ckptdoctor.match.module_trees import Forms, Match, Node, ParameterKind, counterparts, tree
+from ckptdoctor.match.module_trees import Forms, Match, ModuleNode, ParameterKind, counterparts, tree
 from ckptdoctor.match.moves import Gap, Move, move
 from ckptdoctor.match.rewordings import Rewording, describe, template
 from ckptdoctor.noun import noun
@@ -83,7 +83,7 @@ def _pairs(gap: Gap, kind: Kinds) -> list[NamePair]:
     """The loose keys and the open ones that are the same parameters, and have other names."""
     loose = set(gap.loose)
     settled = {template(key) for key in gap.here if key not in loose}
-    ways: dict[Node, _Way] = {}
+    ways: dict[ModuleNode, _Way] = {}
     found: list[NamePair] = []
     numbered: list[int] = []  # those that get the name of a list's member, of which others have theirs
     known: dict[Rewording, bool] = {}
@@ -127,7 +127,7 @@ def _throughout(found: Sequence[NamePair], gap: Gap) -> bool:
     return whole and None not in tokens and len(words) == 1 and len(places) > 1
 
 
-def _trees(gap: Gap, kind: Kinds) -> tuple[Node, Node]:
+def _trees(gap: Gap, kind: Kinds) -> tuple[ModuleNode, ModuleNode]:
     """Both sides as trees, without keys of a sort that the other side has not got."""
     here = {key: each for key in gap.loose if (each := kind(key, gap.here[key].shape)) is not None}
     there = {key: each for key in gap.open if (each := kind(key, gap.wanted[key].shape)) is not None}
@@ -162,7 +162,7 @@ def _strange(old: str, new: str) -> bool:
     )
 
 
-def _way(match: Match, ways: Mapping[Node, _Way]) -> _Way:
+def _way(match: Match, ways: Mapping[ModuleNode, _Way]) -> _Way:
     """The way of what is around it, and what happens here."""
     outer = ways.get(match.within, _Way())
     old, new = match.old, match.new
@@ -177,7 +177,7 @@ def _way(match: Match, ways: Mapping[Node, _Way]) -> _Way:
     return _Way((*outer.rewordings, Rewording(old, new)), kin)
 
 
-def _named(node: Node, path: tuple[str, ...]) -> tuple[str, ...]:
+def _named(node: ModuleNode, path: tuple[str, ...]) -> tuple[str, ...]:
     """The path without the names of those parts that hold nothing but one part."""
     return path[: len(path) - (len(node.tokens) - len(node.top().tokens))]
 

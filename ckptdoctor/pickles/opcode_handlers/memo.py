@@ -6,7 +6,7 @@ from struct import unpack_from
 
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import NO_MEMO, Literal, Made, Node, Popped, Step, Value, plain
+from ckptdoctor.pickles.graph import NO_MEMO, Constant, Made, Mutation, PickleNode, Popped, Value, plain
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
 from ckptdoctor.regex import regex
 from ckptdoctor.wording import plural
@@ -19,18 +19,18 @@ _GETS = frozenset({op.GET, op.BINGET, op.LONG_BINGET})
 def _put(m: Machine, index: int, offset: int) -> None:
     """Store the top of the stack under ``index``."""
     value = m.stack[-1]
-    if isinstance(value, Node):
+    if isinstance(value, PickleNode):
         if isinstance(value, Popped):
             value = plain(value)
-            assert isinstance(value, Node)
+            assert isinstance(value, PickleNode)
         if value.memo == NO_MEMO:
             value.memo = index
             if type(value) is Made and value.steps is not None:
-                value.steps.append(Step(op.PUT, []))
+                value.steps.append(Mutation(op.PUT, []))
     else:
         assert value is None or isinstance(value, (bool, int, float))
         m.nodes += 1
-        value = Literal(canonical.constant(value, m.protocol), value, index)
+        value = Constant(canonical.constant(value, m.protocol), value, index)
         m.stack[-1] = value
     _store(m, index, value, offset)
 
@@ -162,7 +162,7 @@ def _discard(m: Machine, code: int, values: list[Value], at: int) -> int:
 def _dup(m: Machine, at: int) -> int:
     value = m.stack[-1]
     m.ambiguous("duplicated", "DUP, which no pickler writes, uses a value twice", at - 1)
-    if isinstance(value, Node):
+    if isinstance(value, PickleNode):
         m.duplicated.append(plain(value))
     if type(value) is Made:
         m.borrow(value)

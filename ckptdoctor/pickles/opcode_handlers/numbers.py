@@ -1,6 +1,6 @@
 """None, booleans, integers and floats are read, in binary and as text.
 
-A constant written as Python's pickler writes it becomes the plain value, any other a Literal that keeps its bytes.
+A constant written as Python's pickler writes it becomes the plain value, any other a Constant that keeps its bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from struct import unpack_from
 
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Literal
+from ckptdoctor.pickles.graph import Constant
 from ckptdoctor.pickles.machine import Handler, Machine, damaged, exceeded
 from ckptdoctor.regex import regex
 from ckptdoctor.wording import plural
@@ -24,7 +24,7 @@ def push_constant(m: Machine, value: bool | int | float | None, begin: int, end:
         m.stack.append(value)
     else:
         m.nodes += 1
-        m.stack.append(Literal(raw, value))
+        m.stack.append(Constant(raw, value))
     return end
 
 

@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, NoteKind
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.converting import convert_command, with_article
+from ckptdoctor.rules.kit.noticed import notes_of
 from ckptdoctor.rules.kit.refusals import torch_says
 from ckptdoctor.rules.when import unusual_format
 

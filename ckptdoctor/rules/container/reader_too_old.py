@@ -23,11 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.facts.notes import Noted, version_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location, sentence
+from ckptdoctor.rules.kit.noticed import Noted, location, sentence, version_notes
 from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.when import noticed
 

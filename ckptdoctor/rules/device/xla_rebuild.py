@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.edits import Fix, MoveToCpu, Safety
 from ckptdoctor.facts import devices
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, blocked_by
+from ckptdoctor.facts.globals import Blocked, BlockedCause, blocked_by
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, Odict, T
@@ -134,7 +134,6 @@ _WITH_TORCH = (
     "The file does not show plainly what they hold. Where you trust it: "
     'torch.save(torch.load(FILE, map_location="cpu", weights_only=False), NEW)'
 )
-
 
 _WHERE_IT_IS = "The file does not show plainly what they hold. Load it where the device is, and save it from the CPU."
 _LEGACY = "torch legacy"

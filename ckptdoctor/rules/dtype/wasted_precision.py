@@ -26,12 +26,12 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.edits import Cast, Fix, Safety
 from ckptdoctor.edits.casts import can_be_cast
-from ckptdoctor.facts.values import Read, Values, weights_read
 from ckptdoctor.facts.weight_sets import may_train
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Read, Values, weights_read
 
 _TARGETS = {"float64": ("bfloat16", "float16", "float32"), "float32": ("bfloat16", "float16")}
 _BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}

@@ -28,17 +28,17 @@ from collections.abc import Collection, Iterable, Iterator
 from ckptdoctor.checkpoint import Aside, Checkpoint, KeyPath, Lying, NoteKind, Storage
 from ckptdoctor.checkpoint.sharing import leaves
 from ckptdoctor.facts.globals import dangerous, is_allowed, modern
-from ckptdoctor.facts.incomplete import salvage_advice
-from ckptdoctor.facts.notes import Integrity, Noted, format_of, notes_of
+from ckptdoctor.facts.reader_notes import salvage_advice
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.file import truncated_legacy, truncated_safetensors, truncated_zip
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.blocked import listed_names
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, format_of, notes_of, problems
 from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
 from ckptdoctor.rules.when import noticed
+from ckptdoctor.values.damage import Integrity
 
 # formats whose truncation has a rule of its own
 _OWN_RULE = (truncated_zip.FORMAT, truncated_legacy.FORMAT, truncated_safetensors.FORMAT)

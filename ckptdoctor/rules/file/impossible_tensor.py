@@ -25,11 +25,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Note, NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location, sentence
+from ckptdoctor.rules.kit.noticed import Noted, location, notes_of, sentence
 from ckptdoctor.rules.when import noticed
 from ckptdoctor.wording import and_so_on, beyond
 

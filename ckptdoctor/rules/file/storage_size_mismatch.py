@@ -26,11 +26,10 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Storage
 from ckptdoctor.checkpoint.sharing import paths_on
-from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location, sentence
+from ckptdoctor.rules.kit.noticed import Noted, format_of, location, notes_of, sentence
 from ckptdoctor.rules.messages import CHECK, DEEP, Message
 from ckptdoctor.rules.when import noticed
 from ckptdoctor.wording import beyond

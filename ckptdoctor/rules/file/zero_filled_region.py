@@ -33,15 +33,15 @@ from ckptdoctor.checkpoint import Checkpoint, Container, Extent, FileSource, Key
 from ckptdoctor.checkpoint.sharing import paths_on
 from ckptdoctor.checkpoint.source import READING
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.facts.notes import HOLE, PAGE, Damage, Integrity, Noted, may_have_holes, notes_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.noticed import Noted, location, notes_of
 from ckptdoctor.rules.kit.refusals import HEADER, is_safetensors_name
 from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.when import any_of, is_sparse, noticed, possible_holes
+from ckptdoctor.values.damage import HOLE, PAGE, Damage, Integrity, may_have_holes
 
 TAR = "Cannot use ``weights_only=True`` with files saved in the legacy .tar format."
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping as Table
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Tensor, at, children, show_path, walk
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.edits import Convert, Drop, Edit, Fix, MakeTensors, Replace, Safety
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedPlace, PlainForms, outermost
-from ckptdoctor.facts.globals import is_dangerous, is_harmless
-from ckptdoctor.facts.plain_data import NotPlainError, as_plain
+from ckptdoctor.facts.globals import Blocked, BlockedPlace, is_dangerous, is_harmless, outermost
+from ckptdoctor.facts.plain_data import NotPlainError, PlainForms, as_plain
 from ckptdoctor.findings import Location
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.kit import wording

@@ -1,14 +1,43 @@
-"""Turns what a reader noticed into problems: one for each note, and a last one for all that would be too many."""
+"""Finds what readers noticed, and turns it into problems: one for each note, and a last one for all too many."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ckptdoctor.checkpoint import Note
+from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind
 from ckptdoctor.edits import Fix
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.damage import Integrity
+
+# Anything that carries notes. A rule over Noted does not depend on the moment at which a reader sees something: when
+# it recognises the file, when it reads the contents, or when it reads every byte. It runs over each of the three.
+Noted = Container | Checkpoint | Integrity
+
+
+def notes_of(subject: Noted, *kinds: NoteKind) -> list[Note]:
+    """The notes of these kinds. Those of a Checkpoint that its Container has already are left out: said once."""
+    told = subject.container.notes if isinstance(subject, Checkpoint) and subject.container is not None else ()
+    return [note for note in subject.notes if note.kind in kinds and note not in told]
+
+
+def format_of(subject: Noted) -> str:
+    """The name of the container format ("torch zip"), or "" when nothing matched."""
+    return subject.checkpoint.format if isinstance(subject, Integrity) else subject.format
+
+
+# the reader's words for a version record that is there (formats.torch.zip.read)
+_KNOWN_WORDS = "version record that torch does not know"
+
+
+def version_notes(subject: Noted) -> list[Note]:
+    """The notes on a version record that torch does not know."""
+    return [note for note in notes_of(subject, NoteKind.ZIP_UNUSUAL) if _KNOWN_WORDS in note.message]
+
+
+# ---- what is told of them
+
 
 MOST = 8  # notes of one kind that are told one by one
 

@@ -9,26 +9,16 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
 from ckptdoctor.checkpoint.weights import top_weights
+from ckptdoctor.facts.names import HEAD
 from ckptdoctor.facts.siblings import Config, is_shard_of_model
 from ckptdoctor.noun import noun
 
 _EMBEDDINGS = re.compile(
     r"(?:^|\.)(?:embed_tokens|word_embeddings|tok_embeddings|wte|shared|embed_in|word_embedding)\.weight$"
 )
-
-
-_HEADS = re.compile(r"(?:^|\.)(?:lm_head|embed_out)\.weight$")
-
-
 _LAYER = re.compile(r"^(.*?(?:^|\.)(?:layers?|h|blocks?))\.(\d+)\.")
-
-
 _VOCABULARY = ("vocab_size",)
-
-
 _WIDTH = ("hidden_size", "d_model", "n_embd", "dim")
-
-
 # where one of these is there, embeddings are not as wide as the layers
 _OTHER_WIDTHS = (
     "embedding_size",
@@ -38,11 +28,7 @@ _OTHER_WIDTHS = (
     "d_embed",
     "hidden_size_per_layer_input",
 )
-
-
 _DEPTH = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
-
-
 # where one of these is there, the number of layers is counted in another way
 _OTHER_DEPTHS = ("num_nextn_predict_layers", "num_mtp_layers", "num_hidden_groups", "mtp_num_layers", "block_sizes")
 
@@ -129,7 +115,7 @@ def _tied(checkpoint: Checkpoint, weights: StateDict, config: Config) -> Iterato
     if config.fields.get("tie_word_embeddings") is not False or not headed or not _is_whole(checkpoint):
         return
     embedded = [tensor for tensor in weights.tensors if _EMBEDDINGS.search(tensor.key)]
-    if embedded and not any(_HEADS.search(key) for key in weights.keys):
+    if embedded and not any(HEAD.search(key) for key in weights.keys):
         yield Disagreement("tie_word_embeddings", False, True, embedded[0])
 
 

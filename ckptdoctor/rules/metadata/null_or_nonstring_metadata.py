@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, NoteKind
 from ckptdoctor.edits import Fix, Safety, TextMetadata
-from ckptdoctor.facts.notes import ENTRY, metadata_notes
+from ckptdoctor.facts.reader_notes import ENTRY, metadata_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, T

@@ -25,8 +25,8 @@ import os.path
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, NoteKind
+from ckptdoctor.checkpoint.first_bytes import first_value
 from ckptdoctor.edits import Convert, Edit, Fix, Retag, Safety, SetSuffix
-from ckptdoctor.facts.protocols import first_value
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -131,7 +131,6 @@ def _evidence(checkpoint: Checkpoint) -> str | None:
 # what DeepSpeed and Megatron call things in files whose optimizer lies in others
 _ELSEWHERE = frozenset({"ds_config", "ds_version", "dp_world_size", "checkpoint_version", "tp_world_size"})
 
-
 _OPTIMIZERS = frozenset(
     {"optimizer", "optimizers", "optim", "opt", "optimizer_state", "optimizer_states", "optimizer_state_dict"}
 )

@@ -31,12 +31,12 @@ from ckptdoctor.checkpoint import Mapping as Dict
 from ckptdoctor.checkpoint.tree import mapping_at
 from ckptdoctor.edits import Fix
 from ckptdoctor.facts.optimizers import as_number
-from ckptdoctor.facts.values import Values, not_finite
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.optimizer.saved_states import forget_states
+from ckptdoctor.values.statistics import Values, not_finite
 
 # means of squares and sums of them, as torch, transformers and bitsandbytes call them
 _SQUARES = frozenset({"exp_avg_sq", "max_exp_avg_sq", "square_avg", "exp_avg_sq_row", "exp_avg_sq_col", "sum"})

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.protocols import pickle_protocol
+from ckptdoctor.checkpoint.first_bytes import pickle_protocol
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -35,8 +35,16 @@ import os
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, GlobalName, Lying
-from ckptdoctor.facts.blocked_globals import BlockedCause, blocked_by, of_numpy, outermost
-from ckptdoctor.facts.globals import dangerous, is_dangerous, is_harmless, modern
+from ckptdoctor.facts.globals import (
+    BlockedCause,
+    blocked_by,
+    dangerous,
+    is_dangerous,
+    is_harmless,
+    modern,
+    of_numpy,
+    outermost,
+)
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, Obj, T

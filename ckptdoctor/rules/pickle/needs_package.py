@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Fix
-from ckptdoctor.facts.blocked_globals import BlockedCause, blocked_by
+from ckptdoctor.facts.globals import BlockedCause, blocked_by
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -29,14 +29,8 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Role
 from ckptdoctor.edits import Fix, Safety
-from ckptdoctor.facts.blocked_globals import (
-    Blocked,
-    BlockedCause,
-    BlockedPlace,
-    PlainForms,
-    blocked_by,
-    plain_forms,
-)
+from ckptdoctor.facts.globals import Blocked, BlockedCause, BlockedPlace, blocked_by
+from ckptdoctor.facts.plain_data import PlainForms, plain_forms
 from ckptdoctor.findings import Severity
 from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, Obj, T

@@ -25,8 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import BlockedCause, blocked_by
-from ckptdoctor.facts.globals import REBUILDERS
+from ckptdoctor.facts.globals import REBUILDERS, BlockedCause, blocked_by
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule

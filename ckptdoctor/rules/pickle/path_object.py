@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, blocked_by
+from ckptdoctor.facts.globals import Blocked, BlockedCause, blocked_by
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule

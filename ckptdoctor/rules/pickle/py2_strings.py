@@ -36,7 +36,7 @@ from ckptdoctor.checkpoint import (
     walk,
 )
 from ckptdoctor.edits import Fix
-from ckptdoctor.facts.protocols import BYTES, array_values, of_python_2
+from ckptdoctor.facts.numpy_values import BYTES, array_values, of_python_2
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example, T
@@ -181,7 +181,7 @@ def _place_of_values(node: Opaque, path: KeyPath) -> KeyPath:
 
 
 def _spelt(text: str) -> bytes | None:
-    """The bytes that a key was (``formats.torch_objects.keys`` spells it as Python does)."""
+    """The bytes that a key was (``formats.torch.read.objects`` spells it as Python does)."""
     from ast import literal_eval
 
     try:

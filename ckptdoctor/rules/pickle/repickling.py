@@ -29,5 +29,5 @@ def repickle_fix(checkpoint: Checkpoint, title: str, code: str, *, encoding: str
 
 
 def can_be_named(module: str, name: str) -> bool:
-    """Whether a class or function has a plain name in protocol 2 (``formats.torch_objects.names`` writes it)."""
+    """Whether a class or function has a plain name in protocol 2 (``formats.torch.patch.new_nodes`` writes it)."""
     return "." not in name and f"{module}{name}".isascii() and f"{module}{name}".isprintable()

@@ -27,8 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, BlockedPlace, blocked_by, outermost
-from ckptdoctor.facts.globals import package
+from ckptdoctor.facts.globals import Blocked, BlockedCause, BlockedPlace, blocked_by, outermost, package
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule

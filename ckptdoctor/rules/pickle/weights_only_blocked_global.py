@@ -28,8 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, BlockedPlace, blocked_by
-from ckptdoctor.facts.globals import NEEDS_IMPORT, TYPE_TAGS
+from ckptdoctor.facts.globals import NEEDS_IMPORT, TYPE_TAGS, Blocked, BlockedCause, BlockedPlace, blocked_by
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule

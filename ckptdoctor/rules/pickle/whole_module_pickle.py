@@ -33,8 +33,7 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Opaque
 from ckptdoctor.edits import Fix, Flatten, Safety
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, BlockedPlace, blocked_by
-from ckptdoctor.facts.globals import is_standard
+from ckptdoctor.facts.globals import Blocked, BlockedCause, BlockedPlace, blocked_by, is_standard
 from ckptdoctor.facts.whole_modules import (
     ModuleState,
     UnknownStateError,

@@ -24,11 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Note, NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of, version_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems, version_notes
 from ckptdoctor.rules.when import noticed
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.edits import Fix
-from ckptdoctor.facts.quantization import Layer, quantized_in
+from ckptdoctor.facts.quantization import BY_RULE, Layer, quantized_in
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.quantized import unfit
@@ -66,7 +66,7 @@ def _alone(checkpoint: Checkpoint, state_dict: StateDict, layers: Sequence[Layer
 
 def _compared(comparison: Comparison, words: Words) -> Iterator[Problem]:
     found = unfit(comparison)
-    codes = _schemes(words.code)
+    codes = BY_RULE[words.code]
     here = [layer for layer in found.here if layer.scheme in codes]
     there = [layer for layer in found.there if layer.scheme in codes]
     if here:
@@ -74,12 +74,6 @@ def _compared(comparison: Comparison, words: Words) -> Iterator[Problem]:
         yield _quantized_here(comparison, here, others, words)
     if there:
         yield _quantized_there(comparison, there, words)
-
-
-def _schemes(code: str) -> tuple[str, ...]:
-    from ckptdoctor.facts.quantization import BY_RULE
-
-    return BY_RULE[code]
 
 
 def _quantized_here(comparison: Comparison, layers: list[Layer], others: tuple[str, ...], words: Words) -> Problem:

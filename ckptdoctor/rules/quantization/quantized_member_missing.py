@@ -31,7 +31,6 @@ from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.names import QUANTIZED, mentions
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.facts.quantization import FLOAT8, dtype_of
 from ckptdoctor.facts.siblings import is_shard
 from ckptdoctor.findings import Location, Severity
@@ -39,6 +38,7 @@ from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.noticed import notes_of
 from ckptdoctor.rules.when import quantized_keys
 
 _SHOWN = 3

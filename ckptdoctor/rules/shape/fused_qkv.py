@@ -117,7 +117,6 @@ _LAYOUTS = (
     "from, and say it with --qkv-layout beside --auto: a wrong one loads without a word and gives nonsense."
 )
 
-
 _TOLD = (
     "{} has all queries first, then all keys, then all values. The names around the fused tensor say that it is that."
 )

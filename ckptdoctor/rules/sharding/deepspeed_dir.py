@@ -148,11 +148,7 @@ def _commands(path: str, found: DeepSpeed, missing: tuple[int, ...]) -> tuple[st
 
 
 _OPTIM = re.compile(r"(\w*)zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states")
-
-
 _MODEL = re.compile(r"mp_rank_(\d+)_model_states")
-
-
 _ZERO = re.compile(r"zero_pp_rank_\d+_mp_rank_\d+_model_states")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ckptdoctor.checkpoint import Checkpoint, NoteKind
 from ckptdoctor.checkpoint.checkpoint import UNREAD
 from ckptdoctor.edits import Fix, Safety, WriteIndex
-from ckptdoctor.facts.notes import Noted
+from ckptdoctor.rules.kit.noticed import Noted
 
 
 def new_index(subject: Noted, code: str) -> Fix | None:
@@ -18,8 +18,6 @@ def new_index(subject: Noted, code: str) -> Fix | None:
 
 
 _OF_INDEX = frozenset({NoteKind.INDEX_STALE, NoteKind.INDEX_WRONG, NoteKind.INDEX_OMITS, NoteKind.INDEX_SIZE})
-
-
 _IN_THE_WAY = UNREAD | {NoteKind.INDEX_LACKS, NoteKind.KEY_IN_TWO_FILES}
 
 

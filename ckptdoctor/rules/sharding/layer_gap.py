@@ -23,12 +23,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.facts.siblings import is_shard
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.noticed import notes_of
 from ckptdoctor.rules.sharding.layer_lists import Layers, layer_lists
 from ckptdoctor.rules.when import numbered_layers
 

@@ -13,11 +13,7 @@ from ckptdoctor.noun import noun
 
 # what models call a list of alike layers
 LISTS = frozenset({"layers", "layer", "blocks", "block", "h", "decoder_layers", "encoder_layers", "transformer_blocks"})
-
-
 _LAYER = re.compile(r"(?<![^.])([a-z_]+)\.(\d{1,4})\.")
-
-
 _FEWEST = 4  # layers that a list must have, and names that each of them must hold
 
 

@@ -32,13 +32,12 @@ from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind
 from ckptdoctor.facts.globals import dangerous
-from ckptdoctor.facts.incomplete import is_salvaged_whole, salvage_advice
-from ckptdoctor.facts.notes import Noted, format_of, notes_of
+from ckptdoctor.facts.reader_notes import is_salvaged_whole, salvage_advice
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.file.git_lfs_pointer import POINTER
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, format_of, notes_of, problems
 from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.messages import Message, Way, Weight
 from ckptdoctor.rules.when import noticed

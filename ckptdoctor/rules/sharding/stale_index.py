@@ -24,11 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.sharding.index_repair import new_index
 from ckptdoctor.rules.when import noticed

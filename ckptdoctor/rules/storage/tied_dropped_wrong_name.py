@@ -33,8 +33,8 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict, Tensor
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.edits.kinds import Tie
-from ckptdoctor.facts.siblings import is_shard
-from ckptdoctor.facts.tied_embeddings import heads, models, says_tied
+from ckptdoctor.facts.names import heads, weights_of_models
+from ckptdoctor.facts.siblings import is_shard, says_tied
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
@@ -122,7 +122,7 @@ def _orphans(checkpoint: Checkpoint) -> Iterator[_Orphan]:
     """Heads whose embedding is missing in a model that is all there otherwise."""
     if is_shard(checkpoint.path) or any(note.kind in _IN_PIECES for note in checkpoint.notes):
         return
-    for state_dict in models(checkpoint):
+    for state_dict in weights_of_models(checkpoint):
         for head in heads(state_dict):
             missing = _missing_beside(state_dict, head) if head.key.endswith(_HEAD) else ""
             proof = _proof(checkpoint, state_dict, head, missing) if missing else None

@@ -26,11 +26,11 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict, show_path
 from ckptdoctor.facts.adapters import is_adapter_file
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.noticed import notes_of
 from ckptdoctor.rules.messages import SHOW, Message
 from ckptdoctor.rules.structure.without_weights import empty_places, without_elements
 from ckptdoctor.rules.when import no_model

@@ -16,7 +16,6 @@ MODEL_KEYS = frozenset(
     )
 )
 
-
 _PROGRAM = "TorchScript archive"
 
 

@@ -24,11 +24,11 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.facts import names
-from ckptdoctor.facts.values import Values, weights_read
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Values, weights_read
 
 SICK = (
     Example("a layer of zeros", {"a.weight": T((4, 3), value=0.5), "b.weight": T((4, 3), value=0.0)}, deep=True),

@@ -27,11 +27,11 @@ from math import prod, sqrt
 from struct import pack, unpack
 
 from ckptdoctor.checkpoint import Tensor, show_path
-from ckptdoctor.facts.values import Histogram, Read, TensorValues, Values, weights_read
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Histogram, Read, TensorValues, Values, weights_read
 
 _FEW = 16  # elements that may well be the same
 SICK = (Example("one number", {"a.weight": T((8, 8), value=0.5), "a.bias": T((8,), value=0.5)}, deep=True),)

@@ -25,11 +25,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.facts.values import Read, TensorValues, Values, weights_read
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Read, TensorValues, Values, weights_read
 
 _TINY, _HUGE = -60, 20  # exponents
 _SHARE = 0.05  # of the values that are not zero

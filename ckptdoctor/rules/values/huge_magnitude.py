@@ -23,12 +23,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.facts.values import Read, Values, weights_read
 from ckptdoctor.facts.weight_sets import may_train
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Read, Values, weights_read
 
 _HUGE = 1e4
 _MASKS = ("mask", "scale")

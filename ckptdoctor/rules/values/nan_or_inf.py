@@ -30,12 +30,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor, show_path
-from ckptdoctor.facts.values import TensorValues, Values, may_be_infinite, not_finite
 from ckptdoctor.facts.weight_sets import networks
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import TensorValues, Values, may_be_infinite, not_finite
 
 _NAN, _INF = float("nan"), float("inf")
 SICK = (

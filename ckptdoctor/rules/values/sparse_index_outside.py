@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Values
 
 _COO = Obj("torch.serialization._get_layout", arguments=("torch.sparse_coo",))
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, at
-from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.filters import found
 from ckptdoctor.filters.table import Rows, Table
 from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.look.inspector import Inspector
 from ckptdoctor.tui.models.lines import Visible
 from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem, TreeOrder
+from ckptdoctor.values.statistics import TensorValues
 
 _WEIGHTS = (Role.MODEL.value, Role.EMA.value)
 _SCREEN = 200  # lines that are open to begin with

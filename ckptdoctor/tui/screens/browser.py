@@ -16,7 +16,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
-from ckptdoctor.checkpoint import addresses, show_path
+from ckptdoctor.checkpoint import show_path
 from ckptdoctor.checkpoint.expectation import Coverage
 from ckptdoctor.diagnose.findings import worst_first
 from ckptdoctor.diagnose.settings import Settings
@@ -25,6 +25,7 @@ from ckptdoctor.filters.language import parse
 from ckptdoctor.filters.suggestions import better_filter
 from ckptdoctor.filters.table import Rows
 from ckptdoctor.findings import FileReport, Finding
+from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import count, plural, size
 from ckptdoctor.rendering.shell import with_path

@@ -12,7 +12,7 @@ from ckptdoctor.formats.torch.read.objects import plain_value
 from ckptdoctor.formats.torch.read.values import CALLS, bare, call, filling, full_name, integer, items, text
 from ckptdoctor.formats.torch.read.views import MAX_DIMENSIONS
 from ckptdoctor.noun import noun
-from ckptdoctor.pickles.graph import Made, Text, Value
+from ckptdoctor.pickles.graph import Made, String, Value
 
 _MAKERS = frozenset({"numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct"})
 _FROM_BUFFER = frozenset({"numpy._core.numeric._frombuffer", "numpy.core.numeric._frombuffer"})
@@ -84,7 +84,7 @@ def _found(dtype: Value, shape: Value, fortran: bool, values: Value) -> Array | 
 
 def bytes_of(node: Value) -> bytes | None:
     """The bytes that a value is, taken out of the pickle; None where it is no bytes."""
-    if isinstance(node, Text):
+    if isinstance(node, String):
         value = node.value
         return value.encode("latin1") if isinstance(value, str) and value.isascii() else _bytes(value)
     return _bytes(plain_value(node)) if type(node) is Made and node.op in CALLS else None

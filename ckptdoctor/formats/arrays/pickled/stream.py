@@ -12,7 +12,7 @@ from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.decode import Followed, decode, follow
-from ckptdoctor.pickles.graph import NO_MEMO, Made, Pickle, Text
+from ckptdoctor.pickles.graph import NO_MEMO, Made, Pickle, String
 from ckptdoctor.pickles.machine import Handler, Machine
 from ckptdoctor.pickles.nested import Texts
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
@@ -205,7 +205,7 @@ class Mapped(Protocol):
         """All of it."""
 
 
-class Held(Text):
+class Held(String):
     """A bytes object, a bytearray or a long string of Python 2: ``length`` bytes at ``start`` of ``data``."""
 
     __slots__ = ("data", "length", "start")

@@ -16,19 +16,19 @@ from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import (
     NO_MEMO,
+    Constant,
     Extension,
     FoldedTensor,
     Form,
     Global,
-    Literal,
     Made,
-    Node,
+    Mutation,
     PersistentId,
     Pickle,
+    PickleNode,
     Popped,
     Revisit,
-    Step,
-    Text,
+    String,
     Tuple,
     Value,
     Verbatim,
@@ -55,7 +55,7 @@ class GraphEdit:
         self._root = [pickle.root]
         self._scan: Scan | None = None
         self._rebuilt = False  # nodes came or went, so that the memo has gaps
-        self._before: list[Node] = []  # the nodes that there were before the first was copied
+        self._before: list[PickleNode] = []  # the nodes that there were before the first was copied
         self._copies: list[tuple[Made | Tuple, Made | Tuple]] = []  # (original, copy), in their order
 
     @property
@@ -71,11 +71,11 @@ class GraphEdit:
         if self._rebuilt and not self.pickle.memoize:
             renumber_memo(self.pickle)
 
-    def references(self, node: Node) -> int:
+    def references(self, node: PickleNode) -> int:
         """From how many places the graph leads to a node; places inside the node itself do not count."""
         return self._scanned().counts.get(id(node), 1)
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[PickleNode]:
         """All nodes that hold others, in stream order."""
         return self._scanned(folded=False).nodes
 
@@ -104,13 +104,13 @@ class GraphEdit:
         """Every persistent id, in the order in which the stream loads them."""
         return [node for node in self.nodes() if type(node) is PersistentId]
 
-    def recount(self, node: Node, change: int) -> None:
+    def recount(self, node: PickleNode, change: int) -> None:
         """So many more places (fewer, where negative) lead to a node that holds no others."""
         scanned = self._scanned()
         scanned.counts[id(node)] = scanned.counts.get(id(node), 0) + change
         scanned.kept.append(node)
 
-    def gone(self, nodes: list[Node]) -> None:
+    def gone(self, nodes: list[PickleNode]) -> None:
         """These nodes, which hold no others, stand nowhere any more."""
         self._scanned().kept.extend(nodes)
 
@@ -175,7 +175,7 @@ class GraphEdit:
         counts[id(copy)] = 1
         scanned.nodes.append(copy)
         for inside in values_inside(copy):
-            if isinstance(inside, Node):
+            if isinstance(inside, PickleNode):
                 counts[id(inside)] = counts.get(id(inside), 1) + 1
             if isinstance(inside, (Made, Tuple)) and inside.memo == NO_MEMO and inside.op != op.EMPTY_TUPLE:
                 inside.memo = self.new_memo()  # two places share it from now on
@@ -202,8 +202,8 @@ class GraphEdit:
 class _Joined:
     """Which nodes are to be put in the place of others, because they were one and are the same."""
 
-    def __init__(self, before: list[Node], copies: Sequence[tuple[Node, Node]]) -> None:
-        self.instead: dict[int, Node] = {}
+    def __init__(self, before: list[PickleNode], copies: Sequence[tuple[PickleNode, PickleNode]]) -> None:
+        self.instead: dict[int, PickleNode] = {}
         self._old = {id(node) for node in before}
         self._origin: dict[int, int] = {}  # of a copy: the id of what was in the file
         for original, copy in copies:
@@ -217,9 +217,9 @@ class _Joined:
 
     def known(self, value: Value) -> Any:
         """The value, or what is in its place."""
-        return self.instead.get(id(value), value) if isinstance(value, Node) else value
+        return self.instead.get(id(value), value) if isinstance(value, PickleNode) else value
 
-    def put_into(self, node: Node) -> None:
+    def put_into(self, node: PickleNode) -> None:
         """The nodes that are directly in this one give way to those in their place."""
         if isinstance(node, Made) and node.folded is not None:
             return  # a tensor that was never opened
@@ -248,13 +248,14 @@ class _Joined:
             return self._was_one(one, other) and self._alike(one, other)
         if isinstance(one, PersistentId) and isinstance(other, PersistentId):
             return one.op == other.op and self._same(one.id, other.id)
-        if isinstance(one, Text) and isinstance(other, Text):
+        if isinstance(one, String) and isinstance(other, String):
             return one.op == other.op and one.value == other.value
         if isinstance(one, Global) and isinstance(other, Global):
             return one.full == other.full
-        if isinstance(one, Literal) and isinstance(other, Literal):
+        if isinstance(one, Constant) and isinstance(other, Constant):
             return repr(one.value) == repr(other.value)
-        return not isinstance(one, Node) and repr(one) == repr(other)  # unlike ==, NaN is itself, and 0.0 is not -0.0
+        # unlike ==, NaN is itself, and 0.0 is not -0.0
+        return not isinstance(one, PickleNode) and repr(one) == repr(other)
 
     def _was_one(self, one: Made, other: Made) -> bool:
         """Whether both are copies of one thing, or both came with the edits: of those in the file none becomes one."""
@@ -279,7 +280,7 @@ def _copied(node: Made | Tuple) -> Made | Tuple:
     if isinstance(node, Tuple):
         return Tuple(node.op, list(node.items))
     copy = Made(node.op, list(node.items), NO_MEMO)
-    steps = [Step(step.op, list(step.payload)) for step in node.steps or () if step.payload]
+    steps = [Mutation(step.op, list(step.payload)) for step in node.steps or () if step.payload]
     copy.steps = steps or None
     return copy
 
@@ -295,7 +296,7 @@ def _last(found: Children, path: KeyPath) -> Child:
 
 
 # nodes that hold no others
-_LEAVES = frozenset({Text, Verbatim, Literal, Extension})
+_LEAVES = frozenset({String, Verbatim, Constant, Extension})
 
 
 @noun(frozen=False)
@@ -309,10 +310,10 @@ class Scan:
 
     folded: bool
 
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[PickleNode] = field(default_factory=list)
     counts: dict[int, int] = field(default_factory=dict)
     looping: set[int] = field(default_factory=set)
-    kept: list[Node] = field(default_factory=list)
+    kept: list[PickleNode] = field(default_factory=list)
 
 
 def scan(root: Value, folded: bool) -> Scan:
@@ -323,7 +324,7 @@ def scan(root: Value, folded: bool) -> Scan:
     held = _Held()
     inside: set[int] = set()
     # integers on the stack are ids of nodes that are left there; those of the file never get onto it
-    stack: list[Union[Node, int]] = [root] if isinstance(root, Node) else []
+    stack: list[Union[PickleNode, int]] = [root] if isinstance(root, PickleNode) else []
     while stack:
         node = stack.pop()
         if isinstance(node, int):
@@ -351,15 +352,15 @@ class _Held:
     """What is met on the way and leads no deeper: it is counted at the end, all at once."""
 
     def __init__(self) -> None:
-        self._leaves: list[Node] = []
+        self._leaves: list[PickleNode] = []
         self._tensors: list[Made] = []
         self._forms: list[tuple[Form, Value]] = []  # of the tensors, with their functions
         self._known: dict[tuple[Form, int], bool] = {}  # whether what such tensors share holds no other nodes
 
-    def rest(self, values: list[Value], folded: bool) -> list[Node]:
+    def rest(self, values: list[Value], folded: bool) -> list[PickleNode]:
         """The nodes among values that hold others. Unless it is so asked, tensors do, too, that are ``folded``."""
         leaves, tensors, forms, known = self._leaves, self._tensors, self._forms, self._known
-        deeper: list[Node] = []
+        deeper: list[PickleNode] = []
         for value in values:
             kind = type(value)
             if kind in _LEAVES:
@@ -373,7 +374,7 @@ class _Held:
                     tensors.append(value)  # type: ignore[arg-type]  # kind says what it is
                     forms.append((tensor.form, tensor.callee))
                     continue
-            if isinstance(value, Node):
+            if isinstance(value, PickleNode):
                 deeper.append(value)
         return deeper
 
@@ -388,7 +389,7 @@ class _Held:
         found.update(map(id, self._tensors))
         for (form, callee), many in Counter(forms).items():
             for each in (callee, *form.fetched):
-                if isinstance(each, Node):
+                if isinstance(each, PickleNode):
                     found[id(each)] += many
         for key, many in found.items():
             counts[key] = counts.get(key, 0) + many
@@ -410,7 +411,7 @@ def _shares_leaves(node: Made) -> bool:
 class _Store:
     """Here the node is complete and goes into the memo."""
 
-    node: Node
+    node: PickleNode
 
 
 def renumber_memo(pickle: Pickle) -> None:
@@ -426,16 +427,16 @@ def renumber_memo(pickle: Pickle) -> None:
         if isinstance(task, _Store):
             task.node.memo = count
             count += 1
-        elif isinstance(task, Node) and not isinstance(task, Literal) and id(task) not in seen:
+        elif isinstance(task, PickleNode) and not isinstance(task, Constant) and id(task) not in seen:
             seen.add(id(task))
             stack.extend(reversed(_tasks(task)))
-        elif isinstance(task, Literal) and task.memo != NO_MEMO and id(task) not in seen:
+        elif isinstance(task, Constant) and task.memo != NO_MEMO and id(task) not in seen:
             seen.add(id(task))
             stack.append(_Store(task))
     pickle.next_memo = count
 
 
-def _tasks(node: Node) -> list[Union[Value, _Store]]:
+def _tasks(node: PickleNode) -> list[Union[Value, _Store]]:
     """What is written for a node, in order."""
     if isinstance(node, Revisit):
         return [node.result, *[value for step in node.steps for value in step.payload]]

@@ -29,7 +29,7 @@ from ckptdoctor.formats.torch.read.views import (
 )
 from ckptdoctor.noun import replace
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, PersistentId, Text, Tuple, Value, storage_references
+from ckptdoctor.pickles.graph import Made, PersistentId, String, Tuple, Value, storage_references
 
 _CPU = "cpu"
 
@@ -48,7 +48,7 @@ class NewStorages:
         self._goal = {storage.key: storage for storage in wanted.contents.storages}
         self._wanted = wanted
         self._plans: dict[str, StoragePlan] = {}
-        self._texts: dict[str, Text] = {}  # the key of a new storage, which all references to it share
+        self._texts: dict[str, String] = {}  # the key of a new storage, which all references to it share
         self._held = 0
 
     def plan(self, key: str) -> StoragePlan:
@@ -70,14 +70,14 @@ class NewStorages:
         }
         if not tags:
             return
-        shared: dict[str, Text] = {}
+        shared: dict[str, String] = {}
         slots: dict[str, list[Slot]] = {}
         for reference in self._graph.storage_references():
             claim = claim_of(reference)
             if claim is None:
                 continue
             location = bare((items(reference.id) or [])[_LOCATION])
-            if isinstance(location, Text):
+            if isinstance(location, String):
                 shared.setdefault(claim.device, location)
             tag = tags.get(claim.key, claim.device)
             if tag != claim.device:
@@ -86,11 +86,11 @@ class NewStorages:
         for tag, places in slots.items():
             self._put_location(places, tag, shared.get(tag))
 
-    def _put_location(self, slots: list[Slot], tag: str, shared: Text | None) -> None:
+    def _put_location(self, slots: list[Slot], tag: str, shared: String | None) -> None:
         """One text for all, as torch writes ``cpu``."""
         if shared is None:
             old = bare(slots[0].value)
-            shared = new_text(self._graph.pickle, tag, old if isinstance(old, Text) else None)
+            shared = new_text(self._graph.pickle, tag, old if isinstance(old, String) else None)
             shared.memo = self._graph.new_memo()
         for slot in slots:
             slot.put(shared)
@@ -189,7 +189,7 @@ class NewStorages:
         parts[_KEY] = self._text(storage.key)
         parts[_NUMEL] = self.plan(storage.key).nbytes // (max(1, tensor.dtype.bits // 8) if typed else 1)
 
-    def _text(self, key: str) -> Text:
+    def _text(self, key: str) -> String:
         """The key of a new storage: one text for all references."""
         if key not in self._texts:
             self._texts[key] = new_text(self._graph.pickle, key)

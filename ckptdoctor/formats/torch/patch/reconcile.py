@@ -39,7 +39,7 @@ from ckptdoctor.formats.torch.read.values import bare, call, full_name
 from ckptdoctor.formats.torch.read.views import PARAMETER_MAKERS
 from ckptdoctor.noun import replace
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Pickle, Text, Tuple, Value
+from ckptdoctor.pickles.graph import Made, Pickle, String, Tuple, Value
 
 _Keys = list[tuple[list[Value], int]]  # holders with indices
 
@@ -219,7 +219,7 @@ class _Reconciler:
     def _exchanged(self, slot: Slot, change: Exchanged) -> tuple[bool, Value]:
         """Whether something is to be put into the slot, and what: a text is exchanged with all others."""
         old, node = bare(slot.value), change.node
-        if isinstance(node, str) and isinstance(old, Text):
+        if isinstance(node, str) and isinstance(old, String):
             self._texts.append(NewText(slot.holder, slot.index, node))
             return False, None
         there = self._places.of(node)

@@ -12,7 +12,7 @@ from ckptdoctor.formats.torch.read.objects import Kind, object_shape
 from ckptdoctor.formats.torch.read.slots import Child, Children, Slot
 from ckptdoctor.formats.torch.read.values import bare
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Pickle, Step, Value
+from ckptdoctor.pickles.graph import Made, Mutation, Pickle, Value
 
 
 def new_names(change: Entries, found: Children, pickle: Pickle) -> Iterator[NewText]:
@@ -154,7 +154,7 @@ def _into_empty(node: Value, values: list[Value], path: KeyPath) -> None:
         raise RefusedError(f"What lies at {show_path(path)} is no dict, and has no keys to change.")
     filled = object_shape(node).filled
     mapping = filled if isinstance(filled, Made) else node
-    mapping.steps = [Step(op.SETITEMS, values), *(mapping.steps or [])]
+    mapping.steps = [Mutation(op.SETITEMS, values), *(mapping.steps or [])]
 
 
 def _owners(node: Value) -> list[Made]:

@@ -14,7 +14,7 @@ from ckptdoctor.pickles.graph import (
     GlobalUse,
     Made,
     Pickle,
-    Text,
+    String,
     Tuple,
     Value,
     folded_references,
@@ -142,4 +142,4 @@ def _is_lookup(call: list[Value]) -> bool:
         return False
     owner, name = map(plain, arguments.items)
     known = _PARTS.get(owner.full) if isinstance(owner, Global) else None
-    return known is not None and isinstance(name, Text) and known.fullmatch(str(name.value)) is not None
+    return known is not None and isinstance(name, String) and known.fullmatch(str(name.value)) is not None

@@ -14,7 +14,7 @@ from ckptdoctor.formats.torch.read.objects import plain_value
 from ckptdoctor.formats.torch.read.values import CALLS, bare, call, filling, full_name, items, text
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Text, Value
+from ckptdoctor.pickles.graph import Made, String, Value
 
 _OLD_STRINGS = (op.STRING, op.BINSTRING, op.SHORT_BINSTRING)  # of Python 2, where bytes were text
 _ORDERS = ("<", "|", ">")  # byte orders: "|" where it does not matter
@@ -93,7 +93,7 @@ def own_elements(array: Array, wanted: DType, shape: tuple[int, ...]) -> bytes |
 
 def _bytes(value: Value) -> bytes | None:
     node = bare(value)
-    if isinstance(node, Text):
+    if isinstance(node, String):
         if isinstance(node.value, bytes):
             return node.value
         return node.value.encode("utf-8") if node.op in _OLD_STRINGS else None

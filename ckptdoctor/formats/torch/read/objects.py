@@ -8,7 +8,7 @@ from ckptdoctor.checkpoint import Named, Part, Special
 from ckptdoctor.formats.torch.read.values import CALLS, Filling, bare, call, filling, full_name, layout_name, text
 from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Text, Tuple, Value
+from ckptdoctor.pickles.graph import Made, String, Tuple, Value
 
 ORDERED_DICT = "collections.OrderedDict"
 _DEFAULT_DICT = "collections.defaultdict"
@@ -193,7 +193,7 @@ def plain_value(node: Made) -> bytes | Named | None:
 
 def _encoded(arguments: list[Value]) -> bytes | None:
     value = bare(arguments[0])
-    if not isinstance(value, Text) or not isinstance(value.value, str) or text(arguments[1]) != "latin1":
+    if not isinstance(value, String) or not isinstance(value.value, str) or text(arguments[1]) != "latin1":
         return None
     try:
         return value.value.encode("latin1")
@@ -217,7 +217,7 @@ _SPELT_ITEMS = 16
 
 def part_of(key: Value) -> Part:
     """The step that a key of a dict is: text and integers as they are, anything else as it would be printed."""
-    if type(key) is Text and type(key.value) is str:
+    if type(key) is String and type(key.value) is str:
         return key.value
     key = bare(key)
     if type(key) is int and -_HASH_MODULUS < key < _HASH_MODULUS:
@@ -227,7 +227,7 @@ def part_of(key: Value) -> Part:
 
 def _spelt(key: Value, depth: int) -> str:
     key = bare(key)
-    if isinstance(key, Text):
+    if isinstance(key, String):
         return repr(key.value)
     if type(key) is int and key.bit_length() > _PRINTABLE_BITS:
         return f"(integer of {key.bit_length()} bits)"
@@ -272,7 +272,7 @@ def parts_of(keys: list[Value]) -> tuple[list[Part], dict[int, int]]:
 def _identity(key: Value, index: int) -> object:
     """What two keys share exactly when Python takes them for equal; ``(index,)`` for keys that are not compared."""
     key = bare(key)
-    if isinstance(key, Text):
+    if isinstance(key, String):
         return key.value
     if isinstance(key, float) and key.is_integer():
         key = int(key)

@@ -9,7 +9,7 @@ from ckptdoctor.formats.torch.read.objects import DICTS, Kind, ObjectShape, is_d
 from ckptdoctor.formats.torch.read.values import ITEM_STEPS, PAIR_STEPS, bare, full_name
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Text, Tuple, Value
+from ckptdoctor.pickles.graph import Made, String, Tuple, Value
 
 
 @noun
@@ -110,7 +110,7 @@ def key_slots(node: Value, parts: Sequence[Part]) -> list[tuple[list[Value], int
     if shape.kind is not Kind.MAPPING or shape.filled is not node or shape.pairs is not None:
         return None
     places = [(each, at) for each in _payloads(node, PAIR_STEPS, op.DICT) for at in range(0, len(each) - 1, 2)]
-    texts = [key.value if type(key) is Text else None for key in shape.found.keys]
+    texts = [key.value if type(key) is String else None for key in shape.found.keys]
     return places if texts == [*parts] and len(places) == len(texts) == len(set(texts)) else None
 
 

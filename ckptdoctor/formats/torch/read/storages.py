@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
 from ckptdoctor.formats.torch.read.values import bare, full_name, integer, items, text
 from ckptdoctor.noun import noun
-from ckptdoctor.pickles.graph import FoldedTensor, Form, Global, PersistentId, Text, Tuple, Value
+from ckptdoctor.pickles.graph import FoldedTensor, Form, Global, PersistentId, String, Tuple, Value
 from ckptdoctor.wording import plural
 
 # torch counts bytes of storages and offsets of tensors in 64-bit signed integers
@@ -97,7 +97,7 @@ def _claim_in(folded: FoldedTensor) -> Claim | None:
     """The same of a folded tensor, which is opened only if it is unusual."""
     form = folded.form
     kind, tag, device = form.kind, form.tag, form.location
-    if type(kind) is Global and type(tag) is Text and tag.value == "storage" and device is not None:
+    if type(kind) is Global and type(tag) is String and tag.value == "storage" and device is not None:
         class_name = kind.full
         dtype = BY_STORAGE_CLASS.get(class_name.rpartition(".")[2])
         if dtype is not None and 0 <= form.numel < _USUAL_COUNT:
@@ -117,7 +117,7 @@ def reference_in(folded: FoldedTensor) -> PersistentId:
 def storage_key(value: Value) -> str | None:
     """The key of a storage as text; None for anything that is no key, as are the bytes objects of Python 3."""
     key = bare(value)
-    if isinstance(key, Text) and isinstance(key.value, bytes):
+    if isinstance(key, String) and isinstance(key.value, bytes):
         return None
     number = integer(value)  # files of torch before 0.4 number their storages with integers
     return text(value) if number is None else hex(number)[2:] if number.bit_length() > 64 else str(number)
@@ -228,10 +228,10 @@ class Registry:
             known_class = self._class(kind)
         if (
             known_class is None
-            or type(tag) is not Text
+            or type(tag) is not String
             or tag.value != "storage"
-            or type(key) is not Text
-            or type(location) is not Text
+            or type(key) is not String
+            or type(location) is not String
             or type(numel) is not int
             or not 0 <= numel < _USUAL_COUNT
             or key.value in self._known
@@ -268,7 +268,7 @@ class Registry:
         known_class = self._classes.get(id(kind)) or self._class(kind)
         if (
             known_class is None
-            or type(tag) is not Text
+            or type(tag) is not String
             or tag.value != "storage"
             or form.location is None
             or not 0 <= form.numel < _USUAL_COUNT

@@ -21,7 +21,7 @@ from ckptdoctor.formats.torch.read.values import ITEM_STEPS, PAIR_STEPS, Details
 from ckptdoctor.formats.torch.read.views import PARAMETER_MAKERS, OddTensor
 from ckptdoctor.noun import replace
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Step, Text, Tuple, Value
+from ckptdoctor.pickles.graph import Made, Mutation, String, Tuple, Value
 
 # classes of which it is known what setting an attribute does; others may have properties of their own
 PLAIN_CLASSES = frozenset({"torch.Tensor", "torch._tensor.Tensor", "torch.tensor.Tensor", *PARAMETER_MAKERS})
@@ -170,7 +170,7 @@ def _entries(value: Value, what: str, *, strict: bool = True) -> Iterator[tuple[
         raise OddTensor(f"{what} is no dict")
     for key, item in zip(shape.found.keys, shape.found.values, strict=False):
         name, given = text(key), bare(key)
-        if strict and (name is None or (isinstance(given, Text) and isinstance(given.value, bytes))):
+        if strict and (name is None or (isinstance(given, String) and isinstance(given.value, bytes))):
             raise OddTensor(f"{what} has a key that is no text")
         if name is not None:
             yield name, item
@@ -221,7 +221,7 @@ def is_changed(node: Made) -> bool:
     return any(name in WRITING for name, _ in attributes(arguments[_STATE], plain=False))
 
 
-def _changes(step: Step) -> bool:
+def _changes(step: Mutation) -> bool:
     if step.op != op.BUILD:
         return step.op in PAIR_STEPS or step.op in ITEM_STEPS
     given = items(step.payload[0])
@@ -241,7 +241,7 @@ def built(reader: Reader, made: Tensor, node: Made, path: KeyPath, depth: int) -
     return made
 
 
-def _given(reader: Reader, made: Tensor, step: Step, path: KeyPath, depth: int) -> Tensor:
+def _given(reader: Reader, made: Tensor, step: Mutation, path: KeyPath, depth: int) -> Tensor:
     """The tensor after one BUILD."""
     given = items(step.payload[0])
     if given is None:

@@ -14,7 +14,7 @@ from ckptdoctor.formats.torch.read.tensor_state import NOTHING, ReplacedError, b
 from ckptdoctor.formats.torch.read.values import CALLS, NotOurs, bare, call, full_name, items, plain_dict
 from ckptdoctor.formats.torch.read.views import OddTensor, usual_reach, view_of
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import FoldedTensor, Form, Global, Made, Node, PersistentId, Tuple, Value
+from ckptdoctor.pickles.graph import FoldedTensor, Form, Global, Made, PersistentId, PickleNode, Tuple, Value
 
 # tensors inside tensors that are read at the least; shared ones could multiply without end
 INNER_READS = 100_000
@@ -127,7 +127,7 @@ class TensorReader:
         for value, path, depth in self.attributes:
             self.try_inner(value, path, depth)
 
-    def read_rest(self, nodes: Iterable[Node]) -> None:
+    def read_rest(self, nodes: Iterable[PickleNode]) -> None:
         """Look at tensors among ``nodes`` that were not met yet: what state does to them may reach others."""
         for node in nodes:
             if type(node) is not Made or node.op not in CALLS or id(node) in self._met:

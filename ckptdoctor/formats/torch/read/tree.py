@@ -31,7 +31,7 @@ from ckptdoctor.pickles.graph import (
     PersistentId,
     Pickle,
     Popped,
-    Text,
+    String,
     Tuple,
     Value,
     storage_references,
@@ -44,8 +44,6 @@ _NODES_PER_OPCODE = 4
 
 # containers within containers; beyond it, comparing two trees would exceed the recursion limit of Python 3.10
 MAX_DEPTH = 128
-
-
 _TOO_MANY = "more values than a tree of this file may show"
 
 
@@ -122,7 +120,7 @@ class TreeBuilder:
         for index in range(len(done), len(values)):
             value = values[index]
             kind = type(value)
-            if kind is Text and value.op != op.BYTEARRAY8:  # type: ignore[union-attr]  # kind says what it is
+            if kind is String and value.op != op.BYTEARRAY8:  # type: ignore[union-attr]  # kind says what it is
                 done.append(value.value)  # type: ignore[union-attr,arg-type]  # kind says what it is
             elif kind is int or kind is float or kind is bool or value is None:
                 done.append(value)  # type: ignore[arg-type]  # kind says that it is plain
@@ -156,7 +154,7 @@ class TreeBuilder:
         value = bare(value)
         if isinstance(value, (Made, Tuple)):
             return self._visit(value, path)
-        if isinstance(value, Text):
+        if isinstance(value, String):
             return _bytearray(value) if value.op == op.BYTEARRAY8 else value.value
         if isinstance(value, PersistentId):
             return self._persistent(value, path)
@@ -288,7 +286,7 @@ def _holds_storage(key: Value) -> bool:
     return type(bare(key)) in (Made, Tuple, PersistentId) and any(True for _ in storage_references(key))
 
 
-def _bytearray(value: Text) -> Opaque:
+def _bytearray(value: String) -> Opaque:
     """A byte array, told as the call that makes one in the protocols that cannot write it."""
     return Opaque("builtins.bytearray", (value.value,) if value.value else ())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ckptdoctor.checkpoint.dtypes import BY_NAME, DType
 from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Extension, Global, Literal, Made, PersistentId, Popped, Text, Tuple, Value
+from ckptdoctor.pickles.graph import Constant, Extension, Global, Made, PersistentId, Popped, String, Tuple, Value
 
 # Python 2's names of modules and built-ins, which protocols up to 2 still write
 _PYTHON2_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
@@ -20,13 +20,13 @@ def bare(value: Value) -> Value:
     """The value itself: without values discarded before it, and a constant without the way it was written."""
     while isinstance(value, Popped):
         value = value.result
-    return value.value if type(value) is Literal else value
+    return value.value if type(value) is Constant else value
 
 
 def text(value: Value) -> str | None:
     """The text of a string; bytes that are ASCII, as Python 2 wrote its strings, count as text."""
     value = bare(value)
-    if not isinstance(value, Text):
+    if not isinstance(value, String):
         return None
     if isinstance(value.value, str):
         return value.value
@@ -150,7 +150,7 @@ def layout_name(value: Value) -> str | None:
 def device_name(value: Value) -> str:
     """``cuda:1`` for that text, and for ``torch.device("cuda", 1)``."""
     value = bare(value)
-    if isinstance(value, Text):
+    if isinstance(value, String):
         return text(value) or ""
     if type(value) is Made and value.op in CALLS:
         callee, arguments, _ = call(value)

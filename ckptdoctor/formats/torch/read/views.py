@@ -11,7 +11,7 @@ from ckptdoctor.formats.torch.read.storages import MAX_COUNT, Claim, claim_of
 from ckptdoctor.formats.torch.read.values import CALLS, bare, call, dtype, full_name, integer, items
 from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Node, PersistentId, Tuple, Value
+from ckptdoctor.pickles.graph import Made, PersistentId, PickleNode, Tuple, Value
 
 # at::TensorImpl takes more, but no operation does (kMaxDimensions of TensorIterator and of DLPack exporters)
 MAX_DIMENSIONS = 64
@@ -159,7 +159,7 @@ class Users:
         return any(id(reference) not in viewed for reference in self.references)
 
 
-def users_of_storages(nodes: Iterable[Node]) -> dict[str, Users]:
+def users_of_storages(nodes: Iterable[PickleNode]) -> dict[str, Users]:
     """Every storage key with its users, in the order of first use; ``nodes`` are all of the graph, in stream order."""
     found: dict[str, Users] = {}
     views: list[View] = []

@@ -26,7 +26,7 @@ from ckptdoctor.formats.torch.read.values import bare, items
 from ckptdoctor.formats.torch.tar.tables import STORAGES, TENSORS, Cursor, Described, Placed, Tables
 from ckptdoctor.formats.window import Window
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Global, PersistentId, Text, Tuple, Value, storage_references
+from ckptdoctor.pickles.graph import Global, PersistentId, String, Tuple, Value, storage_references
 from ckptdoctor.pickles.nested import texts_of
 
 _MEMBER = "pickle"
@@ -87,7 +87,7 @@ def _unwrap_class(reference: PersistentId) -> None:
     """Give (class, file, source) the form that files of torch 0.1.10 and later have: ("module", class, …)."""
     parts = items(reference.id)
     if parts is not None and len(parts) == 3 and type(bare(parts[0])) is Global:
-        reference.id = Tuple(op.TUPLE, [Text(op.BINUNICODE, "module"), *parts])
+        reference.id = Tuple(op.TUPLE, [String(op.BINUNICODE, "module"), *parts])
 
 
 class _NoStorages:

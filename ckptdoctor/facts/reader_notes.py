@@ -1,13 +1,18 @@
-"""Refuses checkpoints that must not pass for complete: files are missing, cut off or damaged, or values are others."""
+"""Refuses checkpoints that must not pass for complete, and sorts what readers noted of headers.
+
+Files may be missing, cut off or damaged, and values may be others than torch loads.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from shlex import quote
 
-from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Note, NoteKind, addresses
+from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Note, NoteKind
 from ckptdoctor.checkpoint.checkpoint import concerns, told_of, unread_files
 from ckptdoctor.errors import DamagedError
+from ckptdoctor.remote import addresses
 
 # ---- folders of which a file is cut off
 
@@ -74,3 +79,20 @@ def _remedy(checkpoint: Checkpoint) -> str:
     if checkpoint.tensors and is_salvaged_whole(checkpoint):
         return f"or first save what is whole with “ckptdoctor salvage {path}”"
     return f"or see what “ckptdoctor check {path}” says"
+
+
+# ---- why safetensors refuses a header: for its metadata, or for all else
+
+
+# how the reader's notes on metadata begin (formats.safetensors.header)
+ENTRY = "the __metadata__ entry "
+_METADATA = (ENTRY, "__metadata__ is not an object of texts")
+_REST = "are not listed"  # how its last note ends, which only counts
+
+
+def metadata_notes(notes: Iterable[Note]) -> list[Note]:
+    """Of notes on a header, those on metadata that is not text."""
+    on_header = [note for note in notes if note.kind is NoteKind.HEADER_INVALID]
+    found = [note for note in on_header if note.message.startswith(_METADATA)]
+    counts = [note for note in on_header if note.message.endswith(_REST)]
+    return on_header if found and len(found) + len(counts) == len(on_header) else found

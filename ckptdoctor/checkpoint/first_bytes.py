@@ -1,14 +1,8 @@
-"""Tells the protocol of a pickle and the first value of a file by its first bytes; and strings of Python 2."""
+"""Tells by the first bytes of a file which protocol its pickle has, and where its first value begins."""
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint import (
-    Checkpoint,
-    Container,
-    Node,
-    Opaque,
-    Sequence,
-)
+from ckptdoctor.checkpoint.checkpoint import Container
 from ckptdoctor.noun import replace
 
 _LOCAL = b"PK\x03\x04"
@@ -63,34 +57,3 @@ def _stated(data: bytes) -> int | None:
     if data[0] != _PROTO:
         return 1
     return data[1] if _OLDEST <= data[1] <= _NEWEST else None
-
-
-# ---- strings of Python 2, of which protocol 2 and those before it know nothing but bytes
-
-
-_NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray")
-
-
-BYTES = ("b'", 'b"')  # how a key of bytes is spelt (formats.torch_objects.keys)
-
-
-def of_python_2(checkpoint: Checkpoint) -> bool:
-    """Whether bytes in the tree are strings of Python 2."""
-    protocol = pickle_protocol(checkpoint.container)
-    return protocol in (0, 1, 2) and all(each.full != "_codecs.encode" for each in checkpoint.globals)
-
-
-def array_values(node: Opaque) -> bytes | None:
-    """The values of a NumPy array or number that Python 2 wrote as a string; None for anything else."""
-    module, _, name = node.class_name.rpartition(".")
-    if module not in _NUMPY:
-        return None
-    held: tuple[Node, ...] = ()
-    if name == "scalar":
-        held = node.arguments if len(node.arguments) == 2 else ()
-    elif name == "_reconstruct" and isinstance(node.state, Sequence) and len(node.state.items) == 5:
-        held = node.state.items
-    value = held[-1] if held else None
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    return value if isinstance(value, bytes) else None

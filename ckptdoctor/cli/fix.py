@@ -164,7 +164,8 @@ def _request(
     **asked: Any,
 ) -> FixRequest:
     """The command line; where it names no change at all, the project's configuration says which rules matter."""
-    reference = read_reference(Settings(like=like, model=model, config=config, error=error), path)
+    with drawn(NOTHING_WRITTEN):
+        reference = read_reference(Settings(like=like, model=model, config=config, error=error), path)
     if reference is not None and reference.told:
         narrate(f"note: {reference.told}")
     if (reference is not None or error is not None) and not asked["remap_optimizer"]:

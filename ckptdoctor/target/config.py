@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ckptdoctor.checkpoint.missing import offer
+from ckptdoctor.checkpoint.progress import begin
 from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.target import Reference, hub_cache
@@ -125,6 +126,8 @@ def library(file: str) -> Any:
     Raises MissingPackageError where torch is not installed: without it the library has the names of models and no more.
     """
     require_torch_installed(*(() if importlib.util.find_spec("transformers") else ("transformers",)))
+    if "transformers" not in sys.modules:
+        begin("loading torch…" if "torch" not in sys.modules else "loading transformers…")
     try:
         return importlib.import_module("transformers")
     except ImportError as error:

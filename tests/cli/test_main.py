@@ -52,7 +52,7 @@ def test_explain_what_is_not_there(shelf):
     """An unknown code is status 2, and a near name is offered."""
     result = run("explain", "module-prefxi", cwd=shelf)
     assert result.returncode == 2
-    assert b"Did you mean module-prefix" in result.stderr
+    assert b'Did you mean "module-prefix"' in result.stderr
 
 
 def test_rules_lists_every_rule():

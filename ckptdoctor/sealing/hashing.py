@@ -1,4 +1,4 @@
-"""Hashes a file in one read: all of it, what lies between its regions, and each block of each region.
+"""Hashes a file in one read: all of it, the bytes between its regions, and each block of each region.
 
 SHA-256 of everything and the digests of blocks are two hashes over the same bytes. Each has a thread of its own, and
 hashing gives the interpreter free, so that on two cores both take little longer than one.

@@ -1,4 +1,4 @@
-"""Finds where the tensors of a checkpoint lie in its files, as the regions that a seal hashes by themselves."""
+"""Finds the tensors of a checkpoint in its files, as the regions that a seal hashes by themselves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def places(checkpoint: Checkpoint) -> dict[str, list[Place]]:
 
 
 def _pieces(tensor: Tensor) -> Iterator[tuple[Tensor, Extent]]:
-    """The tensors that hold the elements of one, each with where its storage lies."""
+    """The tensors that hold the elements of one, each with the place of its storage."""
     if tensor.storage is not None and tensor.storage.extent is not None:
         yield tensor, tensor.storage.extent
     for part in tensor.parts:
@@ -47,7 +47,8 @@ def _apart(inside: dict[tuple[int, int], list[SealedTensor]]) -> list[Place]:
     for (offset, length), tensors in sorted(inside.items(), key=lambda item: (item[0][0], -item[0][1])):
         if regions and offset < regions[-1][0] + regions[-1][1]:
             start, had, shown = regions.pop()
-            moved = [SealedTensor(each.name, each.start + offset - start, each.stop + offset - start) for each in tensors]
+            by = offset - start
+            moved = [SealedTensor(each.name, each.start + by, each.stop + by) for each in tensors]
             regions.append((start, max(had, offset + length - start), (*shown, *moved)))
         else:
             regions.append((offset, length, tuple(tensors)))

@@ -1,7 +1,7 @@
 """Defines a seal and the JSON file that it is kept in: small, one region a line, and the same for the same bytes.
 
-The file is documented in ``docs/seals.md``. One that is read may be anybody's, so each of its fields is held against
-what it must be before it is used.
+The file is documented in ``docs/seals.md``. One that is read may be anybody's, so each of its fields is checked
+before it is used.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ def encoded(seal: Seal) -> bytes:
     """The seal as JSON, with each file and each region in a line of its own."""
     head = {"format": FORMAT, "version": VERSION, "algorithm": "sha256", "block": seal.block, "folder": seal.folder}
     files = ",\n".join([_file(each) for each in seal.files])
-    return f"{_json(head)[:-1]},\n\"files\":[\n{files}\n]}}\n".encode()
+    return f'{_json(head)[:-1]},\n"files":[\n{files}\n]}}\n'.encode()
 
 
 def _file(file: SealedFile) -> str:
     head = {"name": file.name, "size": file.size, "sha256": file.digest, "rest": file.rest}
     regions = ",\n".join([_json(_region(each)) for each in file.regions])
-    return f"{_json(head)[:-1]},\"regions\":[\n{regions}\n]}}" if regions else f"{_json(head)[:-1]},\"regions\":[]}}"
+    return f'{_json(head)[:-1]},"regions":[\n{regions}\n]}}' if regions else f'{_json(head)[:-1]},"regions":[]}}'
 
 
 def _region(region: Region) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _json(value: Any) -> str:
 
 
 def read_seal(path: str) -> Seal:
-    """The seal in a local file. Raises UnreadableError for no such file, and DamagedError for one that is no seal."""
+    """The seal in a local file. Raises UnreadableError if there is none, and DamagedError if it is not an intact seal."""
     try:
         with open(path, "rb") as file:
             raw = file.read(_LONGEST + 1)

@@ -1,4 +1,4 @@
-"""``seal`` hashes a file or a folder, and keeps what it was in a small file beside it."""
+"""``seal`` hashes a file or a folder, and keeps what it was in a small file next to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from time import perf_counter
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.checkpoint.progress import Work, phase
-from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
+from ckptdoctor.errors import CkptDoctorError, NotACheckpointError, UnreadableError, UsageError
 from ckptdoctor.noun import noun
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.sealing import manifest, openssf
@@ -43,9 +43,9 @@ class SealReport:
 def seal(path: str, output: str | None = None, *, form: str = "ckptdoctor", force: bool = False) -> SealReport:
     """Seal the file or folder at ``path``, each byte of which is read once.
 
-    The seal is written to ``output`` (None: ``NAME.seal.json`` beside a file, ``ckptdoctor.seal.json`` in a folder).
-    ``form`` "openssf" writes the manifest that OpenSSF model signing signs instead (None: ``NAME.openssf.json``, beside
-    a folder as well). Raises UnreadableError where a file cannot be read or changes meanwhile, UsageError for an
+    The seal is written to ``output`` (None: ``NAME.seal.json`` next to a file, ``ckptdoctor.seal.json`` in a folder).
+    ``form`` "openssf" writes the manifest that OpenSSF model signing signs instead (None: ``NAME.openssf.json`` next to
+    it). Raises UnreadableError where a file cannot be read or changes meanwhile, UsageError for an
     address, and WriteError where the seal cannot be written, or is there and ``force`` is not given.
     """
     started = perf_counter()
@@ -122,14 +122,13 @@ def _places(path: str, names: list[str]) -> tuple[dict[str, list[Place]], tuple[
 
 
 def _read(path: str, reasons: dict[str, str], name: str) -> dict[str, list[Place]]:
-    """The regions by real path. What is no checkpoint has none, and one that is damaged gives its reason."""
+    """The regions by real path. What is not a checkpoint has none, and one that is damaged gives its reason."""
     try:
-        with formats.opened(path, headers=True) as (source, container):
-            if not container.readable and not container.format:
-                return {}
-            return places(formats.read(source, container))
+        return places(formats.open_checkpoint(path, headers=True))
     except UnreadableError:
         raise
+    except NotACheckpointError:
+        return {}
     except CkptDoctorError as error:
         reasons[name] = error.message
         return {}

@@ -117,7 +117,7 @@ def _require_known(tensors: Sequence[str], seal: Seal, where: str) -> None:
     known = {tensor.name: None for file in seal.files for region in file.regions for tensor in region.tensors}
     for each in tensors:
         if each not in known:
-            raise UsageError(f'{where} knows no tensor "{each}".{did_you_mean(each, known)}')
+            raise UsageError(f'{where} has no tensor "{each}".{did_you_mean(each, known)}')
 
 
 def _opened(path: str, name: str, folder: bool) -> Source | None:
@@ -156,10 +156,10 @@ def _verdict(file: SealedFile, source: Source, where: str, block: int, work: Wor
     spans = [(each.offset, each.length) for each in file.regions]
     now = hashed(lambda at, view: _fill(source, at, view), source.size, spans, block, work)
     found = _compared(file, source.size, now, block)
-    if now.whole == file.digest and not found.as_sealed:
+    if (now.whole == file.digest) != found.as_sealed:
         raise DamagedError(
-            f"{where} contradicts itself: {file.name} as a whole has the digest that was sealed, and parts of it have"
-            " others. The seal is damaged, not the file. Make a new one with ckptdoctor seal."
+            f"{where} contradicts itself: its digests of {file.name} as a whole and of its parts cannot both be true."
+            " The seal is damaged. Make a new one with ckptdoctor seal, once you know that the file is intact."
         )
     return found
 
@@ -174,8 +174,7 @@ def _compared(file: SealedFile, size: int, now: Digests, block: int) -> FileVerd
         for name, span in _shown(region, unlike):
             changed.setdefault(name, []).append(span)
     tensors = tuple([ChangedTensor(name, tuple(_merged(spans))) for name, spans in changed.items()])
-    known = now.whole == file.digest or bool(tensors or ranges) or now.rest != file.rest
-    outside = now.rest != file.rest or not known
+    outside = now.rest != file.rest
     return FileVerdict(file.name, file.size, size, file.tensors, tensors, tuple(_merged(ranges)), outside)
 
 

@@ -132,6 +132,10 @@ _GROUPS = {
         "convert": "ckptdoctor.cli.convert",
         "merge": "ckptdoctor.cli.merge",
     },
+    "Keep": {
+        "seal": "ckptdoctor.cli.seal",
+        "verify": "ckptdoctor.cli.verify",
+    },
     "Practise": {"train": "ckptdoctor.cli.train"},
 }
 COMMANDS = {name: module for group in _GROUPS.values() for name, module in group.items()}

@@ -67,9 +67,7 @@ def _verified(report: VerifyReport, paint: Paint) -> Iterator[str]:
     read = f"read {size(report.bytes_read)} in {report.seconds:.2f} s"
     if report.as_sealed:
         what = [plural(len(report.files), "file")] if len(report.files) > 1 else []
-        which = "of those that were named" if report.asked else ""
-        counted = " ".join(filter(None, [plural(tensors, "tensor"), which]))
-        yield " · ".join([escape(report.path), paint.strong("as sealed"), *what, counted, read])
+        yield " · ".join([escape(report.path), paint.strong("as sealed"), *what, plural(tensors, "tensor"), read])
         if report.asked:
             yield "Nothing else was read."
         return

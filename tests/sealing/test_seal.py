@@ -16,6 +16,7 @@ import ckptdoctor
 from ckptdoctor.errors import DamagedError, UnreadableError, UsageError, WriteError
 from ckptdoctor.sealing.manifest import decoded, encoded, read_seal
 from tests.commands import run_here
+from tests.remote.server import serving
 
 BIG = 300_000  # float32 elements: more than one block
 PAIR = {"a": torch.arange(float(BIG)), "b": torch.ones(5, dtype=torch.bfloat16)}
@@ -262,3 +263,17 @@ def _a_seal(factory):
         with open(made.output, "rb") as file:
             _MADE.append(file.read())
     return _MADE[0]
+
+
+def test_of_a_remote_file_only_the_tensor_and_the_seal_are_fetched(path):
+    """The seal is expected next to the file there, too; what is not in its blocks is not noticed."""
+    ckptdoctor.seal(path)
+    flipped(path, place_of(path, PAIR["a"]))
+    files = {each.name: each.read_bytes() for each in path.parent.iterdir()}
+    with serving(files=files) as server:
+        report = ckptdoctor.verify(server.url(path.name), tensor="b")
+        assert report.as_sealed and report.bytes_read <= 1 << 18 < len(files[path.name])
+        assert server.sent < len(files[path.name]) / 3
+        assert not ckptdoctor.verify(server.url(path.name), tensor="a").as_sealed
+        (file,) = ckptdoctor.verify(server.url(path.name)).files
+        assert [each.name for each in file.changed] == ["a"]

@@ -38,11 +38,11 @@ _EXAMPLES = (
 @quiet
 @color
 def command(path: str, output: str | None, force: bool, style: str, color: str) -> ExitStatus:
-    """Write the hashes of a checkpoint next to it, so that its bytes can be proven later.
+    """Write the hashes of a checkpoint next to it.
 
-    One read makes the SHA-256 of each file, of each tensor, and of each MiB of a tensor. The seal shows that bytes are
-    as they were, and which tensors are not; it does not say that they were good. A folder is sealed as a whole, without
-    .git and .cache. ckptdoctor verify compares it with the seal, and so does check --deep.
+    One read makes the SHA-256 of each file, of each tensor, and of each MiB of a tensor. They prove later that bytes
+    are as they were, and name the tensors that are not; they do not show that the bytes were good. A folder is sealed
+    as a whole, without .git and .cache. ckptdoctor verify compares it with the seal, and so does check --deep.
 
     Exit status: 0 sealed, 2 invalid usage, an unreadable path, or a seal that cannot be written.
     """

@@ -31,7 +31,7 @@ _EXAMPLES = (
 @quiet
 @color
 def command(path: str, seal: str | None, tensors: tuple[str, ...], style: str, color: str) -> ExitStatus:
-    """Compare a checkpoint with its seal, byte for byte, and name what changed.
+    """Compare a checkpoint with its seal, byte by byte.
 
     Tensors that changed are named with the bytes that did. Files of a sealed folder that are missing or new are listed.
     It proves that bytes are as they were sealed, and nothing else. PATH may be an address: --tensor then fetches only

@@ -60,7 +60,8 @@ def test_quotes_without_an_end(linear, tmp_path):
 
 def test_modules_without_an_end(linear, tmp_path):
     """One module in two places of one that is in two places, and so on, is refused."""
-    new = b"c__torch__.tests.formats.torch.script.test_hostile\nSmall\n)\x81"  # an object of the class, before it gets its state
+    # an object of the class, before it gets its state
+    new = b"c__torch__.tests.formats.torch.script.test_hostile\nSmall\n)\x81"
     name = b"X" + (50_000).to_bytes(4, "little") + b"a" * 50_000 + b"q\xff0"  # remembered as the last of the memo
     pickle = name + new + b"}b"
     for level in range(10):  # each doubles the places of the innermost

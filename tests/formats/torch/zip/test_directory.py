@@ -9,7 +9,17 @@ import torch
 from ckptdoctor.checkpoint import FileSource, NoteKind
 from ckptdoctor.errors import CkptDoctorError, HostileError
 from ckptdoctor.formats.torch.zip.directory import read_directory
-from tests.formats.torch.zip.forge import CONTENTS, Part, assembled, directory_of, kinds, noted, parts_of, saved
+from tests.formats.torch.zip.forge import (
+    CONTENTS,
+    Part,
+    assembled,
+    directory_of,
+    kinds,
+    noted,
+    noticed,
+    parts_of,
+    saved,
+)
 
 
 def test_torch_archive_has_no_notes(tmp_path):
@@ -103,7 +113,7 @@ class TestBusy:
             Part(b"archive/data.pkl", b"N."),
             *(Part(b"archive/%d" % (index % 3000), b"") for index in range(9000)),
         ]
-        directory = directory_of(assembled(parts, count=9001, here=9001), tmp_path)
+        directory = noticed(assembled(parts, count=9001, here=9001), tmp_path)
         assert len(directory.notes) < 20
         noted(directory, NoteKind.ZIP_AMBIGUOUS, "2,992 more names are shared")
 
@@ -118,7 +128,7 @@ class TestBusy:
         """A hundred thousand entries that all lead to the last bytes of the file are looked at once each."""
         entries = b"".join(central_entry(b"a/%d" % index, 0x7FFFFFF0) for index in range(60_000))
         data = b"PK\3\4" + bytes(26) + zip64_end(entries + central_entry(b"a/data.pkl", 0), 60_001, 30)
-        directory = directory_of(data.replace(b"\xf0\xff\xff\x7f", (len(data) - 31).to_bytes(4, "little")), tmp_path)
+        directory = noticed(data.replace(b"\xf0\xff\xff\x7f", (len(data) - 31).to_bytes(4, "little")), tmp_path)
         assert len(directory.notes) < 20
 
     def test_each_header_lies_in_its_own_way(self, tmp_path):

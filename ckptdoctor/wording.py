@@ -47,13 +47,19 @@ def span(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}..{last}"
 
 
-def did_you_mean(word: str, known: Iterable[str], *, most: int = 1, quote: str = '"') -> str:
+def did_you_mean(word: str, known: Iterable[str], *, quote: str = '"') -> str:
     """`` Did you mean "check"?``, with a blank before it; "" where nothing that is known is like the word."""
+    near = nearest(word, known)
+    return f" Did you mean {quote}{near}{quote}?" if near else ""
+
+
+def nearest(word: str, known: Iterable[str], alike: float = 0.6) -> str:
+    """The one that is most like a word, whatever the case; "" where no two are as much ``alike`` (0 to 1)."""
     from difflib import get_close_matches  # only ever needed where something is wrong
 
     spelt = {each.lower(): each for each in known}
-    near = get_close_matches(word.lower(), spelt, most)
-    return f" Did you mean {' or '.join([f'{quote}{spelt[each]}{quote}' for each in near])}?" if near else ""
+    near = get_close_matches(word.lower(), spelt, 1, alike)
+    return spelt[near[0]] if near else ""
 
 
 def system_says(error: OSError) -> str:

@@ -281,18 +281,18 @@ class _Walk:
             raise UnaccountedError(f"{show_path(path)} would lose bytes of its storage")
         return place * 8 // mine.dtype.bits
 
-    def _devices(self, mine: Tensor, its: Tensor) -> set[str]:
+    def _devices(self, mine: Tensor, its: Tensor) -> frozenset[str]:
         """The tags that it may have: where its storage lies, if it lay there, or where its parts lie."""
         if not self.account.retaggings:
-            return {mine.device}
+            return frozenset({mine.device})
         if mine.storage is not None:
             if mine.device != mine.storage.device:
-                return {mine.device}
+                return frozenset({mine.device})
             store = self.account.store(mine.storage)
             return self.account.devices_of(store, its.storage.key if its.storage is not None else None)
         if mine.parts and its.parts and mine.device == mine.parts[0].device:
             return self._devices(mine.parts[0], its.parts[0])
-        return {mine.device}
+        return frozenset({mine.device})
 
     # ---- storages
 

@@ -38,7 +38,10 @@ class Account:
 
     def store(self, storage: Storage) -> Store:
         """Return what became of a storage."""
-        return self.stores.setdefault(storage.key, Store(storage))
+        found = self.stores.get(storage.key)
+        if found is None:
+            found = self.stores[storage.key] = Store(storage)
+        return found
 
     def shown(self, tensor: Tensor) -> Window:
         """Return what a tensor with bytes of its own shows. Raises UnaccountedError for any other."""
@@ -62,7 +65,7 @@ class Account:
                 self.stores[key].devices = self.devices_of(old, like.key if old.holds is None else None)
         return self.stores[key].noun
 
-    def devices_of(self, store: Store, key: str | None) -> set[str]:
+    def devices_of(self, store: Store, key: str | None) -> frozenset[str]:
         """Return the tags that it may have now; ``key`` is its name in the contents, None where that is not known."""
         found = set(store.devices)
         for edit in self.retaggings[store.born :]:
@@ -71,7 +74,7 @@ class Account:
                 found -= named
             if named and (edit.storages is None or key is None or key in edit.storages):
                 found.add(edit.to)
-        return found
+        return frozenset(found)
 
     def own(self, tensor: Tensor, holds: Shown, owner: object = None, dtype: str = "") -> Tensor:
         """Return the tensor in C order on a new storage."""

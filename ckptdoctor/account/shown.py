@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import cache
 from itertools import accumulate, product
 from math import prod
 from typing import NamedTuple, Union
@@ -27,6 +28,8 @@ from ckptdoctor.edits.elements import (
     View,
 )
 from ckptdoctor.edits.quantization import AFFINE, FOUR
+
+_alone = cache(lambda device: frozenset([device]))  # one object for the many storages of one device
 
 Shape = tuple[int, ...]
 Index = tuple[int, ...]
@@ -47,7 +50,7 @@ class Store:
         self.kept: tuple[tuple[int, int], ...] | None = None
         self._before: tuple[int, ...] = (0,)
         self.born = born
-        self.devices = {noun.device}
+        self.devices = _alone(noun.device)
 
     @property
     def nbytes(self) -> int:

@@ -146,6 +146,13 @@ def phase(what: str, total: int) -> Iterator[Work]:
         _work.set(before)
 
 
+def begin(what: str) -> None:
+    """Something begins that says nothing until it is over. Whoever listens is told, except within a ``phase``."""
+    listener = _listener.get()
+    if listener is not None and _work.get() is None:
+        listener(Progress(what, 0, 0))
+
+
 def current() -> Work:
     """Return the work that has begun in this thread; one that nobody hears of where none has."""
     return _work.get() or Work()

@@ -15,7 +15,7 @@ from ckptdoctor.checkpoint import process
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import WithModel, files, reference_options
 from ckptdoctor.diagnose.settings import Settings
-from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.errors import UsageError
 from ckptdoctor.examine.paths import require_openable
 
 _OPTIONS = (
@@ -44,7 +44,9 @@ def serve(context: click.Context, path: str) -> None:
     from ckptdoctor.tui import serving
 
     if not addresses.is_address(path) and not os.path.exists(path):
-        raise UnreadableError(f"{path} cannot be opened: No such file or directory.")
+        from ckptdoctor.checkpoint.missing import missing
+
+        raise missing(path)
     host, port = context.params["host"], context.params["port"]
     serving.serve(path, list(_again(context)), host or serving.HOST, serving.PORT if port is None else port)
 
@@ -124,7 +126,11 @@ def run(path: str, theme: str | None = None, settings: Settings | None = None, o
     from ckptdoctor.tui.keys import understood
 
     names = {"dark": "ckptdoctor-dark", "light": "ckptdoctor-light"}
-    keys = understood(config.load().keys or {})
+    project = config.load()
+    try:
+        keys = understood(project.keys or {})
+    except UsageError as error:
+        raise UsageError(f"{project.path}: {error.message}") from error
     app = BrowserApp(path, settings, names.get(theme or "", theme), keys, other)
 
     async def browse() -> None:

@@ -18,8 +18,8 @@ _EXAMPLES = (
     ("One file, compared with the model that your code builds", "ckptdoctor check model.pt --model nets:Net"),
 )
 _GROUPS = {
-    "What to check": ("deep", "root", "select", "ignore", "extend_select"),
-    "What it should fit": ("model", "config", "like", "error"),
+    "Examination": ("deep", "root", "select", "ignore", "extend_select"),
+    "Target": ("model", "config", "like", "error"),
     "Output": ("fail_on", "style", "statistics", "quiet", "color"),
 }
 

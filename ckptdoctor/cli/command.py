@@ -1,4 +1,4 @@
-"""Makes the commands: help whose options stand in groups and that ends in examples, and one answer to every typo."""
+"""Makes the commands: help in groups of options, with examples at its end, and one answer to every typo."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Examples = Sequence[tuple[str, str]]
 class Command(click.Command):
     """A command whose help ends in ``examples``: what each does, and the command line.
 
-    ``groups`` are the names of parameters by heading; what is in none of them stands below the last one.
+    ``groups`` are the names of parameters by heading; what is in none of them is below the last one.
     """
 
     def __init__(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 _EXAMPLES = (
-    ("What an error message means, and what to do", "ckptdoctor explain < error.txt"),
-    ("What it means for this file", "ckptdoctor explain model.pt --error error.txt"),
+    ("The meaning of an error message, and what to do", "ckptdoctor explain < error.txt"),
+    ("Its meaning for this file", "ckptdoctor explain model.pt --error error.txt"),
     ("The page of a rule", "ckptdoctor explain N401"),
 )
 

@@ -13,7 +13,7 @@ from ckptdoctor.cli.console import complain, emit, narrate, paint, succeed, widt
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import WithModel, as_json, codes, color, files, quiet, reference_options
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
-from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.selection import Selection, of_project
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.examine.targets import read_reference
@@ -164,7 +164,8 @@ def _request(
     **asked: Any,
 ) -> FixRequest:
     """The command line; where it names no change at all, the project's configuration says which rules matter."""
-    reference = read_reference(Settings(like=like, model=model, config=config, error=error), path)
+    with drawn(NOTHING_WRITTEN):
+        reference = read_reference(Settings(like=like, model=model, config=config, error=error), path)
     if reference is not None and reference.told:
         narrate(f"note: {reference.told}")
     if (reference is not None or error is not None) and not asked["remap_optimizer"]:
@@ -190,8 +191,7 @@ def _request(
     )
     if request.named or request.auto or select is not None:
         return request
-    project = settings.load()
-    return replace(request, selection=Selection(project.select, project.ignore or (), project.extend_select or ()))
+    return replace(request, selection=of_project(settings.load()))
 
 
 @noun(frozen=False)

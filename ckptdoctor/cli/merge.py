@@ -7,12 +7,13 @@ import os
 
 import click
 
+from ckptdoctor.checkpoint.missing import missing
 from ckptdoctor.cli.command import Command
 from ckptdoctor.cli.convert import carried_out, shard_size_of
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import as_json, color, files, quiet
 from ckptdoctor.converting.request import ConvertRequest
-from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.errors import UsageError
 
 _EXAMPLES = (
     ("The shards of a folder into one file", "ckptdoctor merge checkpoint/ -o merged.safetensors"),
@@ -80,7 +81,7 @@ def _part(text: str) -> tuple[str, str]:
     if not sign or not path or not all(name.split(".")):
         raise UsageError(f'--part: "{text}" is not NAME=FILE. Use --part encoder=encoder.pt.')
     if not os.path.exists(path):
-        raise UnreadableError(f"There is no file {path}.")
+        raise missing(path)
     return name, path
 
 
@@ -90,6 +91,6 @@ def _files(paths: tuple[str, ...]) -> list[str]:
     for path in paths:
         matches = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))
         if not matches:
-            raise UnreadableError(f"There is no file {path}.")
+            raise missing(path)
         found += matches
     return list(dict.fromkeys(found))

@@ -11,7 +11,7 @@ from ckptdoctor.cli.console import narrate
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import WithModel, files, quiet, reference_options
 from ckptdoctor.cli.progress import drawn
-from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.selection import of_project
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.rendering.gathering import write_report
 from ckptdoctor.rendering.numbers import size
@@ -59,6 +59,4 @@ def command(
 
 def _settings(headers_only: bool, root: str | None, target: dict[str, Any]) -> Settings:
     """The command line, with the rules that the project's configuration chooses."""
-    project = config.load()
-    selection = Selection(project.select, project.ignore or (), project.extend_select or ())
-    return Settings(selection=selection, deep=not headers_only, root=root, **target)
+    return Settings(selection=of_project(config.load()), deep=not headers_only, root=root, **target)

@@ -116,7 +116,8 @@ def _told(path: str, part: Excerpt, render: Callable[[], str], style: str, inter
         from ckptdoctor.rendering.shell import with_path
 
         number, command = plural(part.asked.tensors, "tensor"), with_path("ckptdoctor show FILE --keys", path)
-        narrate(f"0 of {number} match {part.asked.text}. The keys are listed by: {command}")
+        offer = f' Did you mean "{part.asked.better}"?' if part.asked.better else ""
+        narrate(f"0 of {number} match {part.asked.text}.{offer} List the keys: {command}")
     if interrupted:
         return ExitStatus.INTERRUPTED
     return ExitStatus.FINDINGS if missed else ExitStatus.CLEAN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from ckptdoctor.cli.command import Choice, Command
 from ckptdoctor.cli.console import emit, narrate
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import files
+from ckptdoctor.cli.progress import drawn
 from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import TrainingError, UsageError
 from ckptdoctor.trainer.checks import require_choices
@@ -124,7 +126,8 @@ def command(slurm: bool, devices: bool, gpus: str | None, **asked: Any) -> ExitS
         _choose_gpus(gpus, asked["world_size"], asked["device"])
     if devices:
         return _show_devices()
-    from ckptdoctor.trainer.run import start
+    with drawn(what="loading torch…") if find_place(os.environ) is None else nullcontext():
+        from ckptdoctor.trainer.run import start
 
     start(_config(**asked))
     return ExitStatus.CLEAN

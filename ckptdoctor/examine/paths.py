@@ -80,12 +80,14 @@ def require_openable(path: str) -> None:
     if os.path.isdir(path):
         _require_listing(path)
         return
+    if not os.path.lexists(path) and formats.split_member(path) is None:
+        from ckptdoctor.checkpoint.missing import missing
+
+        raise missing(path)
     try:
         FileSource(path).close()
     except UnreadableError:
-        from ckptdoctor.formats import split_member
-
-        if split_member(path) is None:
+        if formats.split_member(path) is None:
             raise
 
 

@@ -14,6 +14,7 @@ from ckptdoctor.errors import UsageError
 from ckptdoctor.filters.found import FoundRows
 from ckptdoctor.filters.table import Rows, Table, as_rows
 from ckptdoctor.noun import noun
+from ckptdoctor.wording import did_you_mean
 
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
 _SIZE = re.compile(r"(>=|<=|>|<|=)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([A-Za-z]*)")
@@ -116,7 +117,7 @@ def _require_field(word: str) -> None:
     field, colon, _ = word.partition(":")
     near = get_close_matches(field.lower(), _EXAMPLES, 1, 0.7) if colon and field.isalpha() else []
     if near:
-        raise UsageError(f"“{field}:” is not known: did you mean {near[0]}:?")
+        raise UsageError(f'Unknown filter "{field}:". Did you mean "{near[0]}:"?')
 
 
 def _field(field: str, value: str) -> Sieve:
@@ -131,7 +132,8 @@ def _field(field: str, value: str) -> Sieve:
     if field == "finding":
         return found_by(value)
     if value.lower() not in STATES:
-        raise UsageError(f"is:{value} is not known: there are {', '.join(f'is:{state}' for state in STATES)}.")
+        known = ", ".join([f"is:{state}" for state in STATES])
+        raise UsageError(f'Unknown filter "is:{value}". Use one of {known}.{did_you_mean(value, STATES)}')
     return in_state(value.lower())
 
 
@@ -143,8 +145,8 @@ def _dtype(text: str) -> str:
             return dtype.name
     if name in _ALIASES:
         return _ALIASES[name]
-    near = get_close_matches(name, [*BY_NAME, *[each.short for each in BY_NAME.values()]], 1)
-    raise UsageError(f"There is no dtype “{text}”{f': did you mean {near[0]}?' if near else '.'}")
+    offer = did_you_mean(name, [*BY_NAME, *[each.short for each in BY_NAME.values()]])
+    raise UsageError(f'Unknown dtype "{text}".{offer}')
 
 
 def _sized(sign: str, number: str, unit: str) -> Sieve:

@@ -17,6 +17,7 @@ from ckptdoctor.edits import SetSuffix, Truncate
 from ckptdoctor.errors import (
     CkptDoctorError,
     DamagedError,
+    MissingFileError,
     NotACheckpointError,
     RefusedError,
     TruncatedError,
@@ -118,8 +119,12 @@ def _source(path: str, here: bool) -> tuple[Source, str | None]:
         return FolderSource(path), None
     try:
         return FileSource(path), None
-    except UnreadableError:
+    except UnreadableError as error:
         found = split_member(path)
+        if found is None and isinstance(error, MissingFileError):
+            from ckptdoctor.checkpoint.missing import missing
+
+            raise missing(path) from error
         if found is None:
             raise
     return FileSource(found[0]), found[1]

@@ -6,6 +6,8 @@ import os
 import os.path
 
 from ckptdoctor.checkpoint import Container, Note, NoteKind
+from ckptdoctor.errors import UsageError
+from ckptdoctor.wording import did_you_mean
 
 # suffixes of files that are written for torch, and those by which programs choose torch or safetensors
 TORCH_OUTPUTS = (".pt", ".pth", ".ckpt", ".bin")
@@ -65,6 +67,23 @@ def _fitting(container: Container, suffix: str) -> str:
 # ---- the container that the name of an output asks for
 
 
+_WRITTEN = ".pt .pth .ckpt .bin .safetensors or a folder"
+# what writes that which nothing here does
+_WRITERS = {".gguf": ("GGUF", "llama.cpp's convert_hf_to_gguf.py"), ".onnx": ("ONNX", "torch.onnx.export")}
+
+
+def not_written(output: str) -> str:
+    """The sentence for an output whose name asks for nothing that is written here."""
+    suffix = os.path.splitext(output)[1].lower()
+    if suffix in _WRITERS:
+        name, writer = _WRITERS[suffix]
+        return f"ckptdoctor cannot write {name}. It writes {_WRITTEN}. For {name} use {writer}."
+    if not suffix:
+        return f"{output}: an output without a suffix. ckptdoctor writes {_WRITTEN}: {output}.safetensors, or {output}/"
+    offer = did_you_mean(suffix, TORCH_OUTPUTS + SAFETENSORS)
+    return f"{output}: ckptdoctor cannot write {suffix} files. It writes {_WRITTEN}.{offer}"
+
+
 TORCH_ZIP, SINGLE, SHARDED = "torch zip", "safetensors", "sharded safetensors"
 DISTRIBUTED = "torch distributed checkpoint"
 _OF_TORCH = (TORCH_ZIP, "torch legacy")
@@ -74,9 +93,12 @@ def asked_for(output: str | None, own: str) -> str | None:
     """The container that the name of a repair's output asks for, where that is not the kind of ``own``; None without.
 
     A folder that is there takes a file of the original's name, and a suffix that says nothing leaves the container.
+    Raises UsageError for one of a container that others write.
     """
     if output is None or os.path.isdir(output):
         return None
+    if os.path.splitext(output)[1].lower() in _WRITERS:
+        raise UsageError(not_written(output))
     if output.endswith(("/", os.sep)):
         return SHARDED
     suffix = os.path.splitext(output)[1].lower()

@@ -80,14 +80,22 @@ def require_bytes(written: Checkpoint, wanted: Wanted, recipe: Recipe) -> dict[s
 
     ``written`` has the contents that are wanted. The storages are named by their keys there.
     """
-    copied, places = CopiedRanges(recipe), {each.key: each.extent for each in written.storages}
-    pairs = {ours: its for its, ours in storage_pairs(wanted.contents, written).items()}
-    names = {each.storage.key: each.key for each in reversed(wanted.contents.tensors) if each.storage is not None}
-    swapped = wanted.original.big_endian
+    return _require_bytes(written, wanted, storage_pairs(wanted.contents, written), CopiedRanges(recipe))
+
+
+def _require_bytes(
+    written: Checkpoint, wanted: Wanted, ours: Mapping[str, str], copied: CopiedRanges
+) -> dict[str, CopyTally]:
+    """The same, with the keys here of the storages there, and where everything is copied from."""
+    places = {each.key: each.extent for each in written.storages}
+    pairs = {key: its for its, key in ours.items()}
     found = _untouched(wanted, pairs, places, copied)
-    for key, each in _stored(wanted, found):
-        if key in pairs:
-            found[key] = _require_stored(each, swapped, places[pairs[key]], copied, names.get(key, "a storage"))
+    rest = [(key, each) for key, each in _stored(wanted, found) if key in pairs]
+    tensors = reversed(wanted.contents.tensors) if rest else ()
+    names = {each.storage.key: each.key for each in tensors if each.storage is not None}
+    swapped = wanted.original.big_endian
+    for key, each in rest:
+        found[key] = _require_stored(each, swapped, places[pairs[key]], copied, names.get(key, "a storage"))
     return found
 
 
@@ -306,8 +314,8 @@ def trace(wanted: Wanted, written: Checkpoint, recipe: Recipe) -> Proof:
     and that got another key are counted, but not as proven. Raises WriteError, with the tensor, when the bytes of its
     storage come from anywhere else than they must.
     """
-    require_bytes(written, wanted, recipe)
     pairs, copied = storage_pairs(wanted.contents, written), CopiedRanges(recipe)
+    _require_bytes(written, wanted, pairs, copied)
     by_place = {each.extent.offset: each for each in wanted.original.storages if each.extent is not None}
     keys: list[str] = []
     for storage in written.storages:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -87,8 +88,7 @@ class FilesystemFile:
                 if type(error).__name__ == "NoCredentialsError":
                     raise _Unsigned from error
                 if delay is None or not isinstance(error, (TimeoutError, ConnectionError)):
-                    why = " ".join(str(error).replace(self._address, self._path).split())[:200] or type(error).__name__
-                    raise UnreadableError(f"{self._path} cannot be read: {why}") from error
+                    raise UnreadableError(f"{self._path} cannot be read: {_why(error)}.") from error
             time.sleep(delay)
         raise AssertionError("the last attempt returns or raises")
 
@@ -97,6 +97,12 @@ class FilesystemFile:
         names = [str(each) for each in self._asked(lambda: self._system.ls(self._file, detail=False))]
         found = [name for name in sorted(names) if name.endswith(_WEIGHTS)][:_MOST_NAMED]
         return f", such as {' or '.join(map(str, map(self._system.unstrip_protocol, found)))}" if found else ""
+
+
+def _why(error: Exception) -> str:
+    """What a library says, without the addresses in it: the one that was asked for stands in front of it."""
+    said = re.sub(r"""(?:\s*:)?\s*["'<(]*\b\w+://\S+""", "", " ".join(str(error).split()))[:200]
+    return said.strip(" .:") or type(error).__name__
 
 
 class _Unsigned(Exception):

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Union
 
+from ckptdoctor.checkpoint.missing import offer
 from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.errors import RefusedError, UnreadableError, UsageError, WriteError
 from ckptdoctor.repair.name_map import Form, Given, Mark, NameMap, add
@@ -74,7 +75,7 @@ def read(path: str) -> NameMap:
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise UnreadableError(f"The map {path} cannot be read: {error.strerror}.") from error
+        raise UnreadableError(f"The map {path} cannot be read: {error.strerror}.{offer(path)}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is no map of names: {error}.") from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:

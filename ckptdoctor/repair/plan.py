@@ -12,6 +12,7 @@ from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.checkpoint.source import to_be_rewritten
 from ckptdoctor.diagnose.findings import findings_of, possible
 from ckptdoctor.diagnose.fixes import container_findings, fixes, independent, of_index, outside
+from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits import (
     Drop,
     Edit,
@@ -98,7 +99,8 @@ def plan(request: FixRequest) -> Plan:
     promised: the file cannot be written as it was, or what would come of it does not add up (``account.account``).
     """
     started = perf_counter()
-    rules = request.selection.chosen(all_rules())
+    asked = request.auto or request.fixes or request.selection != Selection()
+    rules = request.selection.chosen(all_rules()) if asked else ()  # importing all takes as long as reading many files
     with formats.opened(request.path, here=True) as (source, container):
         to_be_rewritten(source)
         original = formats.read(source, container)

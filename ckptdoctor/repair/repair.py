@@ -23,7 +23,7 @@ from ckptdoctor.prove.output import trace
 from ckptdoctor.prove.same_contents import read_back, require_same
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.plan import Plan
-from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.rules.registry import all_rules, concerned
 from ckptdoctor.rules.sharding.index_repair import against_index
 from ckptdoctor.writing import Copy, Part, Recipe, Written, publish_together
 
@@ -152,7 +152,7 @@ def verify(path: str, plan: Plan) -> Proof:
     _require_no_new_names(plan.original, written)
     assert plan.recipe is not None
     proof = trace(plan.wanted, written, plan.recipe)
-    findings = worst_first([*container_findings(container, all_rules()), *_of_contents(written, plan)])
+    findings = worst_first([*container_findings(container, concerned(container)), *_of_contents(written, plan)])
     _require_fixed(plan, findings)
     after = next_step(plan.output, written, findings, refusal)  # the name that it will have, not that of the moment
     return replace(proof, elided=elided(written), findings=tuple(findings), next=after)
@@ -165,8 +165,9 @@ def require_repaired(contents: Checkpoint, plan: Plan) -> None:
 
 def _of_contents(written: Checkpoint, plan: Plan) -> list[Finding]:
     """Give what is wrong with the contents by themselves; what the target wants, a wrapper's prefix say, is not."""
-    rules = [rule for rule in all_rules() if isinstance(written, rule.subject)]
-    return findings_of(written, rules, plan.request.reference if plan.request.auto else None)
+    reference = plan.request.reference if plan.request.auto else None
+    rules = concerned(written) if reference is None else all_rules()  # those of ``check`` on the output
+    return findings_of(written, [rule for rule in rules if isinstance(written, rule.subject)], reference)
 
 
 def _require_no_new_names(original: Checkpoint, written: Checkpoint) -> None:

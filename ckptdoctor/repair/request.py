@@ -16,6 +16,7 @@ from ckptdoctor.errors import UsageError
 from ckptdoctor.match.shapes.experts import SLICE_LAYOUTS
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.name_map import NameMap
+from ckptdoctor.wording import did_you_mean
 
 ORTHOGONAL_MAPS = ORTHOGONAL
 EXPERT_LAYOUTS = SLICE_LAYOUTS
@@ -156,7 +157,7 @@ def substitution(text: str) -> Substitution:
     """``REGEX=REPL``, taken apart at the last ``=``. Raises UsageError, with the position of what makes no sense."""
     expression, sign, replacement = text.rpartition("=")
     if not sign or not expression:
-        raise UsageError(f"--rename wants REGEX=REPL, such as 'encoder\\.norm=enc_norm'; “{text}” is something else.")
+        raise UsageError(f"--rename: \"{text}\" is not REGEX=REPL. Use --rename 'encoder\\.norm=enc_norm'.")
     try:
         pattern = re.compile(expression)
     except re.error as error:
@@ -173,7 +174,8 @@ def cast_target(text: str) -> str:
     """The dtype of ``--dtype``, however it was called. Raises UsageError for one that nothing is cast to."""
     found = named(text)
     if found is None:
-        raise UsageError(f"--dtype casts to {', '.join(TARGETS)} (or fp16, bf16 and such); “{text}” is none of them.")
+        offer = did_you_mean(text, TARGETS)
+        raise UsageError(f'--dtype: "{text}" is not one of {", ".join(TARGETS)} (also fp16, bf16).{offer}')
     return found
 
 

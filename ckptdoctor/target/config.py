@@ -14,6 +14,8 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import Any
 
+from ckptdoctor.checkpoint.missing import offer
+from ckptdoctor.checkpoint.progress import begin
 from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.target import Reference, hub_cache
@@ -66,7 +68,7 @@ def read_config(file: str) -> dict[str, Any]:
         with open(file, "rb") as stream:
             data = stream.read(_LARGEST + 1)
     except OSError as error:
-        raise UnreadableError(f"{file} cannot be read: {error.strerror or error}.") from error
+        raise UnreadableError(f"{file} cannot be read: {error.strerror or error}.{offer(file)}") from error
     try:
         config = json.loads(data) if len(data) <= _LARGEST else None
     except (ValueError, RecursionError) as error:
@@ -124,6 +126,8 @@ def library(file: str) -> Any:
     Raises MissingPackageError where torch is not installed: without it the library has the names of models and no more.
     """
     require_torch_installed(*(() if importlib.util.find_spec("transformers") else ("transformers",)))
+    if "transformers" not in sys.modules:
+        begin("loading torch…" if "torch" not in sys.modules else "loading transformers…")
     try:
         return importlib.import_module("transformers")
     except ImportError as error:

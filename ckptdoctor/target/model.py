@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 import shlex
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint.process import complete
+from ckptdoctor.checkpoint.progress import begin
 from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import CkptDoctorError, UsageError
 from ckptdoctor.remote.addresses import shown
@@ -39,8 +41,11 @@ def from_model(text: str, path: str | None = None, asked: Asked = lambda: None) 
         return from_transformers(text, path)
     target, file = parse_target(text), _File(asked)
     require_torch_installed()
+    if "torch" not in sys.modules:  # which nearly all code that builds models imports, and which takes seconds
+        begin("loading torch…")
     with users_code(target):
         found = find(target)
+        begin("building the model")
         extra = Taken({})
         try:
             extra = taken(found, target, file.asked)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from ckptdoctor.cli.main import COMMANDS, cli
+from ckptdoctor.cli.main import COMMANDS, LazyGroup, cli
 from ckptdoctor.crash import no_torch
 from ckptdoctor.diagnose.catalogue import all_rules
 from tests.commands import run
@@ -52,7 +52,7 @@ def test_explain_what_is_not_there(shelf):
     """An unknown code is status 2, and a near name is offered."""
     result = run("explain", "module-prefxi", cwd=shelf)
     assert result.returncode == 2
-    assert b"Did you mean module-prefix" in result.stderr
+    assert b'Did you mean "module-prefix"' in result.stderr
 
 
 def test_rules_lists_every_rule():
@@ -70,6 +70,13 @@ def test_a_bare_path_is_checked(shelf):
     result = run("sick.pt", cwd=shelf)
     assert result.returncode == 1
     assert result.stdout.split(b"\nRead ")[0] == run("check", "sick.pt", cwd=shelf).stdout.split(b"\nRead ")[0]
+
+
+def test_the_name_alone_opens_the_picker_on_a_terminal(monkeypatch):
+    """That is browse without a path; where there is no terminal it is the help."""
+    assert "Commands:" in invoke().output
+    monkeypatch.setattr(LazyGroup, "for_paths", lambda self: "browse")
+    assert "browse needs a terminal" in str(invoke().exception)
 
 
 def test_a_mistyped_path_is_no_unknown_command(shelf):

@@ -108,6 +108,7 @@ class _Reconciler:
         self._graph = graph
         self._storages = storages
         self._places = places
+        self._key_slots: dict[KeyPath, tuple[int, _Keys]] = {}  # with how many nodes had been copied by then
         self._changes = [self._usual(each) for each in changes]
         self._keys: list[tuple[Renamed, _Keys]] = []
         self._texts: list[NewText] = []
@@ -171,12 +172,20 @@ class _Reconciler:
 
     def _usual(self, change: Change) -> Change:
         """Return the change; a dict whose keys stand in an unusual way is looked at entry by entry."""
-        if not isinstance(change, Renamed) or key_slots(self._graph.node(change.path), change.before) is not None:
+        if not isinstance(change, Renamed):
             return change
-        return change.entries
+        found = key_slots(self._graph.node(change.path), change.before)
+        if found is None:
+            return change.entries
+        self._key_slots[change.path] = self._graph.copies, found
+        return change
 
     def _keys_of(self, change: Renamed) -> _Keys:
-        found = key_slots(self._graph.node(change.path), change.before)
+        node = self._graph.node(change.path)
+        copies, known = self._key_slots[change.path]
+        if copies == self._graph.copies:
+            return known
+        found = key_slots(node, change.before)
         assert found is not None  # ``_usual`` has looked
         return found
 

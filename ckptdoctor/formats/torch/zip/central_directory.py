@@ -6,6 +6,9 @@ and believes the directory offset as it stands; ``zipfile`` and others work it o
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
+from itertools import repeat
+from struct import Struct
 from typing import NamedTuple
 
 from ckptdoctor.checkpoint import NoteKind, Source
@@ -226,6 +229,8 @@ _REFUSED_FLAGS = (
 # the version that zip64 asks for; readers refuse records that ask for more than they know
 _VERSION_ZIP64 = 45
 
+_USUAL_FLAGS = structs.HAS_DESCRIPTOR | structs.UTF8
+
 _SYMLINK = 0o120000
 _FILE_TYPE = 0o170000
 _DOS_DIRECTORY = 0x10
@@ -246,7 +251,10 @@ class Entry(NamedTuple):
 
 
 # a named tuple's own constructor takes several times as long
-_entry = tuple.__new__
+_entry = partial(tuple.__new__, Entry)
+
+# entries whose names are of one length, as are nearly all of torch.save, are read so many at once
+_AT_ONCE = 256
 
 
 def read_entries(source: Source, end: End, remarks: Remarks) -> list[Entry]:
@@ -255,7 +263,16 @@ def read_entries(source: Source, end: End, remarks: Remarks) -> list[Entry]:
     entries: list[Entry] = []
     at, limit = 0, len(data)
     unpack, fixed = structs.CENTRAL.unpack_from, structs.CENTRAL.size
-    for index in range(end.entries):
+    one_by_one = 0  # entries up to this one, of which some are not as torch.save writes them
+    while len(entries) < end.entries:
+        index = len(entries)
+        if index >= one_by_one:
+            usual, behind = _usual_entries(data, at, min(_AT_ONCE, end.entries - index), end.shift)
+            if usual:
+                entries += usual
+                at = behind
+                continue
+            one_by_one = index + _AT_ONCE
         if at + fixed > limit:
             raise _broken(index, end, at)
         fields = unpack(data, at)
@@ -271,8 +288,16 @@ def read_entries(source: Source, end: End, remarks: Remarks) -> list[Entry]:
             field = data[named : named + extra]
             size, compressed, offset = widened(field, size, compressed, offset, name, remarks)
         directory = bool(external & _DOS_DIRECTORY) or name[-1:] == "/"
-        entry = _entry(Entry, (raw, name, method, flags, crc, compressed, size, offset + end.shift, directory))
-        if flags & ~0x0808 or method or version > _VERSION_ZIP64 or disk or external or compressed != size or directory:
+        entry: Entry = _entry((raw, name, method, flags, crc, compressed, size, offset + end.shift, directory))
+        if (
+            flags & ~_USUAL_FLAGS
+            or method
+            or version > _VERSION_ZIP64
+            or disk
+            or external
+            or compressed != size
+            or directory
+        ):
             _odd(entry, version, disk, external, remarks)
         entries.append(entry)
         at = named + extra + comment
@@ -283,6 +308,42 @@ def read_entries(source: Source, end: End, remarks: Remarks) -> list[Entry]:
         )
         remarks.add(NoteKind.ZIP_AMBIGUOUS, message, offset=end.offset + at)
     return entries
+
+
+def _usual_entries(data: bytes, at: int, count: int, shift: int) -> tuple[list[Entry], int]:
+    """The next entries, if so many have names of one length and nothing odd, and where they end; else none.
+
+    They are compared column by column, which takes a third of the time of one by one.
+    """
+    if at + structs.CENTRAL.size > len(data):
+        return [], at
+    length = structs.CENTRAL.unpack_from(data, at)[10]
+    rows = _entries_of(length)
+    stop = at + count * rows.size
+    if not length or stop > len(data):
+        return [], at
+    (signs, _, versions, flags, methods, _, _, crcs, packed, sizes, lengths, extras, comments, disks, _, external,
+     offsets, raws) = zip(*rows.iter_unpack(data[at:stop]), strict=True)  # fmt: skip
+    text = b"".join(raws)
+    if not (
+        signs.count(structs.CENTRAL_SIGNATURE) == lengths.count(length) == count
+        and packed == sizes
+        and max(versions) <= _VERSION_ZIP64
+        and not any(flag & ~_USUAL_FLAGS for flag in set(flags))
+        and not any(map(any, (methods, extras, comments, disks, external)))
+        and text.isascii()
+        and b"/" not in text[length - 1 :: length]
+    ):
+        return [], at
+    shifted = [offset + shift for offset in offsets] if shift else offsets
+    columns = raws, map(bytes.decode, raws), methods, flags, crcs, packed, sizes, shifted, repeat(False)
+    return list(map(_entry, zip(*columns))), stop  # noqa: B905  the last column has no end
+
+
+@lru_cache(maxsize=64)
+def _entries_of(length: int) -> Struct:
+    """An entry with a name of so many bytes, and no more."""
+    return Struct(f"{structs.CENTRAL.format}{length}s")
 
 
 def _broken(index: int, end: End, at: int) -> DamagedError:

@@ -9,7 +9,15 @@ from ckptdoctor.checkpoint import NoteKind, Source
 from ckptdoctor.errors import DamagedError, HostileError, NotACheckpointError
 from ckptdoctor.formats.torch.zip.central_directory import find_end, read_entries
 from ckptdoctor.formats.torch.zip.local_headers import check_records, first_name
-from ckptdoctor.formats.torch.zip.records import Directory, Record, Remarks, ascii_lower, raw_name, shown
+from ckptdoctor.formats.torch.zip.records import (
+    Directory,
+    Record,
+    Remarks,
+    all_ascii_lower,
+    ascii_lower,
+    raw_name,
+    shown,
+)
 from ckptdoctor.regex import regex
 from ckptdoctor.wording import plural
 
@@ -85,8 +93,8 @@ def choose_prefix(records: Sequence[Record]) -> str | None:
     """
     holders = {
         name[: -len("/data.pkl")]
-        for name in (record.name for record in records)
-        if name[-9:].lower() == "/data.pkl" and name.count("/") == 1
+        for name in [record.name for record in records]
+        if name[-1:] in "lL" and name[-9:].lower() == "/data.pkl" and name.count("/") == 1
     }
     first = first_folder(records)
     if first in holders:
@@ -105,7 +113,7 @@ def look_up(records: Sequence[Record], remarks: Remarks) -> dict[str, Record]:
 
     Raises HostileError when that would take too long, in an archive that no checkpoint needs to be like.
     """
-    found = dict(zip(map(ascii_lower, [record.name for record in records]), records, strict=True))
+    found = dict(zip(all_ascii_lower([record.name for record in records]), records, strict=True))
     if len(found) == len(records):
         return found
     if len(records) > _MOST_SORTED:

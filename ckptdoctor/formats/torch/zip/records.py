@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -60,19 +61,15 @@ class Directory:
 
     def storage(self, key: str) -> Record | None:
         """The record in which torch looks for the storage with this key."""
-        found = self._numbered.get(key)
+        found = self._storages.get(key)
         return self.find(f"data/{key}") if found is None else found
 
     @cached_property
-    def _numbered(self) -> dict[str, Record]:
-        """Storages by the numbers that torch gives them as their keys, whose case need not be looked at."""
+    def _storages(self) -> dict[str, Record]:
+        """Storages by their keys in lower case: the numbers that torch gives them have none."""
         folder = ascii_lower(f"{self.prefix}/data/")
         start = len(folder)
-        return {
-            key: record
-            for name, record in self.found.items()
-            if name.startswith(folder) and (key := name[start:]).isdigit()
-        }
+        return {name[start:]: record for name, record in self.found.items() if name.startswith(folder)}
 
 
 def ascii_lower(name: str) -> str:
@@ -83,6 +80,14 @@ def ascii_lower(name: str) -> str:
         return raw_name(name).lower().decode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # half a surrogate pair, out of a pickle: no bytes are the name of such a record
         return name
+
+
+def all_ascii_lower(names: Sequence[str]) -> list[str]:
+    """The same for many names: all at once where that can be."""
+    joined = "\n".join(names)
+    if joined.isascii() and joined.count("\n") == len(names) - 1:
+        return joined.lower().split("\n")
+    return list(map(ascii_lower, names))
 
 
 def raw_name(name: str) -> bytes:

@@ -60,7 +60,7 @@ def _promises(path: str, folder: Folder) -> Iterator[Promise]:
 
 
 def _sealed(folder: Folder) -> Iterator[Promise]:
-    """The checksum in the seal of the file, or else of its folder. One that is not intact promises nothing."""
+    """Yield the checksum in the seal of the file, or else of its folder. One that is not intact promises nothing."""
     for name, whole in ((f"{folder.name}{SUFFIX}", False), (IN_FOLDER, True)):
         if name not in folder.names:
             continue

@@ -44,17 +44,14 @@ def explain(raw: str, file: str | None = None, source: str | None = None) -> Exp
     """
     text = cleaned(raw)
     hits = tuple(recognised(text))
-    return Explanation(hits, len(text.lines), text.left_out, file or _file(text, hits), file is not None, None, source)
+    named = file or source_file(text, hits[0].offset if hits else None)
+    return Explanation(hits, len(text.lines), text.left_out, named, file is not None, None, source)
 
 
 def rule_name(code: str) -> str:
     """Return the name of the rule that a message speaks of, or of what no rule looks for."""
     rule = find_rule(code)
     return rule.name if rule is not None else other_messages.NAMES[code]
-
-
-def _file(text: PastedText, hits: tuple[Hit, ...]) -> str | None:
-    return source_file(text, hits[0].offset if hits else None)
 
 
 # ---- which file a traceback is about: as its messages name it, as its source lines do, or by its ending

@@ -180,7 +180,8 @@ def whole_dtensors(checkpoint: Checkpoint) -> Wrappers | None:
     It is None where one is not, or there are none.
     """
     found = dtensors(checkpoint)
-    if found.partial or not found.whole or any(each.is_parameter or each.requires_grad for each in _inner(found)):
+    inner = [part for tensor in found.whole for part in tensor.parts]
+    if found.partial or not found.whole or any(each.is_parameter or each.requires_grad for each in inner):
         return None
     if any(not each.rebuild.startswith(_REBUILT) for each in found.whole):
         return None
@@ -188,10 +189,6 @@ def whole_dtensors(checkpoint: Checkpoint) -> Wrappers | None:
     hidden = [each for each in checkpoint.storages if each.key not in shown]
     meshes = [each.key for each in hidden if each.dtype is not None and each.dtype.name in _MESHES]
     return Wrappers(tuple(sorted({each.subclass for each in found.whole if each.subclass})), tuple(meshes))
-
-
-def _inner(pieces: Pieces) -> Iterator[Tensor]:
-    return (part for tensor in pieces.whole for part in tensor.parts)
 
 
 def storages_in(tensors: Iterable[Tensor]) -> Iterator[Storage]:

@@ -154,19 +154,14 @@ def _bnb4(key: str, weight: str, kind: str, tensors: Mapping[str, Described]) ->
         del parts["weight"]  # not packed: a stray state beside a plain weight
     elif "weight" in parts and "absmax" in parts:
         size = _bytes(tensors[weight]) * 2
-        block = tuple(
-            _only([each for each in _BLOCKSIZES if ceil(size / each) == prod(tensors[parts["absmax"]].shape)])
-        )
+        fitting = [each for each in _BLOCKSIZES if ceil(size / each) == prod(tensors[parts["absmax"]].shape)]
+        block = (fitting[0],) if len(fitting) == 1 else ()
     return Layer(BNB4, weight, parts, kind, 4, None, block)
 
 
 def _bytes(tensor: Described) -> int:
     """Return how many bytes a packed weight has, which may be kept in another dtype (``quant_storage``)."""
     return prod(tensor.shape) * (tensor.dtype.bits // 8 if tensor.dtype is not None else 1)
-
-
-def _only(found: list[int]) -> list[int]:
-    return found if len(found) == 1 else []
 
 
 def _bnb8(key: str, prefix: str, tensors: Mapping[str, Described]) -> Layer | None:

@@ -87,7 +87,8 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
         _require(request, report, choice)
         wanted = grafted(mine.checkpoint, mine.source, choice.made.values())
         recipe = formats.write(wanted, mine.source)
-        report = replace(report, new_bytes=_replaced(choice.made))
+        new_bytes = sum(patch.nbytes for each in choice.made.values() for patch in each.patches)
+        report = replace(report, new_bytes=new_bytes)
         if request.dry or report.output is None:
             yield report
             return report
@@ -252,10 +253,6 @@ def _ground(storages: tuple[Healed, ...], likeness: Likeness) -> Ground:
     if likeness.alike and not any(each.denied for each in storages):
         return Ground.COPIES
     return Ground.CONSENT
-
-
-def _replaced(made: Mapping[str, Healed]) -> int:
-    return sum(patch.nbytes for each in made.values() for patch in each.patches)
 
 
 def _require(request: GraftRequest, report: GraftReport, choice: Choice) -> None:

@@ -214,7 +214,7 @@ class _Builder:
     def _fill(self, made: dict[Any, Any], entries: tuple[tuple[Part, Node], ...], path: KeyPath) -> None:
         texts = {part for part, _ in entries if isinstance(part, str)}
         for part, child in entries:
-            key = _key(part)
+            key: Any = part.text if isinstance(part, Special) else part
             if isinstance(part, Special) and (key in texts or key in made):
                 key = part  # a key that is no text, beside another that reads the same
             made[key] = None  # the order of the file
@@ -333,10 +333,6 @@ class _Job:
         self.node = node
         self.path = path
         self.place = place
-
-
-def _key(part: Part) -> Any:
-    return part.text if isinstance(part, Special) else part
 
 
 def _predicate(reason: str) -> str:

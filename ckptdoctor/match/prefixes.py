@@ -48,13 +48,14 @@ def best_prefix(here: Mapping[str, Tensor], wanted: Mapping[str, Expected], fits
             break
         reached = _reach(here, wanted, prefix)
         if reached > most and (
-            2 * (reached - fits) >= len(wanted) or _common(prefix, wanted if prefix.added else here)
+            2 * (reached - fits) >= len(wanted) or _is_common(prefix, wanted if prefix.added else here)
         ):
             best, most = prefix, reached
     return best
 
 
-def _common(prefix: Prefix, keys: Collection[str]) -> bool:
+def _is_common(prefix: Prefix, keys: Collection[str]) -> bool:
+    """Return whether at least half of the keys begin with it."""
     return 2 * sum([key.startswith(prefix.text) for key in keys]) >= len(keys)
 
 

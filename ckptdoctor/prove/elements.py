@@ -71,7 +71,8 @@ def require_elements(elements: Elements, places: Mapping[str, Extent], place: Ex
     if place.length != nbytes(elements):
         raise WriteError("A storage of the output has a wrong length; it was thrown away.")
     with ExitStack() as stack:
-        files = {path: stack.enter_context(FileSource(path)) for path in {place.file, *_files(places)}}
+        paths = {place.file, *[each.file for each in places.values()]}
+        files = {path: stack.enter_context(FileSource(path)) for path in paths}
         for view, start, stride in _destinations(elements, 0, contiguous_stride(elements.shape)):
             if not isinstance(view, View):
                 _require_computed(
@@ -116,10 +117,6 @@ def _require_computed(
         require_scattered(weights, pieces, target.read)
     else:
         require_weights(weights, pieces, target.read)
-
-
-def _files(places: Mapping[str, Extent]) -> set[str]:
-    return {each.file for each in places.values()}
 
 
 def _destinations(

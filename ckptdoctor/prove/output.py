@@ -86,7 +86,7 @@ def require_bytes(written: Checkpoint, wanted: Wanted, recipe: Recipe) -> dict[s
 def _require_bytes(
     written: Checkpoint, wanted: Wanted, ours: Mapping[str, str], copied: CopiedRanges
 ) -> dict[str, CopyTally]:
-    """The same, with the keys here of the storages there, and where everything is copied from."""
+    """Return the same, with the keys here of the storages there, and where everything is copied from."""
     places = {each.key: each.extent for each in written.storages}
     pairs = {key: its for its, key in ours.items()}
     found = _untouched(wanted, pairs, places, copied)

@@ -68,7 +68,7 @@ def repair(plan: Plan) -> Outcome:
 
 
 def _kept(plan: Plan, recipe: Recipe) -> list[Part]:
-    """The old index under another name, where the new one takes its place: nothing else says what it said."""
+    """Return the old index under another name, where the new one takes its place: nothing else says what it said."""
     if plan.index is None or not replaces(plan):
         return []
     old = Recipe(recipe.source, (Copy(0, os.path.getsize(recipe.source)),))
@@ -76,13 +76,13 @@ def _kept(plan: Plan, recipe: Recipe) -> list[Part]:
 
 
 def replaces(plan: Plan) -> bool:
-    """Tell whether the output takes the place of the original."""
+    """Return whether the output takes the place of the original."""
     original = os.path.join(plan.request.path, plan.index or "")
     return os.path.realpath(plan.output) == os.path.realpath(original)
 
 
 def preview(plan: Plan) -> RepairReport:
-    """Give what is said of a plan that has not been carried out."""
+    """Return what is said of a plan that has not been carried out."""
     models = [each for each in weights_among(plan.expected.state_dicts) if each.role is Role.MODEL]
     return RepairReport(
         path=plan.request.path,
@@ -130,7 +130,7 @@ def _findings(container: Container, written: Checkpoint) -> Iterator[Finding]:
 
 
 def _places(checkpoint: Checkpoint) -> Iterator[tuple[str, object]]:
-    """Give what each tensor is, and where its bytes lie."""
+    """Yield what each tensor is, and where its bytes lie."""
     for tensor in checkpoint.tensors:
         yield in_full(tensor.path), _place(tensor)
 
@@ -159,12 +159,12 @@ def verify(path: str, plan: Plan) -> Proof:
 
 
 def require_repaired(contents: Checkpoint, plan: Plan) -> None:
-    """Raises WriteError where what a rule's fix was applied for is in the contents; the container is another."""
+    """Raise WriteError where what a rule's fix was applied for is in the contents; the container is another."""
     _require_fixed(plan, _of_contents(contents, plan))
 
 
 def _of_contents(written: Checkpoint, plan: Plan) -> list[Finding]:
-    """Give what is wrong with the contents by themselves; what the target wants, a wrapper's prefix say, is not."""
+    """Return what is wrong with the contents by themselves; what the target wants, a wrapper's prefix say, is not."""
     reference = plan.request.reference if plan.request.auto else None
     rules = concerned(written) if reference is None else all_rules()  # those of ``check`` on the output
     return findings_of(written, [rule for rule in rules if isinstance(written, rule.subject)], reference)
@@ -189,7 +189,7 @@ def _require_fixed(plan: Plan, findings: Iterable[Finding]) -> None:
 
 
 def elided(checkpoint: Checkpoint) -> int:
-    """The number of places beyond the reader's limits, which were not compared."""
+    """Return the number of places beyond the reader's limits, which were not compared."""
     if not any(note.kind.value == "not-examined" for note in checkpoint.notes):
         return 0
     return sum(isinstance(node, Elided) for _, node in walk(checkpoint.tree))

@@ -17,7 +17,7 @@ _BEGINNING = 512  # bytes of an existing file that are looked at
 
 
 def require(output: str, kind: bytes, *, force: bool = False, what: str = "page") -> Target:
-    """Say where ``output`` leads, if it may be written: see ``write_fresh``."""
+    """Return where ``output`` leads, if it may be written: see ``write_fresh``."""
     target = resolve(output, None, force=force)
     if target.replaces and not _is(target.path, kind):
         raise WriteError(f"{output} is not a {what}: it is never replaced. Give another output path.")

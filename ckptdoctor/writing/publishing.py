@@ -92,11 +92,8 @@ def publish_together(
     except OSError as error:
         raise WriteError(_sentence(error, parts[-1].output, parts[-1].recipe)) from error
     seconds = perf_counter() - started
-    return [Written(each.output, each.recipe.size, _copied(each.recipe), seconds) for each in parts]
-
-
-def _copied(recipe: Recipe) -> int:
-    return recipe.size - recipe.new_bytes
+    recipes = [(each.output, each.recipe) for each in parts]
+    return [Written(output, recipe.size, recipe.size - recipe.new_bytes, seconds) for output, recipe in recipes]
 
 
 def _made(

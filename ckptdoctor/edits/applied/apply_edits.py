@@ -156,7 +156,7 @@ def arranging_told(checkpoint: Checkpoint, run: Sequence[Edit], after: Checkpoin
         before, behind = [old[path] for path in sources(edit)], [new[path] for path in _targets(edit)]
         shapes = (
             _place(edit),
-            _filling(edit),
+            f"{edit.dtype} {edit.value}" if isinstance(edit, Fill) else "",
             *(each.shape for each in before),
             None,
             *(each.shape for each in behind),
@@ -167,10 +167,6 @@ def arranging_told(checkpoint: Checkpoint, run: Sequence[Edit], after: Checkpoin
         assert isinstance(place, tuple)
         yield Change(_KINDS[type(edits[0])], pairs, ((len(alike), "tensor"),), place or None)
     yield from left_behind(checkpoint, run)
-
-
-def _filling(edit: TensorEdit) -> str:
-    return f"{edit.dtype} {edit.value}" if isinstance(edit, Fill) else ""
 
 
 def _place(edit: TensorEdit) -> KeyPath:

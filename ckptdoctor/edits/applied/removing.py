@@ -31,12 +31,9 @@ def without(tree: Node, paths: Iterable[KeyPath]) -> Node:
 def _smaller(node: Node, path: KeyPath, gone: set[Part]) -> Node:
     made, found = _removed(node, path, gone)
     if found < len(gone):
-        raise RefusedError(f"Not everything that was to be dropped is in {show_path(path)}: {_named(gone)}.")
+        names = ", ".join(sorted(map(show_part, gone))[:3])
+        raise RefusedError(f"Not everything that was to be dropped is in {show_path(path)}: {names}.")
     return made
-
-
-def _named(parts: Iterable[Part]) -> str:
-    return ", ".join(sorted(map(show_part, parts))[:3])
 
 
 def _removed(node: Node, path: KeyPath, gone: set[Part]) -> tuple[Node, int]:

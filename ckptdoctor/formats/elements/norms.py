@@ -25,7 +25,7 @@ def normed(elements: Normed, read: Read) -> Iterator[bytes]:
     """Yield the bytes of the weights."""
     weights, *norm = elements.parts
     grid = _grid(weights.shape, elements.dim)
-    numbers = [_all(part, elements.dtype, read) for part in norm]
+    numbers = [decoded(b"".join(read(part, _BLOCK)), elements.dtype) for part in norm]
     if elements.norm == WEIGHT:
         lengths = _lengths(grid, _pieces(weights, elements.dtype, grid, read))
         factors = array("d", map(_ratio, numbers[0], lengths))
@@ -82,10 +82,6 @@ class _Grid:
 def _grid(shape: Shape, dim: int | None) -> _Grid:
     total = prod(shape)
     return _Grid(1, total, total) if dim is None else _Grid(shape[dim], prod(shape[dim + 1 :]), total)
-
-
-def _all(part: Elements, dtype: str, read: Read) -> Sequence[float]:
-    return decoded(b"".join(read(part, _BLOCK)), dtype)
 
 
 def _pieces(part: Elements, dtype: str, grid: _Grid, read: Read) -> Iterator[tuple[int, Sequence[float]]]:

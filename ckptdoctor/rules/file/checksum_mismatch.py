@@ -89,7 +89,7 @@ HEALTHY = (
 
 @rule("F012", "checksum-mismatch", Severity.ERROR)
 def checksum_mismatch(integrity: Integrity) -> Iterator[Problem]:
-    """Another checksum than was promised."""
+    """Report another checksum than was promised."""
     promise = integrity.promise
     if promise is None or integrity.digest.startswith(promise.digits):
         return

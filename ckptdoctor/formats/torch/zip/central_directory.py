@@ -52,7 +52,7 @@ class _Claim:
 
 
 def find_end(source: Source, remarks: Remarks) -> End:
-    """Where the central directory lies.
+    """Return where the central directory lies.
 
     Raises TruncatedError when there is no end record, DamagedError when it leads nowhere, HostileError when the
     directory is too large to be a checkpoint's, and NotACheckpointError when several archives lie in one file.
@@ -74,7 +74,7 @@ def find_end(source: Source, remarks: Remarks) -> End:
 
 
 def _comment(source: Source, remarks: Remarks, rest: bytes, comment: int, after: int) -> int:
-    """The byte after the archive's comment; remarks on a comment cut short and on bytes beyond it."""
+    """Return the byte after the archive's comment; remarks on a comment cut short and on bytes beyond it."""
     if comment > len(rest):
         message = (
             f"the end record announces a comment of {plural(comment, 'byte')}, but "
@@ -110,7 +110,7 @@ def _rivals(remarks: Remarks, data: bytes, chosen: int, start: int) -> None:
 
 
 def _zip64(source: Source, remarks: Remarks, end: int, claim: _Claim) -> tuple[int, _Claim | None]:
-    """Where the end records begin, and what the zip64 end record says, if a locator leads to one."""
+    """Return where the end records begin, and what the zip64 end record says, if a locator leads to one."""
     locator = end - structs.LOCATOR.size
     if locator < structs.END64.size or source.read(locator, 4) != structs.LOCATOR_SIGNATURE:
         if structs.MAX32 in (claim.size, claim.offset) or claim.entries == structs.MAX16:
@@ -196,13 +196,13 @@ def _resolve(source: Source, remarks: Remarks, claim: _Claim, tail: int, stop: i
 
 
 def _follows_an_archive(source: Source, start: int) -> bool:
-    """Whether another archive ends at ``start``, as in the ``.distcp`` files of a distributed checkpoint."""
+    """Return whether another archive ends at ``start``, as in the ``.distcp`` files of a distributed checkpoint."""
     before = start - structs.END.size
     return before >= 0 and source.read(before, 4) == structs.END_SIGNATURE
 
 
 def _first_record_at(source: Source, directory: int, shift: int) -> bool:
-    """Whether the directory's first entry leads to a local header once its offset is shifted."""
+    """Return whether the directory's first entry leads to a local header once its offset is shifted."""
     if shift <= 0 or directory + structs.CENTRAL.size > source.size:
         return False
     offset = structs.CENTRAL.unpack(source.read(directory, structs.CENTRAL.size))[-1] + shift
@@ -258,7 +258,7 @@ _AT_ONCE = 256
 
 
 def read_entries(source: Source, end: End, remarks: Remarks) -> list[Entry]:
-    """Every entry of the central directory, in one read. Raises DamagedError when it breaks off."""
+    """Return every entry of the central directory, in one read. Raises DamagedError when it breaks off."""
     data = source.read(end.offset, end.size)
     entries: list[Entry] = []
     at, limit = 0, len(data)
@@ -311,7 +311,7 @@ def read_entries(source: Source, end: End, remarks: Remarks) -> list[Entry]:
 
 
 def _usual_entries(data: bytes, at: int, count: int, shift: int) -> tuple[list[Entry], int]:
-    """The next entries, if so many have names of one length and nothing odd, and where they end; else none.
+    """Return the next entries, if so many have names of one length and nothing odd, and where they end; else none.
 
     They are compared column by column, which takes a third of the time of one by one.
     """
@@ -342,7 +342,7 @@ def _usual_entries(data: bytes, at: int, count: int, shift: int) -> tuple[list[E
 
 @lru_cache(maxsize=64)
 def _entries_of(length: int) -> Struct:
-    """An entry with a name of so many bytes, and no more."""
+    """Return an entry with a name of so many bytes, and no more."""
     return Struct(f"{structs.CENTRAL.format}{length}s")
 
 
@@ -354,7 +354,7 @@ def _broken(index: int, end: End, at: int) -> DamagedError:
 
 
 def widened(extra: bytes, size: int, compressed: int, offset: int, name: str, remarks: Remarks) -> tuple[int, int, int]:
-    """Size, compressed size and offset with their 64-bit values from a zip64 extra field, where they are 'all ones'."""
+    """Return size, compressed size and offset with their 64-bit values, where they are 'all ones'."""
     at = 0
     while at + 4 <= len(extra):
         kind, length = structs.EXTRA.unpack_from(extra, at)
@@ -373,7 +373,7 @@ def widened(extra: bytes, size: int, compressed: int, offset: int, name: str, re
 
 
 def _odd(entry: Entry, version: int, disk: int, external: int, remarks: Remarks) -> None:
-    """Remarks on an entry that torch.save would not have written."""
+    """Remark on an entry that torch.save would not have written."""
     name = entry.name
     for bit, what in _REFUSED_FLAGS:
         if entry.flags & bit:

@@ -41,7 +41,7 @@ _FEW = 8
 
 
 def first_name(source: Source) -> str | None:
-    """The name in the local header at the start of the file; None where there is no whole header."""
+    """Return the name in the local header at the start of the file, or None where there is no whole header."""
     if source.size < structs.LOCAL.size:
         return None
     fields = structs.LOCAL.unpack(source.read(0, structs.LOCAL.size))
@@ -78,7 +78,10 @@ class _Window:
         self.start, self.data = start, self._source.read(start, stop - start)
 
     def at(self, offset: int, length: int) -> bytes:
-        """``length`` bytes at ``offset`` of the file, fewer at its end; read apart where the window lacks them."""
+        """Return ``length`` bytes at ``offset`` of the file, fewer at its end.
+
+        They are read apart where the window lacks them.
+        """
         begin = offset - self.start
         if begin >= 0 and begin + length <= len(self.data):
             return self.data[begin : begin + length]
@@ -87,7 +90,7 @@ class _Window:
 
 
 def check_records(source: Source, entries: list[Entry], directory_offset: int, remarks: Remarks) -> list[Record]:
-    """The records of the archive, with where their data begins, in directory order.
+    """Return the records of the archive, with where their data begins, in directory order.
 
     Remarks on every record whose header or descriptor contradicts the directory, that lies (partly) outside the
     file, or that overlaps the next one or the directory. Over a network, what torch.save laid out is not visited.
@@ -115,7 +118,10 @@ def check_records(source: Source, entries: list[Entry], directory_offset: int, r
 
 
 def _visit_all(window: _Window, entries: Sequence[Entry], directory_offset: int, remarks: Remarks) -> list[Record]:
-    """The record behind each entry, in file order. What torch.save wrote is recognised by comparing whole headers."""
+    """Return the record behind each entry, in file order.
+
+    What torch.save wrote is recognised by comparing whole headers.
+    """
     records: list[Record] = []
     last: Record | None = None
     lengths, fixed = structs.EXTRA.unpack_from, structs.LOCAL.size
@@ -154,7 +160,7 @@ def _visit_all(window: _Window, entries: Sequence[Entry], directory_offset: int,
 
 
 def _usual_records(window: _Window, entries: Sequence[Entry]) -> list[Record]:
-    """The records behind entries whose headers the window holds, if nothing about any of them is odd; else none.
+    """Return the records behind entries whose headers the window holds, if nothing about any of them is odd; else none.
 
     They are compared column by column, which takes a third of the time of one by one. What lies in front of the first
     and behind the last of them is not looked at.
@@ -185,7 +191,7 @@ def _usual_records(window: _Window, entries: Sequence[Entry]) -> list[Record]:
 
 @lru_cache(maxsize=64)
 def _header_of(length: int) -> Struct:
-    """A descriptor, and the header behind it of a record with a name of so many bytes."""
+    """Return a descriptor, and the header behind it of a record with a name of so many bytes."""
     return Struct(f"{structs.DESCRIPTOR.format}26sHH{length}s")
 
 
@@ -197,7 +203,7 @@ def _outside(entry: Entry, size: int, remarks: Remarks) -> Record:
 
 
 def _compare(window: _Window, entry: Entry, name_length: int, extra_length: int, remarks: Remarks) -> None:
-    """Remarks on every field of a local header that differs from the directory."""
+    """Remark on every field of a local header that differs from the directory."""
     header = window.at(entry.offset, structs.LOCAL.size)
     signature, _, flags, method, _, _, crc, compressed, size, _, _ = structs.LOCAL.unpack(header)
     if signature != structs.LOCAL_SIGNATURE:
@@ -227,12 +233,12 @@ def _compare(window: _Window, entry: Entry, name_length: int, extra_length: int,
 
 
 def _descriptor(record: Record) -> bytes:
-    """What torch.save writes behind the data of a record of less than 4 GiB."""
+    """Return what torch.save writes behind the data of a record of less than 4 GiB."""
     return structs.DESCRIPTOR.pack(_SIGNED, record.crc, record.size, record.size)
 
 
 def _leave(window: _Window, record: Record, following: int, remarks: Remarks) -> None:
-    """Remarks on what lies between the data of ``record`` and the next header or the directory, at ``following``."""
+    """Remark on what lies between the data of ``record`` and the next header or the directory, at ``following``."""
     end = record.end
     usual = record.flags == _TORCH_FLAGS and window.start <= end <= following and record.size < structs.MAX32
     if usual and window.data.startswith(_descriptor(record), end - window.start):
@@ -277,7 +283,7 @@ CHUNK = 1 << 20
 
 
 def read_record(source: Source, record: Record, limit: int) -> bytes:
-    """The data of a record, inflated where it is deflated.
+    """Return the data of a record, inflated where it is deflated.
 
     Raises HostileError when it is longer than ``limit`` bytes, DamagedError when it is encrypted, compressed by an
     unknown method, does not inflate to the size that the directory states, or lies outside the file.
@@ -292,7 +298,7 @@ def read_record(source: Source, record: Record, limit: int) -> bytes:
 
 
 def check_readable(record: Record) -> None:
-    """Raises DamagedError when nobody can read the data of this record: encrypted, or by an unknown method."""
+    """Raise DamagedError when nobody can read the data of this record: encrypted, or by an unknown method."""
     if record.flags & (structs.ENCRYPTED | structs.PATCH | structs.STRONG_ENCRYPTION):
         name = shown(record.name)
         raise DamagedError(f"{name} is marked as encrypted or as a patch.", member=name)
@@ -303,7 +309,10 @@ def check_readable(record: Record) -> None:
 
 
 def chunks(source: Source, record: Record) -> Iterator[bytes]:
-    """The data of a readable record, piece by piece, in bounded memory. Raises DamagedError as read_record does."""
+    """Yield the data of a readable record, piece by piece, in bounded memory.
+
+    Raises DamagedError as read_record does.
+    """
     if record.method == structs.DEFLATED:
         yield from _inflated(source, record)
         return

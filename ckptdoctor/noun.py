@@ -257,7 +257,6 @@ def _waiting(cls: type, known: dict[str, _Field], twin: bool, frozen: bool) -> C
 def _compiled(cls: type, known: dict[str, _Field], twin: bool, frozen: bool) -> Callable[..., None]:
     names = [name for name, each in known.items() if each.init]
     around: dict[str, Any] = {"_MISSING": _MISSING, "_cls": cls, "_fill": _fill, "_names": tuple(known)}
-    around["_set"] = object.__setattr__
     heads, lines, values = [], [], []
     for name, each in known.items():
         given = name
@@ -277,11 +276,12 @@ def _compiled(cls: type, known: dict[str, _Field], twin: bool, frozen: bool) -> 
         values.append(given)
     sets = [f"  self.{name} = {value}" for name, value in zip(known, values, strict=True)]
     if twin:
-        # the same slots on the same class, so that an object of one can become one of the other
-        free = {"__slots__": cls.__slots__, "__setattr__": object.__setattr__}  # type: ignore[attr-defined]
-        free |= {name: value for name, value in vars(cls).items() if name == "__orig_bases__"}  # of generic classes
-        around["_twin"] = type(cls)(cls.__name__, cls.__bases__, free)
-        lines += [" if self.__class__ is _cls:", "  _set(self, '__class__', _twin)", *sets, "  self.__class__ = _cls"]
+        # a subclass without slots of its own, of which Python sees at a glance that an object of one can become one of
+        # the other: it would compare the slots of two strangers name by name
+        free = {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+        around["_twin"] = type(cls)(cls.__name__, (cls,), free)
+        around["_become"] = vars(object)["__class__"].__set__
+        lines += [" if self.__class__ is _cls:", "  _become(self, _twin)", *sets, "  _become(self, _cls)"]
         lines += [f" else: _fill(self, _names, ({''.join([f'{value}, ' for value in values])}))"]
     elif frozen:
         lines += [f" _fill(self, _names, ({''.join([f'{value}, ' for value in values])}))"]

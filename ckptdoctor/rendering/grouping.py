@@ -39,8 +39,7 @@ def _told(split: Sequence[Sequence[str]]) -> int:
     """Up to which token ``pattern`` shows the keys: the first one in which they differ, or the last of the shortest."""
     last = min(map(len, split)) - 1
     for at in range(last):
-        first = split[0][at]
-        if any(tokens[at] != first for tokens in split):
+        if [tokens[at] for tokens in split].count(split[0][at]) < len(split):
             return at
     return last
 

@@ -32,11 +32,17 @@ class OpenedCheckpoint:
     lines: Visible
     inspector: Inspector
     values: Mapping[KeyPath, TensorValues] = field(default_factory=dict)  # as far as every byte was read
+    glimpses: dict[KeyPath, TensorValues] = field(default_factory=dict)  # of what somebody looked at before that
     bookmarks: list[str] = field(default_factory=list)  # what has one, by ``name_of``
 
     def values_of(self, row: int) -> TensorValues | None:
         """The values of a tensor in numbers, where they have been read."""
         return self.values.get(self.table.tensors[row].path)
+
+    def glimpse_of(self, row: int) -> TensorValues | None:
+        """The same, also where they were only read because somebody looked at what the tensor is in."""
+        path = self.table.tensors[row].path
+        return self.values.get(path) or self.glimpses.get(path)
 
     def name_of(self, item: TreeItem) -> str:
         """The key path of an item as text; that of a module ends with a dot."""

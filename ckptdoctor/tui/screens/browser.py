@@ -250,6 +250,12 @@ class BrowserScreen(Screen[None], StillReading):
         else:
             self.query_one(Detail).focus()
 
+    def on_item_wanted(self, message: messages.ItemWanted) -> None:
+        """Go to a layer that was chosen in the pane at the right."""
+        self._note_place()
+        self._contents().focus()
+        self._show_item(message.item)
+
     def on_element_wanted(self, message: messages.ElementWanted) -> None:
         """Open the tensor under the cursor at the value that was clicked on."""
         item = self._under_cursor()

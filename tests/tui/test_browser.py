@@ -296,6 +296,15 @@ def test_the_list_is_sorted_by_values_too(deep):
     assert "layers.47.c.weight" in next(line for line in text.split("\n") if "[4, 4]" in line)
 
 
+def test_values_that_are_no_tensors_are_shown_prettily(tmp_path):
+    """What is nested stands line by line, a short list or dict in one, and a long text in full."""
+    config = {"sizes": [1, 2, 3, 4], "best": {"loss": 0.5, "step": 9}, "note": "word " * 40, "deep": {"a": {"b": 1}}}
+    torch.save({"config": config}, tmp_path / "c.pt")
+    level, text = walk(tmp_path / "c.pt", (), ("right", "end", "up"))
+    assert "sizes      1, 2, 3, 4" in level and "best       loss 0.5, step 9" in level and "  a        b 1" in level
+    assert text.count("word word") > 15
+
+
 def test_the_details_follow_the_filter():
     """While a filter is typed, they are about the line that the tree's cursor is on."""
     before, narrowed = walk("resnet.pt", ("home",), ("slash", "text:fc.bias"))

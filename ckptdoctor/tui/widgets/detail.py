@@ -48,6 +48,8 @@ _PART = 22  # cells of their names
 _BLOCKS = 8  # blocks that are named
 _MAP = 5  # lines that a heatmap has at least
 _LABEL = 8  # cells of what a line is called
+_COUNTED = 100  # parts of a large level, and of these parts
+_LOW = 8  # lines of the pane up to which there is no room for all that the headers say
 _TALL = 20  # lines of the pane from which on what is drawn by depth has two
 _SHARE = 9  # cells of a share of the whole, and the blanks around it
 _MEASURED, _READ = 4_000, 64 << 20  # tensors and bytes of a level whose values are read when somebody looks at it
@@ -73,6 +75,7 @@ class Detail(VerticalScroll):
         self._has_moved = False
         self._shown: tuple[OpenedCheckpoint, TreeItem] | None = None
         self._blocks: list[TreeBranch] = []  # that are drawn by depth
+        self._prepared: TreeBranch | None = None  # the large level whose parts are counted
         self._block: int | None = None  # the one of these that is chosen
 
     def compose(self) -> Iterator[Widget]:
@@ -95,11 +98,16 @@ class Detail(VerticalScroll):
         self.border_title = Content(title(opened, item))
         text = Text()
         label = self._style("label")
-        for name, said in facts(opened, item):
+        listed = list(facts(opened, item))
+        has_values = isinstance(item, int) or (isinstance(item, TreeBranch) and bool(item.rows))
+        low = has_values and self.scrollable_content_region.height < _LOW
+        if low:  # values would not be seen otherwise
+            del listed[1:]
+        for name, said in listed:
             text.append(f"{name:<10} " if name else "", label).append(said + "\n")
         about = opened.badges.about(item)
         for at, finding in enumerate(about[:_FINDINGS]):
-            lead = "" if at else "\n"
+            lead = "" if at or low else "\n"
             badge, _ = of_severity(finding.severity)
             text.append(f"{lead}{badge.strip()} {finding.code} {finding.name}", self._style(finding.severity.value))
             text.append(f"  {escape(abridged(finding.message))}\n")
@@ -123,11 +131,16 @@ class Detail(VerticalScroll):
         if self._shown == (opened, branch):
             self.show_item(opened, branch)
 
+    def _ready(self, opened: OpenedCheckpoint, branch: TreeBranch) -> None:
+        self._prepared = branch
+        self._known(opened, branch)
+
     def _sum_up(self, opened: OpenedCheckpoint, branch: TreeBranch, text: Text) -> None:
         """Draw what is in a level: the values of its blocks from the first to the last, and the sizes of its parts."""
         pane = self.scrollable_content_region
         width = max(20, pane.width - 2)
-        if len(branch.rows) > FEW // 4:
+        if len(branch.rows) > FEW // 4 and self._prepared is not branch:
+            self.query_one(ValuesPreview).prepare(opened, branch, lambda: self._ready(opened, branch))
             return
         fold = summaries.blocks_of(opened, branch)
         if fold is not None:
@@ -300,6 +313,10 @@ class ValuesPreview(Background):
             self._timer.stop()
         self.workers.cancel_group(self, "values")
         self._show(None)
+
+    def prepare(self, opened: OpenedCheckpoint, branch: TreeBranch, then: Callable[[], None]) -> None:
+        """Count the parts of a large level, which a key would have to wait for."""
+        self.compute(lambda: summaries.parts(opened, branch, _COUNTED), lambda _: then(), "parts")
 
     def measure(self, opened: OpenedCheckpoint, branch: TreeBranch, then: Callable[[], None]) -> None:
         """Read the values of what is in a level, where they are few, once the cursor has come to rest."""

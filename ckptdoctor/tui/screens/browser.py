@@ -34,7 +34,6 @@ from ckptdoctor.tui.models import command_line, history
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.pace import Pace, rough_duration
 from ckptdoctor.tui.models.salvaged import damaged_file
-from ckptdoctor.tui.models.suggestions import better_filter
 from ckptdoctor.tui.models.tree import TreeItem
 from ckptdoctor.tui.screens import STACKED, WIDTHS
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar, counted
@@ -91,8 +90,7 @@ class BrowserScreen(Screen[None], StillReading):
         self._alone = False  # whether one pane has all the room
         self._fit = ""  # how much of the target fits, in few words
         self._chosen: int | None = None  # the finding that n has come to
-        self._been: list[TreeItem] = []  # what the cursor was on before it was taken elsewhere, and then came back to
-        self._at = 0  # of these; behind the last there is what nobody has come back from
+        self._trail = history.Trail()
         self._has_begun = False  # the examination: whatever it is held against has been read
 
     def compose(self) -> ComposeResult:
@@ -252,7 +250,7 @@ class BrowserScreen(Screen[None], StillReading):
 
     def on_item_wanted(self, message: messages.ItemWanted) -> None:
         """Go to a layer that was chosen in the pane at the right."""
-        self._note_place()
+        self._trail.leave(self._under_cursor())
         self._contents().focus()
         self._show_item(message.item)
 
@@ -295,7 +293,7 @@ class BrowserScreen(Screen[None], StillReading):
             self.app.notify("This finding is about the file as a whole.", markup=False)
         else:
             view = self._contents()
-            self._note_place()
+            self._trail.leave(self._under_cursor())
             if focus or self.query_one(FindingsView).has_focus:
                 view.focus()
             view.reveal(named[0] if there is None else there)
@@ -304,24 +302,12 @@ class BrowserScreen(Screen[None], StillReading):
 
     # where somebody has been
 
-    def _note_place(self) -> None:
-        """Remember what the cursor is on, for the way back."""
-        item = self._under_cursor()
-        del self._been[self._at :]
-        if item is not None and self._been[-1:] != [item]:
-            self._been.append(item)
-        self._at = len(self._been)
-
     def wander(self, by: int) -> bool:
         """Put the cursor back on what it was on before it was taken elsewhere, or forward again."""
-        item, to = self._under_cursor(), self._at + by
-        if item is not None and by < 0 and self._at == len(self._been) and to >= 0:
-            self._been.append(item)
-        if not 0 <= to < len(self._been):
-            return False
-        self._at = to
-        self._show_item(self._been[to])
-        return True
+        item = self._trail.wander(by, self._under_cursor())
+        if item is not None:
+            self._show_item(item)
+        return item is not None
 
     def _show_item(self, item: TreeItem) -> None:
         view = self._contents()
@@ -362,7 +348,7 @@ class BrowserScreen(Screen[None], StillReading):
             if found is None:
                 self.app.notify(f"{escape(name)} is not in the checkpoint any more.", markup=False)
             else:
-                self._note_place()
+                self._trail.leave(self._under_cursor())
                 self._show_item(found)
 
         self.compute(lambda: opened.item_called(name), go, "bookmark", len(opened.table))
@@ -387,7 +373,7 @@ class BrowserScreen(Screen[None], StillReading):
 
             def work() -> tuple[Rows | None, str]:
                 rows = parse(text).rows(opened.table, opened.badges)
-                return rows, "" if rows is None or len(rows) else better_filter(text, opened.table, opened.badges)
+                return rows, "" if rows is None or len(rows) else opened.better_filter(text)
 
             self.compute(work, self._narrow, "filter", len(opened.table))
 

@@ -129,6 +129,7 @@ _GROUPS = {
         "merge": "ckptdoctor.cli.merge",
     },
     "Practise": {"train": "ckptdoctor.cli.train"},
+    "Set up": {"setup": "ckptdoctor.cli.setup"},
 }
 COMMANDS = {name: module for group in _GROUPS.values() for name, module in group.items()}
 

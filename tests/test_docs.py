@@ -25,7 +25,7 @@ from ckptdoctor.rules import framework
 from ckptdoctor.rules.registry import all_rules
 from tests.trainer.forks import Forked, fork_ranks
 from tools import docs, readme
-from tools.pages import commands, examples, links, marking, messages, rules
+from tools.pages import commands, examples, links, manual, marking, messages, rules
 
 DOCS = readme.ROOT / "docs"
 TEXT = readme.README.read_text(encoding="utf-8")
@@ -191,6 +191,16 @@ def test_a_page_of_a_message_shows_where_it_was_seen():
     page = kept("messages")["cannot-instantiate-posixpath-on-your-system"]
     assert "NotImplementedError: cannot instantiate 'PosixPath' on your system" in page
     assert "[P203 path-object](../rules/P203.md)" in page and "ckptdoctor" in page.split("## What to do")[1]
+
+
+def test_the_manual_page_is_up_to_date():
+    """It is what the help of the commands says, python tools/readme.py writes it, and the wheel has it for man."""
+    page = manual.PAGE.read_text(encoding="utf-8")
+    assert page == manual.page()
+    assert all(f".SS ckptdoctor {name} " in page for name in COMMANDS)
+    assert page.isascii() and not [line for line in page.splitlines() if line.startswith("'")]
+    project = (readme.ROOT / "pyproject.toml").read_text()
+    assert f'"docs/{manual.PAGE.name}" = "share/man/man1/ckptdoctor.1"' in project
 
 
 def test_every_format_is_documented():

@@ -76,7 +76,9 @@ def _script(context: click.Context, shell: str) -> str:
 
     made = get_completion_class(shell)
     assert made is not None
-    return made(context.find_root().command, {}, "ckptdoctor", "_CKPTDOCTOR_COMPLETE").source().strip()
+    script = made(context.find_root().command, {}, "ckptdoctor", "_CKPTDOCTOR_COMPLETE").source().strip()
+    # what is offered may have commas in it: codes of rules, and sentences about commands
+    return script.replace('string split ","', 'string split --max 1 ","')
 
 
 def _home(shell: str, environ: Mapping[str, str]) -> _Home:

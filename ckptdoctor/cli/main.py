@@ -137,6 +137,7 @@ _GROUPS = {
         "verify": "ckptdoctor.cli.verify",
     },
     "Practise": {"train": "ckptdoctor.cli.train"},
+    "Set up": {"setup": "ckptdoctor.cli.setup"},
 }
 COMMANDS = {name: module for group in _GROUPS.values() for name, module in group.items()}
 

@@ -121,7 +121,7 @@ def _require_known(tensors: Sequence[str], seal: Seal, where: str) -> None:
 
 
 def _opened(path: str, name: str, folder: bool) -> Source | None:
-    """The file; None where there is none."""
+    """Return the file, or None where there is none."""
     if is_address(path):
         return open_remote(path)
     file = os.path.join(path, *name.split("/")) if folder else path
@@ -179,7 +179,7 @@ def _compared(file: SealedFile, size: int, now: Digests, block: int) -> FileVerd
 
 
 def _unlike(region: Region, blocks: Sequence[str], block: int) -> list[Span]:
-    """The blocks of a region that are not as they were sealed, by their bytes in the file."""
+    """Return the blocks of a region that are not as they were sealed, by their bytes in the file."""
     end = region.offset + region.length
     return [
         (region.offset + at * block, min(region.offset + (at + 1) * block, end))
@@ -189,7 +189,7 @@ def _unlike(region: Region, blocks: Sequence[str], block: int) -> list[Span]:
 
 
 def _shown(region: Region, unlike: Sequence[Span]) -> Iterator[tuple[str, Span]]:
-    """What each tensor shows of blocks that changed."""
+    """Yield what each tensor shows of blocks that changed."""
     for start, stop in unlike:
         for tensor in region.tensors:
             first, last = max(start, region.offset + tensor.start), min(stop, region.offset + tensor.stop)
@@ -198,7 +198,7 @@ def _shown(region: Region, unlike: Sequence[Span]) -> Iterator[tuple[str, Span]]
 
 
 def _merged(spans: Sequence[Span]) -> Iterator[Span]:
-    """The same bytes as few ranges."""
+    """Yield the same bytes as few ranges."""
     begun: Span | None = None
     for start, stop in sorted(spans):
         if begun is not None and start <= begun[1]:

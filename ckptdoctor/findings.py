@@ -44,7 +44,7 @@ class Finding:
 
     ``message`` is one sentence without a full stop ("all 320 keys of state_dict begin with \"module.\"").
     ``cause`` says in a sentence or two why it is so and why it matters. ``torch_says`` are the lines of the error
-    that the user meets, exactly as torch or safetensors words it (empty: it loads without a word).
+    that the user meets, exactly as torch or safetensors words it (empty: it loads silently).
     ``advice`` says what to do where there is no ``fix``, or beside it, and ``commands`` are complete lines of which one
     is to be chosen then; FILE stands for the file in both.
     """
@@ -174,7 +174,7 @@ class RepairReport:
     """All that is said of one repair: planned, or carried out when there is a ``proof``.
 
     ``size`` and ``new_bytes`` are the output's bytes, and how many of them are not the original's. ``left`` are the
-    findings for which nothing was done. ``weights`` is where the model's state dict lies in the output. ``next`` says
+    findings for which nothing was done. ``weights`` is where the model's state dict is in the output. ``next`` says
     what to do with the output, or where there is nothing to repair with the original. ``converts`` is the container
     that the output is to be, where it is not the original's, and ``conversion`` what became of that.
     """

@@ -32,7 +32,7 @@ def percent(
 ) -> str:
     """Return ``99.9 %``: 100 only where nothing is missing, 0 only where nothing is there.
 
-    ``rounded`` writes what lies between, instead of at least 0.1 and at most 99.9; ``empty`` is a share of nothing.
+    ``rounded`` writes what is between, instead of at least 0.1 and at most 99.9; ``empty`` is a share of nothing.
     """
     if part == whole:
         return "100 %" if whole else empty

@@ -1,19 +1,19 @@
-"""Proves that everything the source holds is in what is wanted, but for what an edit names.
+"""Proves that everything the source holds is in what is wanted, except for what an edit names.
 
 ``discrepancy`` goes by the edits as they are written, and by nothing that applies them. It follows every place of the
-source through renames, drops and the rest (``claims``), and then walks through the wanted contents beside it:
+source through renames, drops and the rest (``claims``), and then walks through the wanted contents next to it:
 
 - Every tensor is there, on the same storage with the same view, dtype, device and flags, or as an edit says; none is
   there that neither the source nor an edit has. Values, kinds of containers, keys and their order are the same.
 - A storage that no edit names is the same in the same extent. One that shrank has the bytes that are viewed, and each
   view begins at the byte where it did. One that was made holds the elements that the edit says: which byte of which
   original storage, asked at every range's ends, or computed of the right tensors by the right form (``shown``).
-- Ties stay ties and no two tensors are tied anew, unless an edit says so.
-- Metadata, notes, format and size are the same but for the keys and edits that name them.
+- Ties stay ties and no two tensors are newly tied, unless an edit says so.
+- Metadata, notes, format and size are the same except for the keys and edits that name them.
 
 Left to other proofs: which tensors hide in attributes of Parameters, and what nouns do not say (protocol, memo, how a
 call is written), is the formats'; what computed numbers come to is that of ``edits.computing``'s and the others' laws
-against torch; how ``_metadata`` follows keys is ``edits.renaming``'s, and where new keys stand ``edits.tensors``'.
+against torch; how ``_metadata`` follows keys is ``edits.renaming``'s, and where new keys are ``edits.tensors``'.
 The roles of state dicts are read off the contents, and are compared when the output is read again.
 """
 

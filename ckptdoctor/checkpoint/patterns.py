@@ -49,7 +49,7 @@ def kept_paths(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> tuple[KeyPa
     """Return what goes so that only what matches ``--keep`` stays.
 
     A pattern that matches keys of a state dict empties that state dict of its other keys. A pattern that matches
-    whole key paths also takes away what lies beside them, up to the root. State dicts without a match stay whole.
+    whole key paths also takes away what is next to them, up to the root. State dicts without a match stay whole.
     Raises RefusedError for a pattern that matches nothing.
     """
     kept: set[KeyPath] = set()

@@ -42,7 +42,7 @@ def read_at(fd: int, length: int, offset: int) -> bytes:
 class Source(Protocol):
     """Bytes that can be read at any offset; ``bytes_read`` grows with each read.
 
-    ``path`` is what the person named, for messages. ``file`` is what extents call the file that the bytes lie in: the
+    ``path`` is what the person named, for messages. ``file`` is what extents call the file that the bytes are in: the
     path of a local file wherever there is one, which may be another than ``path`` when that was packed.
     ``distant`` says that each read may cost a request over a network, so that headers must do.
     """

@@ -45,8 +45,8 @@ _ALONE = "tensor"  # what a tensor without a name is called
 class Chosen:
     """The tensors of a flat file by their names, and what else there is.
 
-    ``rest`` is everything that is no tensor, to be kept beside the file; None where there is nothing. ``kept`` are the
-    places of it, ``described`` those of objects that are no plain data. ``left_out`` says what goes. ``called`` is the
+    ``rest`` is everything that is no tensor, to be kept next to the file; None where there is nothing. ``kept`` are the
+    places of it, ``described`` those of objects that are not plain data. ``left_out`` says what goes. ``called`` is the
     name that a tensor was given that had none.
     """
 

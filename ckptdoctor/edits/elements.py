@@ -1,6 +1,6 @@
 """Describes the elements that edits make: views of runs of bytes, several put together, and computed ones.
 
-The writers make bytes of it, and the proof of a repair holds the output against it, each in its own way.
+The writers make bytes of it, and the proof of a repair compares the output with it, each in its own way.
 """
 
 from __future__ import annotations

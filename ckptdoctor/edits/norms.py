@@ -1,6 +1,6 @@
 """Describes what weight norm and spectral norm keep of a weight, and along which dimension, by their shapes alone.
 
-torch computes the weight of them anew whenever it is asked for. Sources: ``torch.nn.utils.weight_norm``,
+torch computes the weight of them again whenever it is asked for. Sources: ``torch.nn.utils.weight_norm``,
 ``torch.nn.utils.spectral_norm`` and ``torch.nn.utils.parametrizations``, and ``norm_except_dim`` of ATen.
 """
 

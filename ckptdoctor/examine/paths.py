@@ -35,7 +35,7 @@ def expand(patterns: Iterable[str]) -> list[str]:
 
     A path that exists is taken as it is, whatever its name. A directory is searched with everything below it,
     except hidden files and directories, and without following symbolic links to directories; a folder that is one
-    checkpoint in several files stands for itself, and what lies in it is not examined singly. Other patterns are
+    checkpoint in several files stands for itself, and what is in it is not examined singly. Other patterns are
     globs (``**`` for any depth); one that matches nothing stays, so that opening it says why.
     Raises UsageError for a directory without checkpoints.
     """

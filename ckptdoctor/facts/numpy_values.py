@@ -39,7 +39,7 @@ class NotPlainError(Exception):
 
 @noun
 class Element:
-    """One element: its code (kind and bytes, "f4"), and how its bytes lie.
+    """One element: its code (kind and bytes, "f4"), and how its bytes are laid out.
 
     ``unit`` is (name, count) of a datetime64; ``fields`` are (name, element, offset) of a structured one.
     """

@@ -37,7 +37,7 @@ def salvage_advice(checkpoint: Checkpoint, file: str) -> str:
 def to_salvage(checkpoint: Checkpoint, member: str | None) -> str:
     """Return the path to give to ``salvage`` where ``member`` is damaged.
 
-    Of most folders it is the file that the member is, or lies in.
+    Of most folders it is the file that the member is, or is in.
     """
     if not os.path.isdir(checkpoint.path) or is_salvaged_whole(checkpoint) or member is None:
         return checkpoint.path

@@ -1,7 +1,7 @@
 """Finds modules that were pickled whole: where their tensors are, and their state dict, told without the code.
 
 The layout of the state and the order of the keys are those of ``torch.nn.Module.state_dict`` and
-``_save_to_state_dict``, which have not changed since torch 0.1 but for ``_non_persistent_buffers_set`` (1.6).
+``_save_to_state_dict``, which have not changed since torch 0.1 except for ``_non_persistent_buffers_set`` (1.6).
 What a class does in methods of its own (``state_dict``, ``get_extra_state``) is in its code, and so cannot be seen.
 """
 

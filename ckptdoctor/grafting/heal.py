@@ -59,7 +59,7 @@ class _Opened:
 
 
 def graft(request: GraftRequest) -> GraftReport:
-    """Write the damaged file anew with tensors of the other copy; says what was done.
+    """Write the damaged file again with tensors of the other copy; says what was done.
 
     The output is verified before it gets its name, and the original is never touched. Raises UnreadableError,
     NotACheckpointError, DamagedError, UsageError, RefusedError for what would be a mixture or a guess, and WriteError.

@@ -12,7 +12,7 @@ from ckptdoctor.noun import noun
 class GraftRequest:
     """A damaged file, and the copy to take tensors from.
 
-    ``output`` None means beside it, ``name.grafted.ext``; a folder takes a file of its name. ``keys`` are patterns of
+    ``output`` None means next to it, ``name.grafted.ext``; a folder takes a file of its name. ``keys`` are patterns of
     what to take; none: what is damaged. ``root`` and ``from_root`` are the parts of both that belong together, where
     that is not obvious. ``unsafe`` consents to a mixture of two saves; ``dry`` writes nothing.
     """

@@ -22,7 +22,7 @@ class FilterAsked:
 
 @noun
 class Excerpt:
-    """``node``, which lies at ``root``. ``checkpoint`` keeps only the tensors and storages that are in it.
+    """``node``, which is at ``root``. ``checkpoint`` keeps only the tensors and storages that are in it.
 
     ``asked`` is the filter that kept no more than these; None: there was none.
     """

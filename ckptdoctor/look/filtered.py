@@ -29,7 +29,7 @@ def read_filtered(path: str, text: str, root: str | None = None) -> Excerpt:
     """Return the excerpt that a filter keeps of the file at ``path`` below ``root`` (None: all).
 
     The file is examined only where the filter asks for findings. Raises what ``formats.open_checkpoint`` does, and
-    UsageError for a filter that makes no sense, or when there is no such root.
+    UsageError for a filter that is invalid, or when there is no such root.
     """
     query = parse(text)
     report = _examined(path) if query.asks_findings else None

@@ -64,7 +64,7 @@ def orthogonals(comparison: Comparison) -> tuple[tuple[str, tuple[str, ...]], ..
     """Return those that ``torch.nn.utils.parametrizations.orthogonal`` may be: (wanted key, its original and its base).
 
     The base is what ``use_trivialization`` keeps, the square matrix that the map's is multiplied by; without it there
-    is the original alone, as a module of one's own may have it. Nothing else lies beside them.
+    is the original alone, as a module of one's own may have it. Nothing else is next to them.
     """
     here, found = comparison.renamed.here, []
     for key, original in parametrized(comparison):

@@ -38,9 +38,9 @@ _SHORT = b"\0\0\0"  # the upper bytes of the length of a text
 
 
 class Pattern:
-    """Entries of which the same bytes stand in the stream, but for names and memo indices.
+    """Entries of which the same bytes are in the stream, except for names and memo indices.
 
-    ``function`` is the GET of what is called; the others are, as they stand there: the GETs, the integers, the opcodes
+    ``function`` is the GET of what is called; the others are, as they are there: the GETs, the integers, the opcodes
     of size and stride (with whether each is stored in the memo), and of a device tag that is no GET its text. ``count``
     are the memo entries that the tensor stores.
     """

@@ -54,7 +54,7 @@ class Machine:
 
     ``limit`` is where the main loop must stop and look around: the end of the frame or of the data, or the next look at
     the budgets. ``memo`` holds the entries 0, 1, 2 … that came in order, ``sparse`` all others. ``borrowed`` says at
-    which place of the stack (open MARKs, depth) an object lies that was fetched from the memo rather than made there.
+    which place of the stack (open MARKs, depth) an object is that was fetched from the memo rather than made there.
     ``protocol`` is -1 until the stream shows it. ``discarded`` says that some value does not reach the result;
     ``calls`` counts the calls, so that it can be told in the end whether one of them is missing from it. ``forms`` are
     those of tensors by the bytes that say them, as long as no memo entry is given another value.

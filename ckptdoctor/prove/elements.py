@@ -1,4 +1,4 @@
-"""Holds storages that were made anew against the original: every element must lie where the edits say.
+"""Compares storages that were made again with the original: every element must be where the edits say.
 
 Nothing that wrote the output is used: each view of the original is compared, tile by tile, with the place in the output
 that its elements must have got.

@@ -155,7 +155,7 @@ def _reopened(files: Mapping[str, str], output: str) -> Checkpoint:
 def _require_stored(stored: Stored, swapped: bool, place: Extent | None, copied: CopiedRanges, name: str) -> CopyTally:
     """Raise WriteError unless the bytes at ``place`` are those of the storage; what each of its tensors counts as.
 
-    What was made is held against what it is made of, and made again where that does not lie in files as it is.
+    What was made is compared with what it is made of, and made again where that is not in files as it is.
     """
     size = 0 if place is None else place.length
     if place is not None and len(stored.data) == 1 and isinstance(only := stored.data[0], Copy):  # nearly every one

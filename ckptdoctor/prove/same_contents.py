@@ -38,7 +38,7 @@ _of_tensors = attrgetter(*_OF_TENSORS)
 def first_difference(wanted: Checkpoint, got: Checkpoint) -> str | None:
     """Return the first difference between two checkpoints in words, None where there is none.
 
-    Storages may have other keys, as long as the same tensors share them. What lies around the contents (names of
+    Storages may have other keys, as long as the same tensors share them. What is around the contents (names of
     globals, notes, places of bytes) is not compared.
     """
     if wanted.format != got.format:

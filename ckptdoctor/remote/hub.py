@@ -1,7 +1,7 @@
 """Opens ``hf://owner/name/file``, a file of the Hugging Face Hub, at the address from which its server hands it out.
 
 The address is made here rather than by ``HfFileSystem``, which asks the server about the repository and the file
-before it reads, and is redirected anew for each part: three requests become eight.
+before it reads, and is redirected again for each part: three requests become eight.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Source: peft 0.21, ``tuners/lora/model.py`` (``_create_and_replace``), ``tuners/lora/layer.py`` (``update_layer``),
 ``tuners/lora/config.py`` and ``utils/other.py`` (``get_pattern_key``). Patterns in a config are regular expressions of
-whoever wrote it: none is run, only plain names are matched, and what is no plain name is refused.
+whoever wrote it: none is run, only plain names are matched, and what is not a plain name is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DEPTH = 32  # tokens of a name that are looked at
 
 @noun
 class Strength:
-    """What is known of an adapter besides its tensors. ``source`` says where it stands, ``base`` what it is for.
+    """What is known of an adapter besides its tensors. ``source`` says where it is, ``base`` what it is for.
 
     ``rank`` None: nobody says it, and the tensors show it. ``turned``: weights are kept transposed (fan_in_fan_out).
     """

@@ -1,4 +1,4 @@
-"""Finds what would finish a repair that was refused: commands that were tried, but for the writing.
+"""Finds what would finish a repair that was refused: commands that were tried, except for the writing.
 
 Each is planned as it would be carried out, from headers alone, and named only if it makes everything fit.
 """

@@ -165,7 +165,7 @@ def fits(comparison: Comparison) -> bool:
 def _foreign(plain: Alignment, wanted: Mapping[str, Expected]) -> list[str]:
     """Return other names of wanted tensors in a part that the target does not have: no model takes them along.
 
-    A head that safetensors left out beside its embedding lies in a part that is there.
+    A head that safetensors left out next to its embedding is in a part that is there.
     """
     holders = {key: key.rpartition(".")[0].rpartition(".")[0] for key in plain.twins}
     return [key for key, part in holders.items() if part and not any(each.startswith(f"{part}.") for each in wanted)]

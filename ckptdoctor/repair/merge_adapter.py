@@ -29,7 +29,7 @@ _VECTOR = "ia3_l"
 def merge_edits(checkpoint: Checkpoint, text: str) -> list[Edit]:
     """Return the edits that merge the adapter which ``text``, the value of the option, names.
 
-    Raises UsageError for text that makes no sense, and RefusedError where the sum is not known to be the right one.
+    Raises UsageError for text that is invalid, and RefusedError where the sum is not known to be the right one.
     """
     wanted = read_wanted(text)
     inside = next((each for each in weights_among(checkpoint.state_dicts) if _is_wrapped(each)), None)

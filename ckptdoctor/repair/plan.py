@@ -59,7 +59,7 @@ class Plan:
     Planning took so many ``seconds``: a cast is measured first.
     ``next`` is what to do with the original where there is nothing to repair. ``converts`` is the container that the
     output's name asks for, where the original's is another: what is wanted is written in that one. ``file`` is where
-    the original's bytes lie: itself, what it was unpacked into, or a folder.
+    the original's bytes are: itself, what it was unpacked into, or a folder.
     """
 
     request: FixRequest

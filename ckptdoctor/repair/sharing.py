@@ -24,7 +24,7 @@ _ALIKE = ("shape", "device", "requires_grad", "is_parameter", "rebuild", "subcla
 def clone_edits(checkpoint: Checkpoint) -> list[Edit]:
     """Return storages of their own for tensors of one state dict that share theirs; of tied ones, the first keeps it.
 
-    Raises RefusedError, with the name, for one that is no plain tensor.
+    Raises RefusedError, with the name, for one that is not a plain tensor.
     """
     groups = [group for state_dict in _weights(checkpoint) for group in shared(state_dict.tensors)]
     wanted = [tensor for group in groups for tensor in (group.tensors[1:] if group.tied else group.tensors)]

@@ -1,6 +1,6 @@
 """Brings contents to a target, one step after another: what ``fix --auto`` adds to a draft.
 
-Each step is planned anew from the contents as the ones before it left them, so that what is shown is what is done.
+Each step is planned again from the contents as the ones before it left them, so that what is shown is what is done.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _rename_towards(draft: Draft, reference: Reference) -> bool:
 def _next_link(checkpoint: Checkpoint, reference: Reference) -> _Link | None:
     """Return the next step towards the reference, or None when no step is left, or more than one place could be meant.
 
-    A rename that is only a guess is no step.
+    A rename that is only a guess is not a step.
     """
     reference = replace(reference, certain=True)
     comparison = compare(checkpoint, reference)

@@ -33,7 +33,7 @@ _WHOLE_MODULE = "P204"
 def weights_only_edits(checkpoint: Checkpoint, command: str = "") -> list[Edit]:
     """Return the edits after which torch refuses nothing in the file any more.
 
-    Raises RefusedError, with the list of what stands in the way and what does away with it: ``command`` is what was
+    Raises RefusedError, with the list of what is in the way and what does away with it: ``command`` is what was
     asked, for the options that it lacks ("": they are named alone).
     """
     refused = [each for each in blocked_globals(checkpoint) if each.path not in NEEDS_IMPORT]

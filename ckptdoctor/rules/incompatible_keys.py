@@ -87,7 +87,7 @@ class Cause:
     """What a rule makes of an error: what it means, what to do, and the keys that it explains.
 
     TARGET in a command stands for the way to name the model. Without ``ways`` the command follows from ``repair``, and
-    from those of the other causes in the same error. ``code`` is "" where the cause is no problem of the file, and
+    from those of the other causes in the same error. ``code`` is "" where the cause is not a problem of the file, and
     None for that of the rule.
     """
 

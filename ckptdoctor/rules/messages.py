@@ -39,7 +39,7 @@ class Message:
 
     Blanks in ``says`` and ``then`` stand for nothing: they are compared with text that has none. ``says`` are other
     wordings of one message. ``meaning`` and ``ways`` may name the groups of ``then`` in braces. ``near`` are words of
-    which one has to stand close by, always; ``among``: wherever there is a traceback to look in. ``also`` are other
+    which one has to be close by, always; ``among``: wherever there is a traceback to look in. ``also`` are other
     rules that the same words may mean. Of several messages at one place the least ``general`` is meant.
     ``code`` is that of the rule whose module names the message, "" where no rule is about it.
     """

@@ -34,7 +34,7 @@ from ckptdoctor.writing.folder import publish_folder
 
 
 def salvage(path: str, output: str | None = None, *, force: bool = False) -> SalvageReport:
-    """Write what is whole of the checkpoint at ``path`` to ``output`` (None: beside it, ``name.salvaged.ext``).
+    """Write what is whole of the checkpoint at ``path`` to ``output`` (None: next to it, ``name.salvaged.ext``).
 
     Of a folder of shards it makes a folder. The output is verified before it gets its name; the original is never
     touched. Raises UnreadableError and NotACheckpointError for a file that is none, DamagedError where its headers are
@@ -105,7 +105,7 @@ def _why(path: str, error: CkptDoctorError) -> str:
 
 
 def salvage_folder(path: str, output: str | None = None, *, force: bool = False) -> SalvageReport:
-    """Write what is whole of the shards at ``path`` to the folder ``output`` (None: beside it, ``name.salvaged``).
+    """Write what is whole of the shards at ``path`` to the folder ``output`` (None: next to it, ``name.salvaged``).
 
     All files are verified before the folder gets its name. Raises as ``salvage`` does.
     """

@@ -32,7 +32,7 @@ def is_meant(text: str) -> bool:
 def from_transformers(text: str, path: str | None = None) -> Reference:
     """Return the expectation of the model, built without its weights and without the network.
 
-    The settings of a class are those of the ``config.json`` beside the file at ``path``, or where there is none the
+    The settings of a class are those of the ``config.json`` next to the file at ``path``, or where there is none the
     class's own, which ``Reference.told`` says; ``transformers:BertModel(num_hidden_layers=2)`` changes some. A name of
     the Hub is looked up in its cache. Raises UsageError, and UnreadableError for a config that cannot be read.
     """

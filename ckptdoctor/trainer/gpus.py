@@ -1,7 +1,7 @@
 """The GPUs that a run may see are settled before torch starts.
 
 A machine numbers its GPUs 0, 1, 2, …: the physical numbers, those of ``nvidia-smi``. A process sees those that
-``CUDA_VISIBLE_DEVICES`` lists, and numbers them anew in the order of the list: the logical numbers. With
+``CUDA_VISIBLE_DEVICES`` lists, and numbers them again in the order of the list: the logical numbers. With
 ``CUDA_VISIBLE_DEVICES=0,4`` there are two GPUs, physical 0 is ``cuda:0`` and physical 4 is ``cuda:1``; ``cuda:4`` does
 not exist. Two traps:
 
@@ -95,7 +95,7 @@ def query() -> tuple[Gpu, ...]:
 def parse_memory(text: str) -> tuple[Gpu, ...]:
     """Return the answer to ``--query-gpu=index,memory.free,memory.total,name --format=csv,noheader,nounits``.
 
-    A number that the driver does not give stands in brackets: [N/A], [Not Supported], [Unknown Error]. nvidia-smi also
+    A number that the driver does not give is in brackets: [N/A], [Not Supported], [Unknown Error]. nvidia-smi also
     prints what ails it among the lines. Warnings are passed over; any other such text is a TrainingError that quotes
     it: a machine with one GPU lost is not one to choose from blindly.
     """

@@ -115,7 +115,7 @@ Named = tuple[tuple[GlobalName, ...], tuple[Aside, ...]]
 def named_in(source: Source, header: Header, member: str = "") -> Named:
     """Return the names in the pickle that follows the header, and what other pickles in and behind it name.
 
-    Raises DamagedError when it makes no sense.
+    Raises DamagedError when it is invalid.
     """
     from ckptdoctor.formats.arrays.pickled.stream import read_stream
     from ckptdoctor.formats.other_pickles import asides_of, behind, of_texts

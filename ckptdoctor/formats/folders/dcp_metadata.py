@@ -55,7 +55,7 @@ class Entry:
 class Metadata:
     """All that ``.metadata`` says. ``places`` has an item for each chunk (by key and where it begins) and value (None).
 
-    ``paths`` are the places in the nested contents that the flat keys stand for. ``odd`` are keys that make no sense.
+    ``paths`` are the places in the nested contents that the flat keys stand for. ``odd`` are keys that are invalid.
     """
 
     pickle: Pickle

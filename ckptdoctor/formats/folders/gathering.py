@@ -177,7 +177,7 @@ def unread(container: Container, guidance: str, notes: Iterable[Note] = ()) -> C
 class Rebased:
     """One file (or a stretch of one) on its way into a larger checkpoint.
 
-    ``label`` stands before its storages' keys, so that no two files share one, and before its notes. ``shift`` is where
+    ``label`` comes before its storages' keys, so that no two files share one, and before its notes. ``shift`` is where
     the stretch begins in its file.
     """
 

@@ -19,7 +19,7 @@ from ckptdoctor.wording import and_more, plural
 class Weights:
     """Where a folder's weights are. ``files`` are all of them; one that is alone is ``single``.
 
-    ``shards`` are the numbered files that lie there, whether the index names them or not. ``others`` are further
+    ``shards`` are the numbered files that are there, whether the index names them or not. ``others`` are further
     indexes and files of weights, which are not read. ``trouble`` says why there is an index but nothing of it.
     """
 
@@ -140,7 +140,7 @@ def union(
 class Parts:
     """What each shard holds at its top, before it is known which of them a key is taken from.
 
-    ``stale`` says that the index is of another save than the shards. ``path`` is where their tensors will lie.
+    ``stale`` says that the index is of another save than the shards. ``path`` is where their tensors will be.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ headers are enough, less is written there:
 
 - of a large compressed safetensors file or file of torch before 1.6, nothing: its beginning is unpacked (``front``);
 - of a compressed tar archive, always, the headers of its files: it passes by once, and then the file that is meant
-  is unpacked (``sieves``). In one that is not compressed, that is read where it lies;
+  is unpacked (``sieves``). In one that is not compressed, that is read where it is;
 - of safetensors, and of files of torch before 1.6 and of torch 0.1 in these, the headers, and of a pickle all but the
   long bytes that nobody looks into for other pickles (``sieves``).
 
@@ -80,7 +80,7 @@ def opened_inside(
     """Open the one checkpoint in a packed file, with a note on what it is packed in; ``member`` names it.
 
     Where there is none, or no telling which, it is the packed file itself, and its guidance says what is inside.
-    ``headers`` promises that no more is read: where they stand in front, the rest is not unpacked, and a note says so.
+    ``headers`` promises that no more is read: where they are in front, the rest is not unpacked, and a note says so.
     With ``passed``, values are read as well, but only in one passage (``Front``, ``Thin``), where that offers one.
     """
     if headers and member is None and not source.distant and container.format in STREAMS:

@@ -1,6 +1,6 @@
 """Lists what is packed in a file, and unpacks one of it into the temporary folder.
 
-What is no checkpoint, a bomb, or too large for the disk is not unpacked.
+What is not a checkpoint, a bomb, or too large for the disk is not unpacked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CHUNK = 1 << 20
 class Inside:
     """One file in a packed one. ``name`` is "" where it has none; ``packed`` is how many bytes it takes there.
 
-    ``offset`` is where it lies, where it lies there as it is: those bytes are all of it.
+    ``offset`` is where it is, where it is there as it is: those bytes are all of it.
     """
 
     name: str
@@ -147,7 +147,7 @@ def unpacked(source: Source, inside: Inside, most: int, headers: bool = False) -
 
     It is None where its first bytes are those of something else than a checkpoint.
 
-    ``most`` is how many packed bytes those that it unpacks to are held against. With ``headers``, and of an archive of
+    ``most`` is how many packed bytes those that it unpacks to are compared with. With ``headers``, and of an archive of
     other files, only parts are in the file (``scratch.holes``).
     Raises DamagedError for what cannot be unpacked (HostileError: a bomb) and RefusedError where there is no room.
     """

@@ -1,7 +1,7 @@
-"""Names everything that people mistake for a checkpoint, or keep beside one, in one sentence.
+"""Names everything that people mistake for a checkpoint, or keep next to one, in one sentence.
 
 What is recognised is never taken for damage: the container says what the file is and what opens it. Only bytes that
-stand in the place of a checkpoint (a server's answer, a pointer, zeros, nothing at all) get a note.
+are in the place of a checkpoint (a server's answer, a pointer, zeros, nothing at all) get a note.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Header:
 def read_header(source: Source) -> Header:
     """Return the header of a safetensors file, with notes on everything for which safetensors would refuse it.
 
-    Raises TruncatedError when the file ends within the header, and DamagedError when it is no JSON object.
+    Raises TruncatedError when the file ends within the header, and DamagedError when it is not a JSON object.
     """
     text = header_bytes(source)
     data = LENGTH_BYTES + len(text)
@@ -147,7 +147,7 @@ def check_layout(entries: dict[str, Info | str], data: int, size: int, remarks: 
     """Return the byte of the file at which the values should end, for values from byte ``data`` on in ``size`` bytes.
 
     Remarks on whatever safetensors refuses. Holes are told only where every entry could be read: otherwise they are
-    where the others lie. A tensor that torch cannot have (its size cannot be counted, or it has too many dimensions)
+    where the others are. A tensor that torch cannot have (its size cannot be counted, or it has too many dimensions)
     becomes its own reason in ``entries``: nobody who shows or counts it should be kept busy by it.
     """
     end = _end_of_row(entries)

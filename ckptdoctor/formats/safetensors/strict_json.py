@@ -26,7 +26,7 @@ Pairs = list[tuple[str, object]]
 def parse(data: bytes, start: int, make_object: Callable[[Pairs], object]) -> object:
     """Return the value that ``data`` holds; objects are what ``make_object`` makes of their pairs.
 
-    ``start`` is where the data lies in the file, for the messages. Raises DamagedError that names the byte.
+    ``start`` is where the data is in the file, for the messages. Raises DamagedError that names the byte.
     """
     try:
         text = data.decode("utf-8")

@@ -21,7 +21,7 @@ def with_heads(
 ) -> LayoutConversion:
     """Return the conversion with the number of heads that it needs; or with what it lacks, where that is not known.
 
-    The target says it, or the config beside it, or the config or params.json beside the checkpoint.
+    The target says it, or the config next to it, or the config or params.json next to the checkpoint.
     """
     if not found.rotary:
         return found

@@ -80,7 +80,7 @@ _LIBTORCH = regex(r'^\s*(?:platform\s*:\s*"pytorch_libtorch"|backend\s*:\s*"pyto
 def wants_torchscript(path: str) -> bool:
     """Return whether the repository's ``config.pbtxt``, one folder up, asks for a script module in this place.
 
-    A ``model.py`` beside it takes a state dict as well (the backend's models in Python).
+    A ``model.py`` next to it takes a state dict as well (the backend's models in Python).
     """
     name, version = os.path.basename(path), os.path.basename(os.path.dirname(path))
     if name != "model.pt" or not version.isdecimal() or "model.py" in folder_of(path).names:

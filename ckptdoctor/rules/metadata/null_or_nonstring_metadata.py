@@ -120,7 +120,7 @@ def _decoder() -> JSONDecoder:
 def _odd_metadata(container: Container | None) -> tuple[tuple[str, str | None], ...]:
     """Return each entry of the metadata that is no text: its name and its value as JSON, None for null.
 
-    Nothing where the metadata does not lie in the first bytes of the file, where nearly every writer puts it.
+    Nothing where the metadata is not in the first bytes of the file, where nearly every writer puts it.
     """
     if container is None or container.format != "safetensors":
         return ()

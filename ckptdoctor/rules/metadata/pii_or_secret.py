@@ -154,7 +154,7 @@ _SHARED = frozenset({"shared", "public", "default", "ubuntu", "user", "root", "r
 class Leak:
     """A text that tells more than it should: where, what kind of thing is in it, and whether plain data holds it.
 
-    ``metadata`` is the name of the entry where it stands in the metadata of a safetensors file. The secret itself is
+    ``metadata`` is the name of the entry where it is in the metadata of a safetensors file. The secret itself is
     not kept.
     """
 

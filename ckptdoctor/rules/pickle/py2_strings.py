@@ -114,7 +114,7 @@ _MOST = 1000
 class OldString:
     """A string that ``torch.load`` cannot decode: where it is, whether it is a key, and what torch says.
 
-    ``is_number`` says that it is the values of a NumPy array or number, which are no text.
+    ``is_number`` says that it is the values of a NumPy array or number, which are not text.
     """
 
     path: KeyPath

@@ -152,7 +152,7 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
 def nearest_key(key: str, shape: tuple[int, ...], candidates: Mapping[str, tuple[int, ...]]) -> str | None:
     """Return the candidate of the same shape that shares most tokens with ``key``, at its end and beginning.
 
-    One that does not even share the last token (``weight``) is no kin.
+    One that does not even share the last token (``weight``) is not kin.
     """
     tokens = key.split(".")
     best, most = None, 0

@@ -36,9 +36,9 @@ class Payload:
 
 @noun(frozen=False)
 class Stream:
-    """A decoded pickle with the arrays that lie in its stream, by the id of the object that stands for each.
+    """A decoded pickle with the arrays that are in its stream, by the id of the object that stands for each.
 
-    ``texts`` are those in it that are pickles themselves, or may be, each with where it stands.
+    ``texts`` are those in it that are pickles themselves, or may be, each with where it is.
     """
 
     data: Data

@@ -173,7 +173,7 @@ def is_legacy(head: bytes) -> bool:
 def read_stream(source: Source) -> Stream:
     """Return all five pickles.
 
-    Raises TruncatedError when the file ends within them, DamagedError when one of them makes no sense or the protocol
+    Raises TruncatedError when the file ends within them, DamagedError when one of them is invalid or the protocol
     version is another, HostileError when they take more than 1 GiB.
     """
     data = source.read(0, min(_FIRST_STEP >> 2 if source.distant else _FIRST_STEP, source.size))

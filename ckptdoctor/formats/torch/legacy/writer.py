@@ -200,7 +200,7 @@ def _reopened(
 
 
 def prepare_for_zip(pickle: Pickle) -> None:
-    """Storages lose their view metadata (the offsets of tensors take it in), classes the source kept beside them.
+    """Storages lose their view metadata (the offsets of tensors take it in), classes the source kept next to them.
 
     Raises RefusedError for a view of a storage that was saved on its own.
     """

@@ -28,7 +28,7 @@ from ckptdoctor.wording import plural
 
 @noun
 class Contents:
-    """The nouns that one pickle describes; ``storages`` stand in the order in which the pickle first uses them.
+    """The nouns that one pickle describes; ``storages`` are in the order in which the pickle first uses them.
 
     ``shows_all`` says that the tree shows every tensor: the storages are then those of ``storages_in``.
     """

@@ -29,7 +29,7 @@ _UNSEEN: KeyPath = (Special("a tensor that the tree does not show"),)
 class TensorReader:
     """Reads the tensors of one pickle. ``notes`` gathers what is wrong with them, by key path.
 
-    ``hidden`` tells whether some tensors lie where the nouns have no place for them: in attributes of Parameters.
+    ``hidden`` tells whether some tensors are where the nouns have no place for them: in attributes of Parameters.
     """
 
     def __init__(self, registry: Registry, member: str, inner_budget: int = INNER_READS) -> None:

@@ -1,6 +1,6 @@
 """Turns a TorchScript archive into the nouns of a checkpoint: the tree is the module's state dict.
 
-Tensors beside it are attributes of that dict: ``.attributes`` of the modules, and ``.constants`` of the code.
+Tensors next to it are attributes of that dict: ``.attributes`` of the modules, and ``.constants`` of the code.
 """
 
 from __future__ import annotations

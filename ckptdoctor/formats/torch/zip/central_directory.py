@@ -1,7 +1,7 @@
 """Finds the end of a zip archive and with it the central directory, and reads it, the way torch's reader (miniz) does.
 
 miniz takes the last end record signature in the file, applies a zip64 end record wherever a locator leads to one,
-and believes the directory offset as it stands; ``zipfile`` and others work it out from where the end record lies.
+and believes the directory offset as it is; ``zipfile`` and others work it out from where the end record is.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def find_end(source: Source, remarks: Remarks) -> End:
     """Return where the central directory lies.
 
     Raises TruncatedError when there is no end record, DamagedError when it leads nowhere, HostileError when the
-    directory is too large to be a checkpoint's, and NotACheckpointError when several archives lie in one file.
+    directory is too large to be a checkpoint's, and NotACheckpointError when several archives are in one file.
     """
     start = max(0, source.size - _REACH)
     data = source.read(start, source.size - start)

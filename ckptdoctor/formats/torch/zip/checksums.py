@@ -19,7 +19,7 @@ _DESCRIPTOR_CRC = 4  # and in a descriptor with a signature
 def restated(source: Source, checksums: Mapping[str, int]) -> Iterator[tuple[int, bytes]]:
     """Yield what to write where, as (offset, bytes), so that the archive states these checksums, by key.
 
-    A checksum stands in the directory, and behind the data or in the header before it. Raises RefusedError where the
+    A checksum is in the directory, and behind the data or in the header before it. Raises RefusedError where the
     archive states it in a way that leaves a doubt about what would be overwritten.
     """
     directory = directory_of(source)

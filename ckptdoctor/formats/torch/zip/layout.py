@@ -1,7 +1,7 @@
 """Lays out an archive byte for byte as ``torch.save`` writes it, and predicts where it laid out what.
 
 The rules are those of ``caffe2/serialize/inline_container.cc`` (alignment by an ``FB`` extra field of ``Z``) and of the
-miniz it is built on (headers, descriptors, zip64); ``torch.load`` relies on them when it computes where storages lie
+miniz it is built on (headers, descriptors, zip64); ``torch.load`` relies on them when it computes where storages are
 (``getRecordOffsetNoRead``).
 """
 

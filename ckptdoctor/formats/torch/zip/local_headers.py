@@ -92,7 +92,7 @@ class _Window:
 def check_records(source: Source, entries: list[Entry], directory_offset: int, remarks: Remarks) -> list[Record]:
     """Return the records of the archive, with where their data begins, in directory order.
 
-    Remarks on every record whose header or descriptor contradicts the directory, that lies (partly) outside the
+    Remarks on every record whose header or descriptor contradicts the directory, that is (partly) outside the
     file, or that overlaps the next one or the directory. Over a network, what torch.save laid out is not visited.
     """
     if source.distant:
@@ -286,7 +286,7 @@ def read_record(source: Source, record: Record, limit: int) -> bytes:
     """Return the data of a record, inflated where it is deflated.
 
     Raises HostileError when it is longer than ``limit`` bytes, DamagedError when it is encrypted, compressed by an
-    unknown method, does not inflate to the size that the directory states, or lies outside the file.
+    unknown method, does not inflate to the size that the directory states, or is outside the file.
     """
     check_readable(record)
     if record.size > limit:

@@ -106,7 +106,7 @@ def _all(source: Source, walk: Walk, sizes: dict[str, int], prefix: str) -> list
 def _next_header(source: Source, start: int, prefix: str) -> int | None:
     """Return where the next local header of a record in the folder ``prefix`` begins, or None when there is none.
 
-    Weights may hold the four bytes of a header by chance; that the folder's name stands behind them settles it.
+    Weights may hold the four bytes of a header by chance; that the folder's name is behind them settles it.
     """
     name = raw_name(f"{prefix}/")
     reach = structs.LOCAL.size + len(name)

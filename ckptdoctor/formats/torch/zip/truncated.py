@@ -1,7 +1,7 @@
 """Tells how much of an archive without an end is there.
 
 ``data.pkl`` comes first and names every storage with its length, so that even half a file says what it should hold:
-its records are found by walking from one local header to the next, and each record's own checksum and length stand
+its records are found by walking from one local header to the next, and each record's own checksum and length are
 in the descriptor behind it.
 """
 

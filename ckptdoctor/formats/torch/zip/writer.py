@@ -1,6 +1,6 @@
-"""Writes an edited copy: the pickle anew, everything else by ranges of the original.
+"""Writes an edited copy: the pickle again, everything else by ranges of the original.
 
-The copy is laid out exactly as ``torch.save`` would, because ``torch.load`` may compute where storages lie instead of
+The copy is laid out exactly as ``torch.save`` would, because ``torch.load`` may compute where storages are instead of
 looking (with ``map_location="meta"``, and with ``calculate_storage_offsets``) whenever a ``.format_version`` record
 is there; where that layout cannot be kept, the record is left out. Checksums of copied data are carried over, never
 computed again, so that damage stays visible.

@@ -3,7 +3,7 @@
 Floats are widened to float32 first, exactly, where that holds them; everything else to float64. Extremes are NaN where
 a value is, so that they say at the same time whether all is finite. Those of floats of 16 bits are told by the integers
 that their bits are, which takes half as long. Sums are added up in float32 only in ways that are bounded whatever the
-values are: see ``facts.values.TensorValues``.
+values are: see ``values.statistics.TensorValues``.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ckptdoctor.checkpoint import Source, Tensor
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.sharing import view_in_file
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, SoFar, Values, Verdict
-from ckptdoctor.facts.incomplete import require_own_values
+from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.formats.fresh.strided import segments
 from ckptdoctor.noun import replace
 from ckptdoctor.values.diff_bytes import Blocks, ByteRun, batches, leaves, runs, workers

@@ -71,6 +71,11 @@ class CompareView(LineView):
         if self.lines and (self.has_focus or line is None):
             self.selected(self.cursor)
 
+    def go_to_first_difference(self) -> None:
+        """Put the cursor on what differs, unless somebody has moved it: nobody wants to hear first what does not."""
+        if not self.cursor:
+            self.cursor = next((at for at, each in enumerate(self.lines) if not isinstance(each, FoldLine)), 0)
+
     def count(self) -> int:
         """The number of lines."""
         return len(self.lines)
@@ -298,6 +303,7 @@ def _beside(comparison: ComparedEntries, line: OtherLine, width: int) -> Pieces:
     yield fit(sides[1], width - 2 - _SIGN - 2 * room), "dim" if isinstance(other.b, Absent) else "plain"
 
 
+_WIDEST = 4  # cells of a layer
 _SHADES = ((0.0, "·"), (1e-4, "░"), (1e-2, "▒"), (1e-1, "▓"), (inf, "█"))
 
 
@@ -313,13 +319,12 @@ class DepthStrip(Widget):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._map: DepthMap | None = None
-        self.display = False
 
     def show(self, found: DepthMap | None) -> None:
         """Draw this; hide where there is nothing to draw."""
         drawn = found is not None and any(each is not None for row in found.cells for each in row)
         self._map = found if drawn else None
-        self.display = drawn
+        self.set_class(drawn, "-drawn")  # where the screen is low, the lines need the room
         self.refresh(layout=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
@@ -339,14 +344,15 @@ class DepthStrip(Widget):
         names = [escape(name) for name in short_kinds(found.kinds)]
         label = min(_KIND, max(map(cell_len, names)))
         view = self.screen.query_one(CompareView)
-        columns = max(1, self.content_size.width - label - 2)
-        wide = max(1, min(4, columns // len(found.layers)))
+        room = max(1, self.content_size.width - label - 2)
+        columns = min(room, len(found.layers))
+        drawn = min(room, _WIDEST * columns)
         for name, row in zip(names, found.cells, strict=True):
             text.append(f"{fit_middle(name, label)}  ", view.look("dim"))
-            for change in in_columns(row, columns):
+            for at, change in enumerate(in_columns(row, columns)):
+                wide = (at + 1) * drawn // columns - at * drawn // columns
                 text.append(_shade(change) * wide, view.look(look_of(change or 0.0)))
             text.append("\n")
-        drawn = wide * min(columns, len(found.layers))
         first, last = str(found.layers[0]), str(found.layers[-1])
         ends = first + last.rjust(drawn - len(first)) if drawn > len(first) + len(last) else first
         return text.append(" " * (label + 2) + ends, view.look("dim"))

@@ -80,7 +80,10 @@ class SalvageView(LineView):
             yield fit(f"{fate.dtype} {shape(fate.shape)}", _SHAPE, right=True), "dim"
         if not narrow:
             yield fit(size(fate.nbytes), _BYTES, right=True), "plain"
-        yield "  " + fit(fate.said, said - 2), look if fate.kind == PARTIAL else "dim"
+        yield (
+            "  " + fit("lost" if narrow and fate.kind == LOST else fate.said, said - 2),
+            look if fate.kind == PARTIAL else "dim",
+        )
 
 
 class DamagedScreen(Screen[None], Background):

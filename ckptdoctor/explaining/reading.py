@@ -9,6 +9,7 @@ from collections import deque
 from functools import cache
 from typing import BinaryIO
 
+from ckptdoctor.checkpoint.missing import offer
 from ckptdoctor.errors import UnreadableError
 
 _CHUNK = 1 << 20
@@ -42,7 +43,7 @@ def read_text(source: str) -> str:
         with open(source, "rb") as file:
             return read_pasted(file)
     except OSError as error:
-        raise UnreadableError(f"{source} cannot be read: {error.strerror}.") from error
+        raise UnreadableError(f"{source} cannot be read: {error.strerror}.{offer(source)}") from error
 
 
 def standard_input() -> str:

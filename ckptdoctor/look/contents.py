@@ -13,10 +13,11 @@ from ckptdoctor.noun import noun
 
 @noun
 class FilterAsked:
-    """A filter as it was written, and of how many tensors it was asked."""
+    """A filter as it was written, of how many tensors it was asked, and where none matches, one that some do."""
 
     text: str
     tensors: int
+    better: str = ""
 
 
 @noun

@@ -58,10 +58,17 @@ def _sifted(part: Excerpt, checkpoint: Checkpoint, query: Query, text: str, foun
     """All tensors of the checkpoint are asked, as in the browser: one may be tied to another outside of the part."""
     table = Table(checkpoint.tensors)
     rows = query.rows(table, Findings(table, found))
-    return part if rows is None else _only(part, {checkpoint.tensors[row].path for row in rows}, text)
+    if rows is None:
+        return part
+    better = ""
+    if not rows:
+        from ckptdoctor.filters.suggestions import better_filter
+
+        better = better_filter(text, table, Findings(table, found))
+    return _only(part, {checkpoint.tensors[row].path for row in rows}, text, better)
 
 
-def _only(part: Excerpt, paths: set[KeyPath], text: str) -> Excerpt:
+def _only(part: Excerpt, paths: set[KeyPath], text: str, better: str) -> Excerpt:
     before = part.checkpoint
     tensors = tuple([each for each in before.tensors if each.path in paths])
     checkpoint = replace(
@@ -71,7 +78,7 @@ def _only(part: Excerpt, paths: set[KeyPath], text: str) -> Excerpt:
         state_dicts=tuple(_with_tensors(before.state_dicts, paths)),
         metadata=None,
     )
-    return Excerpt(checkpoint, part.root, pruned(part.node, paths), FilterAsked(text, len(before.tensors)))
+    return Excerpt(checkpoint, part.root, pruned(part.node, paths), FilterAsked(text, len(before.tensors), better))
 
 
 def _with_tensors(state_dicts: Iterable[StateDict], paths: set[KeyPath]) -> Iterable[StateDict]:

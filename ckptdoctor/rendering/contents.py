@@ -20,13 +20,13 @@ from ckptdoctor.checkpoint import (
     Sequence,
     StateDict,
     Tensor,
-    addresses,
     at,
     show_part,
     show_path,
 )
 from ckptdoctor.checkpoint.checkpoint import lists_all, told_of, unheld, unread_files
 from ckptdoctor.findings import FileReport
+from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import amount, count, plain, plural, shape, size
 from ckptdoctor.rendering.summary import Summary, stored_bytes, summarise

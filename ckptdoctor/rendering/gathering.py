@@ -15,10 +15,10 @@ from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.examine.files import examine_all
 from ckptdoctor.examine.paths import STANDARD_INPUT, expand
-from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import FileReport
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.rendering.html.examined import Examined
+from ckptdoctor.values.statistics import Values
 from ckptdoctor.wording import and_so_on
 from ckptdoctor.writing.fresh import require, write_fresh
 

@@ -15,9 +15,10 @@ from hashlib import sha256
 from textwrap import dedent
 from urllib.parse import quote
 
-from ckptdoctor.checkpoint import KeyPath, Tensor, addresses, show_part, show_path
+from ckptdoctor.checkpoint import KeyPath, Tensor, show_part, show_path
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.findings import FileReport, Finding, Report, Severity
+from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.github import annotation
 from ckptdoctor.rendering.interrupted import interrupted, left_behind, not_begun
 from ckptdoctor.rendering.json import dump

@@ -18,11 +18,11 @@ from ckptdoctor.checkpoint import (
     show_part,
     show_path,
 )
-from ckptdoctor.facts.values import Histogram, TensorValues, Values
 from ckptdoctor.rendering import devices
 from ckptdoctor.rendering.json import SCHEMA, bounded, dump, shape, summary
 from ckptdoctor.rendering.summary import summarise
 from ckptdoctor.rendering.value_numbers import Total, totals
+from ckptdoctor.values.statistics import Histogram, TensorValues, Values
 
 _DEPTH = 64  # levels of nested contents that are written; beyond it the kind alone
 

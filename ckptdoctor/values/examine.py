@@ -18,7 +18,6 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.errors import CkptDoctorError, StoppedError
-from ckptdoctor.facts.values import TensorValues, Unread, Values
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
 from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.values.bytes import TensorBytes
@@ -29,6 +28,7 @@ from ckptdoctor.values.flat_chunks import BYTES, CHUNK, SCANNED, Strip, strips
 from ckptdoctor.values.float8_counts import is_counted
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.regions import UnreadError
+from ckptdoctor.values.statistics import TensorValues, Unread, Values
 from ckptdoctor.values.summing_up import Narrowing, duplicated_rows, step_of, summed_up
 
 _PART = 16 * CHUNK  # values of a large tensor that a thread takes at a time

@@ -12,12 +12,12 @@ from ckptdoctor.casting.arrays import Array, real_parts
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.facts.values import Look, Picture, Window
 from ckptdoctor.values.chunks import ChunkMeasure, dtype_of
 from ckptdoctor.values.extremes import along, largest, sample
 from ckptdoctor.values.flat_chunks import CHUNK
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.regions import Boxes, Picks, UnreadError, plain
+from ckptdoctor.values.statistics import Look, Picture, Window
 from ckptdoctor.values.summing_up import Narrowing, duplicated_rows, summed_up
 
 RANGE_PARTS = 240  # parts of the range of values: a number that many widths divide

@@ -8,8 +8,8 @@ import numpy as np
 
 from ckptdoctor.casting.arrays import Array
 from ckptdoctor.checkpoint import Tensor
-from ckptdoctor.facts.values import Spectrum
 from ckptdoctor.values.regions import Boxes, UnreadError, plain
+from ckptdoctor.values.statistics import Spectrum
 
 _MOST = 3e11  # multiplications: what takes about a minute on a few cores
 

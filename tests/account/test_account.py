@@ -52,9 +52,8 @@ SHARED = {
     "ckptdoctor.edits.renaming": {"renamed_modules"},
     "ckptdoctor.edits.tensors": {"gone_keys", "place_of", "runs", "sources", "with_new"},
     "ckptdoctor.facts": {"devices"},
-    "ckptdoctor.facts.numpy_values": {"held_values"},
-    "ckptdoctor.facts.notes": {"metadata_notes"},
-    "ckptdoctor.facts.protocols": {"BYTES", "array_values", "of_python_2"},
+    "ckptdoctor.facts.numpy_values": {"BYTES", "array_values", "held_values", "of_python_2"},
+    "ckptdoctor.facts.reader_notes": {"metadata_notes"},
     "ckptdoctor.facts.devices": {"FROM_CPU", "MOVERS", "OF_ARRAYS", "OF_EMPTY_ARRAYS", "UTILS"},
 }
 # classes and words of data, which do nothing

@@ -77,7 +77,7 @@ def test_a_terminal_is_no_text(monkeypatch):
     result = CliRunner().invoke(cli, ["explain"])
     assert result.exit_code == 2
     assert "Usage: " in result.output
-    assert "There is no error text" in result.output
+    assert "No error text" in result.output
 
 
 def test_a_text_that_is_not_there(tmp_path):

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from safetensors.torch import save_file
 
 import ckptdoctor
-from ckptdoctor.checkpoint.addresses import is_address, shown
 from ckptdoctor.cli.main import cli
 from ckptdoctor.cli.main import run as command_line
 from ckptdoctor.errors import UsageError
+from ckptdoctor.remote.addresses import is_address, shown
 from ckptdoctor.remote.downloading import path_of
 from tests.remote.server import serving
 

@@ -178,3 +178,21 @@ def test_other_answers_are_told(answers, words, monkeypatch):
     """In one sentence."""
     with pytest.raises(UnreadableError, match=words):
         _opened(monkeypatch, *answers).fetch(0, 3)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            'Could not connect to the endpoint URL: "https://b.s3.amazonaws.com/m.pt"',
+            "Could not connect to the endpoint URL",
+        ),
+        ("odd://m.pt is gone.", "is gone"),
+        ("", "OSError"),
+    ],
+)
+def test_the_address_is_named_once(said, told, monkeypatch):
+    """Whatever form of it the library's own words have, with one full stop at the end."""
+    with pytest.raises(UnreadableError) as caught:
+        _opened(monkeypatch, OSError(said))
+    assert caught.value.message == f"odd://m.pt cannot be read: {told}."

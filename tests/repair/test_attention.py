@@ -87,7 +87,7 @@ def test_a_layout_alone_makes_no_sense(capsys):
     """It belongs to --auto."""
     torch.save(apart(), "here.pt")
     assert run(["fix", "here.pt", "--qkv-layout", "q-k-v"]) == 2
-    assert "add --auto and a target" in capsys.readouterr().err
+    assert "add --like OTHER or --model MODULE:NAME" in capsys.readouterr().err
 
 
 def test_conv1d_is_split_and_turned():

@@ -120,7 +120,7 @@ def test_names_have_the_room_that_their_line_leaves():
 def test_a_filter_that_makes_no_sense_says_why():
     """The sentence stands beside the line, and the contents stay."""
     text = browse("resnet.pt", "slash", "text:dtype:bf61")
-    assert "There is no dtype “bf61”: did you mean bf16?" in text
+    assert 'Unknown dtype "bf61". Did you mean "bf16"?' in text
     assert "state_dict" in text
 
 

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.values import chunks as compared
 from ckptdoctor.values.chunks import ChunkMeasure
 from ckptdoctor.values.flat_chunks import CHUNK
 from ckptdoctor.values.partial import Partial
+from ckptdoctor.values.statistics import TensorValues
 from ckptdoctor.values.summing_up import summed_up
 from tests.values.test_statistics import EIGHTS, FLOATS, INTEGERS
 

@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.facts.adapters import adapter_in
-from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Values
 
 _A, _B = "base_model.model.q.lora_A.weight", "base_model.model.q.lora_B.weight"
 SICK = (Example("an adapter before its first step", {_A: T((2, 6), value=0.5), _B: T((6, 2), value=0.0)}, deep=True),)
@@ -40,7 +40,7 @@ HEALTHY = (
 
 @rule("L904", "untrained-lora", Severity.WARNING)
 def untrained_lora(values: Values) -> Iterator[Problem]:
-    """Adapters that add nothing."""
+    """Report adapters that add nothing."""
     for state_dict in values.checkpoint.state_dicts:
         adapter = adapter_in(state_dict)
         if adapter is None:

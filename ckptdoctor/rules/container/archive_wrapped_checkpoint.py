@@ -31,11 +31,11 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, Note, NoteKind
 from ckptdoctor.edits import Fix, Safety, SetSuffix
-from ckptdoctor.facts.notes import notes_of, unwrapped_path
 from ckptdoctor.findings import Severity
+from ckptdoctor.formats.suffixes import unwrapped_path
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import sentence
+from ckptdoctor.rules.kit.noticed import notes_of, sentence
 from ckptdoctor.rules.kit.refusals import HEADER, is_safetensors_name
 from ckptdoctor.rules.messages import CHECK, Message, Way, first_byte
 from ckptdoctor.rules.when import noticed
@@ -112,7 +112,7 @@ _TORCH_SAYS = {
 
 @rule("C102", "archive-wrapped-checkpoint", Severity.ERROR, when=noticed)
 def archive_wrapped_checkpoint(container: Container) -> Iterator[Problem]:
-    """A checkpoint inside of something else."""
+    """Report a checkpoint inside of something else."""
     path = unwrapped_path(container)
     for note in notes_of(container, NoteKind.ARCHIVE_WRAPPED):
         fix = None

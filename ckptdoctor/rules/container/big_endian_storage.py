@@ -22,17 +22,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.messages import CHECK, Message
 from ckptdoctor.rules.when import noticed
 
 
 def _say_big(data: bytes) -> bytes:
-    """The archive with a byteorder record that says "big"; made with zipfile, because the record changes its length."""
+    """Return the archive with a byteorder record that says "big".
+
+    It is made with zipfile, because the record changes its length.
+    """
     import io
     import zipfile
 
@@ -58,7 +60,7 @@ HEALTHY = (Example("saved as little-endian", {"w": T((3,))}),)
 
 @rule("C113", "big-endian-storage", Severity.WARNING, when=noticed)
 def big_endian_storage(subject: Noted) -> Iterator[Problem]:
-    """Values in big-endian order."""
+    """Report values in big-endian order."""
     yield from problems(
         notes_of(subject, NoteKind.BIG_ENDIAN),
         otherwise="the values are stored in big-endian byte order",

@@ -26,11 +26,10 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, NoteKind
 from ckptdoctor.edits import Fix, Safety, SetSuffix
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.noticed import location, notes_of
 from ckptdoctor.rules.kit.refusals import torch_says
 from ckptdoctor.rules.messages import CHECK, Message, first_byte
 from ckptdoctor.rules.when import noticed
@@ -99,7 +98,7 @@ HEALTHY = (
 
 @rule("C101", "extension-format-mismatch", Severity.ERROR, when=noticed)
 def extension_format_mismatch(container: Container) -> Iterator[Problem]:
-    """A suffix that promises another format."""
+    """Report a suffix that promises another format."""
     for note in notes_of(container, NoteKind.WRONG_SUFFIX):
         suffix = SUFFIXES.get(container.format, "")
         fix = None

@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, NoteKind
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.converting import convert_command, with_article
+from ckptdoctor.rules.kit.noticed import notes_of
 from ckptdoctor.rules.kit.refusals import torch_says
 from ckptdoctor.rules.when import unusual_format
 
@@ -59,7 +59,7 @@ HEALTHY = (Example("weights for torch", {"w": T((3,))}),)
 
 @rule("C114", "framework-mismatch", Severity.ERROR, when=unusual_format)
 def framework_mismatch(container: Container) -> Iterator[Problem]:
-    """Weights for another library."""
+    """Report weights for another library."""
     if notes_of(container, NoteKind.WRONG_SUFFIX):
         return  # C101's: it says what the contents are, too
     if container.format in _ARRAYS:

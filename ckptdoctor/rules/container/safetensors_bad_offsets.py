@@ -23,11 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.messages import CHECK, SAFE, Message
 from ckptdoctor.rules.when import noticed
 
@@ -68,7 +67,7 @@ HEALTHY = (Example("one after another", _MODEL, "safetensors", ".safetensors", m
 
 @rule("C111", "safetensors-bad-offsets", Severity.ERROR, when=noticed)
 def safetensors_bad_offsets(subject: Noted) -> Iterator[Problem]:
-    """Ranges that overlap, leave holes or do not fit the shape."""
+    """Report ranges that overlap, leave holes or do not fit the shape."""
     yield from problems(
         notes_of(subject, NoteKind.OFFSETS_INVALID),
         otherwise="the places of the tensors overlap, leave holes, or have the wrong length",

@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, metadata_notes, notes_of
+from ckptdoctor.facts.reader_notes import metadata_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.kit.refusals import HEADER
 from ckptdoctor.rules.messages import CHECK, SAFE, Message
 from ckptdoctor.rules.when import noticed
@@ -64,7 +64,7 @@ HEALTHY = (Example("a header as it should be", _MODEL, "safetensors", ".safetens
 
 @rule("C110", "safetensors-invalid-header", Severity.ERROR, when=noticed)
 def safetensors_invalid_header(subject: Noted) -> Iterator[Problem]:
-    """A header that safetensors refuses."""
+    """Report a header that safetensors refuses."""
     notes = notes_of(subject, NoteKind.HEADER_INVALID)
     of_metadata = metadata_notes(notes)  # M972 speaks of those
     yield from problems(

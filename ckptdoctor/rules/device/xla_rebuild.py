@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.edits import Fix, MoveToCpu, Safety
 from ckptdoctor.facts import devices
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, blocked_by
+from ckptdoctor.facts.globals import Blocked, BlockedCause, blocked_by
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, Odict, T
@@ -99,7 +99,7 @@ _MODULES = frozenset({"hpu", "privateuseone"})  # what their own package puts be
 
 @rule("D605", "xla-rebuild", Severity.ERROR, when=tags_beyond_cpu)
 def xla_rebuild(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors of devices without storages."""
+    """Report tensors of devices without storages."""
     moved = [tensor for tensors in devices.moved(checkpoint).values() for tensor in tensors]
     names = blocked_by(checkpoint, BlockedCause.DEVICE) if moved else ()
     plain = [tensor for tensor in moved if devices.has_values(tensor)]
@@ -135,7 +135,6 @@ _WITH_TORCH = (
     'torch.save(torch.load(FILE, map_location="cpu", weights_only=False), NEW)'
 )
 
-
 _WHERE_IT_IS = "The file does not show plainly what they hold. Load it where the device is, and save it from the CPU."
 _LEGACY = "torch legacy"
 
@@ -152,7 +151,7 @@ def _needs(checkpoint: Checkpoint, names: Sequence[Blocked]) -> str:
 
 
 def _says(device: str) -> str:
-    """How torch 2.13 begins what it says where the device's backend is missing."""
+    """Return how torch 2.13 begins what it says where the device's backend is missing."""
     backend = tags.backend(device)
     if backend in _FIRST:
         name = _CAPITALS.get(backend, backend.upper())

@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.facts.values import Values, weights_read
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Values, weights_read
 
 _LARGEST = 65_504.0
 _WIDER = ("float64", "float32", "bfloat16")
@@ -43,7 +43,7 @@ HEALTHY = (
 
 @rule("T552", "fp16-overflow-risk", Severity.WARNING)
 def fp16_overflow_risk(values: Values) -> Iterator[Problem]:
-    """Values beyond float16."""
+    """Report values beyond float16."""
     wide = [each for each in weights_read(values) if each.tensor.dtype.name in _WIDER]
     found = [each for each in wide if each.values.absmax > _LARGEST]
     if not found:

@@ -26,13 +26,13 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind, show_path
 from ckptdoctor.checkpoint.sharing import paths_on
-from ckptdoctor.facts.notes import Integrity, Noted, notes_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.when import noticed
+from ckptdoctor.values.damage import Integrity
 
 _ONE = b"\x00\x00\x80\x3f"  # 1.0 in float32
 SICK = (
@@ -48,7 +48,7 @@ HEALTHY = (Example("every bit as it was saved", {"w": T((100,), value=1.0)}, dee
 
 @rule("F009", "crc-mismatch", Severity.ERROR, when=noticed)
 def crc_mismatch(subject: Noted) -> Iterator[Problem]:
-    """Bytes that do not fit their checksum."""
+    """Report bytes that do not fit their checksum."""
     if isinstance(subject, Integrity):
         yield from _damaged(subject)
         return

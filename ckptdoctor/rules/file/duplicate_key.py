@@ -21,11 +21,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.when import noticed
 
 SICK = (
@@ -41,7 +40,7 @@ HEALTHY = (Example("a name for each tensor", {"alpha": T((2,)), "betas": T((2,))
 
 @rule("F016", "duplicate-key", Severity.WARNING, when=noticed)
 def duplicate_key(subject: Noted) -> Iterator[Problem]:
-    """One key with two values."""
+    """Report one key with two values."""
     yield from problems(
         notes_of(subject, NoteKind.DUPLICATE_KEY),
         otherwise="a key appears twice in one dict",

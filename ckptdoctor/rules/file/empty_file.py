@@ -24,11 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, NoteKind
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.noticed import location, notes_of
 from ckptdoctor.rules.kit.refusals import HEADER, is_safetensors_name
 from ckptdoctor.rules.messages import AGAIN, CHECK, Message, Way, Weight
 from ckptdoctor.rules.when import noticed
@@ -64,7 +63,7 @@ HEALTHY = (Example("an empty dict", {}),)
 
 @rule("F004", "empty-file", Severity.ERROR, when=noticed)
 def empty_file(container: Container) -> Iterator[Problem]:
-    """Zero bytes."""
+    """Report zero bytes."""
     for note in notes_of(container, NoteKind.EMPTY):
         yield Problem(
             message="the file is empty",

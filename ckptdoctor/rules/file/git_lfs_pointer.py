@@ -25,11 +25,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, NoteKind
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.noticed import location, notes_of
 from ckptdoctor.rules.kit.refusals import torch_says
 from ckptdoctor.rules.messages import CHECK, Message, Way, first_byte
 from ckptdoctor.rules.when import noticed
@@ -69,7 +68,7 @@ HEALTHY = (Example("text in a checkpoint", {"version": "https://git-lfs.github.c
 
 @rule("F001", "git-lfs-pointer", Severity.ERROR, when=noticed)
 def git_lfs_pointer(container: Container) -> Iterator[Problem]:
-    """A pointer instead of the file."""
+    """Report a pointer instead of the file."""
     for note in notes_of(container, NoteKind.LFS_POINTER):
         fields = _fields(container.head)
         size = fields.get("size", "")
@@ -89,7 +88,7 @@ def _fields(head: bytes) -> dict[str, str]:
 
 
 def _include(path: str) -> str:
-    """The path as an argument for a shell; relative to the repository is what git expects."""
+    """Return the path as an argument for a shell; relative to the repository is what git expects."""
     import shlex
 
     return shlex.quote(path)

@@ -24,11 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, NoteKind
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.noticed import location, notes_of
 from ckptdoctor.rules.kit.refusals import torch_says
 from ckptdoctor.rules.messages import Way, first_byte
 from ckptdoctor.rules.when import noticed
@@ -51,7 +50,7 @@ HEALTHY = (Example("markup in a checkpoint", {"page": "<!DOCTYPE html>"}),)
 
 @rule("F002", "html-error-page", Severity.ERROR, when=noticed)
 def html_error_page(container: Container) -> Iterator[Problem]:
-    """A web page instead of the file."""
+    """Report a web page instead of the file."""
     for note in notes_of(container, NoteKind.HTML_PAGE):
         title = _title(container.head)
         called = f' called "{title}"' if title else ""

@@ -25,11 +25,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Note, NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location, sentence
+from ckptdoctor.rules.kit.noticed import Noted, location, notes_of, sentence
 from ckptdoctor.rules.when import noticed
 from ckptdoctor.wording import and_so_on, beyond
 
@@ -48,7 +47,7 @@ HEALTHY = (Example("a view of a part of its storage", {"w": T((42,), storage_siz
 
 @rule("F015", "impossible-tensor", Severity.ERROR, when=noticed)
 def impossible_tensor(subject: Noted) -> Iterator[Problem]:
-    """Views outside their storage, and sizes that make no sense."""
+    """Report views outside their storage, and sizes that make no sense."""
     groups: dict[tuple[NoteKind, str | None], list[Note]] = {}
     for note in notes_of(subject, NoteKind.TENSOR_OUT_OF_BOUNDS, NoteKind.TENSOR_ODD):
         groups.setdefault((note.kind, note.member), []).append(note)
@@ -56,7 +55,7 @@ def impossible_tensor(subject: Noted) -> Iterator[Problem]:
 
 
 def _problem(notes: list[Note]) -> Problem:
-    """One for all: the first in full, a few of the others after it."""
+    """Return one for all: the first in full, a few of the others after it."""
     first, *others = [sentence(note, _OTHERWISE) for note in notes[: _SHOWN + 2]]
     also = f" The others: {and_so_on(others, _SHOWN, between='; ', end='; …')}." if others else ""
     return Problem(

@@ -29,11 +29,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.when import noticed
 
 _STATED, _TYPED = "torch._utils._rebuild_parameter_with_state", "torch._tensor._rebuild_from_type_v2"
@@ -59,7 +58,7 @@ HEALTHY = (
 
 @rule("F017", "replaced-values", Severity.ERROR, when=noticed)
 def replaced_values(subject: Noted) -> Iterator[Problem]:
-    """Tensors that are given other values after they were made."""
+    """Report tensors that are given other values after they were made."""
     yield from problems(
         notes_of(subject, NoteKind.TENSOR_STATE),
         otherwise="the state of a tensor replaces its values",

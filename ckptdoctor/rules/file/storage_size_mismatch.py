@@ -26,11 +26,10 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Storage
 from ckptdoctor.checkpoint.sharing import paths_on
-from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location, sentence
+from ckptdoctor.rules.kit.noticed import Noted, format_of, location, notes_of, sentence
 from ckptdoctor.rules.messages import CHECK, DEEP, Message
 from ckptdoctor.rules.when import noticed
 from ckptdoctor.wording import beyond
@@ -62,7 +61,7 @@ HEALTHY = (Example("every storage in its place", {"w": T((42,), storage_size=43)
 
 @rule("F011", "storage-size-mismatch", Severity.ERROR, when=noticed)
 def storage_size_mismatch(subject: Noted) -> Iterator[Problem]:
-    """Storages whose bytes are missing, or too many or too few."""
+    """Report storages whose bytes are missing, or too many or too few."""
     notes = notes_of(subject, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE)
     if not notes:
         return

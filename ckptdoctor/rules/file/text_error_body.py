@@ -24,11 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, NoteKind
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.noticed import location, notes_of
 from ckptdoctor.rules.kit.refusals import torch_says
 from ckptdoctor.rules.messages import Way, first_byte
 from ckptdoctor.rules.when import noticed
@@ -47,7 +46,7 @@ HEALTHY = (Example("text in a checkpoint", {"error": "Entry not found"}),)
 
 @rule("F003", "text-error-body", Severity.ERROR, when=noticed)
 def text_error_body(container: Container) -> Iterator[Problem]:
-    """An error message instead of the file."""
+    """Report an error message instead of the file."""
     for note in notes_of(container, NoteKind.TEXT_BODY):
         yield Problem(
             message=f'this is text, not a checkpoint: "{_first_line(container.head)}"',

@@ -25,11 +25,10 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Note, NoteKind
 from ckptdoctor.edits import Fix, Safety, Truncate
-from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location, sentence
+from ckptdoctor.rules.kit.noticed import Noted, format_of, location, notes_of, sentence
 from ckptdoctor.rules.kit.refusals import HEADER
 from ckptdoctor.rules.when import noticed
 
@@ -49,7 +48,7 @@ HEALTHY = (Example("not a byte too many", _MODEL, "safetensors", ".safetensors",
 
 @rule("F008", "trailing-bytes", Severity.ERROR, when=noticed)
 def trailing_bytes(subject: Noted) -> Iterator[Problem]:
-    """Bytes after the end."""
+    """Report bytes after the end."""
     for note in notes_of(subject, NoteKind.TRAILING_BYTES):
         if format_of(subject) == "safetensors":
             yield _refused(note, _cut(note))

@@ -23,11 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, format_of, notes_of, problems
 from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.when import noticed
 
@@ -61,7 +60,7 @@ HEALTHY = (Example("a whole legacy file", {"w": T((500,))}, "torch legacy"),)
 
 @rule("F006", "truncated-legacy", Severity.ERROR, when=noticed)
 def truncated_legacy(subject: Noted) -> Iterator[Problem]:
-    """A legacy file without its last bytes."""
+    """Report a legacy file without its last bytes."""
     if format_of(subject) == FORMAT:
         yield from problems(
             notes_of(subject, NoteKind.TRUNCATED),

@@ -25,11 +25,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, format_of, notes_of, problems
 from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.when import noticed
 
@@ -58,7 +57,7 @@ HEALTHY = (Example("a whole archive", {"w": T((100,))}),)
 
 @rule("F005", "truncated-zip", Severity.ERROR, when=noticed)
 def truncated_zip(subject: Noted) -> Iterator[Problem]:
-    """A torch archive without its end."""
+    """Report a torch archive without its end."""
     if format_of(subject) == FORMAT:
         yield from problems(
             notes_of(subject, NoteKind.TRUNCATED),

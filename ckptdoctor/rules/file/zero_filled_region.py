@@ -33,21 +33,21 @@ from ckptdoctor.checkpoint import Checkpoint, Container, Extent, FileSource, Key
 from ckptdoctor.checkpoint.sharing import paths_on
 from ckptdoctor.checkpoint.source import READING
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.facts.notes import HOLE, PAGE, Damage, Integrity, Noted, may_have_holes, notes_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.noticed import Noted, location, notes_of
 from ckptdoctor.rules.kit.refusals import HEADER, is_safetensors_name
 from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.when import any_of, is_sparse, noticed, possible_holes
+from ckptdoctor.values.damage import HOLE, PAGE, Damage, Integrity, may_have_holes
 
 TAR = "Cannot use ``weights_only=True`` with files saved in the legacy .tar format."
 
 
 def _hole(data: bytes) -> bytes:
-    """The bytes with 128 KiB of zeros from the second page on."""
+    """Return the bytes with 128 KiB of zeros from the second page on."""
     start, length = 2 * PAGE, 128 << 10
     return data[:start] + bytes(length) + data[start + length :]
 
@@ -89,7 +89,7 @@ HEALTHY = (
 
 @rule("F010", "zero-filled-region", Severity.ERROR, when=any_of(noticed, possible_holes))
 def zero_filled_region(subject: Noted) -> Iterator[Problem]:
-    """Zeros where values should be."""
+    """Report zeros where values should be."""
     if isinstance(subject, (Checkpoint, Integrity)):
         checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject
         damage = subject.damage if isinstance(subject, Integrity) else unwritten(subject)
@@ -150,7 +150,7 @@ _Range = tuple[int, int]  # first byte, and one past the last
 
 
 def unwritten(checkpoint: Checkpoint) -> tuple[Damage, ...]:
-    """The damage of the storages in which the file has holes, as a deep examination would find it.
+    """Return the damage of the storages in which the file has holes, as a deep examination would find it.
 
     The file that a packed one was unpacked to has holes where there are zeros, which says nothing.
     """
@@ -164,7 +164,10 @@ def unwritten(checkpoint: Checkpoint) -> tuple[Damage, ...]:
 
 
 def holes_in(path: str) -> tuple[_Range, ...]:
-    """The ranges of 64 KiB and more of a local file that have no blocks on the disk; () where nobody can tell."""
+    """Return the ranges of 64 KiB and more of a local file that have no blocks on the disk.
+
+    It is () where nobody can tell.
+    """
     seek = getattr(os, "SEEK_HOLE", None)
     if seek is None or not is_sparse(path):
         return ()

@@ -23,11 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.when import noticed
 
 SICK = (
@@ -43,7 +42,7 @@ HEALTHY = (Example("a number as it is written", {"epoch": 42, "w": T((3,))}, "to
 
 @rule("P213", "ambiguous-pickle", Severity.WARNING, when=noticed)
 def ambiguous_pickle(subject: Noted) -> Iterator[Problem]:
-    """Streams that unpicklers read differently."""
+    """Report streams that unpicklers read differently."""
     yield from problems(
         notes_of(subject, NoteKind.PICKLE_AMBIGUOUS),
         otherwise="unpicklers disagree about this pickle",

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Fix
-from ckptdoctor.facts.blocked_globals import BlockedCause, blocked_by
+from ckptdoctor.facts.globals import BlockedCause, blocked_by
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -75,7 +75,7 @@ HEALTHY = (
 
 @rule("P210", "needs-package", Severity.ERROR, when=unusual_names)
 def needs_package(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Classes of known packages."""
+    """Report classes of known packages."""
     found = tuple([each for each in blocked_by(checkpoint, BlockedCause.FOREIGN) if to_install(each.path)])
     plain, values, rest = convertible(found)
     if plain.places:

@@ -27,8 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, BlockedPlace, blocked_by, outermost
-from ckptdoctor.facts.globals import package
+from ckptdoctor.facts.globals import Blocked, BlockedCause, BlockedPlace, blocked_by, outermost, package
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -51,7 +50,7 @@ HEALTHY = (Example("the numbers instead of the meter", {"model": _WEIGHTS, "reco
 
 @rule("P205", "unimportable-class-junk", Severity.ERROR, when=unusual_names)
 def unimportable_class_junk(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Classes of other packages."""
+    """Report classes of other packages."""
     found = [each for each in blocked_by(checkpoint, BlockedCause.FOREIGN) if not to_install(each.path)]
     if not found:
         return

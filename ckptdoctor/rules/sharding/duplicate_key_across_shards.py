@@ -23,11 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.when import noticed
 
@@ -44,7 +43,7 @@ HEALTHY = (Example("an index that fits", files={INDEX: index_file(), _FIRST: ONE
 
 @rule("X806", "duplicate-key-across-shards", Severity.WARNING, when=noticed)
 def duplicate_key_across_shards(subject: Noted) -> Iterator[Problem]:
-    """A name that two files have."""
+    """Report a name that two files have."""
     yield from problems(
         notes_of(subject, NoteKind.KEY_IN_TWO_FILES),
         otherwise="two files have tensors of the same name",

@@ -23,11 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.sharding.index_repair import new_index
 from ckptdoctor.rules.when import noticed
@@ -49,7 +48,7 @@ HEALTHY = (Example("an index that fits", files={INDEX: index_file(), _FIRST: ONE
 
 @rule("X805", "index-omits-tensor", Severity.WARNING, when=noticed)
 def index_omits_tensor(subject: Noted) -> Iterator[Problem]:
-    """Tensors that the index leaves out."""
+    """Report tensors that the index leaves out."""
     yield from problems(
         notes_of(subject, NoteKind.INDEX_OMITS),
         otherwise="the index leaves tensors out",

@@ -24,11 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.sharding.index_repair import new_index
@@ -61,7 +60,7 @@ HEALTHY = (Example("an index that fits", files={INDEX: index_file(), _FIRST: ONE
 
 @rule("X804", "index-tensor-missing", Severity.ERROR, when=noticed)
 def index_tensor_missing(subject: Noted) -> Iterator[Problem]:
-    """Tensors that are not where the index says."""
+    """Report tensors that are not where the index says."""
     yield from problems(
         notes_of(subject, NoteKind.INDEX_WRONG),
         otherwise="the index does not fit the shards",

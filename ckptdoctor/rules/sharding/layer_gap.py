@@ -23,12 +23,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.facts.siblings import is_shard
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.noticed import notes_of
 from ckptdoctor.rules.sharding.layer_lists import Layers, layer_lists
 from ckptdoctor.rules.when import numbered_layers
 
@@ -49,7 +49,7 @@ HEALTHY = (
 
 @rule("X813", "layer-gap", Severity.WARNING, when=numbered_layers)
 def layer_gap(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Numbers that are left out."""
+    """Report numbers that are left out."""
     if is_shard(checkpoint.path):  # shards that are sorted by name have gaps
         return
     if notes_of(checkpoint, NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED):  # the layers lie there: X801 says so

@@ -24,11 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.sharding.index_repair import new_index
 from ckptdoctor.rules.when import noticed
@@ -47,7 +46,7 @@ HEALTHY = (Example("an index that fits", files={INDEX: index_file(of=3), _FIRST:
 
 @rule("X803", "stale-index", Severity.ERROR, when=noticed)
 def stale_index(subject: Noted) -> Iterator[Problem]:
-    """An index of another save."""
+    """Report an index of another save."""
     yield from problems(
         notes_of(subject, NoteKind.INDEX_STALE),
         otherwise="the index is of another save",

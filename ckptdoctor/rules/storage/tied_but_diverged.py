@@ -24,13 +24,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.notes import Integrity
-from ckptdoctor.facts.tied_embeddings import says_tied, tied_pairs
+from ckptdoctor.facts.names import tied_pairs
+from ckptdoctor.facts.siblings import says_tied
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import language_head
+from ckptdoctor.values.damage import Integrity
 
 _BODY: dict[str, object] = {"model.embed_tokens.weight": T((32, 8)), "model.norm.weight": T((8,))}
 _TIED = {"config.json": b'{"tie_word_embeddings": true}'}
@@ -56,7 +57,7 @@ HEALTHY = (
 
 @rule("A704", "tied-but-diverged", Severity.WARNING, when=language_head)
 def tied_but_diverged(subject: Checkpoint | Integrity) -> Iterator[Problem]:
-    """Heads that are not what their config says."""
+    """Report heads that are not what their config says."""
     checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject
     for pair in subject.twins if isinstance(subject, Integrity) else tied_pairs(subject):
         if pair.same is False and says_tied(checkpoint):

@@ -33,8 +33,8 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict, Tensor
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.edits.kinds import Tie
-from ckptdoctor.facts.siblings import is_shard
-from ckptdoctor.facts.tied_embeddings import heads, models, says_tied
+from ckptdoctor.facts.names import heads, weights_of_models
+from ckptdoctor.facts.siblings import is_shard, says_tied
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
@@ -104,7 +104,7 @@ HEALTHY = (
 
 @rule("A702", "tied-dropped-wrong-name", Severity.WARNING, when=language_head)
 def tied_dropped_wrong_name(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Heads whose embedding is missing."""
+    """Report heads whose embedding is missing."""
     for orphan in _orphans(checkpoint):
         yield _problem(orphan)
 
@@ -119,10 +119,10 @@ class _Orphan:
 
 
 def _orphans(checkpoint: Checkpoint) -> Iterator[_Orphan]:
-    """Heads whose embedding is missing in a model that is all there otherwise."""
+    """Yield heads whose embedding is missing in a model that is all there otherwise."""
     if is_shard(checkpoint.path) or any(note.kind in _IN_PIECES for note in checkpoint.notes):
         return
-    for state_dict in models(checkpoint):
+    for state_dict in weights_of_models(checkpoint):
         for head in heads(state_dict):
             missing = _missing_beside(state_dict, head) if head.key.endswith(_HEAD) else ""
             proof = _proof(checkpoint, state_dict, head, missing) if missing else None
@@ -131,7 +131,7 @@ def _orphans(checkpoint: Checkpoint) -> Iterator[_Orphan]:
 
 
 def _missing_beside(state_dict: StateDict, head: Tensor) -> str:
-    """The name of the embedding that ought to be there; "" where one may be there under whatever name."""
+    """Return the name of the embedding that ought to be there, or "" where one may be there under whatever name."""
     prefix = head.key[: -len(_HEAD)]
     keys = state_dict.keys
     family = next((each for each in _FAMILIES if any(key.startswith(prefix + each[0]) for key in keys)), None)
@@ -149,7 +149,7 @@ def _missing_beside(state_dict: StateDict, head: Tensor) -> str:
 
 
 def _proof(checkpoint: Checkpoint, state_dict: StateDict, head: Tensor, missing: str) -> str | None:
-    """What says that the two are one; "" where nothing does, None where something says the contrary."""
+    """Return what says that the two are one, or "" where nothing does, None where something says the contrary."""
     if not state_dict.path and (checkpoint.metadata or {}).get(missing) == head.key:
         return "the file's metadata"
     tied = says_tied(checkpoint)

@@ -32,13 +32,14 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.edits.kinds import Tie
-from ckptdoctor.facts.notes import Integrity
-from ckptdoctor.facts.tied_embeddings import TiedPair, says_tied, tied_pairs
+from ckptdoctor.facts.names import TiedPair, tied_pairs
+from ckptdoctor.facts.siblings import says_tied
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import language_head
+from ckptdoctor.values.damage import Integrity
 
 _BODY: dict[str, object] = {"model.embed_tokens.weight": T((32, 8)), "model.norm.weight": T((8,))}
 SICK = (
@@ -65,7 +66,7 @@ HEALTHY = (
 
 @rule("A703", "tied-redundant", Severity.INFO, when=language_head)
 def tied_redundant(subject: Checkpoint | Integrity) -> Iterator[Problem]:
-    """Heads with the bytes of their embedding."""
+    """Report heads with the bytes of their embedding."""
     checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject
     same = "the same bytes" if isinstance(subject, Integrity) else "equal checksums"
     for pair in subject.twins if isinstance(subject, Integrity) else tied_pairs(subject):

@@ -26,11 +26,11 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict, show_path
 from ckptdoctor.facts.adapters import is_adapter_file
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.noticed import notes_of
 from ckptdoctor.rules.messages import SHOW, Message
 from ckptdoctor.rules.structure.without_weights import empty_places, without_elements
 from ckptdoctor.rules.when import no_model
@@ -65,7 +65,7 @@ _ADVICE = (
 
 @rule("W310", "empty-state-dict", Severity.ERROR, when=no_model)
 def empty_state_dict(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """State dicts with nothing to load; of empty adapters L903 speaks, of files that cannot be read X801."""
+    """Report state dicts with nothing to load; of empty adapters L903 speaks, of files that cannot be read X801."""
     if is_adapter_file(checkpoint.path):
         return
     unread = notes_of(checkpoint, NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED)

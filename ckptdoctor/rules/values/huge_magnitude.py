@@ -23,12 +23,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.facts.values import Read, Values, weights_read
 from ckptdoctor.facts.weight_sets import may_train
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Read, Values, weights_read
 
 _HUGE = 1e4
 _MASKS = ("mask", "scale")
@@ -41,7 +41,7 @@ HEALTHY = (
 
 @rule("V656", "huge-magnitude", Severity.WARNING)
 def huge_magnitude(values: Values) -> Iterator[Problem]:
-    """Weights that are too large."""
+    """Report weights that are too large."""
     found = [each for each in weights_read(values) if each.values.absmax > _HUGE and _is_weight(each)]
     if not found:
         return

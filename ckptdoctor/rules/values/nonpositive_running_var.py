@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.facts.values import Values, weights_read
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Values, weights_read
 
 _LAYER = {"bn.weight": T((4,), value=1.0), "bn.bias": T((4,)), "bn.running_mean": T((4,), value=0.5)}
 SICK = (Example("a negative variance", {**_LAYER, "bn.running_var": T((4,), value=-0.5)}, deep=True),)
@@ -40,7 +40,7 @@ HEALTHY = (
 
 @rule("V652", "nonpositive-running-var", Severity.ERROR)
 def nonpositive_running_var(values: Values) -> Iterator[Problem]:
-    """Variances below zero."""
+    """Report variances below zero."""
     found = [each for each in weights_read(values) if each.leaf == "running_var" and each.values.min < 0]
     if not found:
         return

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ckptdoctor.checkpoint import addresses
+from ckptdoctor.remote import addresses
 from ckptdoctor.tui.models.tree import TreeItem
 
 _RECENT = 20  # files that are remembered

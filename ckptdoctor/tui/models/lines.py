@@ -14,9 +14,9 @@ from enum import Enum
 from typing import Any
 
 from ckptdoctor.checkpoint import KeyPath
-from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.filters.table import Rows, Table
 from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem, TreeOrder, ValuesOf
+from ckptdoctor.values.statistics import TensorValues
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, at, show_path
-from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.filters import found
-from ckptdoctor.filters.language import parse
 from ckptdoctor.filters.table import Rows, Table
 from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.look.inspector import Inspector
 from ckptdoctor.tui.models.history import bookmarks
 from ckptdoctor.tui.models.lines import Visible
 from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem, TreeOrder
+from ckptdoctor.values.statistics import TensorValues
 
 _WEIGHTS = (Role.MODEL.value, Role.EMA.value)
 _SCREEN = 200  # lines that are open to begin with
@@ -71,22 +68,6 @@ class OpenedCheckpoint:
                     waiting.append(item)
         return row
 
-    def better_filter(self, text: str) -> str:
-        """The filter most like ``text`` that matches something; "" where none comes to mind.
-
-        A glob must match a whole name, which people forget: ``layer1.*`` is tried as ``*layer1.*``. A word that no name
-        has is tried as the one that is spelt most like it.
-        """
-        words = text.split()
-        for number, word in enumerate(words):
-            if word.startswith("!") or parse(word).rows(self.table, self.badges):
-                continue
-            for candidate in _candidates(word, self.table):
-                wanted = " ".join([*words[:number], candidate, *words[number + 1 :]])
-                if parse(wanted).rows(self.table, self.badges):
-                    return wanted
-        return ""
-
     def first_of(self, paths: Sequence[KeyPath]) -> KeyPath | None:
         """The first of these key paths at which a tensor lies, or else the first one if anything does."""
         tensor = next((path for path in paths if path in self.table.row_of), None)
@@ -97,19 +78,6 @@ class OpenedCheckpoint:
         except KeyError:
             return None
         return paths[0]
-
-
-def _candidates(word: str, table: Table) -> Iterator[str]:
-    if _GLOB & set(word):
-        yield from (f"*{word}", f"{word}*", f"*{word}*")
-        return
-    if not re.fullmatch(r"[\w.]+", word):
-        return
-    parts = {part for name in table.folded[:_NAMES] for part in re.split(r"[./]", name)}
-    known = sorted(parts)[:_PARTS]
-    spelt = [get_close_matches(part, known, 1, 0.6) for part in word.lower().split(".")]
-    if all(spelt):
-        yield ".".join([each[0] for each in spelt])
 
 
 def opened_checkpoint(path: str, checkpoint: Checkpoint) -> OpenedCheckpoint:

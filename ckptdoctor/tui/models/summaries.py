@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
 
-from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, ValuesOf
+from ckptdoctor.values.statistics import TensorValues
 
 _SHADES = "▁▂▃▄▅▆▇█"
 _FLAT = 0.02  # of the largest: less than that is no difference worth a picture

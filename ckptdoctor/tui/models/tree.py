@@ -30,9 +30,9 @@ from ckptdoctor.checkpoint import (
     show_part,
     show_path,
 )
-from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.filters.table import Figures, Rows, Table, as_rows
 from ckptdoctor.tui.models.natural import naturally
+from ckptdoctor.values.statistics import TensorValues
 
 _PLAIN = 2_000  # plain values of one level that are lines of their own before the rest is counted
 _BLOCK = 16  # keys that are looked at together at first

@@ -16,14 +16,16 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
-from ckptdoctor.checkpoint import addresses, show_path
+from ckptdoctor.checkpoint import show_path
 from ckptdoctor.checkpoint.expectation import Coverage
 from ckptdoctor.diagnose.findings import worst_first
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.file import check
 from ckptdoctor.filters.language import parse
+from ckptdoctor.filters.suggestions import better_filter
 from ckptdoctor.filters.table import Rows
 from ckptdoctor.findings import FileReport, Finding
+from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import count, plural, size
 from ckptdoctor.rendering.shell import with_path
@@ -373,7 +375,7 @@ class BrowserScreen(Screen[None], StillReading):
 
             def work() -> tuple[Rows | None, str]:
                 rows = parse(text).rows(opened.table, opened.badges)
-                return rows, "" if rows is None or len(rows) else opened.better_filter(text)
+                return rows, "" if rows is None or len(rows) else better_filter(text, opened.table, opened.badges)
 
             self.compute(work, self._narrow, "filter", len(opened.table))
 

@@ -15,11 +15,11 @@ from textual.timer import Timer
 from textual.widgets import Static
 from textual.worker import Worker
 
-from ckptdoctor.checkpoint import addresses
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.differences import Side
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.look.inspector import Inspector
+from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.contents import heading
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import count, plural

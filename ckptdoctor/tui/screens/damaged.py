@@ -14,10 +14,11 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-from ckptdoctor.checkpoint import addresses, show_path
+from ckptdoctor.checkpoint import show_path
 from ckptdoctor.checkpoint.progress import heard
 from ckptdoctor.errors import CkptDoctorError, StoppedError
 from ckptdoctor.findings import FileReport, RepairReport, SalvageReport
+from ckptdoctor.remote import addresses
 from ckptdoctor.rendering import full
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import plural, shape, size

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.tui.models.opened_checkpoint import opened_checkpoint
 from ckptdoctor.tui.models.summaries import bar, blocks, parts, strip
+from ckptdoctor.values.statistics import TensorValues
 from tests.tui.models.test_tree import flat
 
 

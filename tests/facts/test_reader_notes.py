@@ -7,7 +7,7 @@ import pytest
 import ckptdoctor
 from ckptdoctor import formats
 from ckptdoctor.errors import DamagedError
-from ckptdoctor.facts.incomplete import is_salvaged_whole, require_every_file, salvage_advice
+from ckptdoctor.facts.reader_notes import is_salvaged_whole, require_every_file, salvage_advice
 from tests.broken_shards import DAMAGE, folder, name
 
 

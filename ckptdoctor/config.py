@@ -33,7 +33,7 @@ class Config:
 
 
 def load(directory: str | None = None) -> Config:
-    """The configuration that applies in ``directory`` (None: the current one).
+    """Return the configuration that applies in ``directory`` (None: the current one).
 
     In each directory upwards ``ckptdoctor.toml`` comes before ``pyproject.toml``; a pyproject.toml without the
     table does not count. Raises UsageError, with file and key, for what it cannot understand.
@@ -60,7 +60,7 @@ def _candidates(directory: str) -> Iterator[str]:
 
 
 def _called(path: str) -> str:
-    """The file as people see it: by its name alone in the current directory."""
+    """Return the file as people see it: by its name alone in the current directory."""
     return os.path.basename(path) if os.path.dirname(path) == os.getcwd() else path
 
 
@@ -103,7 +103,7 @@ def _list(path: str, key: str, value: object) -> tuple[str, ...]:
 
 
 def _keys(path: str, value: object) -> dict[str, str]:
-    """Keys by the name of what they do; several ones in a list, or with commas between them."""
+    """Return keys by the name of what they do; several ones in a list, or with commas between them."""
     if not isinstance(value, dict):
         raise UsageError(f'{path}: keys must be a table, such as filter = "f".')
     lists = {name: [given] if isinstance(given, str) else given for name, given in value.items()}

@@ -25,7 +25,7 @@ ORDER = (
     # values, rules, what errors say, what is expected
     *("loading", "values", "rules", "explaining", "target"),
     # one capability each
-    *("account", "prove", "diagnose", "repair", "examine", "fit"),
+    *("account", "prove", "diagnose", "sealing", "repair", "examine", "fit"),
     *("converting", "salvaging", "diffing", "grafting", "look"),
     *("rendering", "trainer", "tui", "cli"),
     # the doors: what they open is imported inside functions, or when a name is asked for

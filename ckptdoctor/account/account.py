@@ -65,7 +65,7 @@ def require_accounted(
     held: Table[str, Elements] | None = None,
     kept: Table[str, tuple[tuple[int, int], ...]] | None = None,
 ) -> None:
-    """Raises UnprovenError where the contents that a repair would write do not follow from the source and the edits."""
+    """Raise UnprovenError where the contents that a repair would write do not follow from the source and the edits."""
     found = discrepancy(source, wanted, edits, held, kept)
     if found is not None:
         raise UnprovenError(
@@ -81,7 +81,7 @@ def discrepancy(
     held: Table[str, Elements] | None = None,
     kept: Table[str, tuple[tuple[int, int], ...]] | None = None,
 ) -> str | None:
-    """The first thing of ``wanted`` that the source and the edits do not account for, in words; None for nothing.
+    """Return the first thing of ``wanted`` that source and edits do not account for, in words; None for nothing.
 
     ``held`` are the elements of new storages, by key, in terms of the source's, and ``kept`` the byte ranges (first
     byte, length) that storages shrank to; None: they are not asked for.
@@ -114,7 +114,7 @@ class _Walk:
         self.at: dict[int, KeyPath] = {}  # where containers are now
 
     def compare(self) -> None:
-        """Raises UnaccountedError at the first difference."""
+        """Raise UnaccountedError at the first difference."""
         self._around()
         self._tree()
         self._storages()
@@ -281,23 +281,23 @@ class _Walk:
             raise UnaccountedError(f"{show_path(path)} would lose bytes of its storage")
         return place * 8 // mine.dtype.bits
 
-    def _devices(self, mine: Tensor, its: Tensor) -> set[str]:
-        """The tags that it may have: where its storage lies, if it lay there, or where its parts lie."""
+    def _devices(self, mine: Tensor, its: Tensor) -> frozenset[str]:
+        """Return the tags that it may have: where its storage lies, if it lay there, or where its parts lie."""
         if not self.account.retaggings:
-            return {mine.device}
+            return frozenset({mine.device})
         if mine.storage is not None:
             if mine.device != mine.storage.device:
-                return {mine.device}
+                return frozenset({mine.device})
             store = self.account.store(mine.storage)
             return self.account.devices_of(store, its.storage.key if its.storage is not None else None)
         if mine.parts and its.parts and mine.device == mine.parts[0].device:
             return self._devices(mine.parts[0], its.parts[0])
-        return {mine.device}
+        return frozenset({mine.device})
 
     # ---- storages
 
     def _bind(self, mine: Storage, its: Storage | None, path: KeyPath) -> Store:
-        """The account's storage that the wanted one is: one to one."""
+        """Return the account's storage that the wanted one is: one to one."""
         store = self.account.store(mine)
         if its is None:
             raise UnaccountedError(f"{show_path(path)} would have no bytes")
@@ -388,7 +388,7 @@ def _flat(tensors: Iterable[Tensor]) -> Iterable[Tensor]:
 
 
 def _united(pieces: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The pieces, those that touch made one."""
+    """Return the pieces, those that touch made one."""
     found: list[tuple[int, int]] = []
     for start, length in pieces:
         if found and sum(found[-1]) == start:
@@ -399,7 +399,7 @@ def _united(pieces: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _names_in(tree: Node) -> set[str]:
-    """What a tree shows that a pickle names."""
+    """Return what a tree shows that a pickle names."""
     found: set[str] = set()
     stack: list[Node] = [tree]
     while stack:

@@ -29,7 +29,7 @@ _UNSIGNED_ZERO = ("float8_e5m2fnuz", "float8_e4m3fnuz")  # what would be -0 is N
 
 
 def is_cast(given: bytes, made: bytes, source: str, target: str) -> bool:
-    """Whether these bytes, numbers of the dtype ``target``, are what the others, of ``source``, have to become."""
+    """Return whether these bytes, of the dtype ``target``, are what those of ``source`` have to become."""
     if target not in _PARTS:  # whole numbers, which are only cast to exactly
         return np.array_equal(widened(array_of(given, source), source), widened(array_of(made, target), target))
     old, new = _bits(given, source), _bits(made, target)
@@ -40,7 +40,7 @@ def is_cast(given: bytes, made: bytes, source: str, target: str) -> bool:
 
 
 def _is_plainly(old: Array, new: Array, source: str, target: str) -> bool:
-    """Whether all is right, and there is neither NaN nor infinity: what can be told fast."""
+    """Return whether all is right, and there is neither NaN nor infinity: what can be told fast."""
     if not old.size or target not in ("float32", *_EDGED):
         return not old.size
     given = _in_float32(old, source)
@@ -55,7 +55,7 @@ def _is_plainly(old: Array, new: Array, source: str, target: str) -> bool:
 
 
 def _in_float32(old: Array, source: str) -> Array:
-    """The numbers that were cast: float64 by way of which torch casts it, all others exactly."""
+    """Return the numbers that were cast: float64 by way of which torch casts it, all others exactly."""
     if source == "bfloat16":
         return (old.astype(np.int32) << 16).view(np.float32)
     if source.startswith("float8"):
@@ -65,7 +65,7 @@ def _in_float32(old: Array, source: str) -> Array:
 
 @cache
 def _every_number(dtype: str) -> Array:
-    """The float32 of each of the 256 numbers of a float8; NaN for those that are looked at one by one."""
+    """Return the float32 of each of the 256 numbers of a float8; NaN for those that are looked at one by one."""
     above = _table(dtype)[:128].astype(np.float32)
     if dtype == "float8_e5m2":
         above[0x7C:] = np.nan  # infinity, and NaN
@@ -86,7 +86,7 @@ def _is_upper_half(old: Array, new: Array) -> bool:
 
 @cache
 def _open_edges(dtype: str) -> tuple[Array, Array]:
-    """For the 65,536 numbers: the float32 below the first one that becomes this one, and that above the last."""
+    """Return for the 65,536 numbers the float32 below the first that becomes this one, and that above the last."""
     low, high = (each.astype(np.float32) for each in _edge_tables(dtype))  # exact: one bit more than the numbers have
     even = np.arange(len(low)) & 1 == 0
     low = np.where(even, np.nextafter(low, np.float32(-np.inf)), low)
@@ -97,7 +97,7 @@ def _open_edges(dtype: str) -> tuple[Array, Array]:
 
 
 def _is_each(old: Array, new: Array, source: str, target: str) -> bool:
-    """The same for any numbers, NaN and infinity among them."""
+    """Return the same for any numbers, NaN and infinity among them."""
     before, after = _sizes(old, source), _sizes(new, target)
     lost, nan = _is_nan(old, before, source), _is_nan(new, after, target)
     same_sign = (old < 0) == (new < 0)
@@ -112,13 +112,13 @@ def _is_each(old: Array, new: Array, source: str, target: str) -> bool:
 
 
 def _bits(data: bytes, dtype: str) -> Array:
-    """The numbers as integers, whose sign is theirs."""
+    """Return the numbers as integers, whose sign is theirs."""
     exponent, mantissa = _PARTS[dtype]
     return np.frombuffer(data, f"i{(1 + exponent + mantissa) // 8}")
 
 
 def _sizes(bits: Array, dtype: str) -> Array:
-    """The integers without their signs."""
+    """Return the integers without their signs."""
     exponent, mantissa = _PARTS[dtype]
     wide = bits if bits.itemsize == 8 else bits.astype(np.int32)
     return wide & ((1 << (exponent + mantissa)) - 1)
@@ -135,7 +135,7 @@ def _is_nan(bits: Array, sizes: Array, dtype: str) -> Array:
 
 
 def _given(bits: Array, sizes: Array, dtype: str) -> Array:
-    """What the numbers that were cast stand for, without their signs, as float64."""
+    """Return what the numbers that were cast stand for, without their signs, as float64."""
     if bits.itemsize > 2:  # which every processor widens exactly
         return np.abs(bits.view(dtype).astype(np.float64))
     exponent, mantissa = _PARTS[dtype]
@@ -146,7 +146,7 @@ def _given(bits: Array, sizes: Array, dtype: str) -> Array:
 
 
 def _values(sizes: Array, dtype: str) -> Array:
-    """What they stand for, as float64; infinity is the power of two that follows the largest number."""
+    """Return what they stand for, as float64; infinity is the power of two that follows the largest number."""
     exponent, mantissa = _PARTS[dtype]
     if exponent + mantissa < 16:
         return np.take(_table(dtype), sizes)
@@ -169,7 +169,7 @@ def _worked_out(sizes: Array, dtype: str) -> Array:
 
 @cache
 def _powers(dtype: str) -> Array:
-    """What the last bit of a mantissa stands for, by exponent."""
+    """Return what the last bit of a mantissa stands for, by exponent."""
     exponent, mantissa = _PARTS[dtype]
     bias = (1 << (exponent - 1)) - 1 + (dtype in _UNSIGNED_ZERO)
     lowest = [max(power, 1) - bias - mantissa for power in range((1 << exponent) + 1)]
@@ -177,7 +177,7 @@ def _powers(dtype: str) -> Array:
 
 
 def _is_nearest(values: Array, sizes: Array, source: str, target: str) -> Array:
-    """Whether no other number of the dtype ``target`` is nearer to the values."""
+    """Return whether no other number of the dtype ``target`` is nearer to the values."""
     if source == "float64" and target in ("float16", "bfloat16"):  # by way of float32, as torch does it
         values = values.astype(np.float32).astype(np.float64)
     largest = _largest(target)
@@ -190,7 +190,10 @@ def _is_nearest(values: Array, sizes: Array, source: str, target: str) -> Array:
 
 
 def _largest(dtype: str) -> int:
-    """The size of what all too large numbers become: infinity, else the largest number, else the NaN behind it."""
+    """Return the size of what all too large numbers become.
+
+    Infinity, else the largest number, else the NaN behind it.
+    """
     exponent, mantissa = _PARTS[dtype]
     if dtype in _UNSIGNED_ZERO:
         return 1 << (exponent + mantissa)
@@ -198,7 +201,7 @@ def _largest(dtype: str) -> int:
 
 
 def _edges(sizes: Array, dtype: str) -> tuple[Array, Array]:
-    """Half way to the numbers on either side; below 0 there is none, nor beyond the largest."""
+    """Return the places half way to the numbers on either side; below 0 there is none."""
     if dtype in _EDGED:
         low, high = _edge_tables(dtype)
         return np.take(low, sizes), np.take(high, sizes)

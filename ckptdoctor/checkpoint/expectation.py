@@ -21,7 +21,7 @@ PAIRED = ("ernie4_5", "helium")
 
 
 def is_extra_state(key: str) -> bool:
-    """Whether the last token of the key says that this is extra state, of whatever type."""
+    """Return whether the last token of the key says that this is extra state, of whatever type."""
     return key.endswith(EXTRA_STATE) and (len(key) == len(EXTRA_STATE) or key[-len(EXTRA_STATE) - 1] == ".")
 
 

@@ -12,7 +12,9 @@ _OLDEST, _NEWEST = 2, 5  # protocols that begin with PROTO
 
 
 def pickle_protocol(container: Container | None) -> int | None:
-    """The protocol of the contents; None where the first bytes do not tell: another format, or another first record.
+    """Return the protocol of the contents.
+
+    It is None where the first bytes do not tell: another format, or another first record.
 
     0 and 1 have no mark of their own: a legacy torch file without one is of protocol 1.
     """
@@ -28,7 +30,7 @@ def pickle_protocol(container: Container | None) -> int | None:
 
 
 def with_default_protocol(container: Container) -> Container:
-    """The file once its contents are pickled with the protocol of ``torch.save``, as far as its first bytes tell."""
+    """Return the file as it begins once its contents are pickled with the protocol of ``torch.save``."""
     head = container.head
     at = _record(head) if container.format == "torch zip" and head.startswith(_LOCAL) else 0
     if (pickle_protocol(container) or 0) <= _OLDEST:
@@ -37,7 +39,7 @@ def with_default_protocol(container: Container) -> Container:
 
 
 def first_value(container: Container) -> int | None:
-    """Where the first record of an archive, or the first value behind a safetensors header, begins in the file."""
+    """Return where the first record of an archive, or the first value behind a safetensors header, begins."""
     head = container.head
     if container.format == "torch zip":
         return _record(head) if head.startswith(_LOCAL) and len(head) >= _LOCAL_SIZE else None
@@ -47,7 +49,7 @@ def first_value(container: Container) -> int | None:
 
 
 def _record(head: bytes) -> int:
-    """Where the contents of the first record of a zip file begin."""
+    """Return where the contents of the first record of a zip file begin."""
     return _LOCAL_SIZE + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeGuard
 
-from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Role, Sequence, StateDict, Tensor, show_part
+from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Part, Role, Sequence, StateDict, Tensor, show_part
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.regex import regex
 
@@ -16,13 +15,18 @@ _AVERAGED = frozenset({"ema", "swa", "shadow", "averaged", "polyak", "teacherema
 # torch.get_rng_state gives 5056 bytes, torch.cuda.get_rng_state 16 (816 before torch 1.11), torch.mps.get_rng_state 44
 _RNG_BYTES = frozenset({5056, 16, 816, 44})
 
+# of torch.optim.swa_utils.AveragedModel: how many models the average is of
+_COUNTER = ("n_averaged",)
+
 _WORDS = regex(r"[A-Za-z]+")
 _CONTAINERS = (Mapping, Sequence, Opaque)
 _BYTE = BY_NAME["uint8"]
 
 
 def find_state_dicts(tree: Node) -> tuple[StateDict, ...]:
-    """Every state dict of the tree, in file order: optimizers and schedulers by their shape, others by their tensors.
+    """Return every state dict of the tree, in file order.
+
+    Optimizers and schedulers are known by their shape, others by their tensors.
 
     What lies inside an optimizer belongs to it; what lies inside a pickled ``nn.Module`` is no state dict.
     """
@@ -41,9 +45,14 @@ def find_state_dicts(tree: Node) -> tuple[StateDict, ...]:
 
 
 def _below(path: KeyPath, node: Node) -> list[tuple[KeyPath, Node]]:
-    """The containers right inside a node; the attributes of an object and those of a dict do not count as one."""
+    """Return the containers right inside a node.
+
+    The attributes of an object and those of a dict do not count as one.
+    """
     if isinstance(node, Mapping):
-        return [((*path, part), value) for part, value in node.entries if isinstance(value, _CONTAINERS)]
+        # most entries of a large dict are tensors, which an exact type tells quickly
+        others = [entry for entry in node.entries if type(entry[1]) is not Tensor]
+        return [((*path, part), value) for part, value in others if isinstance(value, _CONTAINERS)]
     if isinstance(node, Sequence):
         return [((*path, index), item) for index, item in enumerate(node.items) if isinstance(item, _CONTAINERS)]
     if isinstance(node, Opaque) and not _is_module(node):
@@ -65,7 +74,7 @@ def _state_dict(path: KeyPath, node: Mapping) -> StateDict | None:
         values = dict(node.entries)
         if isinstance(values["param_groups"], Sequence):
             return _made(path, Role.OPTIMIZER, node, tuple(_tensors_in(node)))
-    tensors = tuple([value for part, value in node.entries if isinstance(part, str) and _is_tensor(value)])
+    tensors = tuple([value for part, value in node.entries if type(value) is Tensor and _is_own(part, value)])
     if "last_epoch" in keys and ("base_lrs" in keys or "_last_lr" in keys or "_step_count" in keys):
         return _made(path, Role.SCHEDULER, node, tensors)
     if not tensors:
@@ -73,13 +82,13 @@ def _state_dict(path: KeyPath, node: Mapping) -> StateDict | None:
     return _made(path, _role(path, tensors), node, tensors)
 
 
-def _is_tensor(value: Node) -> TypeGuard[Tensor]:
-    """Whether a value is a tensor, and not a storage that was saved on its own."""
-    return type(value) is Tensor and value.rebuild[-7:] != "Storage"
+def _is_own(part: Part, tensor: Tensor) -> bool:
+    """Return whether a tensor has a name, and is not a storage that was saved on its own."""
+    return isinstance(part, str) and tensor.rebuild[-7:] != "Storage"
 
 
 def _made(path: KeyPath, role: Role, node: Mapping, tensors: tuple[Tensor, ...]) -> StateDict:
-    others = tuple([part for part, value in node.entries if isinstance(part, str) and not isinstance(value, Tensor)])
+    others = tuple([part for part, value in node.entries if type(value) is not Tensor and isinstance(part, str)])
     metadata = dict(node.attributes.entries).get("_metadata") if node.attributes is not None else None
     return StateDict(path, role, tensors, others, metadata if isinstance(metadata, Mapping) else None)
 
@@ -91,7 +100,7 @@ def _role(path: KeyPath, tensors: tuple[Tensor, ...]) -> Role:
         return Role.EMA
     if all(not _AVERAGED.isdisjoint(_words(tensor.key.split(".", 1)[0])) for tensor in tensors):
         return Role.EMA
-    if any(tensor.key == "n_averaged" for tensor in tensors):  # torch.optim.swa_utils.AveragedModel
+    if any(tensor.path[-1:] == _COUNTER for tensor in tensors):
         return Role.EMA
     return Role.MODEL
 

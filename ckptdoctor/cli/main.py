@@ -35,6 +35,10 @@ class LazyGroup(click.Group):
         terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         return "browse" if terminal else "check"
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without any argument on a terminal, the checkpoints of this folder to choose from."""
+        return super().parse_args(ctx, args or (["browse"] if self.for_paths() == "browse" else []))
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order in which they are documented."""
         return list(self.modules)
@@ -127,6 +131,10 @@ _GROUPS = {
     "Change": {
         "convert": "ckptdoctor.cli.convert",
         "merge": "ckptdoctor.cli.merge",
+    },
+    "Keep": {
+        "seal": "ckptdoctor.cli.seal",
+        "verify": "ckptdoctor.cli.verify",
     },
     "Practise": {"train": "ckptdoctor.cli.train"},
     "Set up": {"setup": "ckptdoctor.cli.setup"},

@@ -41,7 +41,7 @@ def fix(request: FixRequest, *, dry: bool = False) -> RepairReport:
 
 
 def read_map(path: str | None, reverse: bool) -> NameMap | None:
-    """The map of names in a file; None without one. Raises UsageError for ``reverse`` alone."""
+    """Return the map of names in a file; None without one. Raises UsageError for ``reverse`` alone."""
     if path is None:
         if reverse:
             raise UsageError("--reverse turns a map round: add --map JSON.")

@@ -62,7 +62,7 @@ class Inputs:
 
 @contextmanager
 def inputs(paths: Sequence[str], root: str | None = None, names: Sequence[str] = ()) -> Iterator[Inputs]:
-    """The checkpoints at ``paths``, which stay open meanwhile; ``root`` is the part that is wanted.
+    """Open the checkpoints at ``paths``, which stay open meanwhile; ``root`` is the part that is wanted.
 
     ``names`` are those of the parts of a model that they are, one for each path ("": its keys are as they are to be).
 
@@ -91,7 +91,7 @@ def _read(stack: ExitStack, path: str, root: str | None) -> tuple[Checkpoint, So
 
 
 def require_whole(checkpoint: Checkpoint, path: str, root: KeyPath) -> None:
-    """Raises DamagedError, with what to do, where something is missing below ``root``, or cannot be relied on."""
+    """Raise DamagedError, with what to do, where something is missing below ``root``, or cannot be relied on."""
     require_own_values(checkpoint, root)
     broken = next((note for note in checkpoint.notes if note.kind in _BROKEN and concerns(note, root)), None)
     if broken is not None:
@@ -103,7 +103,7 @@ def require_whole(checkpoint: Checkpoint, path: str, root: KeyPath) -> None:
 
 
 def file_in(checkpoint: Checkpoint, path: str) -> str:
-    """A file whose owner and permissions the output gets: the one at ``path``, or one in the folder there."""
+    """Return a file whose owner and permissions the output gets: the one at ``path``, or one in the folder there."""
     if not os.path.isdir(path):
         return path
     for tensor in checkpoint.tensors:
@@ -114,7 +114,7 @@ def file_in(checkpoint: Checkpoint, path: str) -> str:
 
 
 def _together(checkpoints: Sequence[Checkpoint], names: Sequence[str], file: str) -> Wanted:
-    """Give what is wanted of all of them: the contents of the only one, or the entries of all in one dict.
+    """Return what is wanted of all of them: the contents of the only one, or the entries of all in one dict.
 
     The first is the original, of whose byte order all are.
     """
@@ -127,7 +127,7 @@ def _together(checkpoints: Sequence[Checkpoint], names: Sequence[str], file: str
 
 
 def _metadata(checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
-    """The metadata of all; of two values under one key the first."""
+    """Return the metadata of all; of two values under one key the first."""
     found: dict[str, str] = {}
     for each in reversed(checkpoints):
         found.update(each.metadata or {})
@@ -135,7 +135,7 @@ def _metadata(checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
 
 
 def plain(checkpoint: Checkpoint) -> Checkpoint:
-    """The same with plain tensors in the place of DTensors where these are whole."""
+    """Return the same with plain tensors in the place of DTensors where these are whole."""
     wrappers = whole_dtensors(checkpoint)
     if wrappers is None:
         return checkpoint
@@ -143,7 +143,7 @@ def plain(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _merged(checkpoints: Sequence[Checkpoint], swapped: bool, parts: Sequence[str]) -> Mapping:
-    """One dict with the entries of all. Raises RefusedError for a key with two different values."""
+    """Return one dict with the entries of all. Raises RefusedError for a key with two different values."""
     entries: dict[Part, tuple[Node, str]] = {}
     names = Counter([tensor.path[0] for each in checkpoints for tensor in each.tensors if tensor.path])
     twice = sum([each.nbytes for one in checkpoints for each in one.tensors if each.path and names[each.path[0]] > 1])
@@ -174,7 +174,7 @@ def _merge(
 
 
 def _below(name: str, tree: Mapping, path: str) -> Iterator[tuple[Part, Node]]:
-    """The tensors of a part under the names that the whole model has for them."""
+    """Yield the tensors of a part under the names that the whole model has for them."""
     for part, node in tree.entries:
         if not isinstance(part, str) or not isinstance(node, Tensor):
             raise RefusedError(
@@ -191,7 +191,7 @@ def _same(one: Node, other: Node, swapped: bool) -> bool:
 
 
 def _same_values(one: Tensor, other: Tensor, swapped: bool) -> bool:
-    """Tell whether two tensors have the same dtype, shape and bytes."""
+    """Return whether two tensors have the same dtype, shape and bytes."""
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
     with Bytes() as files:
@@ -215,7 +215,7 @@ _NAMED = 4  # of those that are lacking, how many are named
 
 
 def absent(paths: Sequence[str], checkpoints: Sequence[Checkpoint]) -> tuple[str, ...]:
-    """A clause each: files that the numbers of others speak of, and what an index names in vain."""
+    """Return a clause each: files that the numbers of others speak of, and what an index names in vain."""
     folders: dict[str, list[str]] = {}
     for path in paths:
         folders.setdefault(os.path.dirname(path), []).append(os.path.basename(path))

@@ -31,7 +31,7 @@ def carry_out(plan: Plan) -> Outcome:
 
 
 def _converted(plan: Plan) -> Outcome:
-    """The repaired contents in the container that the output's name asks for, straight from the original's bytes."""
+    """Return the repaired contents in the container that the output's name asks for, from the original's bytes."""
     request = ConvertRequest((plan.request.path,), plan.output, force=plan.request.force)
     if not plan.edits:
         return _examined(Outcome(plan, conversion=convert(request)))
@@ -48,7 +48,7 @@ def _converted(plan: Plan) -> Outcome:
 
 
 def _wanted(plan: Plan) -> Wanted:
-    """Give what the plan wants, of another container. Raises what reading a file with such contents raises."""
+    """Return what the plan wants, of another container. Raises what reading a file with such contents raises."""
     original, path = plan.original, plan.request.path
     if plan.recipe is not None:  # whoever can write the container has looked at it
         _require_own_values(plan)
@@ -61,12 +61,12 @@ def _wanted(plan: Plan) -> Wanted:
 
 
 def _absent(plan: Plan) -> tuple[str, ...]:
-    """Give what belongs to the original and is not there; whoever can write the container has looked at it."""
+    """Return what belongs to the original and is not there; whoever can write the container has looked at it."""
     return () if plan.recipe is not None else absent((plan.request.path,), (plan.original,))
 
 
 def _require_own_values(plan: Plan) -> None:
-    """Raises DamagedError where what is shown of a tensor is not what torch loads, unless the edits leave it out."""
+    """Raise DamagedError where what is shown of a tensor is not what torch loads, unless the edits leave it out."""
     there = {source.path for each in plan.expected.tensors if isinstance(source := source_of(each), Tensor)}
     kept = [
         note
@@ -89,7 +89,7 @@ def _said_of(file: str, path: str) -> Iterator[None]:
 
 
 def _examined(outcome: Outcome) -> Outcome:
-    """The findings of check in the converted output, in the place of those it had before."""
+    """Return the findings of check in the converted output, in the place of those it had before."""
     found = check(outcome.plan.output)
     proof = outcome.proof or Proof(0, 0)
     after = NextStep(Loader.OTHER)

@@ -83,7 +83,7 @@ class ConvertRequest:
 
 
 def size_of(text: str) -> int:
-    """``5GB`` in bytes. Raises UsageError for anything else."""
+    """Return ``5GB`` in bytes. Raises UsageError for anything else."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?", text.strip().upper())
     if match is None:
         raise UsageError(f'--shard-size: "{text}" is not a size. Use 5GB or 500MB.')

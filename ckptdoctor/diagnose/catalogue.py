@@ -12,7 +12,7 @@ __all__ = ["all_rules", "look_up"]
 
 
 def look_up(code_or_name: str) -> Rule:
-    """The rule with this code or name. Raises UsageError, with the nearest one, when there is none."""
+    """Return the rule with this code or name. Raises UsageError, with the nearest one, when there is none."""
     found = find_rule(code_or_name)
     if found is not None:
         return found

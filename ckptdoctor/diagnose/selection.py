@@ -30,7 +30,7 @@ class Selection:
     settings: tuple[tuple[str, str], ...] = ()
 
     def chosen(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
-        """Those of ``rules`` that run, in their order. Raises UsageError for a choice that fits none of them."""
+        """Return those of ``rules`` that run, in their order. Raises UsageError for a choice that fits none of them."""
         rules = tuple(rules)
         if self == _USUAL:
             return rules
@@ -51,7 +51,7 @@ def of_project(
     ignore: tuple[str, ...] | None = None,
     extend_select: tuple[str, ...] | None = None,
 ) -> Selection:
-    """What was asked for; of what is None, what the project has set."""
+    """Return what was asked for; of what is None, what the project has set."""
     set_here = [
         (code, f"{project.path}: {key}")
         for key, asked, codes in (
@@ -71,7 +71,7 @@ def of_project(
 
 
 def no_rule(choice: str, rules: Iterable[Rule]) -> str:
-    """The sentence for a code or name that no rule has, with the one that is most like it."""
+    """Return the sentence for a code or name that no rule has, with the one that is most like it."""
     offer = ""
     if not _CODE.fullmatch(choice):  # a code is like many others
         known = [text for rule in rules for text in (rule.code, rule.name)]
@@ -89,7 +89,7 @@ def _best(choices: Iterable[str], rule: Rule) -> int:
 
 
 def _fit(choice: str, rule: Rule) -> int:
-    """How specifically a choice speaks of a rule; 0 when it does not."""
+    """Return how specifically a choice speaks of a rule, or 0 when it does not."""
     choice = choice.strip().lower()
     if choice in (rule.code.lower(), rule.name):
         return _EXACT

@@ -35,7 +35,10 @@ _SQUARE = 1 << 22  # numbers of a matrix of which several are held in memory
 
 
 def calculated(edit: Compute, given: Sequence[tuple[DType, Elements]]) -> Calculated:
-    """What the edit makes of these tensors and those of other files. Raises RefusedError where they do not fit."""
+    """Return what the edit makes of these tensors and those of other files.
+
+    Raises RefusedError where they do not fit.
+    """
     kinds = (*[dtype.name for dtype, _ in given], *[kind for kind, _ in edit.beside])
     parts = (*[part for _, part in given], *[part for _, part in edit.beside])
     arranged = _FORMS.get(edit.form)
@@ -61,7 +64,7 @@ def _masked(edit: Compute, kinds: tuple[str, ...], parts: tuple[Elements, ...]) 
 
 
 def _low_rank(edit: Compute, kinds: tuple[str, ...], parts: tuple[Elements, ...]) -> tuple[Elements, ...]:
-    """(weight, left, right): matrices that are multiplied as they stand."""
+    """Return (weight, left, right): matrices that are multiplied as they stand."""
     if len(parts) != 3 or not all(kind in FLOATS for kind in kinds) or len(edit.numbers) != 1:
         raise _refused(edit, "has no two factors that can be computed with")
     weight, first, second = parts
@@ -114,7 +117,7 @@ _FORMS: dict[str, Callable[[Compute, tuple[str, ...], tuple[Elements, ...]], tup
 
 
 def _matrix(elements: Elements) -> Elements | None:
-    """A factor with an index along its first dimension in each row."""
+    """Return a factor with an index along its first dimension in each row."""
     return reshaped(elements, _sides(elements.shape)) if len(elements.shape) > 1 else None
 
 

@@ -24,7 +24,9 @@ _HELD = 1 << 22  # numbers of a norm that are held in memory, at most: one for e
 
 
 def weight_dims(v: Shape, g: Shape) -> tuple[int | None, ...]:
-    """The dimensions that weight norm can have been made with: of v and g with these shapes. None: all of v at once.
+    """Return the dimensions that weight norm can have been made with: of v and g with these shapes.
+
+    None: all of v at once.
 
     g has the size of v along that one and 1 along all others; several mean the same where v has the size 1 along them.
     """
@@ -38,14 +40,17 @@ def weight_dims(v: Shape, g: Shape) -> tuple[int | None, ...]:
 
 
 def spectral_dims(original: Shape, u: Shape, v: Shape) -> tuple[int, ...]:
-    """The dimensions that spectral norm can have been made with: u has its size, and v that of all others together."""
+    """Return the dimensions that spectral norm can have been made with.
+
+    There, u has the size of the dimension, and v that of all others together.
+    """
     if len(original) < 2 or len(u) != 1 or len(v) != 1:
         return ()
     return tuple([dim for dim, size in enumerate(original) if u[0] == size and v[0] * size == prod(original)])
 
 
 def undecided(shape: Shape) -> RefusedError:
-    """The refusal where the shapes allow several dimensions and the values do not tell either."""
+    """Return the refusal where the shapes allow several dimensions and the values do not tell either."""
     return RefusedError(
         f"A weight of {list(shape)} has a spectral norm along its first or its second dimension, as transposed "
         "convolutions have it: its shape fits both, and its u and v do not tell. Remove the norm in Python "
@@ -54,7 +59,7 @@ def undecided(shape: Shape) -> RefusedError:
 
 
 def normed(edit: FuseNorm, given: Sequence[tuple[DType, Elements]]) -> Normed:
-    """What the edit makes of these tensors. Raises RefusedError for those that no such norm keeps."""
+    """Return what the edit makes of these tensors. Raises RefusedError for those that no such norm keeps."""
     what, shapes = show_path(edit.paths[0]), [part.shape for _, part in given]
     if edit.norm not in (WEIGHT, SPECTRAL) or len(given) != (2 if edit.norm == WEIGHT else 3):
         raise RefusedError(f"{what} is no part of a weight norm or a spectral norm.")

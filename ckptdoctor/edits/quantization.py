@@ -31,7 +31,7 @@ _LONGEST = 1 << 16  # bytes of a quant_state
 
 
 def dequantized(edit: Dequantize, given: Sequence[tuple[DType, Elements]]) -> Elements:
-    """What the edit makes of these tensors. Raises RefusedError for those that are not such parts."""
+    """Return what the edit makes of these tensors. Raises RefusedError for those that are not such parts."""
     kinds, parts = tuple([dtype.name for dtype, _ in given]), tuple([part for _, part in given])
     fewest, most = _NUMBERS.get(edit.scheme, (1, 0))
     if not fewest <= len(parts) <= most or edit.dtype not in TARGETS:
@@ -56,7 +56,7 @@ def _refused(edit: Dequantize, why: str) -> RefusedError:
 
 
 def _shape_of_four(edit: Dequantize, kinds: tuple[str, ...], parts: tuple[Elements, ...]) -> Shape:
-    """The shape of a weight of four bits, which only the edit and the values of quant_state tell."""
+    """Return the shape of a weight of four bits, which only the edit and the values of quant_state tell."""
     nested = len(parts) == 6
     wanted = ("uint8", "uint8" if nested else "float32", "float32", "uint8", "float32", "float32")
     packed, values, state = (prod(parts[place].shape) for place in (0, 2, 3))
@@ -68,7 +68,7 @@ def _shape_of_four(edit: Dequantize, kinds: tuple[str, ...], parts: tuple[Elemen
 
 
 def _runs(edit: Dequantize, shape: Shape, scales: Shape) -> tuple[int, int, int, int]:
-    """Rows and columns, and how many of each share a scale; checked against the number of scales."""
+    """Return rows and columns, and how many of each share a scale; checked against the number of scales."""
     total, count = prod(shape), prod(scales)
     if edit.scheme == FOUR:  # the size of a block stands in quant_state
         return 1, total, 1, 0
@@ -92,7 +92,9 @@ def _runs(edit: Dequantize, shape: Shape, scales: Shape) -> tuple[int, int, int,
 
 
 def state_of(data: bytes, shape: Shape, absmax: int, nested: int) -> tuple[int, int, float]:
-    """Block size, nested block size and nested offset, as a quant_state of bitsandbytes says; 0 and 0.0 for none.
+    """Return block size, nested block size and nested offset, as a quant_state of bitsandbytes says.
+
+    They are 0 and 0.0 where there is none.
 
     ``absmax`` and ``nested`` are how many scales there are. Raises RefusedError where it is not of this weight.
     """

@@ -43,7 +43,7 @@ _CODES = {  # of the struct module
 
 
 def runs(edits: Iterable[Edit]) -> Iterator[tuple[Edit, ...]]:
-    """The edits in groups that can be applied at once: edits of tensors of one kind that touch different ones.
+    """Yield the edits in groups that can be applied at once: edits of tensors of one kind that touch different ones.
 
     So are replacements, where none is inside another.
     """
@@ -79,14 +79,14 @@ def _paths(edit: TensorEdit) -> Iterator[KeyPath]:
 
 
 def sources(edit: TensorEdit) -> tuple[KeyPath, ...]:
-    """The tensors that the edit takes."""
+    """Return the tensors that the edit takes."""
     if isinstance(edit, (Fuse, FuseNorm, Dequantize, Compute)):
         return edit.paths
     return () if isinstance(edit, Fill) else (edit.path,)
 
 
 def place_of(edit: Entering) -> KeyPath:
-    """The state dict that the edit changes. Raises RefusedError where that cannot be."""
+    """Return the state dict that the edit changes. Raises RefusedError where that cannot be."""
     if isinstance(edit, (Dequantize, Compute)):
         depth = len(edit.place)
         if not all(path[:depth] == edit.place and isinstance((*path, None)[depth], str) for path in edit.paths):
@@ -101,7 +101,7 @@ def place_of(edit: Entering) -> KeyPath:
 
 
 def gone_keys(edit: TensorEdit) -> tuple[str, ...]:
-    """The keys that go, each once: those of the tensors, or of what holds them."""
+    """Return the keys that go, each once: those of the tensors, or of what holds them."""
     if isinstance(edit, Tie):
         return ()
     depth = len(edit.place) if isinstance(edit, (Dequantize, Compute)) else -1
@@ -109,14 +109,14 @@ def gone_keys(edit: TensorEdit) -> tuple[str, ...]:
 
 
 def new_keys(edit: Entering) -> tuple[str, ...]:
-    """The keys that come, each once."""
+    """Return the keys that come, each once."""
     if isinstance(edit, Split):
         return tuple(dict.fromkeys(key for key, _, _ in edit.parts))
     return (edit.key,) if isinstance(edit, (Fuse, FuseNorm, Dequantize, Compute, Tie)) else (str(edit.path[-1]),)
 
 
 def made(edit: TensorEdit, given: Sequence[tuple[DType, Elements]]) -> list[Elements]:
-    """The elements of each tensor that the edit makes of these. Raises RefusedError for what does not fit."""
+    """Return the elements of each tensor that the edit makes of these. Raises RefusedError for what does not fit."""
     if isinstance(edit, Fill):
         return [_filled(edit)]
     if isinstance(edit, Reshape):
@@ -204,7 +204,7 @@ def _filled(edit: Fill) -> View:
 
 
 def _element(value: Union[bool, int, float], dtype: DType) -> bytes | None:
-    """The bytes of one element; None where the dtype does not hold the value exactly."""
+    """Return the bytes of one element, or None where the dtype does not hold the value exactly."""
     if dtype.name == "bool":
         return bytes([int(value)]) if value in (0, 1) else None
     if value == 0 and dtype.bits == 8 and dtype.kind == "float" and dtype.mantissa and dtype.name not in _PACKED:
@@ -226,7 +226,7 @@ def _element(value: Union[bool, int, float], dtype: DType) -> bytes | None:
 
 
 def storage_name(elements: Elements, dtype: DType, sizes: Sequence[int]) -> str:
-    """What a storage with these elements is called until it is written: the same for the same ones.
+    """Return what a storage with these elements is called until it is written: the same for the same ones.
 
     ``sizes`` are the bytes of the storages that they are views of, one each: a storage that shrinks is another one.
     """
@@ -239,7 +239,7 @@ def storage_name(elements: Elements, dtype: DType, sizes: Sequence[int]) -> str:
 
 
 def with_new(keys: Sequence[str], new: Iterable[str]) -> list[str]:
-    """The keys with new ones among them, each behind the last key below the module nearest to it."""
+    """Return the keys with new ones among them, each behind the last key below the module nearest to it."""
     last: dict[str, str] = {}
     for key in keys:
         for prefix in _prefixes(key):
@@ -260,7 +260,7 @@ def with_new(keys: Sequence[str], new: Iterable[str]) -> list[str]:
 
 
 def _prefixes(key: str) -> Iterator[str]:
-    """The modules that a key lies in, the innermost first; "" is the model."""
+    """Yield the modules that a key lies in, the innermost first; "" is the model."""
     end = key.rfind(".")
     while end > 0:
         yield key[:end]

@@ -21,7 +21,7 @@ from ckptdoctor.remote import addresses
 def examine_all(
     patterns: Iterable[str], settings: Settings, listener: Callable[[Event], None] = lambda event: None
 ) -> Generator[FileReport, None, tuple[str, ...]]:
-    """The report on every file that ``patterns`` mean (``examine.paths.expand``), each when it is ready.
+    """Return the report on every file that ``patterns`` mean (``examine.paths.expand``), each when it is ready.
 
     ``listener`` is told every event. Where a report says that it was interrupted, it is the last; what is returned are
     the files that were to follow. Raises what is wrong with the request itself: a bad rule code, a reference that
@@ -38,7 +38,7 @@ def examine_all(
 
 
 def _survived(path: str, settings: Settings, targets: Targets, listener: Callable[[Event], None]) -> FileReport:
-    """The report on one file; a bug met on the way is its error, and the next file has its turn."""
+    """Return the report on one file; a bug met on the way is its error, and the next file has its turn."""
     try:
         return _examined(path, settings, targets, listener)
     except CkptDoctorError:

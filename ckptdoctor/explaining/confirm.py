@@ -16,7 +16,10 @@ _OF_THE_PROGRAM = frozenset(("C106", "C108", "D606", "D607", "N402", "P204", "P2
 
 
 def confirm(hit: Hit, report: FileReport, error: LoadError | None, implemented: frozenset[str]) -> Confirmation:
-    """Whether the examination of the file bears the explanation out. ``implemented`` are the codes that have a rule."""
+    """Return whether the examination of the file bears the explanation out.
+
+    ``implemented`` are the codes that have a rule.
+    """
     if report.error is not None and not report.findings:
         return Confirmation(None, f"{report.path} could not be examined: {report.error}")
     codes = (hit.code, *hit.also)
@@ -37,13 +40,13 @@ def confirm(hit: Hit, report: FileReport, error: LoadError | None, implemented: 
 
 
 def names_at_top(checkpoint: Checkpoint) -> set[str]:
-    """The keys of the outermost dict of a file."""
+    """Return the keys of the outermost dict of a file."""
     tree = checkpoint.tree
     return {part for part, _ in tree.entries if isinstance(part, str)} if isinstance(tree, Mapping) else set()
 
 
 def _about_keys(report: FileReport, error: LoadError | None) -> Confirmation | None:
-    """Whether the keys that an error of load_state_dict calls unexpected are the file's."""
+    """Return whether the keys that an error of load_state_dict calls unexpected are the file's."""
     if error is None or report.checkpoint is None:
         return None
     named = set(error.unexpected or [each.key for each in error.mismatched])
@@ -90,7 +93,7 @@ def _instead(report: FileReport) -> str:
 
 
 def _prefix(error: LoadError, best: StateDict | None) -> str:
-    """That no key of the file begins as all of the unexpected keys do."""
+    """Return the sentence that no key of the file begins as all of the unexpected keys do."""
     firsts = {key.split(".")[0] for key in error.unexpected if "." in key}
     if len(firsts) != 1:
         return ""

@@ -159,7 +159,7 @@ _RECORDS = regex(
 
 
 def modern(module: str, name: str) -> tuple[str, str]:
-    """The name in Python 3 of a name that may be Python 2's: pickle protocols below 3 write the old ones.
+    """Return the name in Python 3 of a name that may be Python 2's: pickle protocols below 3 write the old ones.
 
     ``__builtin__``, ``set`` becomes ``builtins``, ``set``, as ``torch.load`` and ``pickle`` read it.
     """
@@ -169,7 +169,7 @@ def modern(module: str, name: str) -> tuple[str, str]:
 
 
 def is_allowed(module: str, name: str) -> bool:
-    """Whether ``torch.load(weights_only=True)`` of torch 2.13 accepts this name (as ``modern`` gives it).
+    """Return whether ``torch.load(weights_only=True)`` of torch 2.13 accepts this name (as ``modern`` gives it).
 
     torch compares the two joined by a dot, so that ("torch", "storage.UntypedStorage") passes as well.
     """
@@ -177,7 +177,7 @@ def is_allowed(module: str, name: str) -> bool:
 
 
 def is_dangerous(module: str, name: str) -> bool:
-    """Whether this name (as ``modern`` gives it), or what it leads to, can run code, start programs or touch files.
+    """Return whether this name (as ``modern`` gives it), or what it leads to, can run code or touch files.
 
     False proves nothing: a class of any other package can do harm as well.
     """
@@ -192,7 +192,7 @@ def is_dangerous(module: str, name: str) -> bool:
 
 
 def is_harmless(module: str, name: str) -> bool:
-    """Whether making what this name (as ``modern`` gives it) stands for is known to do nothing else."""
+    """Return whether making what this name (as ``modern`` gives it) stands for is known to do nothing else."""
     path = f"{module}.{name}"
     return is_allowed(module, name) or path in _HARMLESS or path in TYPE_TAGS or _RECORDS.fullmatch(path) is not None
 
@@ -202,7 +202,7 @@ def _is_dunder(part: str) -> bool:
 
 
 def package(path: str) -> str:
-    """The top-level package of a full name."""
+    """Return the top-level package of a full name."""
     return path.partition(".")[0]
 
 
@@ -216,7 +216,7 @@ _OF_SOME_PYTHONS = frozenset(
 
 
 def is_standard(path: str) -> bool:
-    """Whether the name comes with Python itself (``__main__``, the user's script, does not)."""
+    """Return whether the name comes with Python itself (``__main__``, the user's script, does not)."""
     top = package(path)
     return top in sys.stdlib_module_names or top in _OF_SOME_PYTHONS
 
@@ -228,7 +228,7 @@ _PATHS = _POSIX_PATHS | WINDOWS_PATHS | {"Path", "PurePath"}
 
 
 def is_path(module: str, name: str) -> bool:
-    """Whether this is a class of pathlib, which was a package of its own (``pathlib._local``) in Python 3.13."""
+    """Return whether this is a class of pathlib, which was a package of its own (``pathlib._local``) in Python 3.13."""
     return module in ("pathlib", "pathlib._local") and name in _PATHS
 
 
@@ -236,7 +236,7 @@ def is_path(module: str, name: str) -> bool:
 
 
 def dangerous(names: Iterable[GlobalName]) -> list[str]:
-    """Those that can run code, as Python 3 calls them, each once."""
+    """Return those that can run code, as Python 3 calls them, each once."""
     found = [modern(each.module, each.name) for each in names]
     return list(dict.fromkeys([f"{module}.{name}" for module, name in found if is_dangerous(module, name)]))
 
@@ -276,7 +276,10 @@ class Blocked:
 
 @cached_by_identity
 def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
-    """Every name that is refused, in file order; of NumPy's own files, which torch never reads, the dangerous."""
+    """Return every name that is refused, in file order.
+
+    Of NumPy's own files, which torch never reads, only dangerous names count.
+    """
     firsts: dict[str, GlobalName] = {}
     aliases: dict[str, str] = {}
     for each in checkpoint.globals:
@@ -304,12 +307,12 @@ def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
 
 
 def of_numpy(checkpoint: Checkpoint) -> bool:
-    """Whether the file is NumPy's own: ``numpy.load(allow_pickle=True)`` is what unpickles it."""
+    """Return whether the file is NumPy's own: ``numpy.load(allow_pickle=True)`` is what unpickles it."""
     return checkpoint.format in ("NumPy array", "NumPy archive")
 
 
 def blocked_by(checkpoint: Checkpoint, cause: BlockedCause) -> tuple[Blocked, ...]:
-    """The refused names that are there for this cause."""
+    """Return the refused names that are there for this cause."""
     return tuple([each for each in blocked_globals(checkpoint) if each.cause is cause])
 
 
@@ -336,7 +339,7 @@ _Trail = Union[tuple[Any, Part], None]
 
 
 def _uses(tree: Node, aliases: dict[str, str]) -> Iterator[tuple[str, BlockedPlace, bool]]:
-    """(name, place, inside an nn.Module) for every node that names one of ``aliases``, in file order."""
+    """Yield (name, place, inside an nn.Module) for every node that names one of ``aliases``, in file order."""
     stack: list[tuple[Node, _Trail, bool]] = [(tree, None, False)]
     while stack:
         node, trail, in_module = stack.pop()
@@ -351,7 +354,10 @@ def _uses(tree: Node, aliases: dict[str, str]) -> Iterator[tuple[str, BlockedPla
 
 
 def _speaks(node: Node, aliases: dict[str, str]) -> bool:
-    """Whether a node may name something or hold one that does: state dicts, and most else in a checkpoint, do not."""
+    """Return whether a node may name something or hold one that does.
+
+    State dicts, and most else in a checkpoint, do not.
+    """
     if isinstance(node, Mapping):
         return node.kind in aliases or node.attributes is not None or any(_is_named(each) for _, each in node.entries)
     return _is_named(node)
@@ -382,7 +388,7 @@ def _path(trail: _Trail) -> KeyPath:
 
 
 def outermost(blocked: Iterable[Blocked]) -> list[BlockedPlace]:
-    """The places of these names that lie in no other of their places, each once."""
+    """Return the places of these names that lie in no other of their places, each once."""
     places = {place.path: place for each in blocked for place in each.places}
     return [place for path, place in places.items() if not _within(path, places)]
 

@@ -51,7 +51,7 @@ _TELLING = 3  # letters from which an end of such a name is no name of its own
 
 
 def ends_of_names(keys: Collection[str]) -> list[str]:
-    """Keys that begin with a dot, or are the end of a name of nearly every model, cut in the middle of a word."""
+    """Return keys that begin with a dot, or are the end of a common name, cut in the middle of a word."""
     return [key for key in keys if key.startswith(".") or (len(key) >= _TELLING and key in _ENDS)]
 
 
@@ -93,12 +93,15 @@ _keys: dict[int, tuple[StateDict, tuple[str, ...], str]] = {}
 
 
 def keys_of(state_dict: StateDict) -> tuple[str, ...]:
-    """The tensor keys of a state dict in file order, put together once."""
+    """Return the tensor keys of a state dict in file order, put together once."""
     return _remembered(state_dict)[1]
 
 
 def mentions(state_dict: StateDict, words: Iterable[str]) -> bool:
-    """Whether one of the words stands anywhere in the keys: a quick answer before they are taken apart one by one."""
+    """Return whether one of the words stands anywhere in the keys.
+
+    It is a quick answer before they are taken apart one by one.
+    """
     _, keys, text = _remembered(state_dict)
     for word in words:
         form = word.translate(_DIGITS)
@@ -109,7 +112,7 @@ def mentions(state_dict: StateDict, words: Iterable[str]) -> bool:
 
 
 def forms(keys: Sequence[str]) -> Iterator[str]:
-    """Each of the keys with 0 for every digit: the many layers of a model have keys of few forms."""
+    """Yield each of the keys with 0 for every digit: the many layers of a model have keys of few forms."""
     for first in range(0, len(keys), _AT_ONCE):
         some = keys[first : first + _AT_ONCE]
         found = "\n".join(some).translate(_DIGITS).split("\n")
@@ -128,7 +131,7 @@ def _remembered(state_dict: StateDict) -> tuple[StateDict, tuple[str, ...], str]
 
 
 def leading(key: str) -> list[str]:
-    """The wrapper tokens that a key begins with: ``module`` and those of ``WRAPPERS``, never the last token."""
+    """Return the wrapper tokens that a key begins with: ``module`` and those of ``WRAPPERS``, never the last token."""
     tokens = key.split(".")[:-1]
     for index, token in enumerate(tokens):
         if token != MODULE and token not in WRAPPERS:
@@ -137,7 +140,7 @@ def leading(key: str) -> list[str]:
 
 
 def without_module(key: str) -> str:
-    """The key without the ``module`` tokens among its leading wrapper tokens; the others stay."""
+    """Return the key without the ``module`` tokens among its leading wrapper tokens; the others stay."""
     if MODULE not in key:
         return key
     if key.startswith(_PREFIX) and not key.startswith(_MORE, len(_PREFIX)):  # nearly all: one wrapper, and no more
@@ -149,7 +152,7 @@ def without_module(key: str) -> str:
 
 
 def without_tokens(key: str, tokens: frozenset[str]) -> str:
-    """The key without these tokens, wherever they stand before the last one."""
+    """Return the key without these tokens, wherever they stand before the last one."""
     for token in tokens:
         if token in key:
             break
@@ -160,24 +163,27 @@ def without_tokens(key: str, tokens: frozenset[str]) -> str:
 
 
 def bare(key: str) -> str:
-    """The key as the model inside all wrappers of torch calls it."""
+    """Return the key as the model inside all wrappers of torch calls it."""
     return without_tokens(without_module(key), WRAPPERS)
 
 
 def module_led(keys: Iterable[str]) -> list[str]:
-    """The keys that begin with ``module.``, whatever other wrapper tokens stand before it."""
+    """Return the keys that begin with ``module.``, whatever other wrapper tokens stand before it."""
     return [key for key in keys if key.startswith(_PREFIX) or (MODULE in key and MODULE in leading(key))]
 
 
 def holding(state_dict: StateDict, tokens: frozenset[str]) -> list[str]:
-    """The keys that hold one of these tokens before the last one."""
+    """Return the keys that hold one of these tokens before the last one."""
     if not mentions(state_dict, tokens):
         return []
     return [key for key in keys_of(state_dict) if without_tokens(key, tokens) != key]
 
 
 def average_counter(state_dict: StateDict) -> Tensor | None:
-    """The update counter of an ``AveragedModel``, where the state dict is one's: everything else is in ``module.``."""
+    """Return the update counter of an ``AveragedModel``, where the state dict is one's.
+
+    Everything else is in ``module.``.
+    """
     counter = None
     if not mentions(state_dict, [N_AVERAGED]):
         return None
@@ -193,17 +199,17 @@ def average_counter(state_dict: StateDict) -> Tensor | None:
 
 
 def present(keys: Iterable[str], tokens: frozenset[str]) -> list[str]:
-    """Those of the tokens that some key holds before its last one, in alphabetical order."""
+    """Return those of the tokens that some key holds before its last one, in alphabetical order."""
     return sorted(token for token in tokens if any(token in key and token in key.split(".")[:-1] for key in keys))
 
 
 def is_counter(key: str) -> bool:
-    """Whether the last token is exactly one of the names that ``thop.profile`` gives to its buffers."""
+    """Return whether the last token is exactly one of the names that ``thop.profile`` gives to its buffers."""
     return key.rpartition(".")[2] in COUNTERS
 
 
 def flat_parameter(keys: Iterable[str]) -> str | None:
-    """A key that holds many parameters of an FSDP module in one flat tensor, if there is one."""
+    """Return a key that holds many parameters of an FSDP module in one flat tensor, if there is one."""
     return next((key for key in keys if "flat_param" in key and _FLAT.search(key)), None)
 
 
@@ -216,7 +222,7 @@ class Renaming:
 
 
 def renaming(keys: Iterable[str], change: Callable[[str], str]) -> Renaming:
-    """What ``change`` makes of the keys, checked to be one-to-one over all of them."""
+    """Return what ``change`` makes of the keys, checked to be one-to-one over all of them."""
     pairs = []
     owners: dict[str, str] = {}
     collision = None
@@ -252,7 +258,7 @@ class TiedPair:
 
 @cached_by_identity
 def tied_pairs(checkpoint: Checkpoint) -> tuple[TiedPair, ...]:
-    """Heads that lie beside the only embedding of their shape, without sharing its memory."""
+    """Return heads that lie beside the only embedding of their shape, without sharing its memory."""
     return tuple(_tied_pairs(checkpoint))
 
 
@@ -267,16 +273,16 @@ def _tied_pairs(checkpoint: Checkpoint) -> Iterator[TiedPair]:
 
 
 def weights_of_models(checkpoint: Checkpoint) -> Iterator[StateDict]:
-    """The weights that a head may stand in."""
+    """Return the weights that a head may stand in."""
     return (each for each in checkpoint.state_dicts if each.role in (Role.MODEL, Role.EMA))
 
 
 def heads(state_dict: StateDict) -> list[Tensor]:
-    """The output layers of language models, as large as a vocabulary asks for."""
+    """Return the output layers of language models, as large as a vocabulary asks for."""
     found = (each for each in state_dict.tensors if each.key.endswith(_HEADS) and HEAD.search(each.key))
     return list(islice(filter(_is_table, found), _LOOKED_AT))
 
 
 def _is_table(tensor: Tensor) -> bool:
-    """Whether it is as large as a vocabulary asks for: more rows than columns."""
+    """Return whether it is as large as a vocabulary asks for: more rows than columns."""
     return len(tensor.shape) == 2 and tensor.dtype.kind == "float" and tensor.shape[0] > tensor.shape[1] > 1

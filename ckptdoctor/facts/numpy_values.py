@@ -78,7 +78,7 @@ class Array:
 
 
 def array_of(node: Node) -> Array | None:
-    """The array that a node makes; None for anything else, and where it was not written in NumPy's way."""
+    """Return the array that a node makes, or None for anything else, and where it was not written in NumPy's way."""
     if not isinstance(node, Opaque) or node.items or node.entries:
         return None
     try:
@@ -90,7 +90,7 @@ def array_of(node: Node) -> Array | None:
 
 
 def _reconstructed(node: Opaque) -> Array | None:
-    """``_reconstruct(class, …)`` with the state (version, shape, dtype, is_fortran, values)."""
+    """Read ``_reconstruct(class, …)`` with the state (version, shape, dtype, is_fortran, values)."""
     kind = node.arguments[0] if node.arguments else None
     if not isinstance(kind, Named) or not kind.name.startswith("numpy.") or not isinstance(node.state, Sequence):
         return None
@@ -101,7 +101,7 @@ def _reconstructed(node: Opaque) -> Array | None:
 
 
 def _from_buffer(node: Opaque) -> Array | None:
-    """``_frombuffer(bytes, dtype, shape, "C" or "F")``."""
+    """Read ``_frombuffer(bytes, dtype, shape, "C" or "F")``."""
     if len(node.arguments) < 4 or node.state is not None or any(each is not None for each in node.arguments[4:]):
         return None
     contents, dtype, sizes, order = node.arguments[:4]
@@ -128,7 +128,7 @@ def _shape(node: Node) -> tuple[int, ...] | None:
 
 
 def element_of(dtype: Node) -> Element:
-    """What a pickled ``numpy.dtype`` says: called with ("f8", False, True), its state is (3, "<", …).
+    """Return what a pickled ``numpy.dtype`` says: called with ("f8", False, True), its state is (3, "<", …).
 
     Raises NotPlainError for anything else.
     """
@@ -144,7 +144,7 @@ def element_of(dtype: Node) -> Element:
 
 
 def _unit(state: tuple[Node, ...]) -> tuple[str, int] | None:
-    """(name, count) of a datetime64: the last of its state is (…, (b"D", 1, 1, 1))."""
+    """Return (name, count) of a datetime64: the last of its state is (…, (b"D", 1, 1, 1))."""
     last = state[8] if len(state) > 8 else None
     given = last.items[1] if isinstance(last, Sequence) and len(last.items) > 1 else None
     name, count = given.items[:2] if isinstance(given, Sequence) and len(given.items) > 1 else (None, None)
@@ -153,7 +153,7 @@ def _unit(state: tuple[Node, ...]) -> tuple[str, int] | None:
 
 
 def _fields(state: tuple[Node, ...]) -> tuple[tuple[str, Element, int], ...]:
-    """The fields of a structured dtype: its state is (3, "|", None, names, {name: (dtype, offset)}, …)."""
+    """Return the fields of a structured dtype: its state is (3, "|", None, names, {name: (dtype, offset)}, …)."""
     names, held = state[3:5] if len(state) > 4 else (None, None)
     if not isinstance(names, Sequence) or not isinstance(held, Mapping):
         return ()
@@ -169,7 +169,7 @@ def _fields(state: tuple[Node, ...]) -> tuple[tuple[str, Element, int], ...]:
 
 
 def as_bytes(node: Node) -> bytes:
-    """Bytes as protocol 3 and later write them, or as ``_codecs.encode(text, "latin1")`` does in protocol 2.
+    """Return bytes as protocol 3 and later write them, or as ``_codecs.encode(text, "latin1")`` does in protocol 2.
 
     Raises NotPlainError for anything else.
     """
@@ -185,7 +185,7 @@ def as_bytes(node: Node) -> bytes:
 
 
 def number(node: Opaque) -> object:
-    """What ``scalar(dtype, bytes)`` makes, in Python. Raises NotPlainError."""
+    """Return what ``scalar(dtype, bytes)`` makes, in Python. Raises NotPlainError."""
     if len(node.arguments) != 2 or node.state is not None or node.items or node.entries:
         raise NotPlainError("its NumPy number was not written in the usual way")
     data = as_bytes(node.arguments[1])
@@ -196,14 +196,17 @@ def number(node: Opaque) -> object:
 
 
 def listed(array: Array) -> object:
-    """The elements of an array as lists in lists, as many as it has dimensions. Raises NotPlainError."""
+    """Return the elements of an array as lists in lists, as many as it has dimensions. Raises NotPlainError."""
     if isinstance(array.contents, Sequence):
         raise NotPlainError("it holds an array of objects")
     return nested(array, values(array.contents, array.element))
 
 
 def nested(array: Array, flat: list[object]) -> object:
-    """These elements as lists in lists. Raises NotPlainError for a shape that these cannot show, and for too many."""
+    """Return these elements as lists in lists.
+
+    Raises NotPlainError for a shape that these cannot show, and for too many.
+    """
     if len(flat) > _LISTED:
         raise NotPlainError(f"it holds an array of {len(flat):,} elements, which are too many for a list")
     if not flat and len(array.shape) > 1:
@@ -222,7 +225,10 @@ def nested(array: Array, flat: list[object]) -> object:
 
 
 def values(data: bytes, element: Element) -> list[object]:
-    """Each element in Python: numbers, text, bytes, ISO text of a time, a dict of fields. Raises NotPlainError."""
+    """Return each element in Python: numbers, text, bytes, ISO text of a time, a dict of fields.
+
+    Raises NotPlainError.
+    """
     code, width = element.code, element.width
     order = ">" if element.swapped else "<"
     if not width:
@@ -267,7 +273,10 @@ def _record(data: bytes, element: Element) -> dict[str, object]:
 
 
 def _time(count: int, unit: tuple[str, int] | None) -> str:
-    """The ISO text of a datetime64, as exact as its unit. Raises NotPlainError outside of the years 1 to 9999."""
+    """Return the ISO text of a datetime64, as exact as its unit.
+
+    Raises NotPlainError outside of the years 1 to 9999.
+    """
     if count == _NOT_A_TIME:
         return "NaT"
     name, step = unit if unit is not None else ("", 1)
@@ -294,7 +303,7 @@ def _require_year(known: bool) -> None:
 
 
 def _clock(count: int, unit: str, digits: int) -> str:
-    """A time of day, as exact as its unit."""
+    """Return a time of day, as exact as its unit."""
     seconds, fraction = divmod(count, 10**digits)
     seconds *= 86400 // _PER_DAY.get(unit, 86400)
     numbers = (seconds // 3600, seconds // 60 % 60, seconds % 60)[: _CLOCK.get(unit, 3)]
@@ -315,7 +324,10 @@ class Held:
 
 
 def held_values(node: Node) -> Held | None:
-    """What an array holds; None for anything else, and where torch has no such elements or they do not fit it."""
+    """Return what an array holds.
+
+    It is None for anything else, and where torch has no such elements or they do not fit it.
+    """
     array = array_of(node)
     name = NUMPY_ELEMENTS.get(array.element.code) if array is not None else None
     if array is None or name is None or not isinstance(array.contents, bytes):
@@ -333,13 +345,13 @@ BYTES = ("b'", 'b"')  # how a key of bytes is spelt (formats.torch.read.objects)
 
 
 def of_python_2(checkpoint: Checkpoint) -> bool:
-    """Whether bytes in the tree are strings of Python 2."""
+    """Return whether bytes in the tree are strings of Python 2."""
     protocol = pickle_protocol(checkpoint.container)
     return protocol in (0, 1, 2) and all(each.full != "_codecs.encode" for each in checkpoint.globals)
 
 
 def array_values(node: Opaque) -> bytes | None:
-    """The values of a NumPy array or number that Python 2 wrote as a string; None for anything else."""
+    """Return the values of a NumPy array or number that Python 2 wrote as a string, or None for anything else."""
     module, _, name = node.class_name.rpartition(".")
     if module not in _NUMPY:
         return None

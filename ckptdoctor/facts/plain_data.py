@@ -32,7 +32,7 @@ _DEPTH = 100  # nesting that no configuration has
 
 
 def as_plain(node: Node, depth: int = 0, loosely: bool = False) -> object:
-    """The value as None, bool, int, float, complex, str and bytes, and lists, tuples and dicts of such.
+    """Return the value as None, bool, int, float, complex, str and bytes, and lists, tuples and dicts of such.
 
     Raises NotPlainError for tensors, sets, cycles, odd dict keys, and objects that are not understood.
     """
@@ -74,7 +74,7 @@ def _dict(node: Mapping, depth: int, loosely: bool) -> dict[str | int, object]:
 
 
 def _require_no_more_than_entries(node: Mapping) -> None:
-    """The attributes are the entries once more, and settings of the class between underscores."""
+    """Require that the attributes are the entries once more, and settings of the class between underscores."""
     entries = dict(node.entries)
     for name, child in node.attributes.entries if node.attributes is not None else ():
         if not (str(name).startswith("__") and str(name).endswith("__")) and entries.get(name, _Absent) != child:
@@ -125,7 +125,7 @@ def _configuration(node: Opaque, attribute: str, depth: int, loosely: bool) -> o
 
 
 def _bare(node: Opaque, depth: int) -> object:
-    """An object of any class as its attributes, or as the one plain value that it is made of."""
+    """Return an object of any class as its attributes, or as the one plain value that it is made of."""
     if not (node.items or node.entries):
         if node.state is None and len(node.arguments) == 1 and isinstance(node.arguments[0], _PLAIN):
             return node.arguments[0]
@@ -144,7 +144,7 @@ def _path(node: Opaque, name: str) -> str:
 
 
 def _array(node: Opaque, depth: int) -> object:
-    """An array as lists in lists; one of objects with what these are."""
+    """Return an array as lists in lists; one of objects with what these are."""
     array = array_of(node)
     if array is None:
         raise NotPlainError("it holds an array of NumPy that was not written in the usual way")
@@ -178,7 +178,7 @@ class PlainForms:
 
 
 def plain_forms(tree: Node, places: Iterable[BlockedPlace]) -> PlainForms:
-    """What these objects of the tree become."""
+    """Return what these objects of the tree become."""
     places = list(places)
     free = _free(tree, [place.path for place in places])
     tensors: list[BlockedPlace] = []
@@ -198,7 +198,7 @@ def plain_forms(tree: Node, places: Iterable[BlockedPlace]) -> PlainForms:
 
 
 def _free(tree: Node, paths: Iterable[KeyPath]) -> set[KeyPath]:
-    """Those of the paths to which nothing but entries of dicts and lists leads: there a tensor can stand."""
+    """Return those of the paths to which nothing but entries of dicts and lists leads: there a tensor can stand."""
     wanted = {path for path in paths if path}
     ways = {path[:end] for path in wanted for end in range(len(path))}
     found: set[KeyPath] = set()

@@ -22,12 +22,12 @@ _WHOLE = ("sharded Hugging Face checkpoint", "Hugging Face model folder")
 
 
 def is_salvaged_whole(checkpoint: Checkpoint) -> bool:
-    """Whether ``salvage`` takes the folder: each shard by itself, and a new index."""
+    """Return whether ``salvage`` takes the folder: each shard by itself, and a new index."""
     return checkpoint.format in _WHOLE and not addresses.is_address(checkpoint.path)
 
 
 def salvage_advice(checkpoint: Checkpoint, file: str) -> str:
-    """The command that saves what is whole where ``file`` of the folder is damaged, as a sentence."""
+    """Return the command that saves what is whole where ``file`` of the folder is damaged, as a sentence."""
     if is_salvaged_whole(checkpoint):
         return "If there is no other copy: ckptdoctor salvage FILE saves every tensor that is whole, in a new folder."
     path = quote(to_salvage(checkpoint, file))
@@ -35,7 +35,10 @@ def salvage_advice(checkpoint: Checkpoint, file: str) -> str:
 
 
 def to_salvage(checkpoint: Checkpoint, member: str | None) -> str:
-    """The path to give to ``salvage`` where ``member`` is damaged: of most folders the file that it is, or lies in."""
+    """Return the path to give to ``salvage`` where ``member`` is damaged.
+
+    Of most folders it is the file that the member is, or lies in.
+    """
     if not os.path.isdir(checkpoint.path) or is_salvaged_whole(checkpoint) or member is None:
         return checkpoint.path
     path = os.path.join(checkpoint.path, member)
@@ -48,7 +51,7 @@ def to_salvage(checkpoint: Checkpoint, member: str | None) -> str:
 
 
 def require_every_file(checkpoint: Checkpoint, root: KeyPath = ROOT) -> None:
-    """Raises DamagedError, with what to do, where a file was not read that may hold something below ``root``."""
+    """Raise DamagedError, with what to do, where a file was not read that may hold something below ``root``."""
     unread = unread_files(checkpoint, root)
     if unread:
         its = "its" if len(unread) == 1 else "their"
@@ -59,7 +62,7 @@ def require_every_file(checkpoint: Checkpoint, root: KeyPath = ROOT) -> None:
 
 
 def require_own_values(checkpoint: Checkpoint, root: KeyPath = ROOT) -> None:
-    """Raises DamagedError where what torch loads below ``root`` is not what is shown, since state replaces values."""
+    """Raise DamagedError where what torch loads below ``root`` is not what is shown, since state replaces values."""
     replaced = next((note for note in checkpoint.notes if _replaces(note, root)), None)
     if replaced is not None:
         path = addresses.shown(checkpoint.path)
@@ -74,7 +77,7 @@ def _replaces(note: Note, root: KeyPath) -> bool:
 
 
 def _remedy(checkpoint: Checkpoint) -> str:
-    """What else can be done, as the end of a sentence: another folder of what is whole, or to look closer."""
+    """Return what else can be done, as the end of a sentence: another folder of what is whole, or to look closer."""
     path = quote(addresses.shown(checkpoint.path))
     if checkpoint.tensors and is_salvaged_whole(checkpoint):
         return f"or first save what is whole with “ckptdoctor salvage {path}”"
@@ -91,7 +94,7 @@ _REST = "are not listed"  # how its last note ends, which only counts
 
 
 def metadata_notes(notes: Iterable[Note]) -> list[Note]:
-    """Of notes on a header, those on metadata that is not text."""
+    """Return those of the notes on a header that are on metadata that is not text."""
     on_header = [note for note in notes if note.kind is NoteKind.HEADER_INVALID]
     found = [note for note in on_header if note.message.startswith(_METADATA)]
     counts = [note for note in on_header if note.message.endswith(_REST)]

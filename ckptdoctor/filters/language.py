@@ -59,7 +59,7 @@ class Query:
         return any(term.finding for term in self.terms)
 
     def rows(self, table: Table, found: FoundRows) -> Rows | None:
-        """The rows for which all words hold; None where nothing was asked."""
+        """Return the rows for which all words hold, or None where nothing was asked."""
         if not self.terms:
             return None
         left: Rows = range(len(table))
@@ -88,7 +88,7 @@ def _terms(text: str) -> Iterator[Term]:
 
 
 def _asked(word: str) -> tuple[str, str]:
-    """The field that a word names, and what stands behind its colon; ("", "") where it names none."""
+    """Return the field that a word names, and what stands behind its colon; ("", "") where it names none."""
     field, colon, value = word.replace('"', "").partition(":")
     known = colon and not word.startswith('"') and field.lower() in _EXAMPLES
     return (field.lower(), value) if known else ("", "")
@@ -113,7 +113,7 @@ def _sieve(word: str) -> tuple[Sieve, int]:
 
 
 def _require_field(word: str) -> None:
-    """Raises UsageError where a field was meant and misspelt."""
+    """Raise UsageError where a field was meant and misspelt."""
     field, colon, _ = word.partition(":")
     near = get_close_matches(field.lower(), _EXAMPLES, 1, 0.7) if colon and field.isalpha() else []
     if near:
@@ -138,7 +138,7 @@ def _field(field: str, value: str) -> Sieve:
 
 
 def _dtype(text: str) -> str:
-    """The dtype that is meant. Raises UsageError when there is none of that name."""
+    """Return the dtype that is meant. Raises UsageError when there is none of that name."""
     name = text.lower().removeprefix("torch.")
     for dtype in BY_NAME.values():
         if name in (dtype.name, dtype.short, (dtype.safetensors or "").lower()):
@@ -169,7 +169,7 @@ STATES = tuple(_STATES)
 
 
 def named(text: str) -> Sieve:
-    """Names that have this in them, whatever the case."""
+    """Return names that have this in them, whatever the case."""
     needle = text.lower()
 
     def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
@@ -182,7 +182,7 @@ def named(text: str) -> Sieve:
 
 
 def like(glob: str) -> Sieve:
-    """Names like a pattern: the whole of what is shown, or the key in its state dict."""
+    """Return names like a pattern: the whole of what is shown, or the key in its state dict."""
     match = re.compile(translate(glob.lower())).match
 
     def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
@@ -193,7 +193,7 @@ def like(glob: str) -> Sieve:
 
 
 def sized(compare: Callable[[int, float], bool], limit: float, *, of_bytes: bool) -> Sieve:
-    """As many bytes, or elements, as the comparison with a limit says."""
+    """Take as many bytes, or elements, as the comparison with a limit says."""
 
     def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
         sizes = table.nbytes if of_bytes else table.elements
@@ -203,12 +203,12 @@ def sized(compare: Callable[[int, float], bool], limit: float, *, of_bytes: bool
 
 
 def of_dtype(names: frozenset[str]) -> Sieve:
-    """One of these dtypes."""
+    """Return one of these dtypes."""
     return _of_kind(lambda kind: kind[0] in names)
 
 
 def on_device(begin: str) -> Sieve:
-    """Device tags that begin so, in lower case."""
+    """Return device tags that begin so, in lower case."""
     return _of_kind(lambda kind: kind[1].lower().startswith(begin))
 
 
@@ -221,7 +221,7 @@ def _of_kind(wanted: Callable[[tuple[str, str]], bool]) -> Sieve:
 
 
 def shaped(pattern: str) -> Sieve:
-    """Dimensions like a pattern, joined by x."""
+    """Return dimensions like a pattern, joined by x."""
     text = pattern.strip("[]()").replace(" ", "").replace(",", "x").lower()
     match = re.compile(translate("" if text == "scalar" else text)).match
 
@@ -240,13 +240,13 @@ def _fits(tensor: Tensor, match: Callable[[str], object], known: dict[tuple[int,
 
 
 def in_state(state: str) -> Sieve:
-    """Tensors of which one of ``STATES`` is true."""
+    """Return tensors of which one of ``STATES`` is true."""
     holds = _STATES[state]
     return lambda table, found, rows: [row for row in rows if holds(table, row)]
 
 
 def found_by(wanted: str) -> Sieve:
-    """Tensors that findings of a code, a name or a severity name."""
+    """Return tensors that findings of a code, a name or a severity name."""
 
     def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
         kept = found.rows_of(wanted)

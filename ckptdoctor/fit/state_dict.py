@@ -46,7 +46,7 @@ _PLAIN = (bool, int, float, str)
 def load_state_dict(
     path: str | os.PathLike[str], reference: object, root: str | None = None, *, strict: bool = True
 ) -> OrderedDict[str, torch.Tensor]:
-    """The weights of the checkpoint at ``path``, on the CPU, ready for ``net.load_state_dict``.
+    """Return the weights of the checkpoint at ``path``, on the CPU, ready for ``net.load_state_dict``.
 
     ``target`` is the net, or a mapping of its keys to tensors or shapes. Repairs happen in memory and only where
     they lose nothing and the reference confirms them: the state dict is found (``root`` chooses it), wrappers'
@@ -101,7 +101,9 @@ class _Settled:
         return not (now.unexpected or now.mismatched or self.doubled or any(map(self._asked_for, now.missing)))
 
     def _asked_for(self, key: str) -> bool:
-        """Whether torch asks for a missing key: BatchNorm does not ask for its counter in files of before torch 0.4.1.
+        """Return whether torch asks for a missing key.
+
+        BatchNorm does not ask for its counter in files of before torch 0.4.1.
 
         Source: ``torch.nn.modules.batchnorm._NormBase._load_from_state_dict``.
         """
@@ -145,7 +147,7 @@ def _settle(comparison: Comparison, dropped: frozenset[KeyPath] = frozenset()) -
 
 
 def _proven_name(comparison: Comparison, key: str) -> str:
-    """The name after all renames up to the first that is only a guess."""
+    """Return the name after all renames up to the first that is only a guess."""
     key = comparison.name_after_prefix(key)
     for move in comparison.moves:
         if not move.sure:
@@ -155,7 +157,7 @@ def _proven_name(comparison: Comparison, key: str) -> str:
 
 
 def _droppable(findings: list[Finding]) -> frozenset[KeyPath]:
-    """What safe fixes drop, such as a profiler's counters."""
+    """Return what safe fixes drop, such as a profiler's counters."""
     fixes = [finding.fix for finding in findings if finding.fix is not None and finding.fix.safety is Safety.SAFE]
     return frozenset(
         [
@@ -173,7 +175,7 @@ def _droppable(findings: list[Finding]) -> frozenset[KeyPath]:
 
 
 def _made(settled: _Settled, tensors: TorchTensors) -> OrderedDict[str, torch.Tensor]:
-    """What fits, in the order of the reference, with its ``_metadata``: torch reads the versions of modules there."""
+    """Return what fits, in the order of the reference, with its ``_metadata``, where torch reads versions."""
     made: OrderedDict[str, Any] = OrderedDict()
     for key in settled.alignment.fits:
         tensor = settled.alignment.here[key]
@@ -197,7 +199,7 @@ _FAMILIES = ("R", "S", "W", "N", "P204")  # rules on names, shapes and structure
 def refusal(
     comparison: Comparison, now: Alignment, doubled: Sequence[str], findings: Iterable[Finding]
 ) -> RefusedError:
-    """The error to raise: a sentence, and a line for each thing that is in the way."""
+    """Return the error to raise: a sentence, and a line for each thing that is in the way."""
     checkpoint, reference = comparison.checkpoint, comparison.reference
     if comparison.rivals and comparison.state_dict is not None:
         places = [show_path(each.path) or "the top level" for each in (comparison.state_dict, *comparison.rivals)]
@@ -237,7 +239,7 @@ def _named(what: str, keys: Sequence[str]) -> list[str]:
 
 
 def _telling(comparison: Comparison, findings: Iterable[Finding]) -> list[Finding]:
-    """What explains the misfit: not what has been repaired on the way."""
+    """Return what explains the misfit: not what has been repaired on the way."""
     done = {step.code for step in comparison.steps}
     wanted = [each for each in findings if each.code.startswith(_FAMILIES) and each.severity is not Severity.INFO]
     return [each for each in wanted if each.code not in done][:_SHOWN]

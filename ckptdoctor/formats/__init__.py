@@ -75,7 +75,7 @@ _DAMAGE = frozenset(
 def opened(
     path: str | os.PathLike[str], *, headers: bool = False, passed: bool = False, here: bool = False
 ) -> Iterator[tuple[Source, Container]]:
-    """The file or folder at ``path``, open, and what it is: a checkpoint that was packed is opened inside.
+    """Open the file or folder at ``path``, and tell what it is: a checkpoint that was packed is opened inside.
 
     An address (``https://…``) is opened where it is, and ``archive.zip/name`` names a member. ``headers`` promises that
     no values are read: what is packed then is unpacked no further than it takes, and its extents name no file.
@@ -97,14 +97,17 @@ def opened(
 
 
 def passed_by(front: Front | Thin, size: int, error: DamagedError | None) -> tuple[Source, Container]:
-    """What ``opened`` gave, once all of it has passed by: so many bytes, or as many as there were up to an error."""
+    """Return what ``opened`` gave, once all of it has passed by.
+
+    That is so many bytes, or as many as there were up to an error.
+    """
     from ckptdoctor.formats import packed
 
     return packed.passed_by(front, size, error, examine)
 
 
 def _source(path: str, here: bool) -> tuple[Source, str | None]:
-    """Where the bytes are, and the member of an archive that is meant."""
+    """Return where the bytes are, and the member of an archive that is meant."""
     if is_address(path):
         from ckptdoctor.remote import open_remote
         from ckptdoctor.remote.downloading import path_of, require_local
@@ -131,7 +134,10 @@ def _source(path: str, here: bool) -> tuple[Source, str | None]:
 
 
 def split_member(path: str) -> tuple[str, str] | None:
-    """An archive and a name in it, of a path such as ``weights.zip/epoch_9.pt``; None where no file is on the way."""
+    """Return an archive and a name in it, of a path such as ``weights.zip/epoch_9.pt``.
+
+    It is None where no file is on the way.
+    """
     archive, member = os.path.split(path)
     while member and archive and not os.path.lexists(archive):
         archive, last = os.path.split(archive)
@@ -143,7 +149,7 @@ def split_member(path: str) -> tuple[str, str] | None:
 
 @collector_paused()
 def examine(source: Source) -> Container:
-    """What the file or folder is by its bytes, and what is wrong with its outside.
+    """Return what the file or folder is by its bytes, and what is wrong with its outside.
 
     Never raises for what the file holds: what cannot be read is a Container that says so. ``format`` is "" when
     nothing is known that the bytes could be.
@@ -176,7 +182,10 @@ def _recognised(source: Source, head: bytes) -> Container:
 
 
 def examine_directory(path: str | os.PathLike[str]) -> Container | None:
-    """What the directory at ``path`` is, when it is a checkpoint in several files; None when it is nothing known."""
+    """Return what the directory at ``path`` is, when it is a checkpoint in several files.
+
+    It is None when it is nothing known.
+    """
     try:
         with opened(path) as (source, container):
             return container if isinstance(source, FolderSource) and container.format else None
@@ -196,7 +205,7 @@ def _recognised_folder(folder: FolderSource) -> Container:
 
 @collector_paused()
 def read(source: Source, container: Container) -> Checkpoint:
-    """What the checkpoint holds, from its headers; no tensor value is read.
+    """Return what the checkpoint holds, from its headers; no tensor value is read.
 
     Raises NotACheckpointError for everything that is not read, and DamagedError (TruncatedError, HostileError) for a
     checkpoint that is broken where it must be whole; the container's notes say more.
@@ -217,7 +226,7 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def named_in(source: Source) -> tuple[Aside, ...]:
-    """What the pickles in a file or folder name, as far as each can be followed, where ``read`` gives no contents."""
+    """Return what the pickles in a file or folder name, as far as each can be followed."""
     if isinstance(source, FolderSource):
         from ckptdoctor.formats.folders.companions import beside
 
@@ -228,7 +237,7 @@ def named_in(source: Source) -> tuple[Aside, ...]:
 
 
 def _unreadable(container: Container) -> CkptDoctorError:
-    """Why a container cannot be read: it is damaged, or it is something else."""
+    """Return why a container cannot be read: it is damaged, or it is something else."""
     for note in container.notes:
         if note.kind in _DAMAGE or note.kind is NoteKind.TRUNCATED:
             kind = TruncatedError if note.kind is NoteKind.TRUNCATED else DamagedError
@@ -241,7 +250,7 @@ def _unreadable(container: Container) -> CkptDoctorError:
 
 
 def open_checkpoint(path: str | os.PathLike[str], *, headers: bool = False) -> Checkpoint:
-    """What the checkpoint at ``path`` holds: ``examine`` and ``read`` in one; a folder may be one checkpoint too.
+    """Return what the checkpoint at ``path``, which may be a folder, holds: ``examine`` and ``read`` in one.
 
     ``headers`` promises that nobody reads its values afterwards (``opened``).
     Raises UnreadableError when there is no such file, and what ``read`` raises.
@@ -252,7 +261,7 @@ def open_checkpoint(path: str | os.PathLike[str], *, headers: bool = False) -> C
 
 @collector_paused()
 def salvage(source: Source, container: Container) -> Checkpoint:
-    """What is left of a broken checkpoint; afterwards ``write`` with this source copies whatever is whole.
+    """Return what is left of a broken checkpoint; afterwards ``write`` with this source copies whatever is whole.
 
     Storages of which nothing is left have no extent, those that are cut off a shorter one than ``nbytes`` says.
     Raises NotACheckpointError for a container that cannot be salvaged, and DamagedError where its headers are lost.
@@ -268,13 +277,13 @@ def salvage(source: Source, container: Container) -> Checkpoint:
 
 
 def is_written(name: str) -> bool:
-    """Whether contents of this format can be edited; others are converted first."""
+    """Return whether contents of this format can be edited; others are converted first."""
     return name in _WRITTEN or any(name == format_.NAME for format_ in plugged_in())
 
 
 @collector_paused()
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """How to write what is wanted: as a copy of the file that is its original, or with None out of nouns alone.
+    """Return how to write what is wanted: as a copy of the file that is its original, or with None out of nouns alone.
 
     Alone, Truncate and SetSuffix are the same for every container: the first copies the beginning of the file, the
     second changes no byte. Raises UnprovenError when a lossless copy cannot be proven, RefusedError when an edit is
@@ -296,7 +305,7 @@ def write(wanted: Wanted, source: Source | None) -> Recipe:
 
 
 def _require_local(source: Source) -> None:
-    """Raises RefusedError for a file on another machine: what is written is copied from a file."""
+    """Raise RefusedError for a file on another machine: what is written is copied from a file."""
     if source.distant:
         from ckptdoctor.remote.downloading import download_first
 

@@ -11,7 +11,7 @@ from ckptdoctor.errors import RefusedError
 
 
 def refused(path: str, name: str) -> RefusedError:
-    """The error for edits of a file at ``path``, in the format ``name``: what makes a file that can be repaired."""
+    """Return the error for edits of a file of the format ``name``: what makes a file that can be repaired."""
     output = os.path.splitext(path.rstrip("/"))[0] + ".safetensors"
     return RefusedError(
         f"{path} is a {name}, which cannot be repaired in place: "
@@ -24,7 +24,7 @@ _WHOLE = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 
 
 def refusal(checkpoint: Checkpoint, command: str | None = None) -> RefusedError:
-    """The error for edits of a folder: its only file is named, and several are written elsewhere.
+    """Return the error for edits of a folder: its only file is named, and several are written elsewhere.
 
     ``command`` is what does that; where it is not known, they become one file first.
     """
@@ -44,7 +44,7 @@ def refusal(checkpoint: Checkpoint, command: str | None = None) -> RefusedError:
 
 
 def _single(checkpoint: Checkpoint) -> str:
-    """A name for the one file: safetensors where that can hold everything."""
+    """Return a name for the one file: safetensors where that can hold everything."""
     stem = os.path.basename(checkpoint.path.rstrip("/")).strip(".") or "model"
     return f"{stem}.safetensors" if all(len(each.path) == 1 for each in checkpoint.tensors) else f"{stem}.pt"
 

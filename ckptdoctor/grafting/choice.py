@@ -50,7 +50,7 @@ class Choice:
         return tuple([Left(path, trouble, self.why[path]) for path, trouble in self.wanted.items() if path in self.why])
 
     def healed(self) -> Iterator[tuple[Tensor, tuple[Healed, ...]]]:
-        """The tensors that become others, with their storages."""
+        """Yield the tensors that become others, with their storages."""
         for tensor in self._tensors():
             if tensor.path not in self.why:
                 yield tensor, tuple([self.made[storage.key] for storage in storages_of(tensor)])
@@ -72,7 +72,7 @@ class Choice:
                 self.why[tensor.path] = "it has no bytes of its own"
 
     def _views(self, storages: Mapping[str, Storage]) -> Views:
-        """Give what is shown of these storages."""
+        """Return what is shown of these storages."""
         views = Views((self.mine[0].big_endian, self.its[0].big_endian))
         for tensor in self.mine[0].tensors:
             if not any(storage.key in storages for storage in storages_of(tensor)):
@@ -113,7 +113,7 @@ class Choice:
 def with_others(
     checkpoint: Checkpoint, damage: Mapping[str, Damage], wanted: Mapping[KeyPath, str]
 ) -> dict[KeyPath, str]:
-    """Give what is wanted, and what changes with it: tensors that are one with it, and all of a damaged storage."""
+    """Return what is wanted, and what changes with it: tensors that are one with it, and all of a damaged storage."""
     places: dict[object, KeyPath] = {}
     for tensor in checkpoint.tensors:
         if tensor.path in wanted:
@@ -128,7 +128,7 @@ def with_others(
 
 
 def _places(tensor: Tensor, damage: Mapping[str, Damage]) -> Iterator[object]:
-    """Give what tensors that change together have in common."""
+    """Yield what tensors that change together have in common."""
     storage = tensor.storage
     if storage is not None:
         yield storage.key if storage.key in damage else tensor.place_id

@@ -30,7 +30,7 @@ class Health:
 def examined(
     checkpoint: Checkpoint, source: Source, only: Iterable[Tensor] | None = None
 ) -> Generator[Progress, None, Health]:
-    """Reads every byte, and the values of all tensors, or of those in ``only``."""
+    """Read every byte, and the values of all tensors, or of those in ``only``."""
     integrity = (yield from integrity_of(checkpoint, source)).require()
     damage = {each.storage.key: each for each in integrity.damage}
     troubles = dict(_of_bytes(checkpoint, damage))
@@ -43,7 +43,7 @@ def examined(
 
 
 def storages_of(tensor: Tensor) -> Iterator[Storage]:
-    """The storages that hold the bytes of a tensor, those of its parts and pieces included."""
+    """Yield the storages that hold the bytes of a tensor, those of its parts and pieces included."""
     if tensor.storage is not None:
         yield tensor.storage
     for part in (*tensor.parts, *[chunk for _, chunk in tensor.chunks]):

@@ -68,7 +68,7 @@ def graft(request: GraftRequest) -> GraftReport:
 
 
 def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
-    """The same step by step: how far it is, what will be done before it is, and in the end what was."""
+    """Do the same step by step: say how far it is, what will be done before it is, and in the end what was."""
     started = perf_counter()
     with ExitStack() as stack:
         mine, its = _damaged(stack, request), _donor(stack, request)
@@ -87,7 +87,8 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
         _require(request, report, choice)
         wanted = grafted(mine.checkpoint, mine.source, choice.made.values())
         recipe = formats.write(wanted, mine.source)
-        report = replace(report, new_bytes=_replaced(choice.made))
+        new_bytes = sum(patch.nbytes for each in choice.made.values() for patch in each.patches)
+        report = replace(report, new_bytes=new_bytes)
         if request.dry or report.output is None:
             yield report
             return report
@@ -100,7 +101,7 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
 
 
 def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
-    """The file that is to be healed, which must be one whose bytes can be changed in their places."""
+    """Return the file that is to be healed, which must be one whose bytes can be changed in their places."""
     path = request.path
     if os.path.isdir(path):
         raise UsageError(f"{path} is a folder: name the file in it that is damaged. --from may be a folder.")
@@ -117,7 +118,7 @@ def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
 
 
 def _two_commands(request: GraftRequest) -> Iterator[str]:
-    """Give the two commands that do it for a file whose headers are not whole."""
+    """Yield the two commands that do it for a file whose headers are not whole."""
     path, donor, output = request.path, request.donor, output_of(request, None)
     stem, suffix = os.path.splitext(path)
     part = f"{stem}.part{suffix}"
@@ -141,7 +142,10 @@ def _root(checkpoint: Checkpoint, root: str | None) -> KeyPath:
 
 
 def _wanted(request: GraftRequest, mine: _Opened, here: Health) -> Iterator[tuple[KeyPath, str]]:
-    """The tensors that are to be healed, each with what is wrong with it: those named, or all that are damaged."""
+    """Yield the tensors that are to be healed, each with what is wrong with it.
+
+    They are those named, or all that are damaged.
+    """
     if request.keys:
         named = {path for pattern in request.keys for path in named_paths(mine.checkpoint, "--key", pattern, mine.root)}
     for tensor in mine.checkpoint.tensors:
@@ -157,7 +161,7 @@ def _wanted(request: GraftRequest, mine: _Opened, here: Health) -> Iterator[tupl
 def _without_doubts(
     here: Health, partners: Mapping[KeyPath, Pair], mine: _Opened, its: _Opened
 ) -> Generator[Progress, None, Health]:
-    """The same without runs of zeros that no checksum speaks of, where the other copy has them: they are meant."""
+    """Return the same without runs of zeros that the other copy has, too: they are meant."""
     doubted = {key for key, damage in here.damage.items() if damage.computed is None}
     asked = [
         partners[tensor.path]
@@ -189,7 +193,7 @@ def _compared(pairs: Sequence[Pair], mine: _Opened, its: _Opened) -> Generator[P
 def _likeness(
     found: Difference, mine: _Opened, its: _Opened, sick: set[KeyPath], there: Health
 ) -> Generator[Progress, None, Likeness]:
-    """Say how far the two agree in what is healthy in both."""
+    """Return how far the two agree in what is healthy in both."""
     pairs = [
         pair for pair in found.pairs if pair.sure and pair.a.path not in sick and pair.b.path not in there.troubles
     ]
@@ -224,7 +228,7 @@ def _report(
 
 
 def _unread(its: _Opened) -> str:
-    """Say which files of the other copy are missing or damaged; "" where it is whole."""
+    """Return which files of the other copy are missing or damaged, or "" where it is whole."""
     unread = its.side.unread
     return f"{its.path}: {told_of(its.checkpoint, unread)}" if unread else ""
 
@@ -251,12 +255,8 @@ def _ground(storages: tuple[Healed, ...], likeness: Likeness) -> Ground:
     return Ground.CONSENT
 
 
-def _replaced(made: Mapping[str, Healed]) -> int:
-    return sum(patch.nbytes for each in made.values() for patch in each.patches)
-
-
 def _require(request: GraftRequest, report: GraftReport, choice: Choice) -> None:
-    """Raises RefusedError where nothing can be done, and for what needs a consent that was not given."""
+    """Raise RefusedError where nothing can be done, and for what needs a consent that was not given."""
     stays = [f"  {show_path(each.path)} {each.trouble}, and {each.why}" for each in report.left]
     if report.left and (request.keys or not report.grafted):
         what = "what was named" if request.keys else "what is damaged"
@@ -270,7 +270,7 @@ def _require(request: GraftRequest, report: GraftReport, choice: Choice) -> None
 
 
 def _as_what(likeness: Likeness, one_file: bool) -> str:
-    """Say what it speaks of that so many differ: few may be damaged as well."""
+    """Return what it speaks of that so many differ: few may be damaged as well."""
     if one_file:
         return ""
     few = len(likeness.unlike) * _FEW <= likeness.compared
@@ -281,7 +281,7 @@ _CONSENT = "The result would be a mixture. Take a copy of the same save, or say 
 
 
 def _against(request: GraftRequest, report: GraftReport, denied: bool) -> Iterator[str]:
-    """Give what speaks against two copies of one save."""
+    """Yield what speaks against two copies of one save."""
     likeness, first = report.likeness, next(each for each in report.grafted if each.ground is Ground.CONSENT)
     one_file = os.path.realpath(request.path) == os.path.realpath(request.donor)
     copy = (

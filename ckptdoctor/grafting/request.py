@@ -38,7 +38,7 @@ class GraftRequest:
 
 
 def output_of(request: GraftRequest, inside: str | None) -> str:
-    """Say where the output goes. ``inside`` is what a packed file is called without that."""
+    """Return where the output goes. ``inside`` is what a packed file is called without that."""
     path = inside or request.path
     if request.output is not None:
         folder = os.path.isdir(request.output)

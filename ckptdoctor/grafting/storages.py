@@ -64,7 +64,7 @@ class Views:
                 self.on.setdefault(one.storage.key, []).append(View(tensor.path, one, other))
 
     def whole(self, storage: Storage) -> list[Patch]:
-        """All of a storage anew. Raises RefusedError where some of its bytes cannot be known."""
+        """Return all of a storage anew. Raises RefusedError where some of its bytes cannot be known."""
         views = self.on[storage.key]
         lacking = next((view.path for view in views if view.donor is None), None)
         if lacking is not None:
@@ -89,7 +89,10 @@ class Views:
         return patches
 
     def some(self, storage: Storage, paths: Iterable[KeyPath]) -> list[Patch]:
-        """Give what some tensors show of a sound storage. Raises RefusedError where others show part of it as well."""
+        """Return what some tensors show of a sound storage.
+
+        Raises RefusedError where others show part of it as well.
+        """
         wanted = set(paths)
         places = {view.mine.view_id for view in self.on[storage.key] if view.path in wanted}
         patches = self._made([view for view in self.on[storage.key] if view.mine.view_id in places])
@@ -105,7 +108,7 @@ class Views:
         return patches
 
     def _made(self, views: Sequence[View]) -> list[Patch]:
-        """The elements of the donors of these views, in the order in which they lie in the storage."""
+        """Return the elements of the donors of these views, in the order in which they lie in the storage."""
         groups: dict[object, list[View]] = {}
         for view in views:
             if view.mine.numel:
@@ -137,7 +140,7 @@ class Views:
 
 
 def unlike(mine: Tensor, donor: Tensor) -> str | None:
-    """Say why one tensor cannot stand for the other; None where it can."""
+    """Return why one tensor cannot stand for the other, or None where it can."""
     if (mine.dtype.name, mine.shape) != (donor.dtype.name, donor.shape):
         return f"it is {donor.dtype.name} {list(donor.shape)} there, and {mine.dtype.name} {list(mine.shape)} here"
     kinds = [(each.layout, None if each.subclass in _PLAIN else each.subclass) for each in (mine, donor)]
@@ -154,7 +157,7 @@ def unlike(mine: Tensor, donor: Tensor) -> str | None:
 
 
 def _leaves(tensor: Tensor) -> Iterator[Tensor]:
-    """The plain tensors with bytes of their own that one is made of."""
+    """Yield the plain tensors with bytes of their own that one is made of."""
     if tensor.chunks:
         yield tensor
         return
@@ -172,7 +175,7 @@ def _permuted(tensor: Tensor, order: Sequence[int]) -> Tensor:
 
 
 def _same_layout(storage: Storage, views: Sequence[View]) -> Storage | None:
-    """The storage of the other copy that these views show in the very same way; None where there is none."""
+    """Return the storage of the other copy that these views show in the very same way, or None where there is none."""
     found: Storage | None = None
     for view in views:
         donor = view.donor
@@ -196,7 +199,10 @@ def _all_of(storage: Storage) -> tuple[Segment, ...]:
 
 
 def _distinct(group: Sequence[View]) -> list[Tensor | None]:
-    """The donors of tensors that are one here, those that are one there as well once; what it lacks does not count."""
+    """Return the donors of tensors that are one here, those that are one there as well once.
+
+    What it lacks does not count.
+    """
     found: dict[object, Tensor] = {}
     for view in group:
         donor = view.donor
@@ -207,7 +213,7 @@ def _distinct(group: Sequence[View]) -> list[Tensor | None]:
 
 
 def _same(one: Patch, other: Patch) -> bool:
-    """Tell whether both are the same bytes. Two checksums of different kinds would be needed to be fooled."""
+    """Return whether both are the same bytes. Two checksums of different kinds would be needed to be fooled."""
     from hashlib import blake2b
 
     digests = []

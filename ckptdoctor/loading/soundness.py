@@ -22,7 +22,7 @@ _ENDS = NoteKind.TRAILING_BYTES
 
 
 def faults_of(checkpoint: Checkpoint, source: Source, root: KeyPath = ROOT) -> Iterator[Note]:
-    """The notes that keep a checkpoint, or what lies below ``root``, from being what was saved.
+    """Yield the notes that keep a checkpoint, or what lies below ``root``, from being what was saved.
 
     Bytes that are missing are none of them: whoever makes a tensor of them says so.
     """
@@ -36,7 +36,7 @@ def faults_of(checkpoint: Checkpoint, source: Source, root: KeyPath = ROOT) -> I
 
 
 def require_sound(checkpoint: Checkpoint, source: Source, root: KeyPath = ROOT) -> None:
-    """Raises DamagedError for the first fault, with the byte where it is known, and what to do."""
+    """Raise DamagedError for the first fault, with the byte where it is known, and what to do."""
     note = next(faults_of(checkpoint, source, root), None)
     if note is None:
         return
@@ -53,7 +53,10 @@ def require_sound(checkpoint: Checkpoint, source: Source, root: KeyPath = ROOT) 
 
 
 def _of_safetensors(checkpoint: Checkpoint, source: Source, note: Note) -> bool:
-    """Whether the note is about a safetensors file: the whole checkpoint, or the file of a folder that it names."""
+    """Return whether the note is about a safetensors file.
+
+    That is the whole checkpoint, or the file of a folder that it names.
+    """
     if checkpoint.format == _SAFETENSORS:
         return True
     if not isinstance(source, FolderSource) or note.member is None:

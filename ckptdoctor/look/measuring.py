@@ -32,7 +32,7 @@ def measured(
     listener: Listener = lambda progress: None,
     text: str = "",
 ) -> Measurement:
-    """The values of all tensors below ``root`` whose key path or key matches one of the patterns ``only`` (none: all).
+    """Return the values of all tensors below ``root`` whose path or key matches one of ``only`` (none: all).
 
     Of these only what the filter ``text`` keeps. ``listener`` is told how far it is. Ctrl-C ends it with what is known
     by then. Raises what ``formats.read`` does, and UsageError where there is nothing to read.
@@ -58,7 +58,7 @@ def measured(
 
 
 def chosen(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> Checkpoint:
-    """The checkpoint with the tensors that match. Raises UsageError for a pattern that matches none."""
+    """Return the checkpoint with the tensors that match. Raises UsageError for a pattern that matches none."""
     if not patterns:
         return checkpoint
     kept: set[int] = set()

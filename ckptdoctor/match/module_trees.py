@@ -35,26 +35,26 @@ class ModuleNode:
     form: int = 0
 
     def parts(self) -> Iterator[ModuleNode]:
-        """The modules and parameters right below."""
+        """Yield the modules and parameters right below."""
         for child in self.children.values():
             yield child.branch()
 
     def branch(self) -> ModuleNode:
-        """This, or what is below it where that is alone in it: ``stages.0.blocks`` for ``stages.0``."""
+        """Return this, or what is below it where that is alone in it: ``stages.0.blocks`` for ``stages.0``."""
         node = self
         while len(node.children) == 1:
             node = next(iter(node.children.values()))
         return node
 
     def top(self) -> ModuleNode:
-        """What this one is alone in, the other way round."""
+        """Return what this one is alone in, the other way round."""
         node = self
         while node.parent is not None and node.parent.parent is not None and len(node.parent.children) == 1:
             node = node.parent
         return node
 
     def outside(self) -> ModuleNode | None:
-        """The nearest module around this one with something else in it."""
+        """Return the nearest module around this one with something else in it."""
         return self.top().parent
 
 
@@ -69,7 +69,7 @@ class Forms:
         self._random = Random(0)  # no secret: the same file always gives the same answer
 
     def number(self, kind: ParameterKind) -> int:
-        """The number of a kind."""
+        """Return the number of a kind."""
         found = self._known.get(kind)
         if found is None:
             found = self._known[kind] = self._random.getrandbits(_BITS)
@@ -77,7 +77,7 @@ class Forms:
 
 
 def tree(keys: Iterable[str], kind: Callable[[str], ParameterKind], forms: Forms) -> ModuleNode:
-    """The tree of these keys."""
+    """Return the tree of these keys."""
     root = ModuleNode((), None, 0)
     for order, key in enumerate(keys):
         tokens = tuple(key.split("."))
@@ -125,7 +125,7 @@ class Match:
 
 
 def counterparts(here: ModuleNode, there: ModuleNode) -> Iterator[Match]:
-    """All parts that belong together, whole ones before what is in them.
+    """Yield all parts that belong together, whole ones before what is in them.
 
     What one part does not tell may be known from others of its kind: that is asked when all others are done.
     """
@@ -161,7 +161,7 @@ class _Group:
 
 
 def _groups(outer: Match) -> Iterator[_Group]:
-    """Parts of one form, the largest first; what has not as many counterparts is taken apart."""
+    """Yield parts of one form, the largest first; what has not as many counterparts is taken apart."""
     sizes: dict[int, tuple[list[ModuleNode], list[ModuleNode]]] = defaultdict(lambda: ([], []))
     _add(sizes, 0, outer.here)
     _add(sizes, 1, outer.there)
@@ -196,7 +196,7 @@ class _Scope:
         self._found: list[Match] = []
 
     def new(self) -> list[Match]:
-        """What was matched since this was asked last."""
+        """Return what was matched since this was asked last."""
         found, self._found = self._found, []
         return found
 
@@ -246,7 +246,7 @@ class _Scope:
         return node.tokens[len(self._outer.there.tokens) :]
 
     def _by_place(self, group: _Group) -> Nodes:
-        """Parts that stand beside parts that are known to belong together."""
+        """Return parts that stand beside parts that are known to belong together."""
         here: dict[ModuleNode, list[ModuleNode]] = defaultdict(list)
         for node in group.here[: _FEW + 1]:
             around = node.outside()
@@ -261,7 +261,7 @@ class _Scope:
         return found if len({other for _, other in found}) == len(found) else []
 
     def _by_name(self, group: _Group) -> Nodes:
-        """The same names; all of them, or those that no other number of the group speaks against."""
+        """Return the same names; all of them, or those that no other number of the group speaks against."""
         names = {self._theirs(node): node for node in group.there}
         found = [(node, names[path]) for node in group.here if (path := self._ours(node)) in names]
         if len(found) == len(group.here):
@@ -273,7 +273,7 @@ class _Scope:
         return [] if same & left else found
 
     def _by_others(self, group: _Group) -> Nodes:
-        """What has become of parts of these names elsewhere."""
+        """Return what has become of parts of these names elsewhere."""
         if len(group.here) > _FEW:
             return []
         names = {self._theirs(node): node for node in group.there}
@@ -293,7 +293,7 @@ def _without(group: _Group, pairs: Nodes) -> _Group:
 
 
 def _by_numbers(group: _Group) -> Nodes:
-    """``0, 1, 2`` and ``0, 1, 2``, or all counted from another number; parts of lists whatever their numbers."""
+    """Return ``0, 1, 2`` and ``0, 1, 2``, or all counted from another number; parts of lists whatever their numbers."""
     ours, theirs = _numbered(group.here), _numbered(group.there)
     if ours is None or theirs is None:
         return []
@@ -306,7 +306,7 @@ def _by_numbers(group: _Group) -> Nodes:
 
 
 def _by_family(group: _Group) -> Nodes:
-    """As ``_by_numbers``, but of names of one form among others, where no other form has the same numbers."""
+    """Do as ``_by_numbers`` does, but of names of one form that has numbers which no other form has."""
     ours, theirs = _families(group.here), _families(group.there)
     found: Nodes = []
     for numbers, nodes in ours.items():
@@ -319,7 +319,10 @@ def _by_family(group: _Group) -> Nodes:
 def _families(
     nodes: Sequence[ModuleNode],
 ) -> dict[frozenset[tuple[int, ...]], dict[tuple[int, ...], ModuleNode] | None]:
-    """Parts whose names are the same but for numbers, by these numbers; None where others have the same ones."""
+    """Return parts whose names are the same but for numbers, by these numbers.
+
+    It is None where others have the same ones.
+    """
     forms: dict[str, list[ModuleNode]] = defaultdict(list)
     for node in nodes:
         forms[_template(node.tokens)].append(node)
@@ -333,7 +336,7 @@ def _families(
 
 
 def _by_likeness(group: _Group) -> Nodes:
-    """``q`` and ``q_proj``, ``to_query`` and ``q_proj``: each is like one alone, and none is left out."""
+    """Return ``q`` and ``q_proj``, ``to_query`` and ``q_proj``: each is like one alone, and none is left out."""
     if len(group.here) > _FEW:
         return []
     ours, theirs = _distinct(group.here), _distinct(group.there)
@@ -354,7 +357,7 @@ class _Numbered:
 
 
 def _numbered(nodes: Sequence[ModuleNode]) -> _Numbered | None:
-    """Parts whose paths are the same but for numbers; None where they are not."""
+    """Return parts whose paths are the same but for numbers, or None where they are not."""
     if len({_template(node.tokens) for node in nodes}) != 1:
         return None
     digits = [_DIGITS.findall(".".join(node.tokens)) for node in nodes]
@@ -385,7 +388,7 @@ def _ordered(nodes: Sequence[ModuleNode]) -> list[ModuleNode]:
 
 
 def _distinct(nodes: Sequence[ModuleNode]) -> dict[Tokens, ModuleNode]:
-    """The parts by what tells their paths apart: without the tokens that all of them begin and end with."""
+    """Return the parts by what tells their paths apart: without the tokens that all of them begin and end with."""
     paths = [node.tokens for node in nodes]
     shortest = min(map(len, paths))
     start = 0

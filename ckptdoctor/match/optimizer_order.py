@@ -50,12 +50,12 @@ class Remap:
     sure: bool
 
     def regroups(self, optimizer: SavedOptimizer) -> bool:
-        """Whether ``load_state_dict`` of the target's optimizer would refuse the groups as they are."""
+        """Return whether ``load_state_dict`` of the target's optimizer would refuse the groups as they are."""
         return [len(group) for group in optimizer.groups] != [len(group) for _, group in self.groups]
 
 
 def own_target(checkpoint: Checkpoint, model: StateDict) -> Target:
-    """The order of the weights beside the optimizer. Raises NoRemapError where they have none."""
+    """Return the order of the weights beside the optimizer. Raises NoRemapError where they have none."""
     here = tuple(candidates(model))
     order = tuple([each.key for each in here])
     if not ordered(here) and len(here) > 1:
@@ -67,7 +67,7 @@ def own_target(checkpoint: Checkpoint, model: StateDict) -> Target:
 
 
 def target_of(comparison: Comparison, model: StateDict, optimizer: SavedOptimizer) -> Target:
-    """What the reference says. Raises NoRemapError where it says nothing of an order."""
+    """Return what the reference says. Raises NoRemapError where it says nothing of an order."""
     reference = comparison.reference
     first = {key: keys[0] for keys in reference.ties for key in keys}
     finals = {names.bare(key): comparison.final_name(key) for key in names.keys_of(model)}
@@ -98,7 +98,10 @@ def target_of(comparison: Comparison, model: StateDict, optimizer: SavedOptimize
 def _groups_there(
     comparison: Comparison, optimizer: SavedOptimizer, first: Mapping[str, str]
 ) -> tuple[tuple[str, ...], ...] | None:
-    """The groups of the optimizer that the target's file has, by name; None where it has none that is known."""
+    """Return the groups of the optimizer that the target's file has, by name.
+
+    It is None where it has none that is known.
+    """
     beside = comparison.reference.beside
     model = only_model(beside) if beside is not None else None
     if beside is None or model is None:
@@ -116,7 +119,10 @@ def _groups_there(
 
 
 def wanted_remap(comparison: Comparison, model: StateDict, optimizer: SavedOptimizer) -> Remap | None:
-    """How the optimizer gets to the target, where that is beyond doubt; None where it is there, or in doubt."""
+    """Return how the optimizer gets to the target, where that is beyond doubt.
+
+    It is None where it is there, or in doubt.
+    """
     try:
         found = remap(optimizer, target_of(comparison, model, optimizer))
     except NoRemapError:
@@ -125,7 +131,10 @@ def wanted_remap(comparison: Comparison, model: StateDict, optimizer: SavedOptim
 
 
 def remap(optimizer: SavedOptimizer, target: Target) -> Remap | None:
-    """How the optimizer gets the target's order; None where it has it. Raises NoRemapError where nobody can tell."""
+    """Return how the optimizer gets the target's order, or None where it has it.
+
+    Raises NoRemapError where nobody can tell.
+    """
     found = owners(optimizer, target.here)
     places = [[target.finals[key] for key in group] for group in found.places]
     numbers = {target.finals[key]: number for key, number in found.numbers.items()}
@@ -156,7 +165,7 @@ def _is_there(optimizer: SavedOptimizer, made: Remap) -> bool:
 def _ordered(
     optimizer: SavedOptimizer, found: Owners, places: Sequence[Sequence[str]], target: Target
 ) -> list[tuple[int, tuple[str, ...]]]:
-    """The same groups, each in the order of the target; one over everything stays one over everything."""
+    """Return the same groups, each in the order of the target; one over everything stays one over everything."""
     order = target.order
     if len(places) == 1 and target.alone and (found.complete or target.frozen):
         idle = not all(slot.has_state for slot in optimizer.slots)
@@ -178,7 +187,7 @@ def _ordered(
 def _regrouped(
     optimizer: SavedOptimizer, places: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]
 ) -> list[tuple[int, tuple[str, ...]]]:
-    """The groups of the target; each keeps the options that its parameters have."""
+    """Return the groups of the target; each keeps the options that its parameters have."""
     home = {name: number for number, group in enumerate(places) for name in group}
     made = []
     for number, group in enumerate(wanted):
@@ -220,7 +229,10 @@ class Owners:
 
 
 def owners(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> Owners:
-    """Whose states these are among the parameters ``here``. Raises NoRemapError, with the names that are in doubt."""
+    """Return whose states these are among the parameters ``here``.
+
+    Raises NoRemapError, with the names that are in doubt.
+    """
     slots = optimizer.slots
     numbers = [slot.number for slot in slots]
     if any(slot.flat for slot in slots):
@@ -254,14 +266,14 @@ def _owners(
 
 
 def _named(slots: Sequence[Slot], wanted: Sequence[Candidate]) -> list[str]:
-    """The names of the states: those that are noted, unless the shapes contradict them."""
+    """Return the names of the states: those that are noted, unless the shapes contradict them."""
     if not clashes(slots, wanted):
         return [each.key for each in wanted]
     return _told_apart(slots, wanted)
 
 
 def _told_apart(slots: Sequence[Slot], here: Sequence[Candidate]) -> list[str]:
-    """The key of each state by its shape, which one parameter only may have."""
+    """Return the key of each state by its shape, which one parameter only may have."""
     keys: dict[Shape, list[str]] = {}
     for each in here:
         keys.setdefault(each.shape, []).append(each.key)
@@ -283,7 +295,7 @@ def _doubt(shapes: Sequence[Shape | None], here: Sequence[Candidate]) -> NoRemap
 
 
 def _placed(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> list[str] | None:
-    """The keys, if each group comes in the order of the model in one way only; None: a group is in another order.
+    """Return the keys, if each group comes in the order of the model in one way only, else None.
 
     Raises NoRemapError where there are several ways.
     """
@@ -312,7 +324,7 @@ class _Index:
             self._places.setdefault(each.shape, []).append(number)
 
     def first(self, slots: Sequence[Slot]) -> list[int] | None:
-        """The earliest places that the slots can have one after another; None: they cannot."""
+        """Return the earliest places that the slots can have one after another; None: they cannot."""
         found, at = [], 0
         for slot in slots:
             if slot.shape is not None:
@@ -326,7 +338,7 @@ class _Index:
         return found
 
     def last(self, slots: Sequence[Slot]) -> list[int] | None:
-        """The latest places."""
+        """Return the latest places."""
         found, at = [], self._length - 1
         for slot in reversed(slots):
             if slot.shape is not None:

@@ -121,11 +121,14 @@ class _Writer:
         self.out.append(canonical.put(memo, self.protocol))
 
     def stored(self, value: Value) -> bool:
-        """Whether a GET of the value's memo index would fetch it now; None stands for no value."""
+        """Return whether a GET of the value's memo index would fetch it now; None stands for no value."""
         return value is None or (isinstance(value, PickleNode) and self.owners.get(value.memo) is value)
 
     def kept(self, folded: FoldedTensor) -> bytes | None:
-        """The arguments and the call of a tensor as they stand in the stream; None when they do not fit any more."""
+        """Return the arguments and the call of a tensor as they stand in the stream.
+
+        It is None when they do not fit any more.
+        """
         form = folded.form
         if folded.opened:
             return None
@@ -138,7 +141,7 @@ class _Writer:
         return form.data[folded.at : folded.end]
 
     def index(self, node: PickleNode) -> int:
-        """Where in the memo the node is, NO_MEMO before it was written.
+        """Return where in the memo the node is, NO_MEMO before it was written.
 
         Raises UnprovenError when another node has taken its place there.
         """
@@ -164,7 +167,9 @@ class _Writer:
 
 
 def encode(pickle: Pickle) -> bytes:
-    """The bytes of the pickle, from its first opcode to STOP; frames are kept, or made anew where an edit moved them.
+    """Return the bytes of the pickle, from its first opcode to STOP.
+
+    Frames are kept, or made anew where an edit moved them.
 
     Raises UnprovenError when a memo entry that was given to two values would be needed for both at once.
     """
@@ -186,7 +191,7 @@ def encode(pickle: Pickle) -> bytes:
 
 
 def prove(data: bytes, pickle: Pickle) -> None:
-    """Raises UnprovenError unless encoding the pickle gives exactly the bytes it was decoded from."""
+    """Raise UnprovenError unless encoding the pickle gives exactly the bytes it was decoded from."""
     written = encode(pickle)
     if written == data[pickle.start : pickle.end]:
         return
@@ -243,7 +248,7 @@ def _tuple(w: _Writer, node: Tuple) -> None:
 
 
 def _tuple_op(w: _Writer, node: Tuple) -> int:
-    """The opcode of the tuple; another than before when an edit changed its length."""
+    """Return the opcode of the tuple; another than before when an edit changed its length."""
     if node.op in (op.TUPLE, op.FROZENSET) or node.op == _SHORT_TUPLES[min(len(node.items), 3)]:
         return node.op if len(node.items) <= 3 or node.op in _AFTER_MARK else op.TUPLE
     return _SHORT_TUPLES[len(node.items)] if len(node.items) <= 3 and w.protocol >= 2 else op.TUPLE
@@ -281,7 +286,7 @@ def _step(w: _Writer, step: Mutation) -> None:
 
 
 def _pairs(w: _Writer, task: _Pairs) -> None:
-    """The entries of a dict: tensors that stand in the stream as they did at once, others one after another."""
+    """Write the entries of a dict: tensors that stand in the stream as they did at once, others one by one."""
     at = task.at if w.framed or w.memoize else _tensors(w, task.values, task.at)
     if at < len(task.values):
         if at + 2 < len(task.values):
@@ -353,7 +358,7 @@ def _put(w: _Writer, task: _Put) -> None:
 
 
 def _finish(w: _Writer, task: _Finish) -> None:
-    """The opcode that makes the node of its parts, and its place in the memo."""
+    """Write the opcode that makes the node of its parts, and its place in the memo."""
     node = task.node
     if isinstance(node, (Tuple, Made)) and w.index(node) != NO_MEMO:
         _unmake(w, node)
@@ -413,14 +418,14 @@ _HEADER = 9
 
 
 def framed(chunks: list[bytes], frames: list[tuple[int, int]]) -> bytes:
-    """The instructions in ``chunks`` as one stream, with frames if it had ``frames`` (start, length) before."""
+    """Return the instructions in ``chunks`` as one stream, with frames if it had ``frames`` (start, length) before."""
     if not frames:
         return b"".join(chunks)
     return _as_before(chunks, frames) or _anew(chunks)
 
 
 def _as_before(chunks: list[bytes], frames: list[tuple[int, int]]) -> bytes | None:
-    """The stream with the same frames, or None when one would begin or end within an instruction."""
+    """Return the stream with the same frames, or None when one would begin or end within an instruction."""
     boundaries = set(accumulate(map(len, chunks)))
     body = b"".join(chunks)
     out: list[bytes] = []
@@ -435,7 +440,7 @@ def _as_before(chunks: list[bytes], frames: list[tuple[int, int]]) -> bytes | No
 
 
 def _anew(chunks: list[bytes]) -> bytes:
-    """The stream in frames of about 64 KiB; the first instruction is PROTO and stands before them."""
+    """Return the stream in frames of about 64 KiB; the first instruction is PROTO and stands before them."""
     out = chunks[:1]
     frame: list[bytes] = []
     size = 0

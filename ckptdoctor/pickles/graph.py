@@ -142,7 +142,7 @@ class Made(PickleNode):
 
 
 def folded_call(op: int, folded: FoldedTensor, memo: int) -> Made:
-    """A call whose items stay folded until they are asked for."""
+    """Return a call whose items stay folded until they are asked for."""
     made: Made = Made.__new__(Made)
     made.op = op
     made.steps = None
@@ -239,7 +239,7 @@ class Pickle:
 
 
 def plain(value: Value) -> Value:
-    """The value itself, without the discarded values before it."""
+    """Return the value itself, without the discarded values before it."""
     while isinstance(value, Popped):
         value = value.result
     return value
@@ -317,13 +317,13 @@ class FoldedTensor:
         return self._items is not None
 
     def open(self) -> list[Value]:
-        """Callee and arguments as nodes: the same ones each time."""
+        """Return the callee and arguments as nodes: the same ones each time."""
         if self._items is None:
             self._items, self._inner = self.form.unfold(self)
         return self._items
 
     def node(self, index: int) -> Value:
-        """The inner node that the stream stores in its memo under ``index``."""
+        """Return the inner node that the stream stores in its memo under ``index``."""
         self.open()
         assert self._inner is not None
         return self._inner[index]
@@ -333,7 +333,7 @@ class FoldedTensor:
 
 
 def values_inside(node: PickleNode) -> list[Value]:
-    """The values directly inside a node, in stream order, those that were discarded on the way included."""
+    """Return the values directly inside a node, in stream order, those that were discarded on the way included."""
     if isinstance(node, Made):
         found = list(node.items)
         for step in node.steps or ():
@@ -353,7 +353,7 @@ def values_inside(node: PickleNode) -> list[Value]:
 
 
 def values_inside_folded(node: PickleNode) -> list[Value]:
-    """The same, but a folded tensor stays folded: inside it are the nodes that it shares with others."""
+    """Return the same, but a folded tensor stays folded: inside it are the nodes that it shares with others."""
     if type(node) is not Made:
         return values_inside(node)
     folded = folded_in(node)
@@ -367,7 +367,7 @@ def values_inside_folded(node: PickleNode) -> list[Value]:
 
 
 def folded_in(node: Made) -> FoldedTensor | None:
-    """The tensor that a node is as long as nobody has opened it; None for one that fetches unusual things."""
+    """Return the tensor that a node is as long as nobody has opened it, or None for one that fetches unusual things."""
     folded = node.folded
     if folded is None or folded.opened:
         return None
@@ -379,7 +379,7 @@ def folded_in(node: Made) -> FoldedTensor | None:
 
 
 def nodes(root: Value, inside: Callable[[PickleNode], list[Value]] = values_inside) -> Iterator[PickleNode]:
-    """Every node below ``root`` once, parents before children, in stream order; without recursion."""
+    """Yield every node below ``root`` once, parents before children, in stream order; without recursion."""
     seen: set[int] = set()
     stack: list[Value] = [root]
     while stack:
@@ -392,14 +392,14 @@ def nodes(root: Value, inside: Callable[[PickleNode], list[Value]] = values_insi
 
 
 def storage_references(root: Value) -> Iterator[PersistentId]:
-    """Every persistent id below ``root``, in the order in which the stream loads them."""
+    """Yield every persistent id below ``root``, in the order in which the stream loads them."""
     for node in nodes(root):
         if type(node) is PersistentId:
             yield node
 
 
 def folded_references(root: Value) -> Iterator[Union[PersistentId, FoldedTensor]]:
-    """The same, where a folded tensor stands for the reference in it and stays folded."""
+    """Yield the same, where a folded tensor stands for the reference in it and stays folded."""
     seen: set[int] = set()
     met: set[tuple[Form, int]] = set()  # forms with the ids of callees, both of which many tensors share
     stack: list[Iterator[Value]] = [iter((root,))]

@@ -61,7 +61,9 @@ _IDENTICAL = CopyTally(identical=1)
 
 
 def prove(files: Mapping[str, str], output: str, wanted: Wanted, recipe: Recipe) -> CopyTally:
-    """The number of tensors that are ranges of the sources, and of others. Raises WriteError for anything unexpected.
+    """Return the number of tensors that are ranges of the sources, and of others.
+
+    Raises WriteError for anything unexpected.
 
     ``files`` are the paths under which the files of the container lie, by their names; ``output`` is what it will be.
     """
@@ -74,25 +76,36 @@ def prove(files: Mapping[str, str], output: str, wanted: Wanted, recipe: Recipe)
 
 
 def require_bytes(written: Checkpoint, wanted: Wanted, recipe: Recipe) -> dict[str, CopyTally]:
-    """Raises WriteError, with the tensor, unless storages hold what they are to hold; what tensors on each count as.
+    """Raise WriteError, with the tensor, unless storages hold what they are to hold; what tensors on each count as.
 
     ``written`` has the contents that are wanted. The storages are named by their keys there.
     """
-    copied, places = CopiedRanges(recipe), {each.key: each.extent for each in written.storages}
-    pairs = {ours: its for its, ours in storage_pairs(wanted.contents, written).items()}
-    names = {each.storage.key: each.key for each in reversed(wanted.contents.tensors) if each.storage is not None}
-    swapped = wanted.original.big_endian
+    return _require_bytes(written, wanted, storage_pairs(wanted.contents, written), CopiedRanges(recipe))
+
+
+def _require_bytes(
+    written: Checkpoint, wanted: Wanted, ours: Mapping[str, str], copied: CopiedRanges
+) -> dict[str, CopyTally]:
+    """Return the same, with the keys here of the storages there, and where everything is copied from."""
+    places = {each.key: each.extent for each in written.storages}
+    pairs = {key: its for its, key in ours.items()}
     found = _untouched(wanted, pairs, places, copied)
-    for key, each in _stored(wanted, found):
-        if key in pairs:
-            found[key] = _require_stored(each, swapped, places[pairs[key]], copied, names.get(key, "a storage"))
+    rest = [(key, each) for key, each in _stored(wanted, found) if key in pairs]
+    tensors = reversed(wanted.contents.tensors) if rest else ()
+    names = {each.storage.key: each.key for each in tensors if each.storage is not None}
+    swapped = wanted.original.big_endian
+    for key, each in rest:
+        found[key] = _require_stored(each, swapped, places[pairs[key]], copied, names.get(key, "a storage"))
     return found
 
 
 def _untouched(
     wanted: Wanted, pairs: Mapping[str, str], places: Mapping[str, Extent | None], copied: CopiedRanges
 ) -> dict[str, CopyTally]:
-    """The storages of which every byte is copied as it was in the original: nearly every one of a repaired file."""
+    """Return the storages of which every byte is copied as it was in the original.
+
+    Nearly all of a repaired file are.
+    """
     found: dict[str, CopyTally] = {}
     done = 0
     for key, storage in {each.key: each for each in wanted.original.storages}.items():
@@ -108,7 +121,7 @@ def _untouched(
 
 
 def _stored(wanted: Wanted, known: Container[str]) -> Iterator[tuple[str, Stored]]:
-    """What the storages hold, by their keys, as far as that is told; those that are ``known`` are not."""
+    """Yield what the storages hold, by their keys, as far as that is told; those that are ``known`` are not."""
     originals, new = {each.key: each for each in wanted.original.storages}, new_storages(wanted)
     for storage in wanted.contents.storages:
         if storage.key in known:
@@ -140,7 +153,7 @@ def _reopened(files: Mapping[str, str], output: str) -> Checkpoint:
 
 
 def _require_stored(stored: Stored, swapped: bool, place: Extent | None, copied: CopiedRanges, name: str) -> CopyTally:
-    """Raises WriteError unless the bytes at ``place`` are those of the storage; what each of its tensors counts as.
+    """Raise WriteError unless the bytes at ``place`` are those of the storage; what each of its tensors counts as.
 
     What was made is held against what it is made of, and made again where that does not lie in files as it is.
     """
@@ -164,7 +177,7 @@ def _require_stored(stored: Stored, swapped: bool, place: Extent | None, copied:
 
 
 def _as_it_lies(tensor: Tensor, swapped: bool, stack: ExitStack) -> Direct | None:
-    """The elements as views of files; None where they are turned there, or only packed."""
+    """Return the elements as views of files, or None where they are turned there, or only packed."""
     found, places = elements(tensor)
     extents: dict[str, Extent] = {}
     for name, each in places.items():
@@ -177,7 +190,9 @@ def _as_it_lies(tensor: Tensor, swapped: bool, stack: ExitStack) -> Direct | Non
 
 
 def _extent(storage: Storage, stack: ExitStack, unpacked: bool) -> Extent | None:
-    """Say where the storage lies as it is; one that does so nowhere comes into a temporary file, and is proven there.
+    """Return where the storage lies as it is.
+
+    One that does so nowhere comes into a temporary file, and is proven there.
 
     That is a new one, of which tensors are cut out, and one that is deflated if it is to be ``unpacked``.
     """
@@ -246,7 +261,7 @@ class Checksums:
         self._found = [self._pool.submit(self._unlike, group) for group in batches(list(self._storages))]
 
     def require(self) -> None:
-        """Raises DamagedError for the first storage that does not match."""
+        """Raise DamagedError for the first storage that does not match."""
         total = sum([each.length for (each,) in self._storages])
         with progress.phase("checksums", total) as reading:
             for future in self._found:
@@ -266,7 +281,7 @@ class Checksums:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _unlike(self, group: Sequence[Data]) -> Storage | None:
-        """The first storage of the group with another checksum."""
+        """Return the first storage of the group with another checksum."""
         with Bytes() as files:
             for data in group:
                 storage = self._storages[data]  # type: ignore[index]  # a tuple of one range
@@ -282,7 +297,7 @@ class Checksums:
 
 
 def _in_files(storage: Storage | None) -> Iterator[Storage]:
-    """The storage, or those that a new one is made of."""
+    """Yield the storage, or those that a new one is made of."""
     if isinstance(storage, NewStorage):
         yield from [storage.of[each.source] for each in views(storage.holds) if each.held is None]
     elif storage is not None:
@@ -299,8 +314,8 @@ def trace(wanted: Wanted, written: Checkpoint, recipe: Recipe) -> Proof:
     and that got another key are counted, but not as proven. Raises WriteError, with the tensor, when the bytes of its
     storage come from anywhere else than they must.
     """
-    require_bytes(written, wanted, recipe)
     pairs, copied = storage_pairs(wanted.contents, written), CopiedRanges(recipe)
+    _require_bytes(written, wanted, pairs, copied)
     by_place = {each.extent.offset: each for each in wanted.original.storages if each.extent is not None}
     keys: list[str] = []
     for storage in written.storages:
@@ -322,7 +337,7 @@ def trace(wanted: Wanted, written: Checkpoint, recipe: Recipe) -> Proof:
 
 
 def counted(wanted: Wanted) -> Proof:
-    """The same count where the contents go into another container, which is proven tensor by tensor."""
+    """Return the same count where the contents go into another container, which is proven tensor by tensor."""
     return _counted([each.key for each in wanted.contents.storages], len(wanted.contents.storages), wanted)
 
 
@@ -340,7 +355,7 @@ def _counted(keys: Iterable[str], storages: int, wanted: Wanted) -> Proof:
 
 
 def _kind(key: str, old: Storage | None, wanted: Wanted) -> str:
-    """Give what of the original's a storage of the contents is; "" where that is not known."""
+    """Return what of the original's a storage of the contents is, or "" where that is not known."""
     if old is None:
         holds = wanted.remade.get(key)
         return "" if holds is None else "computed" if is_computed(holds) else "remade"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def open_remote(address: str) -> RemoteSource:
-    """The file at an address such as ``https://host/model.pt``.
+    """Return the file at an address such as ``https://host/model.pt``.
 
     Raises UnreadableError, with what to do, where it cannot be reached or its server does not serve parts of files.
     """

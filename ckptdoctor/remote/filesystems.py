@@ -43,7 +43,7 @@ class FilesystemFile:
         self.size = size
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Exactly these bytes. Raises UnreadableError."""
+        """Return exactly these bytes. Raises UnreadableError."""
         data: bytes = self._asked(lambda: self._system.cat_file(self._file, start=start, end=stop))
         if len(data) != stop - start:
             raise UnreadableError(
@@ -54,7 +54,7 @@ class FilesystemFile:
         return data
 
     def close(self) -> None:
-        """Nothing: fsspec keeps its connections for the next file."""
+        """Close nothing: fsspec keeps its connections for the next file."""
 
     def _connected(self, address: str, **options: Any) -> tuple[Any, str]:
         try:
@@ -72,7 +72,10 @@ class FilesystemFile:
         return system, file
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """The answer, asked for again where the connection broke. What the libraries raise becomes a sentence."""
+        """Return the answer, asked for again where the connection broke.
+
+        What the libraries raise becomes a sentence.
+        """
         for delay in (*_DELAYS, None):
             try:
                 return ask()
@@ -93,14 +96,14 @@ class FilesystemFile:
         raise AssertionError("the last attempt returns or raises")
 
     def _some_files(self) -> str:
-        """The end of a sentence: the first files in a folder that look like checkpoints."""
+        """Return the end of a sentence: the first files in a folder that look like checkpoints."""
         names = [str(each) for each in self._asked(lambda: self._system.ls(self._file, detail=False))]
         found = [name for name in sorted(names) if name.endswith(_WEIGHTS)][:_MOST_NAMED]
         return f", such as {' or '.join(map(str, map(self._system.unstrip_protocol, found)))}" if found else ""
 
 
 def _why(error: Exception) -> str:
-    """What a library says, without the addresses in it: the one that was asked for stands in front of it."""
+    """Return what a library says, without the addresses in it: the one that was asked for stands in front of it."""
     said = re.sub(r"""(?:\s*:)?\s*["'<(]*\b\w+://\S+""", "", " ".join(str(error).split()))[:200]
     return said.strip(" .:") or type(error).__name__
 

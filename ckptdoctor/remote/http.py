@@ -68,7 +68,7 @@ class HttpFile:
             raise
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Exactly these bytes; what breaks off is taken up again. Raises UnreadableError."""
+        """Return exactly these bytes; what breaks off is taken up again. Raises UnreadableError."""
         if self._whole is not None:
             return self._whole[start:stop]
         data = b""
@@ -83,7 +83,7 @@ class HttpFile:
         self._connection.close()
 
     def _attempted(self, start: int, stop: int) -> bytes:
-        """Some of these bytes, from the first on, after as many attempts as it takes."""
+        """Return some of these bytes, from the first on, after as many attempts as it takes."""
         for delay in (*DELAYS, None):
             try:
                 return self._part(start, stop)
@@ -124,7 +124,7 @@ class HttpFile:
         raise failure
 
     def _answer(self, start: int, stop: int) -> HTTPResponse:
-        """The answer, behind any redirections; where they led is remembered for the next part."""
+        """Return the answer, behind any redirections; where they led is remembered for the next part."""
         wanted = {"Range": f"bytes={start}-{stop - 1}"}
         for _ in range(_MOST_REDIRECTS):
             own = self._headers if _server(self._place) == _server(self._origin) else {}
@@ -166,7 +166,7 @@ class HttpFile:
         return data
 
     def _from_whole(self, response: HTTPResponse) -> bytes:
-        """The whole of a small file, from a server that does not serve parts."""
+        """Return the whole of a small file, from a server that does not serve parts."""
         length = told_length(response)
         self._require_plain(response)
         with self._connection.patient(SMALL):
@@ -193,7 +193,7 @@ class HttpFile:
 
 
 def _body(response: HTTPResponse, length: int) -> bytes:
-    """At most so many bytes, fewer where the connection breaks off."""
+    """Return at most so many bytes, fewer where the connection breaks off."""
     chunks: list[bytes] = []
     have = 0
     try:
@@ -223,7 +223,7 @@ def _split(address: str, path: str) -> SplitResult:
 
 
 def _encoded(text: str) -> str:
-    """Blanks and letters beyond ASCII as a request line takes them; what is encoded already stays."""
+    """Return blanks and letters beyond ASCII as a request line takes them; what is encoded already stays."""
     from urllib.parse import quote
 
     return quote(text, safe="/%:@!$&'()*+,;=~?-._")
@@ -252,7 +252,10 @@ class Connection:
         self._socket: socket.socket | None = None
 
     def get(self, url: SplitResult, headers: dict[str, str]) -> HTTPResponse:
-        """The answer to a GET; its body must be read, or the connection closed. Raises OSError or HTTPException."""
+        """Return the answer to a GET; its body must be read, or the connection closed.
+
+        Raises OSError or HTTPException.
+        """
         server = (url.scheme, url.netloc.rpartition("@")[2])
         if self._open is None or self._server != server:
             self.close()
@@ -305,7 +308,7 @@ class Connection:
 
 
 def _connected(url: SplitResult) -> tuple[HTTPConnection, bool]:
-    """A connection, and whether its proxy wants the whole address with each request."""
+    """Return a connection, and whether its proxy wants the whole address with each request."""
     host = url.hostname or ""
     proxy = getproxies().get(url.scheme) if not proxy_bypass(host) else None
     kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
@@ -321,7 +324,7 @@ def _connected(url: SplitResult) -> tuple[HTTPConnection, bool]:
 
 
 def basic(url: SplitResult) -> str:
-    """The header value that says the user name and password of an address; "" where it has none."""
+    """Return the header value that says the user name and password of an address, or "" where it has none."""
     if not url.username:
         return ""
     pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
@@ -338,7 +341,7 @@ _RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCI
 
 
 def told_range(response: HTTPResponse) -> tuple[int | None, int | None]:
-    """The beginning of the part that was sent, and the size of the whole file; None for what is not said."""
+    """Return the beginning of the part that was sent, and the size of the whole file, or None for what is not said."""
     match = _RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
     if match is None:
         return None, None
@@ -347,13 +350,13 @@ def told_range(response: HTTPResponse) -> tuple[int | None, int | None]:
 
 
 def told_length(response: HTTPResponse) -> int | None:
-    """The length of a body, where it is said."""
+    """Return the length of a body, where it is said."""
     text = response.headers.get("Content-Length", "").strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 def refused(path: str, status: int, reason: str, hint: str) -> UnreadableError:
-    """The error for an answer that is not a file."""
+    """Return the error for an answer that is not a file."""
     if status in GONE:
         return UnreadableError(f"{path} is not there (the server says {status}): look at the address again.{hint}")
     if status in DENIED:
@@ -370,14 +373,14 @@ class TooSlow(TimeoutError):
 
 
 def is_final(error: Exception) -> bool:
-    """Whether another attempt cannot help."""
+    """Return whether another attempt cannot help."""
     return isinstance(
         error, (TooSlow, ssl.SSLCertVerificationError, socket.gaierror, ConnectionRefusedError, ValueError)
     )
 
 
 def unreached(path: str, host: str, error: Exception) -> UnreadableError:
-    """The error when there was no answer, or none that could be understood."""
+    """Return the error when there was no answer, or none that could be understood."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message or "it does not belong to the server"
         return UnreadableError(f"{path}: the certificate of {host} is not trusted ({why}), so nothing was read.")

@@ -15,7 +15,7 @@ from ckptdoctor.remote.http import HttpFile
 
 
 def open_file(address: str, path: str) -> HttpFile:
-    """The file at ``hf://…``, called ``path``, with the token that huggingface_hub or HF_TOKEN has, if any."""
+    """Return the file at ``hf://…``, called ``path``, with the token that huggingface_hub or HF_TOKEN has, if any."""
     place = taken_apart(address)
     if not place.file:
         raise UnreadableError(

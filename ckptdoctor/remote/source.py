@@ -33,7 +33,7 @@ class RemoteFile(Protocol):
     head: bytes
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Exactly these bytes. Raises UnreadableError when they cannot be had, after trying more than once."""
+        """Return exactly these bytes. Raises UnreadableError when they cannot be had, after trying more than once."""
 
     def close(self) -> None:
         """End the connection."""
@@ -59,7 +59,7 @@ class RemoteSource:
         return self._read
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes at ``offset``.
+        """Return exactly ``length`` bytes at ``offset``.
 
         Raises TruncatedError when the file ends before, and UnreadableError when they cannot be fetched or this has
         taken too many requests.
@@ -78,7 +78,7 @@ class RemoteSource:
         return self._wider(offset, stop)
 
     def part(self, file: str) -> Source:
-        """Itself: all bytes of a checkpoint in one file are here."""
+        """Return itself: all bytes of a checkpoint in one file are here."""
         return self
 
     def close(self) -> None:

@@ -25,9 +25,9 @@ def in_short(pairs: Sequence[Renamed]) -> list[Renamed]:
     ``module.{conv,fc}.*`` and ``{conv,fc}.*`` show what changes; ``{0..2}.*`` and ``{0..2}.*`` would hide that it is
     the last token: that is ``*.gamma`` and ``*.weight``, ``*.beta`` and ``*.bias``. What is too much is ``("…", "")``.
     """
-    olds, news = [old.split(".") for old, _ in pairs], [new.split(".") for _, new in pairs]
+    olds, news = [tuple(old.split(".")) for old, _ in pairs], [tuple(new.split(".")) for _, new in pairs]
     before, after = _pattern(olds), _pattern(news)
-    kinds = dict.fromkeys([_change(tuple(old), tuple(new)) for old, new in zip(olds, news, strict=True)])
+    kinds = dict.fromkeys(map(_change, olds, news))
     told = _told(olds)
     if before != after and all(start <= told for start, *_ in kinds):
         return [(before, after)]
@@ -36,11 +36,12 @@ def in_short(pairs: Sequence[Renamed]) -> list[Renamed]:
 
 
 def _told(split: Sequence[Sequence[str]]) -> int:
-    """Up to which token ``pattern`` shows the keys: the first one in which they differ."""
-    for at, column in enumerate(zip(*split, strict=False)):
-        if len(set(column)) > 1:
+    """Up to which token ``pattern`` shows the keys: the first one in which they differ, or the last of the shortest."""
+    last = min(map(len, split)) - 1
+    for at in range(last):
+        if [tokens[at] for tokens in split].count(split[0][at]) < len(split):
             return at
-    return min(map(len, split)) - 1
+    return last
 
 
 def _tokens(kind: _Kind) -> Renamed:
@@ -111,11 +112,9 @@ def pattern(keys: Sequence[str]) -> str:
 def _pattern(split: Sequence[Sequence[str]]) -> str:
     if len(split) == 1:
         return ".".join(split[0])
-    shared = 0
-    while all(len(tokens) > shared + 1 for tokens in split) and len({tokens[shared] for tokens in split}) == 1:
-        shared += 1
-    nexts = list(dict.fromkeys(tokens[shared] for tokens in split))
-    longer = any(len(tokens) > shared + 1 for tokens in split)
+    shared = _told(split)
+    nexts = list(dict.fromkeys([tokens[shared] for tokens in split]))
+    longer = max(map(len, split)) > shared + 1
     lead = "".join(f"{token}." for token in split[0][:shared])
     return f"{lead}{braced(nexts)}{'.*' if longer else ''}"
 

@@ -37,7 +37,7 @@ class Wanted:
 
 
 def read_wanted(text: str) -> Wanted:
-    """Give what the option says. Raises UsageError for what makes no sense."""
+    """Return what the option says. Raises UsageError for what makes no sense."""
     path, *words = text.split(",")
     if path.startswith(("alpha=", "name=")) or path == "rslora":
         path, words = "", [path, *words]
@@ -97,7 +97,7 @@ class Donor:
         return tuple(self.by_module)
 
     def view(self, tensor: Tensor) -> View:
-        """Give what a tensor shows of its file. Raises RefusedError where it does not lie there plainly."""
+        """Return what a tensor shows of its file. Raises RefusedError where it does not lie there plainly."""
         storage = tensor.storage
         if (
             storage is None
@@ -114,7 +114,7 @@ class Donor:
 
 
 def donor_in(checkpoint: Checkpoint, state_dict: StateDict, wanted: Wanted) -> Donor:
-    """The adapter that lies in the checkpoint beside its base. Raises RefusedError."""
+    """Return the adapter that lies in the checkpoint beside its base. Raises RefusedError."""
     config = None if not wanted.path else _config(wanted.path)
     if wanted.path and not wanted.path.endswith(".json") and _file(wanted.path):
         raise RefusedError(
@@ -133,7 +133,7 @@ def donor_in(checkpoint: Checkpoint, state_dict: StateDict, wanted: Wanted) -> D
 
 
 def donor_of(base: Checkpoint, wanted: Wanted) -> Donor:
-    """The adapter in a file of its own. Raises RefusedError, and what opening it raises."""
+    """Return the adapter in a file of its own. Raises RefusedError, and what opening it raises."""
     if not wanted.path:
         raise RefusedError(f"{base.path} has no adapter in it: name the folder of one, {OPTION} FOLDER.")
     file = _file(wanted.path)
@@ -198,7 +198,7 @@ def _beside(file: str, others: list[str]) -> str:
 
 
 def _file(path: str) -> str:
-    """The file of the adapter that is meant; "" where there is none."""
+    """Return the file of the adapter that is meant, or "" where there is none."""
     if not os.path.isdir(path):
         return "" if path.endswith(".json") else path
     there = [name for name in sorted(ADAPTER_FILES, reverse=True) if os.path.exists(os.path.join(path, name))]
@@ -211,7 +211,7 @@ def _config(path: str) -> Config | None:
 
 
 def _strength(config: Config | None, wanted: Wanted, adapter: Adapter, path: str) -> Strength:
-    """Give what the config says, and the person where it is said by hand."""
+    """Return what the config says, and the person where it is said by hand."""
     parameters = {part.parameter for part in adapter.parts.values()}
     said = None if config is None else strength_of(config.fields, config.path)
     if wanted.alpha is not None:
@@ -242,7 +242,7 @@ def _require_base(base: Checkpoint, strength: Strength, wanted: Wanted) -> None:
 
 
 def _names_of(path: str) -> Iterator[str]:
-    """Give what the base is called: by the config beside it, and by the hub's cache."""
+    """Yield what the base is called: by the config beside it, and by the hub's cache."""
     config = read_config(folder_of(path), "config.json")
     name = config.fields.get("_name_or_path") if config is not None else None
     if isinstance(name, str) and name:

@@ -54,7 +54,7 @@ class Strength:
     inputs: tuple[str, ...] | None = None  # IA3's feedforward_modules, whose inputs are scaled; None: nobody says
 
     def scale(self, module: str, rank: int) -> float:
-        """Give what the product of the factors of a module is multiplied by. Raises RefusedError for another rank."""
+        """Return what the product of the factors of a module is multiplied by. Raises RefusedError for another rank."""
         wanted = _of(module, self.ranks, self.rank, self.source)
         if wanted is not None and wanted != rank:
             raise RefusedError(
@@ -68,7 +68,7 @@ class Strength:
 
 
 def strength_of(fields: Mapping[str, object], source: str) -> Strength:
-    """Give what an ``adapter_config.json`` with these fields says. Raises RefusedError for what is no plain sum."""
+    """Return what an ``adapter_config.json`` with these fields says. Raises RefusedError for what is no plain sum."""
     method = fields.get("peft_type")
     if method not in (LORA, IA3):
         raise RefusedError(f"{source} describes an adapter of the kind {method!r}: only LoRA and IA3 are merged here.")
@@ -94,7 +94,7 @@ def strength_of(fields: Mapping[str, object], source: str) -> Strength:
 
 
 def _names(said: object) -> tuple[str, ...] | None:
-    """Names of modules, which peft holds against the ends of names; a text is a regular expression."""
+    """Return names of modules, which peft holds against the ends of names; a text is a regular expression."""
     plain = isinstance(said, list) and all(isinstance(each, str) for each in said)
     return tuple(said) if plain and isinstance(said, list) else None
 
@@ -117,7 +117,7 @@ _PEFT = "Merge it with peft: PeftModel.from_pretrained, and merge_and_unload() o
 
 
 def _of(module: str, patterns: Mapping[str, object], usual: object, source: str) -> object:
-    """``get_pattern_key``: what the first pattern says that is the module's name, or its last tokens."""
+    """Return ``get_pattern_key``: what the first pattern says that is the module's name, or its last tokens."""
     for pattern, value in patterns.items():
         if not isinstance(pattern, str) or not _PLAIN.fullmatch(pattern):
             raise RefusedError(
@@ -131,6 +131,6 @@ def _of(module: str, patterns: Mapping[str, object], usual: object, source: str)
 
 
 def _endings(module: str) -> Iterator[str]:
-    """The name of a module, and what is left of it without its first tokens."""
+    """Return the name of a module, and what is left of it without its first tokens."""
     tokens = module.split(".")[-_DEPTH:]
     return (".".join(tokens[index:]) for index in range(len(tokens)))

@@ -74,7 +74,7 @@ def ways(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
 
 
 def _drafting(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
-    """A draft map of what is certain, with a mark for each other key."""
+    """Return a draft map of what is certain, with a mark for each other key."""
     assert request.reference is not None
     careful = attempt(replace(request, unsafe=False))
     comparison = compare(careful.checkpoint, request.reference)
@@ -87,7 +87,7 @@ def _drafting(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
 
 
 def _losing(request: FixRequest, attempt: Try) -> tuple[tuple[str, ...], bool]:
-    """Give what --unsafe-fixes does besides, by name; and whether its command may be printed: it loses no weight."""
+    """Return what --unsafe-fixes does besides, by name; and whether its command may be printed: it loses no weight."""
     if request.unsafe:
         return (), False
     wanted = replace(request, unsafe=True)
@@ -102,7 +102,7 @@ def _losing(request: FixRequest, attempt: Try) -> tuple[tuple[str, ...], bool]:
 
 
 def _losses(steps: Sequence[Step]) -> str:
-    """Give what steps that change or drop something do."""
+    """Return what steps that change or drop something do."""
     titles = [step.title for step in steps if step.safety.value == "unsafe"]
     gone = _gone(steps)
     said = ", ".join(dict.fromkeys(titles)) or "change values"
@@ -120,7 +120,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
-    """The layouts in which experts and fused projections may lie: which one it is, only their code base tells."""
+    """Yield the layouts in which experts and fused projections may lie: which one it is, only their code base tells."""
     if request.reference is None:
         return
     known = shapes(compare(attempt(replace(request, unsafe=False)).checkpoint, request.reference))
@@ -146,7 +146,10 @@ def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
 
 
 def _mapped(request: FixRequest, attempt: Try) -> Iterator[str]:
-    """The maps by which orthogonal weights may be computed: which one it was, only the code that trained it tells."""
+    """Yield the maps by which orthogonal weights may be computed.
+
+    Which one it was, only the code that trained it tells.
+    """
     if request.orthogonal_map is not None or request.reference is None:
         return
     if not orthogonals(compare(attempt(replace(request, unsafe=False)).checkpoint, request.reference)):
@@ -159,7 +162,10 @@ def _mapped(request: FixRequest, attempt: Try) -> Iterator[str]:
 
 
 def with_heads(request: FixRequest, attempt: Try, comparison: Comparison) -> list[str]:
-    """The numbers of heads with which a published layout could be converted: which it is, only a config tells."""
+    """Return the numbers of heads with which a published layout could be converted.
+
+    Which it is, only a config tells.
+    """
     found = comparison.conversion
     if found is None or request.heads is not None:
         return []
@@ -181,13 +187,13 @@ def _layouts(request: FixRequest, found: Sequence[Fused]) -> Iterator[FixRequest
 
 
 def _heads(found: Sequence[Fused]) -> list[int]:
-    """Numbers of heads that the rows of queries can have, the likeliest first."""
+    """Return numbers of heads that the rows of queries can have, the likeliest first."""
     rows = found[0].part_shapes[0][0]
     return [rows // size for size in HEAD_SIZES if rows % size == 0 and rows > size][:_NUMBERS]
 
 
 def _confirming(request: FixRequest, attempt: Try, draft: NameMap) -> Ways:
-    """A draft map that is written, confirmed and applied, where it would make everything fit."""
+    """Return a draft map that is written, confirmed and applied, where it would make everything fit."""
     path = request.write_map or draft_path(request.path)
     bare = replace(
         request,
@@ -214,7 +220,7 @@ def _confirming(request: FixRequest, attempt: Try, draft: NameMap) -> Ways:
 
 
 def _variants(request: FixRequest) -> Iterator[FixRequest]:
-    """The request, and with what else it may need."""
+    """Yield the request, and with what else it may need."""
     yield replace(request, unsafe=False)
     yield replace(request, unsafe=True)
     if request.qkv_layout is None:
@@ -222,7 +228,7 @@ def _variants(request: FixRequest) -> Iterator[FixRequest]:
 
 
 def without_an_answer(reference: Reference, missing: Sequence[str]) -> str:
-    """The sentence for a file that nothing makes fit."""
+    """Return the sentence for a file that nothing makes fit."""
     if not missing:
         return "  no command can finish: what is left over or of another shape has no place in the target"
     first = missing[0]

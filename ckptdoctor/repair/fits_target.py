@@ -36,7 +36,9 @@ _NEVER = "  no command can finish: the file does not hold what the target comput
 
 
 def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest, source: Source) -> KeyPath | None:
-    """The set of weights that values choose among several that fit equally well; None where there is nothing to choose.
+    """Return the set of weights that values choose among several that fit equally well.
+
+    It is None where there is nothing to choose.
 
     Raises RefusedError where several state dicts fit a target and values do not decide: raw and averaged weights, say.
     Which of them is wanted only a person can know.
@@ -63,7 +65,7 @@ def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest
 def spare_parts(
     checkpoint: Checkpoint, reference: Reference, request: FixRequest, source: Source
 ) -> tuple[KeyPath, ...]:
-    """Give what is left over because it holds the very bytes of what fits, behind another prefix.
+    """Return what is left over because it holds the very bytes of what fits, behind another prefix.
 
     Raises RefusedError, with a command for each, where parts that fit as well hold other values.
     """
@@ -125,7 +127,7 @@ def require_no_others(checkpoint: Checkpoint, reference: Reference) -> None:
 
 
 def answered(error: UnfitError, original: Checkpoint, request: FixRequest, attempt: Try) -> UnfitError:
-    """The refusal with the commands that would finish, or with the sentence that says that there is none."""
+    """Return the refusal with the commands that would finish, or with the sentence that says that there is none."""
     assert request.reference is not None
     why = attempt(replace(request, unsafe=False)).why if request.unsafe else ""  # before anything was left out
     lines, found = [why or error.message], ways(original, request, attempt)
@@ -142,7 +144,7 @@ def answered(error: UnfitError, original: Checkpoint, request: FixRequest, attem
 
 
 def rearranged(comparison: Comparison) -> bool:
-    """Tell whether another code base arranged these values: renames alone cannot give the target's."""
+    """Return whether another code base arranged these values: renames alone cannot give the target's."""
     return (
         comparison.conversion is not None
         or family_of(layout(comparison.plain.here), layout(comparison.reference.tensors)) is not None
@@ -150,7 +152,7 @@ def rearranged(comparison: Comparison) -> bool:
 
 
 def fits(comparison: Comparison) -> bool:
-    """Tell whether every wanted key is here in its shape, and no other; counters that torch sets itself apart."""
+    """Return whether every wanted key is here in its shape, and no other; counters that torch sets itself apart."""
     plain, wanted = comparison.plain, comparison.reference.tensors
     if comparison.nested or comparison.steps or plain.unexpected or _foreign(plain, wanted):
         return False
@@ -161,7 +163,7 @@ def fits(comparison: Comparison) -> bool:
 
 
 def _foreign(plain: Alignment, wanted: Mapping[str, Expected]) -> list[str]:
-    """Other names of tensors that are wanted, in a part that the target does not have: no model takes them along.
+    """Return other names of wanted tensors in a part that the target does not have: no model takes them along.
 
     A head that safetensors left out beside its embedding lies in a part that is there.
     """
@@ -170,7 +172,10 @@ def _foreign(plain: Alignment, wanted: Mapping[str, Expected]) -> list[str]:
 
 
 def codes(plain: Alignment, wanted: Mapping[str, Expected]) -> tuple[str, ...]:
-    """Keys that are integers here, and floats in the target: codes of a quantised layer, which torch would load."""
+    """Return keys that are integers here, and floats in the target.
+
+    They are codes of a quantised layer, which torch would load.
+    """
     return tuple([key for key in plain.fits if is_code(plain.here[key], wanted[key])])
 
 
@@ -198,7 +203,7 @@ def _why(comparison: Comparison) -> str:
 
 
 def _undone(comparison: Comparison) -> list[str]:
-    """Give what only --unsafe-fixes does."""
+    """Return what only --unsafe-fixes does."""
     norms, found = computable(comparison), shapes(comparison)
     lines = []
     adapter = foreign(comparison.state_dict, comparison.reference.tensors)
@@ -232,7 +237,10 @@ def _undone(comparison: Comparison) -> list[str]:
 
 
 def _vector(comparison: Comparison) -> str:
-    """A vector of all the target's parameters, as ``parameters_to_vector`` makes it; "" where there is none."""
+    """Return a vector of all the target's parameters, as ``parameters_to_vector`` makes it.
+
+    It is "" where there is none.
+    """
     plain, wanted = comparison.plain, comparison.reference.tensors
     if len(plain.missing) < 2 or plain.fits:
         return ""

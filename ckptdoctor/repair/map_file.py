@@ -33,7 +33,7 @@ Value = Union[str, list[str], None, dict[str, object]]
 
 
 def require_room(path: str, force: bool = True) -> None:
-    """Raises WriteError where the map could not be written in the end; without ``force`` also over one that is there.
+    """Raise WriteError where the map could not be written in the end; without ``force`` also over one that is there.
 
     A draft that is there may hold what a person has confirmed.
     """
@@ -71,7 +71,10 @@ def write(path: str, name_map: NameMap) -> None:
 
 
 def read(path: str) -> NameMap:
-    """The map in a file, its marks as they stand. Raises UnreadableError, or UsageError for a file that is none."""
+    """Return the map in a file, its marks as they stand.
+
+    Raises UnreadableError, or UsageError for a file that is none.
+    """
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -100,7 +103,7 @@ def read(path: str) -> NameMap:
 
 
 def _value(given: Given) -> Value:
-    """A key's future as JSON."""
+    """Return a key's future as JSON."""
     to: Value = None if not given.to else given.to[0] if len(given.to) == 1 else list(given.to)
     if given.form is not None:
         said: dict[str, object] = {_TO: to, _AXES: list(given.form.axes)}
@@ -120,7 +123,7 @@ def _marked(mark: Mark) -> Value:
 
 
 def _given(path: str, old: str, value: object) -> Given:
-    """Give what JSON says of a key. Raises UsageError for what is no name."""
+    """Return what JSON says of a key. Raises UsageError for what is no name."""
     transposed, form = False, None
     if isinstance(value, dict):
         transposed = value.get(_TRANSPOSED) is True
@@ -139,7 +142,7 @@ def _given(path: str, old: str, value: object) -> Given:
 
 
 def _form(path: str, old: str, value: dict[str, object]) -> Form | None:
-    """The order that values get. Raises UsageError for what is no list of sizes."""
+    """Return the order that values get. Raises UsageError for what is no list of sizes."""
     found = []
     for name in (_AXES, _VIEW, _SHAPE):
         sizes = value.get(name, [])
@@ -178,7 +181,7 @@ def require_confirmed(request: FixRequest) -> None:
 
 
 def _towards(request: FixRequest, target: str) -> str:
-    """The command line again, with the target of a map where none is named."""
+    """Return the command line again, with the target of a map where none is named."""
     line = again(request)
     return line if request.reference is not None or not target else complete(f"{line} {target}")
 

@@ -27,7 +27,7 @@ _VECTOR = "ia3_l"
 
 
 def merge_edits(checkpoint: Checkpoint, text: str) -> list[Edit]:
-    """The edits that merge the adapter which ``text``, the value of the option, names.
+    """Return the edits that merge the adapter which ``text``, the value of the option, names.
 
     Raises UsageError for text that makes no sense, and RefusedError where the sum is not known to be the right one.
     """
@@ -51,7 +51,7 @@ def _is_wrapped(state_dict: StateDict) -> bool:
 
 
 def _base(checkpoint: Checkpoint, donor: Donor) -> StateDict:
-    """The one state dict that has all layers of the adapter. Raises RefusedError, with what would help."""
+    """Return the one state dict that has all layers of the adapter. Raises RefusedError, with what would help."""
     layers = [module.removeprefix(LEAD) for module in donor.modules]
     found = weights_among(checkpoint.state_dicts)
     whole = [each for each in found if all(f"{layer}.weight" in _tensors(each) for layer in layers)]
@@ -71,7 +71,7 @@ def _base(checkpoint: Checkpoint, donor: Donor) -> StateDict:
 
 
 def _prefixes(keys: dict[str, Tensor], layers: Sequence[str]) -> Iterator[str]:
-    """The option that gives the keys the names which the adapter has, where one prefix is all the difference."""
+    """Yield the option that gives the keys the names which the adapter has, where one prefix is all the difference."""
     ending = f".{layers[0]}.weight"
     for key in keys:
         before = key[: -len(ending)]
@@ -127,7 +127,7 @@ def _layers(state_dict: StateDict, donor: Donor, inside: bool) -> Iterator[_Laye
 
 
 def _added(layer: _Layer, donor: Donor, turned: bool) -> Compute:
-    """``W + scale * B·A``."""
+    """Return ``W + scale * B·A``."""
     first, second = next((pair for pair in _PAIRS if pair[0] in layer.parts), ("", ""))
     if set(layer.parts) != {first, second}:
         raise RefusedError(
@@ -143,7 +143,7 @@ def _added(layer: _Layer, donor: Donor, turned: bool) -> Compute:
 
 
 def _rescaled(layer: _Layer, donor: Donor, turned: bool) -> Iterator[Compute]:
-    """Rows or columns times their factors, and the bias where the outputs are what is scaled."""
+    """Yield rows or columns times their factors, and the bias where the outputs are what is scaled."""
     vector = layer.parts[_VECTOR]
     outputs = _scales_outputs(layer, vector, turned, donor.strength)
     yield _edit(layer.weight, SCALED, float(outputs == turned), donor, [vector])
@@ -152,7 +152,7 @@ def _rescaled(layer: _Layer, donor: Donor, turned: bool) -> Iterator[Compute]:
 
 
 def _scales_outputs(layer: _Layer, vector: Tensor, turned: bool, strength: Strength) -> bool:
-    """Tell whether the vector has a factor for each output: a linear layer's stands upright then.
+    """Return whether the vector has a factor for each output: a linear layer's stands upright then.
 
     A convolution's never does, and where that has groups, the sizes do not tell: the config has to.
     """
@@ -181,7 +181,7 @@ def _edit(tensor: Tensor, form: str, number: float, donor: Donor, others: Sequen
 
 
 def _turned(layers: Sequence[_Layer], strength: Strength) -> bool:
-    """Tell whether linear weights are kept transposed: the shapes show it, or else the config says it."""
+    """Return whether linear weights are kept transposed: the shapes show it, or else the config says it."""
     shown = {each for layer in layers for each in _shows(layer)}
     if len(shown) > 1:
         raise RefusedError("Some layers of the adapter fit their weights only transposed, and others only as they are.")
@@ -189,7 +189,7 @@ def _turned(layers: Sequence[_Layer], strength: Strength) -> bool:
 
 
 def _shows(layer: _Layer) -> Iterator[bool]:
-    """Nothing for a square matrix, and for what is no linear layer."""
+    """Yield nothing for a square matrix, and for what is no linear layer."""
     shape = layer.weight.shape
     if len(shape) != 2 or shape[0] == shape[1] or "lora_embedding_A" in layer.parts:
         return

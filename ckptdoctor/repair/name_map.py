@@ -34,7 +34,7 @@ class Form:
     shape: tuple[int, ...] = ()
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Tell whether a tensor of this shape can be seen so."""
+        """Return whether a tensor of this shape can be seen so."""
         seen = self.view or shape
         same = prod(seen) == prod(shape) and prod(self.shape or seen) == prod(shape)
         return same and sorted(self.axes) == list(range(len(seen)))
@@ -79,7 +79,7 @@ class NameMap:
     forms: dict[str, Form] = field(default_factory=dict)
 
     def reversed(self) -> NameMap:
-        """The way back, for files that have gone this way. What was dropped does not come back.
+        """Return the way back, for files that have gone this way. What was dropped does not come back.
 
         Raises RefusedError for a map with marks, and for one that gives values another order.
         """
@@ -94,7 +94,7 @@ class NameMap:
 
 
 def resolved(draft: NameMap) -> NameMap:
-    """The map with every mark confirmed as it is proposed."""
+    """Return the map with every mark confirmed as it is proposed."""
     made = NameMap(draft.root, dict(draft.names), (), dict(draft.ties), towards=draft.towards, file=draft.file)
     made.forms.update(draft.forms)
     dropped, turned = list(draft.dropped), list(draft.turned)
@@ -118,7 +118,7 @@ def add(old: str, given: Given, made: NameMap, dropped: list[str], turned: list[
 
 
 def of_steps(steps: tuple[Step, ...]) -> NameMap:
-    """Give what the steps of a repair did to the keys of the one state dict that they left."""
+    """Return what the steps of a repair did to the keys of the one state dict that they left."""
     root: KeyPath = ()
     names: dict[str, str] = {}
     dropped: list[str] = []
@@ -160,7 +160,7 @@ def turn_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
 
 
 def _form_edits(checkpoint: Checkpoint, forms: dict[str, Form]) -> Iterator[Edit]:
-    """One kind of edit after another: those of one kind are carried out together."""
+    """Yield one kind of edit after another: those of one kind are carried out together."""
     sets = weights_among(checkpoint.state_dicts) if forms else []
     held = [each for state_dict in sets for each in state_dict.tensors if each.key in forms]
     for tensor in held:
@@ -201,5 +201,5 @@ def name_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
 
 
 def _known(checkpoint: Checkpoint, name_map: NameMap) -> bool:
-    """Tell whether the map speaks of keys that are here, though it changes none of them."""
+    """Return whether the map speaks of keys that are here, though it changes none of them."""
     return any(key in name_map.names for state_dict in weights_among(checkpoint.state_dicts) for key in state_dict.keys)

@@ -12,6 +12,7 @@ from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.checkpoint.source import to_be_rewritten
 from ckptdoctor.diagnose.findings import findings_of, possible
 from ckptdoctor.diagnose.fixes import container_findings, fixes, independent, of_index, outside
+from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits import (
     Drop,
     Edit,
@@ -91,14 +92,15 @@ class Plan:
 
 @collector_paused()
 def plan(request: FixRequest) -> Plan:
-    """Give what the request means for its file. Reads headers only, and writes nothing.
+    """Return what the request means for its file. Reads headers only, and writes nothing.
 
     Raises UnreadableError, NotACheckpointError and DamagedError for the file, UsageError for a bad option,
     RefusedError for what cannot be done without loss or a guess, UnprovenError where a lossless repair cannot be
     promised: the file cannot be written as it was, or what would come of it does not add up (``account.account``).
     """
     started = perf_counter()
-    rules = request.selection.chosen(all_rules())
+    asked = request.auto or request.fixes or request.selection != Selection()
+    rules = request.selection.chosen(all_rules()) if asked else ()  # importing all takes as long as reading many files
     with formats.opened(request.path, here=True) as (source, container):
         to_be_rewritten(source)
         original = formats.read(source, container)
@@ -166,14 +168,14 @@ def _require_values(original: Checkpoint, edits: tuple[Edit, ...]) -> None:
 
 
 def _output(request: FixRequest, draft: Draft, container: Container) -> str:
-    """Say where the output goes."""
+    """Return where the output goes."""
     suffix = next((edit.suffix for edit in reversed(draft.edits) if isinstance(edit, SetSuffix)), None)
     return output_path(request, suffix, unwrapped_path(container))
 
 
 @collector_paused()
 def is_carried_out(request: FixRequest) -> bool:
-    """Tell whether the chain towards a target would be written, and lose no weight.
+    """Return whether the chain towards a target would be written, and lose no weight.
 
     As ``plan``, without what would finish where it is not.
 
@@ -189,7 +191,7 @@ def is_carried_out(request: FixRequest) -> bool:
 
 
 def _wrong(checkpoint: Checkpoint, container: Container, request: FixRequest) -> list[Finding]:
-    """The errors in a file in which nothing is to be repaired: a target may want what is wrong by itself."""
+    """Return the errors in a file in which nothing is to be repaired: a target may want what is wrong by itself."""
     contents = findings_of(checkpoint, all_rules(), request.reference if request.auto else None)
     found = [possible(each, container) for each in [*container_findings(container, all_rules()), *contents]]
     return [each for each in found if each.severity is Severity.ERROR]

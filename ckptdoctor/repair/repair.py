@@ -23,7 +23,7 @@ from ckptdoctor.prove.output import trace
 from ckptdoctor.prove.same_contents import read_back, require_same
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.plan import Plan
-from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.rules.registry import all_rules, concerned
 from ckptdoctor.rules.sharding.index_repair import against_index
 from ckptdoctor.writing import Copy, Part, Recipe, Written, publish_together
 
@@ -68,7 +68,7 @@ def repair(plan: Plan) -> Outcome:
 
 
 def _kept(plan: Plan, recipe: Recipe) -> list[Part]:
-    """The old index under another name, where the new one takes its place: nothing else says what it said."""
+    """Return the old index under another name, where the new one takes its place: nothing else says what it said."""
     if plan.index is None or not replaces(plan):
         return []
     old = Recipe(recipe.source, (Copy(0, os.path.getsize(recipe.source)),))
@@ -76,13 +76,13 @@ def _kept(plan: Plan, recipe: Recipe) -> list[Part]:
 
 
 def replaces(plan: Plan) -> bool:
-    """Tell whether the output takes the place of the original."""
+    """Return whether the output takes the place of the original."""
     original = os.path.join(plan.request.path, plan.index or "")
     return os.path.realpath(plan.output) == os.path.realpath(original)
 
 
 def preview(plan: Plan) -> RepairReport:
-    """Give what is said of a plan that has not been carried out."""
+    """Return what is said of a plan that has not been carried out."""
     models = [each for each in weights_among(plan.expected.state_dicts) if each.role is Role.MODEL]
     return RepairReport(
         path=plan.request.path,
@@ -130,7 +130,7 @@ def _findings(container: Container, written: Checkpoint) -> Iterator[Finding]:
 
 
 def _places(checkpoint: Checkpoint) -> Iterator[tuple[str, object]]:
-    """Give what each tensor is, and where its bytes lie."""
+    """Yield what each tensor is, and where its bytes lie."""
     for tensor in checkpoint.tensors:
         yield in_full(tensor.path), _place(tensor)
 
@@ -152,21 +152,22 @@ def verify(path: str, plan: Plan) -> Proof:
     _require_no_new_names(plan.original, written)
     assert plan.recipe is not None
     proof = trace(plan.wanted, written, plan.recipe)
-    findings = worst_first([*container_findings(container, all_rules()), *_of_contents(written, plan)])
+    findings = worst_first([*container_findings(container, concerned(container)), *_of_contents(written, plan)])
     _require_fixed(plan, findings)
     after = next_step(plan.output, written, findings, refusal)  # the name that it will have, not that of the moment
     return replace(proof, elided=elided(written), findings=tuple(findings), next=after)
 
 
 def require_repaired(contents: Checkpoint, plan: Plan) -> None:
-    """Raises WriteError where what a rule's fix was applied for is in the contents; the container is another."""
+    """Raise WriteError where what a rule's fix was applied for is in the contents; the container is another."""
     _require_fixed(plan, _of_contents(contents, plan))
 
 
 def _of_contents(written: Checkpoint, plan: Plan) -> list[Finding]:
-    """Give what is wrong with the contents by themselves; what the target wants, a wrapper's prefix say, is not."""
-    rules = [rule for rule in all_rules() if isinstance(written, rule.subject)]
-    return findings_of(written, rules, plan.request.reference if plan.request.auto else None)
+    """Return what is wrong with the contents by themselves; what the target wants, a wrapper's prefix say, is not."""
+    reference = plan.request.reference if plan.request.auto else None
+    rules = concerned(written) if reference is None else all_rules()  # those of ``check`` on the output
+    return findings_of(written, [rule for rule in rules if isinstance(written, rule.subject)], reference)
 
 
 def _require_no_new_names(original: Checkpoint, written: Checkpoint) -> None:
@@ -188,7 +189,7 @@ def _require_fixed(plan: Plan, findings: Iterable[Finding]) -> None:
 
 
 def elided(checkpoint: Checkpoint) -> int:
-    """The number of places beyond the reader's limits, which were not compared."""
+    """Return the number of places beyond the reader's limits, which were not compared."""
     if not any(note.kind.value == "not-examined" for note in checkpoint.notes):
         return 0
     return sum(isinstance(node, Elided) for _, node in walk(checkpoint.tree))

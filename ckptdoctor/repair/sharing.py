@@ -22,7 +22,7 @@ _ALIKE = ("shape", "device", "requires_grad", "is_parameter", "rebuild", "subcla
 
 
 def clone_edits(checkpoint: Checkpoint) -> list[Edit]:
-    """Storages of their own for tensors of one state dict that share theirs; of tied ones, the first keeps it.
+    """Return storages of their own for tensors of one state dict that share theirs; of tied ones, the first keeps it.
 
     Raises RefusedError, with the name, for one that is no plain tensor.
     """
@@ -36,7 +36,7 @@ def clone_edits(checkpoint: Checkpoint) -> list[Edit]:
 
 
 def tie_edits(checkpoint: Checkpoint) -> list[Edit]:
-    """One memory for weights of one state dict whose bytes are the same: every byte is read to tell.
+    """Return one memory for weights of one state dict whose bytes are the same: every byte is read to tell.
 
     In torch's files the others become views of the first, right behind it; a safetensors file keeps the first, and
     its metadata says which names are gone, as ``safetensors.torch.save_model`` does. The first is the input embedding
@@ -62,7 +62,7 @@ def _names(group: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def twins(checkpoint: Checkpoint, tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Groups of tensors with the same bytes on different storages, the one that stays first.
+    """Yield groups of tensors with the same bytes on different storages, the one that stays first.
 
     Only matrices count, and only those whose numbers differ: others are the same by chance.
     """
@@ -77,7 +77,7 @@ def twins(checkpoint: Checkpoint, tensors: Iterable[Tensor]) -> Iterator[list[Te
 
 
 def require_twins(checkpoint: Checkpoint, edits: Sequence[Edit]) -> None:
-    """Raises RefusedError where a tensor is dropped and comes back as another name of one with other bytes."""
+    """Raise RefusedError where a tensor is dropped and comes back as another name of one with other bytes."""
     dropped = {path for edit in edits if isinstance(edit, Drop) for path in edit.paths}
     ties = [(edit, (*edit.path[:-1], edit.key)) for edit in edits if isinstance(edit, Tie)]
     wanted = {path: edit.path for edit, path in ties if path in dropped}
@@ -105,7 +105,7 @@ def _kind(tensor: Tensor) -> tuple[object, ...]:
 
 
 def _views(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Each view of a storage once: what is tied already need not be compared."""
+    """Return each view of a storage once: what is tied already need not be compared."""
     seen: dict[object, Tensor] = {}
     for each in tensors:
         assert each.storage is not None
@@ -114,7 +114,7 @@ def _views(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def _grouped(pairs: Iterable[tuple[object, Tensor]]) -> list[list[Tensor]]:
-    """The tensors with equal marks, where there are several."""
+    """Return the tensors with equal marks, where there are several."""
     found: dict[object, list[Tensor]] = {}
     for mark, tensor in pairs:
         found.setdefault(mark, []).append(tensor)

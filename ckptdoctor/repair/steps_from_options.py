@@ -73,14 +73,14 @@ def add_last_options(draft: Draft, request: FixRequest) -> None:
 
 
 def _loses(checkpoint: Checkpoint, edits: tuple[Edit, ...]) -> bool:
-    """Tell whether something that the file holds is not in it afterwards: a loss, though it was asked for."""
+    """Return whether something that the file holds is not in it afterwards: a loss, though it was asked for."""
     roots = [edit.path for edit in edits if isinstance(edit, TakeRoot)]
     left_out = any(True for path in roots for _ in beside(checkpoint.tree, path))
     return left_out or any(isinstance(edit, (Compute, Drop)) for edit in edits)
 
 
 def option_steps(request: FixRequest) -> Iterator[OptionStep]:
-    """The options of a request, in the order in which they apply."""
+    """Yield the options of a request, in the order in which they apply."""
     if request.root is not None:
         root = request.root
         yield OptionStep(f"--root {root}", f"take {root} out of the rest", lambda checkpoint: _root(checkpoint, root))
@@ -122,7 +122,7 @@ def option_steps(request: FixRequest) -> Iterator[OptionStep]:
 
 
 def _command(request: FixRequest) -> str:
-    """The command that asks for --weights-only-safe and nothing else; "" where more was asked for."""
+    """Return the command that asks for --weights-only-safe and nothing else, or "" where more was asked for."""
     alone = FixRequest(request.path, request.output, weights_only_safe=True, force=request.force)
     if request != replace(alone, selection=request.selection) or request.selection.select is not None:
         return ""
@@ -205,7 +205,7 @@ def _some(edits: list[Edit]) -> list[Edit]:
 
 
 def _weights(checkpoint: Checkpoint) -> Iterator[tuple[StateDict, list[str]]]:
-    """The state dicts whose keys name parameters, with the keys that do (not "epoch" beside them)."""
+    """Yield the state dicts whose keys name parameters, with the keys that do (not "epoch" beside them)."""
     for state_dict in weights_among(checkpoint.state_dicts):
         parameters = [key for key in state_dict.others if "." in key or key.endswith("_extra_state")]
         yield state_dict, [*state_dict.keys, *parameters]
@@ -231,7 +231,7 @@ def _all_keys(checkpoint: Checkpoint, state_dict: StateDict) -> list[str]:
 
 
 def collision(label: str, one: str, other: str, name: str, prefix: str | None = None) -> RefusedError:
-    """The refusal of an option that would make one key of two, with both names and the ways out, on several lines."""
+    """Return the refusal of an option that would make one key of two, with both names and the ways out."""
     rows = [(key, "is already there" if key == name else f"→  {name}") for key in (one, other)]
     rows.sort(key=lambda row: row[0] == name)
     room = max(len(key) for key, _ in rows)
@@ -248,7 +248,7 @@ def collision(label: str, one: str, other: str, name: str, prefix: str | None = 
 
 
 def _nearest(text: str, checkpoint: Checkpoint) -> str:
-    """Give what keys do begin with, the most similar first."""
+    """Return what keys do begin with, the most similar first."""
     from difflib import SequenceMatcher
 
     prefixes: dict[str, int] = {}
@@ -280,7 +280,10 @@ _NAMES = re.compile(
 
 
 def slim_edits(checkpoint: Checkpoint) -> list[Edit]:
-    """The edits that leave out what only resuming needs. Raises RefusedError where there are no weights beside it."""
+    """Return the edits that leave out what only resuming needs.
+
+    Raises RefusedError where there are no weights beside it.
+    """
     if not any(each.role in WEIGHTS for each in checkpoint.state_dicts):
         raise RefusedError("--slim keeps the weights, and this file has none: it is needed to resume a training only.")
     kept = {
@@ -309,7 +312,7 @@ def _found(checkpoint: Checkpoint) -> Iterator[KeyPath]:
 
 
 def _outermost(tree: Node, paths: list[KeyPath], kept: set[KeyPath]) -> tuple[KeyPath, ...]:
-    """The paths, and instead of them the lists and dicts that hold nothing else."""
+    """Return the paths, and instead of them the lists and dicts that hold nothing else."""
     going = set(paths)
     around = {path[:depth] for path in paths for depth in range(1, len(path))}
     parts = _parts(tree, around)
@@ -322,7 +325,7 @@ def _outermost(tree: Node, paths: list[KeyPath], kept: set[KeyPath]) -> tuple[Ke
 
 
 def _parts(tree: Node, around: set[KeyPath]) -> dict[KeyPath, list[Part]]:
-    """Give what lies directly in the lists and dicts at these paths, all of whose parents are among them."""
+    """Return what lies directly in the lists and dicts at these paths, all of whose parents are among them."""
     found: dict[KeyPath, list[Part]] = {}
     stack: list[tuple[KeyPath, Node]] = [((), tree)]
     while stack:
@@ -338,12 +341,12 @@ def _parts(tree: Node, around: set[KeyPath]) -> dict[KeyPath, list[Part]]:
 
 
 def in_its_place(reference: Reference, checkpoint: Checkpoint) -> Reference:
-    """The reference for weights that stay where they are, beside their optimizer."""
+    """Return the reference for weights that stay where they are, beside their optimizer."""
     return replace(reference, root=compare(checkpoint, reference).path)
 
 
 def _remap_edits(checkpoint: Checkpoint, reference: Reference | None, unsafe: bool) -> list[Edit]:
-    """The edits for every optimizer of the file. Raises RefusedError where one cannot be brought to the target.
+    """Return the edits for every optimizer of the file. Raises RefusedError where one cannot be brought to the target.
 
     States are dropped only where ``unsafe`` admits it.
     """

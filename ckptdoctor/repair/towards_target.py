@@ -59,7 +59,7 @@ _INDEX = re.compile(r"\.\d+\.")
 
 
 def with_target(request: FixRequest, checkpoint: Checkpoint) -> FixRequest:
-    """The request with the reference that its error text and the checkpoint give together.
+    """Return the request with the reference that its error text and the checkpoint give together.
 
     Raises RefusedError where the text is cut short, or the shape of a missing key cannot be told: then nobody could
     say that the result fits. Raises UnreadableError or UsageError for a text without such an error.
@@ -163,7 +163,7 @@ def _rename_towards(draft: Draft, reference: Reference) -> bool:
 
 
 def _next_link(checkpoint: Checkpoint, reference: Reference) -> _Link | None:
-    """The next step towards the reference; None when no step is left, or more than one place could be meant.
+    """Return the next step towards the reference, or None when no step is left, or more than one place could be meant.
 
     A rename that is only a guess is no step.
     """

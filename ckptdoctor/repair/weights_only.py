@@ -31,7 +31,7 @@ _WHOLE_MODULE = "P204"
 
 
 def weights_only_edits(checkpoint: Checkpoint, command: str = "") -> list[Edit]:
-    """The edits after which torch refuses nothing in the file any more.
+    """Return the edits after which torch refuses nothing in the file any more.
 
     Raises RefusedError, with the list of what stands in the way and what does away with it: ``command`` is what was
     asked, for the options that it lacks ("": they are named alone).
@@ -52,7 +52,7 @@ def weights_only_edits(checkpoint: Checkpoint, command: str = "") -> list[Edit]:
 
 
 def _anew(checkpoint: Checkpoint, refused: list[Blocked]) -> list[Edit]:
-    """The pickle anew, where torch refuses how it is written: its protocol, or how it makes empty bytes."""
+    """Return the pickle anew, where torch refuses how it is written: its protocol, or how it makes empty bytes."""
     protocol = pickle_protocol(checkpoint.container) or 0
     if protocol <= _READ and not any(_is_bytes(each) for each in refused):
         return []
@@ -65,7 +65,10 @@ def _is_bytes(blocked: Blocked) -> bool:
 
 
 def _drop_options(checkpoint: Checkpoint, paths: list[KeyPath]) -> str | None:
-    """The options that leave out just what stands at these paths; None where there are none, or a tensor would go."""
+    """Return the options that leave out just what stands at these paths.
+
+    It is None where there are none, or a tensor would go.
+    """
     wanted = list(dict.fromkeys([_entry(checkpoint, path) for path in paths]))
     if len(wanted) > _DROPPED or () in wanted:
         return None
@@ -83,7 +86,10 @@ def _drop_options(checkpoint: Checkpoint, paths: list[KeyPath]) -> str | None:
 
 
 def _entry(checkpoint: Checkpoint, path: KeyPath) -> KeyPath:
-    """The innermost entry of a dict on the way: an item of a list or tuple cannot go without moving the others."""
+    """Return the innermost entry of a dict on the way.
+
+    An item of a list or tuple cannot go without moving the others.
+    """
     ends = [
         end
         for end in range(len(path), 0, -1)
@@ -93,7 +99,7 @@ def _entry(checkpoint: Checkpoint, path: KeyPath) -> KeyPath:
 
 
 def _way(checkpoint: Checkpoint, refused: list[Blocked], drop: str | None, command: str) -> str:
-    """Give what the user can type next."""
+    """Return what the user can type next."""
     causes = {each.cause for each in refused}
     other = command.partition(" --")[0]
     module = find_rule(_WHOLE_MODULE) if BlockedCause.MODULE in causes else None

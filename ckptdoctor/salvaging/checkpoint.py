@@ -41,13 +41,13 @@ class Salvage:
 
 
 def beside(path: str) -> str:
-    """The name of what is saved where none is given."""
+    """Return the name of what is saved where none is given."""
     stem, own = os.path.splitext(path)
     return f"{stem}.salvaged{own}"
 
 
 def plan_salvage(path: str, output: str, *, force: bool = False) -> Salvage:
-    """Give what is whole and what is not. Reads every byte once, and writes nothing; raises as ``salvage`` does."""
+    """Return what is whole and what is not. Reads every byte once, and writes nothing; raises as ``salvage`` does."""
     with formats.opened(path, here=True) as (source, container):
         original = formats.salvage(source, container)
         require_own_values(original)
@@ -80,7 +80,7 @@ class _State:
         self._zeros = _zero_tail(source)
 
     def share(self, tensor: Tensor) -> float:
-        """The share of its bytes that is there and not known to be wrong: 1 for a tensor that is whole."""
+        """Return the share of its bytes that is there and not known to be wrong: 1 for a tensor that is whole."""
         own = [] if tensor.storage is None else [self._of_storage(tensor.storage)]
         return min([*own, *map(self.share, tensor.parts)], default=1.0)
 
@@ -98,18 +98,18 @@ class _State:
         return min(there, 0.0) if storage.key in self._damaged else there
 
     def damage(self, tensor: Tensor) -> str:
-        """Give what is known to be wrong with its bytes, as far as they are there; "" where nothing is."""
+        """Return what is known to be wrong with its bytes, as far as they are there, or "" where nothing is."""
         own = "" if tensor.storage is None else self._damaged.get(tensor.storage.key, "")
         return own or next(filter(None, map(self.damage, tensor.parts)), "")
 
     def verified(self, tensor: Tensor) -> bool:
-        """Tell whether a checksum vouches for it."""
+        """Return whether a checksum vouches for it."""
         own = tensor.storage is None or not tensor.storage.nbytes or tensor.storage.crc32 is not None
         return own and all(map(self.verified, tensor.parts))
 
 
 def _without(checkpoint: Checkpoint, lost: Iterable[Tensor]) -> Iterator[Edit]:
-    """The edits that take the lost tensors out."""
+    """Yield the edits that take the lost tensors out."""
     roots = [each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER]
     paths = dict.fromkeys(_goes(checkpoint, tensor.path, roots) for tensor in lost)
     whole = [path for path in paths if not any(path[:size] in paths for size in range(len(path)))]
@@ -124,7 +124,7 @@ def _without(checkpoint: Checkpoint, lost: Iterable[Tensor]) -> Iterator[Edit]:
 
 
 def _goes(checkpoint: Checkpoint, path: KeyPath, optimizers: Iterable[KeyPath]) -> KeyPath:
-    """Give what must go with the tensor at ``path``: itself, or the state that an optimizer keeps for one parameter."""
+    """Return what must go with the tensor at ``path``: itself, or an optimizer's state for one parameter."""
     for root in optimizers:
         if path[: len(root)] == root and path[len(root) : len(root) + 1] == ("state",) and len(path) > len(root) + 2:
             return path[: len(root) + 2]
@@ -162,7 +162,7 @@ def _lost(tensor: Tensor, state: _State) -> LostTensor:
 
 
 def _zero_tail(source: Source) -> int | None:
-    """Say where the zero bytes begin with which a file ends that was given its full size before its contents.
+    """Return where the zero bytes begin with which a file ends that was given its full size before its contents.
 
     None where fewer than 64 KiB at its end are zeros.
     """

@@ -99,7 +99,7 @@ class _Folder:
 
 
 def _why(path: str, error: CkptDoctorError) -> str:
-    """Say why nothing of a file can be saved: what lies there instead, or what is wrong with it."""
+    """Return why nothing of a file can be saved: what lies there instead, or what is wrong with it."""
     with formats.opened(path) as (_, container):
         return why(container, error)
 
@@ -188,7 +188,7 @@ def _report(folder: _Folder, where: dict[str, str], kept: list[str]) -> SalvageR
 
 
 def _lost_files(folder: _Folder, where: dict[str, str]) -> Iterator[str]:
-    """Say why nothing is saved of a file: not of one whose tensors were all found in others."""
+    """Yield why nothing is saved of a file: not of one whose tensors were all found in others."""
     index = folder.weights.index
     elsewhere = set(index.files if index is not None else ())
     elsewhere -= {file for key, file in (index.weight_map.items() if index is not None else ()) if key not in where}
@@ -196,7 +196,7 @@ def _lost_files(folder: _Folder, where: dict[str, str]) -> Iterator[str]:
 
 
 def _gone(folder: _Folder, where: dict[str, str], told: set[str]) -> Iterator[LostTensor]:
-    """Give what the index names and no shard holds; nothing else is known of it."""
+    """Yield what the index names and no shard holds; nothing else is known of it."""
     index = folder.weights.index
     for key, file in index.weight_map.items() if index is not None else ():
         if key not in where and key not in told:

@@ -32,7 +32,7 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def from_config(path: str) -> Reference:
-    """The expectation of the architecture that ``path`` (a config.json, or a folder with one) names.
+    """Return the expectation of the architecture that ``path`` (a config.json, or a folder with one) names.
 
     A name of the Hugging Face Hub (``org/name``) stands for what is in its local cache; nothing is downloaded.
     dtypes are left open: transformers takes those of the weights. ``from_pretrained`` is what loads it, which ties what
@@ -49,7 +49,10 @@ def from_config(path: str) -> Reference:
 
 
 def built(make: Callable[[], Any], name: str, file: str) -> Reference:
-    """The expectation of a model of transformers, whatever its dtypes; ``file`` is where its settings come from."""
+    """Return the expectation of a model of transformers, whatever its dtypes.
+
+    ``file`` is where its settings come from.
+    """
     try:
         found = from_module(build(make, _MOST_TENSORS), f"{name} ({file})")
     except UsageError:
@@ -63,7 +66,7 @@ def built(make: Callable[[], Any], name: str, file: str) -> Reference:
 
 
 def read_config(file: str) -> dict[str, Any]:
-    """The settings in a config.json. Raises UnreadableError, and UsageError for a file of another kind."""
+    """Return the settings in a config.json. Raises UnreadableError, and UsageError for a file of another kind."""
     try:
         with open(file, "rb") as stream:
             data = stream.read(_LARGEST + 1)
@@ -79,7 +82,7 @@ def read_config(file: str) -> dict[str, Any]:
 
 
 def _architecture(file: str, config: dict[str, Any]) -> str:
-    """The class that the config names, where transformers can build it from the config alone."""
+    """Return the class that the config names, where transformers can build it from the config alone."""
     if config.get("auto_map"):
         raise UsageError(
             f"{file} needs code that comes with the model (auto_map), which ckptdoctor never runs. If you trust it, "
@@ -96,7 +99,7 @@ def _architecture(file: str, config: dict[str, Any]) -> str:
 
 
 def require_plain(file: str, config: dict[str, Any]) -> None:
-    """Raises UsageError for settings that do not tell the keys, or that no model has."""
+    """Raise UsageError for settings that do not tell the keys, or that no model has."""
     if config.get("quantization_config"):
         raise UsageError(
             f"{file} is of a quantized model: its keys come about only while transformers loads it, and the config "
@@ -108,7 +111,7 @@ def require_plain(file: str, config: dict[str, Any]) -> None:
 
 
 def _bounded(file: str, config: dict[str, Any]) -> None:
-    """Raises UsageError for numbers of layers that no model has: building them would take for ever."""
+    """Raise UsageError for numbers of layers that no model has: building them would take for ever."""
     stack: list[tuple[str, Any]] = list(config.items())
     while stack:
         key, value = stack.pop()
@@ -121,7 +124,9 @@ def _bounded(file: str, config: dict[str, Any]) -> None:
 
 
 def library(file: str) -> Any:
-    """The library, by name and not by an import statement: type checkers would read all of it. ``file`` wants it.
+    """Return the library, by name and not by an import statement: type checkers would read all of it.
+
+    ``file`` wants it.
 
     Raises MissingPackageError where torch is not installed: without it the library has the names of models and no more.
     """
@@ -156,7 +161,7 @@ def _model_class(transformers: Any, name: str, file: str) -> Any:
 
 @contextmanager
 def offline() -> Iterator[None]:
-    """Nothing is fetched, even where a config names weights or a backbone of the hub."""
+    """Fetch nothing, even where a config names weights or a backbone of the hub."""
     before = {name: os.environ.get(name) for name in _OFFLINE}
     constants = sys.modules.get("huggingface_hub.constants")  # it has read the environment when it was imported
     known = before["HF_HUB_OFFLINE"] if constants is None else getattr(constants, "HF_HUB_OFFLINE", None)

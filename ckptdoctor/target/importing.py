@@ -25,7 +25,7 @@ LIBRARIES = frozenset({"timm", "torchvision"})  # those whose models are known b
 
 @contextmanager
 def users_code(target: NamedTarget) -> Iterator[None]:
-    """Python as the user's code finds it when it is run from the current directory.
+    """Run the user's code as Python finds it when it is run from the current directory.
 
     What it prints goes to stderr: stdout is for results. Of our arguments it gets those behind ``--``.
     """
@@ -48,7 +48,7 @@ def users_code(target: NamedTarget) -> Iterator[None]:
 
 
 def find(target: NamedTarget) -> object:
-    """The object that the target names. Raises UsageError, with the user's own line where their code fails."""
+    """Return the object that the target names. Raises UsageError, with the user's own line where their code fails."""
     module = _imported(target)
     try:
         return _inside(module, target)
@@ -74,7 +74,7 @@ def _inside(module: ModuleType, target: NamedTarget) -> object:
 
 
 def _of_library(target: NamedTarget, module: object) -> object | None:
-    """The function that makes the model of this name in a library: ``timm:resnet50``, ``torchvision:vit_b_16``."""
+    """Return the function that makes the model of this name in a library, as in ``timm:resnet50``."""
     name = target.attributes[0]
     if hasattr(module, name):
         return None
@@ -90,7 +90,7 @@ _GUARDED = ' It is made only where the file is run, below if __name__ == "__main
 
 
 def _is_guarded(module: ModuleType, name: str) -> bool:
-    """Whether the file gives the name a value only where it is run itself."""
+    """Return whether the file gives the name a value only where it is run itself."""
     if not _is_own_file(module):
         return False
     with open(str(module.__file__), "rb") as file:
@@ -100,13 +100,13 @@ def _is_guarded(module: ModuleType, name: str) -> bool:
 
 
 def _is_own_file(module: ModuleType) -> bool:
-    """Whether it is code of the user's own, in a file of Python."""
+    """Return whether it is code of the user's own, in a file of Python."""
     file = getattr(module, "__file__", None)
     return isinstance(file, str) and file.endswith(".py") and os.path.isfile(file) and not is_installed(file)
 
 
 def _instead(holder: object, name: str) -> str:
-    """Other names to try: those that look alike, or else the module's own classes and functions."""
+    """Return other names to try: those that look alike, or else the module's own classes and functions."""
     public = [each for each in dir(holder) if not each.startswith("_")]
     alike = difflib.get_close_matches(name, public, 3)
     if not alike and isinstance(holder, ModuleType):
@@ -125,7 +125,7 @@ class _Definitions(SourceFileLoader):
         self._name = name
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """The code, compiled anew: what Python keeps of a file is all of it."""
+        """Return the code, compiled anew: what Python keeps of a file is all of it."""
         path = self.get_filename(fullname)
         tree = ast.parse(self.get_data(path), path)
         last = max((at for at, each in enumerate(tree.body) if self._name in _defined(each)), default=None)
@@ -141,21 +141,21 @@ _DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, as
 
 
 def _defines(statement: ast.stmt) -> bool:
-    """Whether a statement is what code in front of it may need: a definition, or a constant that nothing computes."""
+    """Return whether a statement is what code in front of it may need, a definition or a plain constant."""
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
         return not any(isinstance(each, (ast.Call, ast.Await)) for each in ast.walk(statement))
     return isinstance(statement, _DEFINING)
 
 
 def _tried(statement: ast.stmt) -> ast.stmt:
-    """The statement where it works: it may need what is left out."""
+    """Return the statement where it works: it may need what is left out."""
     nothing = ast.ExceptHandler(type=ast.Name("Exception", ast.Load()), name=None, body=[ast.Pass()])
     made = ast.Try(body=[statement], handlers=[nothing], orelse=[], finalbody=[])
     return ast.fix_missing_locations(ast.copy_location(made, statement))
 
 
 def _defined(statement: ast.stmt) -> set[str]:
-    """The names that a statement at the top of a file gives a value."""
+    """Return the names that a statement at the top of a file gives a value."""
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {statement.name}
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
@@ -166,7 +166,7 @@ def _defined(statement: ast.stmt) -> set[str]:
 
 
 def _runs(statement: ast.stmt) -> bool:
-    """Whether a statement may do more than define: a loop, or anything that is called outside of a condition."""
+    """Return whether a statement may do more than define: a loop, or anything that is called outside of a condition."""
     return not _defines(statement) and not isinstance(statement, (ast.If, ast.Try))
 
 
@@ -189,7 +189,7 @@ def _imported(target: NamedTarget) -> ModuleType:
 
 
 def failed(target: NamedTarget, error: BaseException) -> str:
-    """That the module cannot be imported, why, and what to do; then the user's own traceback."""
+    """Return the error that the module cannot be imported, why, and what to do; then the user's own traceback."""
     return f"{target.module} cannot be imported: {blame(error)}. {_way_out(error)}{own_traceback(error)}"
 
 
@@ -206,7 +206,7 @@ def _way_out(error: BaseException) -> str:
 
 
 def _from_name(target: NamedTarget) -> ModuleType:
-    """A module by its dotted name: of the user's own code only definitions, of libraries all that they are."""
+    """Return a module by its dotted name: of the user's own code only definitions, of libraries all that they are."""
     if target.module in sys.modules:
         return sys.modules[target.module]
     spec = importlib.util.find_spec(target.module)
@@ -220,7 +220,7 @@ def _is_own(spec: ModuleSpec) -> bool:
 
 
 def _run(spec: ModuleSpec, target: NamedTarget) -> ModuleType:
-    """The module of a spec, as far as the target is defined in it."""
+    """Return the module of a spec, as far as the target is defined in it."""
     assert spec.origin is not None
     spec.loader = _Definitions(spec.name, spec.origin, target.attributes[0])
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
@@ -236,7 +236,7 @@ def _run(spec: ModuleSpec, target: NamedTarget) -> ModuleType:
 
 
 def _from_file(target: NamedTarget) -> ModuleType:
-    """The file as a module; as part of its package where it lies in one, so that relative imports work."""
+    """Return the file as a module; as part of its package where it lies in one, so that relative imports work."""
     path = os.path.abspath(target.module)
     if not os.path.isfile(path):
         raise UsageError(f"There is no file {target.module} to import {'.'.join(target.attributes)} from.")
@@ -258,7 +258,7 @@ def _from_file(target: NamedTarget) -> ModuleType:
 
 
 def _alone(target: NamedTarget, path: str) -> ModuleType:
-    """A file that belongs to no package, run anew. A name that another module has is left to it."""
+    """Return a file that belongs to no package, run anew. A name that another module has is left to it."""
     known = sys.modules.get(target.stem)
     name = target.stem if known is None or getattr(known, "__file__", None) == path else f"_model_{target.stem}"
     spec = importlib.util.spec_from_file_location(name, path)

@@ -19,7 +19,7 @@ _SAFETENSORS = ".safetensors"
 
 
 def from_checkpoint(path: str, root: str | None = None) -> Reference:
-    """The contents of the checkpoint at ``path``, as what another one is expected to hold.
+    """Return the contents of the checkpoint at ``path``, as what another one is expected to hold.
 
     ``root`` names the state dict (key path, parts joined by "/") where there is more than one that it could be; in a
     file with only one it need not be there. Raises UsageError when there is none or no telling which, what
@@ -53,7 +53,7 @@ def _opened(path: str) -> Checkpoint:
 
 
 def _ties(tensors: Iterable[Tensor]) -> tuple[tuple[str, ...], ...]:
-    """The keys under which one and the same view of a storage was saved: one tensor of the model."""
+    """Return the keys under which one and the same view of a storage was saved: one tensor of the model."""
     groups: dict[object, list[str]] = {}
     for each in tensors:
         view = shared_view(each)
@@ -63,7 +63,7 @@ def _ties(tensors: Iterable[Tensor]) -> tuple[tuple[str, ...], ...]:
 
 
 def _once(tensors: Iterable[Tensor]) -> bool:
-    """Whether all of them lie in safetensors files, which hold a tensor under one name only.
+    """Return whether all of them lie in safetensors files, which hold a tensor under one name only.
 
     Source: ``safetensors.torch.save_file`` refuses shared memory; its ``save_model`` leaves further names out.
     """
@@ -86,7 +86,7 @@ def _chosen(checkpoint: Checkpoint, root: str | None) -> StateDict:
 
 
 def _candidates(checkpoint: Checkpoint) -> list[StateDict]:
-    """The state dicts that could be meant: those of models, or averaged weights where there are no others."""
+    """Return the state dicts that could be meant: those of models, or averaged weights where there are no others."""
     weights = weights_among(checkpoint.state_dicts)
     for role in WEIGHTS:
         found = [each for each in weights if each.role is role]

@@ -29,7 +29,7 @@ _IN_ITS_FILES = ("state_dict",)  # where Lightning keeps the weights of a module
 
 
 def from_model(text: str, path: str | None = None, asked: Asked = lambda: None) -> Reference:
-    """The expectation of the model that ``text`` names: ``pkg.mod:Net``, ``nets.py:build(num_classes=10)``.
+    """Return the expectation of the model that ``text`` names: ``pkg.mod:Net``, ``nets.py:build(num_classes=10)``.
 
     This runs the user's code: it is imported, and a class or function is called. What it needs and is not given may be
     kept by the file at ``path``, which is ``asked`` then. Raises UsageError when that fails, or gives no module, and
@@ -73,14 +73,14 @@ class _File:
         self.was_asked = False
 
     def asked(self) -> Saved | None:
-        """The arguments that it keeps of the call of its model."""
+        """Return the arguments that it keeps of the call of its model."""
         if not self.was_asked:
             self.was_asked, self._saved = True, self._asked()
         return self._saved
 
 
 def _loads_itself(found: object, file: _File) -> bool:
-    """Whether the model and the file are both Lightning's: ``load_from_checkpoint`` takes the file as it is."""
+    """Return whether the model and the file are both Lightning's: ``load_from_checkpoint`` takes the file as it is."""
     if not is_lightning(found if isinstance(found, type) else type(found)):
         return False
     saved = file.asked()
@@ -127,7 +127,7 @@ _WANTED = "--model needs a class or function that gives a torch.nn.Module, or a 
 
 
 def _failure(target: NamedTarget, found: object, error: BaseException, path: str | None, extra: Taken) -> str:
-    """One sentence on a model that could not be built, one on what to do, and the user's own traceback."""
+    """Return one sentence on a model that could not be built, one on what to do, and the user's own traceback."""
     if isinstance(error, TooManyError):
         return f"{target.name} would have more than {_MOST_TENSORS:,} tensors ({extra.told}): give the right numbers."
     said = f"{target.name} cannot be built: {blame(error)}."
@@ -147,7 +147,7 @@ def _failure(target: NamedTarget, found: object, error: BaseException, path: str
 
 
 def _command(target: NamedTarget, found: object, path: str | None, extra: Taken, lacking: list[str]) -> str:
-    """The command line with everything that has to be given, by its names: ``width=…, depth=4``."""
+    """Return the command line with everything that has to be given, by its names: ``width=…, depth=4``."""
     known = extra.target or target
     wanted = [f"{name}=…" for name in lacking] or _first(found)
     if lacking:  # otherwise something that is given is wrong
@@ -158,7 +158,7 @@ def _command(target: NamedTarget, found: object, path: str | None, extra: Taken,
 
 
 def _first(found: object) -> list[str]:
-    """The first arguments where nothing that it needs is missing: those without a default, or else the first."""
+    """Return the first arguments where nothing that it needs is missing: those without a default, or else the first."""
     try:
         parameters = inspect.signature(found).parameters.values()  # type: ignore[arg-type]  # what has none raises
     except (TypeError, ValueError):

@@ -99,7 +99,7 @@ def _expression(text: str) -> ast.expr | None:
 
 
 def _names(node: ast.expr | None) -> tuple[str, ...]:
-    """The parts of a dotted name; () for anything else."""
+    """Return the parts of a dotted name; () for anything else."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

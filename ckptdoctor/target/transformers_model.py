@@ -22,7 +22,7 @@ _CLASS = re.compile(r"\s*[A-Z]\w*\s*(\(.*\))?\s*", re.DOTALL)
 
 
 def is_meant(text: str) -> bool:
-    """Whether ``text`` names a class of transformers (``transformers:BertModel``) or a model of the Hub."""
+    """Return whether ``text`` names a class of transformers (``transformers:BertModel``) or a model of the Hub."""
     name = text.removeprefix(_LIBRARY)
     if name == text:
         return hub_cache.is_name(text)
@@ -30,7 +30,7 @@ def is_meant(text: str) -> bool:
 
 
 def from_transformers(text: str, path: str | None = None) -> Reference:
-    """The expectation of the model, built without its weights and without the network.
+    """Return the expectation of the model, built without its weights and without the network.
 
     The settings of a class are those of the ``config.json`` beside the file at ``path``, or where there is none the
     class's own, which ``Reference.told`` says; ``transformers:BertModel(num_hidden_layers=2)`` changes some. A name of
@@ -63,7 +63,7 @@ def from_transformers(text: str, path: str | None = None) -> Reference:
 
 
 def _beside(path: str | None) -> str | None:
-    """The config.json beside the file, or in the folder."""
+    """Return the config.json beside the file, or in the folder."""
     if path is None or is_address(path):
         return None
     file = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), NAME)
@@ -76,7 +76,7 @@ def _by_default(target: NamedTarget, path: str | None, config: str) -> str:
 
 
 def _named(transformers: Any, target: NamedTarget, file: str | None) -> Any:
-    """The class of a model. Raises UsageError where transformers has none of this name."""
+    """Return the class of a model. Raises UsageError where transformers has none of this name."""
     (name,) = target.attributes
     try:
         found = getattr(transformers, name, None)
@@ -97,7 +97,7 @@ def _named(transformers: Any, target: NamedTarget, file: str | None) -> Any:
 
 
 def _chosen(transformers: Any, auto: Any, target: NamedTarget, file: str | None) -> Any:
-    """The class that an Auto class stands for, by the type of model that the config names."""
+    """Return the class that an Auto class stands for, by the type of model that the config names."""
     kind = read_config(file).get("model_type") if file is not None else None
     if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
         raise UsageError(
@@ -109,7 +109,7 @@ def _chosen(transformers: Any, auto: Any, target: NamedTarget, file: str | None)
 
 
 def _own_part(config_class: Any, config: dict[str, Any], file: str, target: NamedTarget) -> dict[str, Any]:
-    """The settings for this class: all of them, or those of one tower, as ``from_pretrained`` takes them."""
+    """Return the settings for this class: all of them, or those of one tower, as ``from_pretrained`` takes them."""
     kind, wanted = config.get("model_type"), getattr(config_class, "model_type", "")
     part = config.get(getattr(config_class, "base_config_key", "") or "")
     if kind == wanted or not kind or not wanted:

@@ -27,12 +27,12 @@ _PORTS = (20000, 10000)
 
 
 def nodes_for(world_size: int, gpus_per_node: int = GPUS_PER_NODE) -> int:
-    """The number of nodes that hold that many replicas, one per GPU."""
+    """Return the number of nodes that hold that many replicas, one per GPU."""
     return -(-world_size // gpus_per_node)
 
 
 def script(config: RunConfig, *, nodes: int, gpus_per_node: int, command: list[str]) -> str:
-    """The text of an sbatch script that runs ``command``: the whole command line, program first.
+    """Return the text of an sbatch script that runs ``command``: the whole command line, program first.
 
     ``nodes`` is how many to ask for, ``gpus_per_node`` how many GPUs (or, on the CPU, ranks) one of them has room for;
     no more GPUs are asked for than there are replicas. A ``--slurm`` in the command is left out. The script may be
@@ -60,7 +60,7 @@ def script(config: RunConfig, *, nodes: int, gpus_per_node: int, command: list[s
 
 
 def _header(config: RunConfig, nodes: int, resources: list[str]) -> list[str]:
-    """The lines that sbatch reads. The same options on its command line win over these."""
+    """Return the lines that sbatch reads. The same options on its command line win over these."""
     options = [
         f"--job-name={shlex.quote(f'ckptdoctor-{config.network}-{config.strategy}')}",
         f"--nodes={nodes}",
@@ -77,7 +77,7 @@ def _header(config: RunConfig, nodes: int, resources: list[str]) -> list[str]:
 
 
 def _resources(config: RunConfig, nodes: int, tasks: int) -> list[str]:
-    """The tasks, and what each node gives them."""
+    """Return the tasks, and what each node gives them."""
     replicas_per_node = -(-config.world_size // nodes)
     cores = (1 if config.strategy in PROCESSES else config.world_size) + config.workers
     return [

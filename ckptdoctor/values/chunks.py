@@ -237,12 +237,18 @@ _ROW = 1 << 10
 
 def sum_of_squares(values: Array) -> float:
     """Of contiguous float32 or float64: in rows of the values' own precision, and over the rows in float64."""
-    done, total = values.size - values.size % _ROW, 0.0
+    return sums_of_squares(values[np.newaxis])[0]
+
+
+def sums_of_squares(several: Array) -> list[float]:
+    """The same for each of several runs of one length."""
+    done = several.shape[1] - several.shape[1] % _ROW
+    totals = [0.0] * len(several)
     if done:
-        rows = values[:done].reshape(-1, 1, _ROW)
-        total = float(np.matmul(rows, rows.reshape(-1, _ROW, 1)).sum(dtype=np.float64))
-    rest = values[done:]
-    return total + float(np.dot(rest, rest))
+        rows = several[:, :done].reshape(len(several), -1, 1, _ROW)
+        sums = np.matmul(rows, rows.reshape(len(several), -1, _ROW, 1))
+        totals = [float(each.sum(dtype=np.float64)) for each in sums]
+    return [total + float(np.dot(rest, rest)) for total, rest in zip(totals, several[:, done:], strict=True)]
 
 
 def dtype_of(values: Array) -> str:

@@ -39,13 +39,15 @@ class Damage:
 class Promise:
     """The SHA-256 (or its first digits) or MD5 that a file should have, and who says so.
 
-    ``sure`` is false where the digits of a name may be something else than a checksum.
+    ``sure`` is false where the digits of a name may be something else than a checksum; ``sealed`` says that there is a
+    seal, which knows more than the whole.
     """
 
     digits: str
     by: str
     sure: bool = True
     algorithm: str = "sha256"
+    sealed: bool = False
 
     @property
     def kind(self) -> str:

@@ -20,6 +20,7 @@ from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
 BLOCK = 1 << 19  # two of them stay in the cache of a core
 _FIRST = 1 << 16  # nearly all that differs does so at its beginning: no more than this is read for nothing
 _CUT = 64 << 20  # longer runs are shared out among threads
+_BATCH = 16 << 20  # bytes that a thread is given at a time: the others wait for the last one
 
 _RAW = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized dtypes are stored as
 
@@ -228,7 +229,7 @@ def batches(every: Sequence[ByteRun]) -> Iterator[list[ByteRun]]:
     for run in every:
         group.append(run)
         held += run.nbytes
-        if held >= _CUT or len(group) >= 1000:
+        if held >= _BATCH or len(group) >= 1000:
             yield group
             group, held = [], 0
     if group:

@@ -16,21 +16,22 @@ from ckptdoctor.writing.unfinished import sweep, temporary_file
 _BEGINNING = 512  # bytes of an existing file that are looked at
 
 
-def require(output: str, kind: bytes, *, force: bool = False) -> Target:
-    """Say where ``output`` leads, if it may be written: see ``write_fresh``."""
+def require(output: str, kind: bytes, *, force: bool = False, what: str = "page") -> Target:
+    """Return where ``output`` leads, if it may be written: see ``write_fresh``."""
     target = resolve(output, None, force=force)
     if target.replaces and not _is(target.path, kind):
-        raise WriteError(f"{output} is not a page: it is never replaced. Give another output path.")
+        raise WriteError(f"{output} is not a {what}: it is never replaced. Give another output path.")
     return target
 
 
-def write_fresh(data: bytes, output: str, kind: bytes, *, force: bool = False) -> None:
+def write_fresh(data: bytes, output: str, kind: bytes, *, force: bool = False, what: str = "page") -> None:
     """Give the new file ``output`` these contents.
 
     A file that is there is replaced only with ``force``, and only where it is empty or begins with ``kind`` (whatever
-    the case): a slip of the hand must not cost a checkpoint. Raises WriteError; then nothing has changed.
+    the case): a slip of the hand must not cost a checkpoint. ``what`` names the kind in the refusal. Raises WriteError;
+    then nothing has changed.
     """
-    target = require(output, kind, force=force)
+    target = require(output, kind, force=force, what=what)
     sweep(target.directory)
     try:
         with cleaned_up(), temporary_file(target, 0o666) as (path, fd):

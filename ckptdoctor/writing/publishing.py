@@ -71,7 +71,9 @@ def publish_together(
     break_links: bool = False,
     identity: FileIdentity | None = None,
 ) -> list[Written]:
-    """The same for several files: all are complete and verified before the first gets its name, the last one last.
+    """Return the same for several files.
+
+    All are complete and verified before the first gets its name, the last one last.
 
     ``identity`` is the source of the first recipe. Where a name cannot be given in the end, new files that have got
     theirs are removed again.
@@ -90,11 +92,8 @@ def publish_together(
     except OSError as error:
         raise WriteError(_sentence(error, parts[-1].output, parts[-1].recipe)) from error
     seconds = perf_counter() - started
-    return [Written(each.output, each.recipe.size, _copied(each.recipe), seconds) for each in parts]
-
-
-def _copied(recipe: Recipe) -> int:
-    return recipe.size - recipe.new_bytes
+    recipes = [(each.output, each.recipe) for each in parts]
+    return [Written(output, recipe.size, recipe.size - recipe.new_bytes, seconds) for output, recipe in recipes]
 
 
 def _made(
@@ -106,7 +105,7 @@ def _made(
     break_links: bool,
     swept: set[str],
 ) -> tuple[Originals, str, Target]:
-    """The complete, verified file of one part under its temporary name, which lasts as long as ``names``.
+    """Return the complete, verified file of one part under its temporary name, which lasts as long as ``names``.
 
     The originals stay open as long as ``opened``.
     """
@@ -128,7 +127,7 @@ def _made(
 
 
 def _make(part: Part, files: Originals, fd: int, path: str) -> None:
-    """Everything up to a complete, verified file that has only the wrong name."""
+    """Do everything up to a complete, verified file that has only the wrong name."""
     recipe = part.recipe
     cloned = reserve(recipe, files, fd)
     with _synced(fd, recipe.size) as complete:
@@ -209,7 +208,7 @@ def _sentence(error: OSError, output: str, recipe: Recipe) -> str:
 
 
 def compare(recipe: Recipe, files: Originals, target: int, work: Work | None = None) -> None:
-    """Raises WriteError with the first block of ``target`` that is not what ``recipe`` makes of ``files``."""
+    """Raise WriteError with the first block of ``target`` that is not what ``recipe`` makes of ``files``."""
     if os.fstat(target).st_size != recipe.size:
         raise WriteError(
             f"The output has {plural(os.fstat(target).st_size, 'byte')} instead of {recipe.size}; it was thrown away."
@@ -271,7 +270,7 @@ class BackgroundSync:
             self._over.set()
 
     def complete(self) -> None:
-        """Everything has been written: one last round."""
+        """Finish the writing with one last round."""
         self._complete.set()
 
     def wait(self, work: Work | None = None) -> None:
@@ -284,7 +283,7 @@ class BackgroundSync:
             raise self._error
 
     def abandon(self) -> None:
-        """The file is going to be removed: stop as soon as possible. What is not on the disk yet need not get there."""
+        """Stop as soon as possible: the file is removed, and what is not on the disk yet need not get there."""
         self._abandoned = True
         self._complete.set()
         with suppress(OSError):

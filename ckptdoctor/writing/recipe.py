@@ -74,13 +74,13 @@ class CopiedRanges:
         self._starts = [0, *accumulate(segment.length for segment in recipe.segments)]
 
     def source(self, at: int) -> int | None:
-        """The byte of a source that the output's byte ``at`` is a copy of; None where it was made anew."""
+        """Return the byte of a source that the output's byte ``at`` is a copy of, or None where it was made anew."""
         index = bisect_right(self._starts, at) - 1
         segment = self._recipe.segments[index] if index < len(self._recipe.segments) else None
         return segment.offset + at - self._starts[index] if isinstance(segment, Copy) else None
 
     def holds(self, at: int, origin: int, length: int) -> bool:
-        """Whether so many bytes from ``at`` on lie in one range of the recipe's source, from its ``origin`` on."""
+        """Return whether so many bytes from ``at`` on lie in one range of the recipe's source, from ``origin`` on."""
         index = bisect_right(self._starts, at) - 1
         segment = self._recipe.segments[index] if index < len(self._recipe.segments) else None
         if not isinstance(segment, Copy) or segment.file not in (None, self._recipe.source):
@@ -89,7 +89,7 @@ class CopiedRanges:
         return segment.offset + inside == origin and inside + length <= segment.length
 
     def copied_from(self, at: int, wanted: Copy) -> bool:
-        """Tell whether the bytes from ``at`` on are the range ``wanted``."""
+        """Return whether the bytes from ``at`` on are the range ``wanted``."""
         file, origin, length = wanted.file or self._recipe.source, wanted.offset, wanted.length
         index = bisect_right(self._starts, at) - 1
         while length > 0:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from ckptdoctor.cli.main import COMMANDS, cli
+from ckptdoctor.cli.main import COMMANDS, LazyGroup, cli
 from ckptdoctor.crash import no_torch
 from ckptdoctor.diagnose.catalogue import all_rules
 from tests.commands import run
@@ -33,7 +33,7 @@ def test_help_lists_the_commands():
     """The commands are listed in groups, each with its first sentence in full."""
     lines = invoke("--help").output.split("\n")
     headings = [line for line in lines if line.endswith(":") and line[0] != " " and line != "Options:"]
-    assert headings == ["Find out:", "Repair:", "Change:", "Practise:", "Set up:"]
+    assert headings == ["Find out:", "Repair:", "Change:", "Keep:", "Practise:", "Set up:"]
     listed = [line for line in lines[lines.index("Find out:") : lines.index("Options:")] if line.startswith("  ")]
     assert [line.split()[0] for line in listed] == list(COMMANDS)
     assert not any(line.endswith("...") for line in listed)
@@ -70,6 +70,13 @@ def test_a_bare_path_is_checked(shelf):
     result = run("sick.pt", cwd=shelf)
     assert result.returncode == 1
     assert result.stdout.split(b"\nRead ")[0] == run("check", "sick.pt", cwd=shelf).stdout.split(b"\nRead ")[0]
+
+
+def test_the_name_alone_opens_the_picker_on_a_terminal(monkeypatch):
+    """That is browse without a path; where there is no terminal it is the help."""
+    assert invoke().output.startswith("Usage: ")
+    monkeypatch.setattr(LazyGroup, "for_paths", lambda self: "browse")
+    assert "browse needs a terminal" in str(invoke().exception)
 
 
 def test_a_mistyped_path_is_no_unknown_command(shelf):

@@ -117,6 +117,7 @@ def prepare(folder: Path) -> None:
     shutil.copytree(SAMPLES, folder / "sample_ckpts", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "error.txt").write_text(ERROR)
     carry_out("ckptdoctor convert base.pt checkpoint --shard-size 6kB", folder)
+    carry_out("ckptdoctor seal copy.pt", folder)
 
 
 def carry_out(command: str, folder: Path) -> Outcome:

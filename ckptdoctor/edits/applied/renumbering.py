@@ -13,7 +13,7 @@ from ckptdoctor.errors import RefusedError
 
 
 def renumber(checkpoint: Checkpoint, edit: Renumber) -> Checkpoint:
-    """Raises RefusedError for numbers that are not there, and where two entries would get one."""
+    """Raise RefusedError for numbers that are not there, and where two entries would get one."""
     numbers = dict(edit.pairs)
 
     def change(node: Mapping) -> Mapping:
@@ -31,7 +31,7 @@ def renumber(checkpoint: Checkpoint, edit: Renumber) -> Checkpoint:
 
 
 def reorder(checkpoint: Checkpoint, edit: Reorder) -> Checkpoint:
-    """Raises RefusedError unless the keys are those of the dict, each once."""
+    """Raise RefusedError unless the keys are those of the dict, each once."""
 
     def change(node: Mapping) -> Mapping:
         entries: dict[Part, Node] = dict(node.entries)

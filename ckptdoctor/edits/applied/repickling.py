@@ -34,7 +34,7 @@ _ENCODE = ("_codecs", "encode")  # what protocol 2 writes bytes with
 
 
 def repickle(checkpoint: Checkpoint, edit: Repickle) -> Checkpoint:
-    """The checkpoint after the edit. Raises RefusedError where two keys would become one."""
+    """Return the checkpoint after the edit. Raises RefusedError where two keys would become one."""
     changer = _Changer(edit.encoding if of_python_2(checkpoint) else None)
     tree = changer.node(checkpoint.tree)
     made = with_tree(checkpoint, tree) if tree is not checkpoint.tree else checkpoint
@@ -52,7 +52,7 @@ class _Changer:
         self.made_bytes = False
 
     def node(self, node: Node) -> Node:
-        """The node; no tree is more than 128 levels deep."""
+        """Return the node; no tree is more than 128 levels deep."""
         if isinstance(node, Tensor):
             return self._tensor(node)
         if isinstance(node, bytes):

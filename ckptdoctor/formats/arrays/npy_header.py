@@ -6,17 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
-from ckptdoctor.checkpoint import (
-    DType,
-    KeyPath,
-    Note,
-    NoteKind,
-    Opaque,
-    Sequence,
-    Storage,
-    Tensor,
-    show_path,
-)
+from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Opaque, Sequence, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import DamagedError, TruncatedError
@@ -47,7 +37,7 @@ class Element(NamedTuple):
 
 
 def element(code: str, order: str = "") -> Element | None:
-    """What ``<f4`` is to torch; None for text, objects, dates and everything else that torch has no type for.
+    """Return what ``<f4`` is to torch, or None for text, objects, dates and everything else that torch has no type for.
 
     ``order`` is the byte order where the code does not begin with it.
     """
@@ -114,7 +104,7 @@ class Header:
 
 
 def header_size(prefix: bytes) -> int:
-    """How long the header is that begins with these bytes. Raises DamagedError for what begins with none."""
+    """Return how long the header is that begins with these bytes. Raises DamagedError for what begins with none."""
     if len(prefix) < PREFIX:
         raise TruncatedError("The array ends within its header.", offset=len(prefix))
     width = _LENGTH_BYTES.get(prefix[6])
@@ -127,7 +117,7 @@ def header_size(prefix: bytes) -> int:
 
 
 def parse(data: bytes) -> Header:
-    """The header that ``data`` begins with. Raises DamagedError when it makes no sense."""
+    """Return the header that ``data`` begins with. Raises DamagedError when it makes no sense."""
     size = header_size(data[:PREFIX])
     if len(data) < size:
         raise TruncatedError("The array ends within its header.", offset=len(data))
@@ -163,23 +153,23 @@ _NAMED = 3
 
 
 def tensor(path: KeyPath, header: Header, storage: Storage, offset: int) -> Tensor:
-    """An array of numbers; ``offset`` is where in the storage its values begin, in elements."""
+    """Return an array of numbers; ``offset`` is where in the storage its values begin, in elements."""
     assert header.element is not None
     return Tensor(path, header.element.dtype, header.shape, header.stride, storage, offset, rebuild=REBUILD)
 
 
 def opaque(header: Header) -> Opaque:
-    """An array that is shown but not read."""
+    """Return an array that is shown but not read."""
     return Opaque(REBUILD, (Sequence("tuple", header.shape), header.code))
 
 
 def reason(code: str) -> str:
-    """Why an array of this type is no tensor, for ``left_out``."""
+    """Return why an array of this type is no tensor, for ``left_out``."""
     return "arrays of Python objects, which are pickled" if "O" in code else f"arrays of {code or 'nothing'}"
 
 
 def left_out(reasons: Mapping[str, list[KeyPath]], member: str | None = None) -> list[Note]:
-    """Notes on arrays that are not read, one for each reason: "arrays of <U3"."""
+    """Return notes on arrays that are not read, one for each reason: "arrays of <U3"."""
     notes = []
     for why, paths in reasons.items():
         named = and_more(paths, _NAMED, say=show_path)

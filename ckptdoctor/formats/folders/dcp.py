@@ -59,7 +59,7 @@ _LONGEST = 1 << 30
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """The folder by ``.metadata`` and what lies beside it; without ``.metadata`` nothing in it can be found."""
+    """Return the folder by ``.metadata`` and what lies beside it; without ``.metadata`` nothing in it can be found."""
     folder = folder_of(source)
     files = [name for name in folder.names if name.endswith(".distcp")]
     if not files and _METADATA not in folder.names:
@@ -76,7 +76,7 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The nested contents, from ``.metadata`` and the headers of what it points to. Raises DamagedError."""
+    """Return the nested contents, from ``.metadata`` and the headers of what it points to. Raises DamagedError."""
     folder = folder_of(source)
     gathering = Gathering(folder)
     metadata = _metadata(folder, gathering)
@@ -90,7 +90,7 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def _metadata(folder: FolderSource, gathering: Gathering) -> Metadata:
-    """What ``.metadata`` says; ``gathering`` takes in what it names, which ``pickle.load`` calls."""
+    """Return what ``.metadata`` says; ``gathering`` takes in what it names, which ``pickle.load`` calls."""
     source = folder.open(_METADATA)
     if source.size > _LONGEST:
         raise HostileError(f".metadata is {source.size:,} bytes long; at most {_LONGEST:,} are read.", member=_METADATA)
@@ -114,7 +114,7 @@ def _metadata(folder: FolderSource, gathering: Gathering) -> Metadata:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """How to write a new folder, of one ``.distcp`` file; none is edited in place. Raises RefusedError."""
+    """Return how to write a new folder, of one ``.distcp`` file; none is edited in place. Raises RefusedError."""
     if source is None:
         from ckptdoctor.formats.fresh import dcp
 
@@ -134,7 +134,7 @@ def nested(
     made: Callable[[Entry, KeyPath], Node],
     gathering: Gathering,
 ) -> Node:
-    """The tree of all values; ``made`` turns each into its node, in the order in which they were given."""
+    """Return the tree of all values; ``made`` turns each into its node, in the order in which they were given."""
     top: dict[Part, object] = {}
     for path, entry in values:
         if len(path) > _DEEPEST or not _put(top, path, entry):
@@ -197,7 +197,7 @@ class _Pieces:
         return self._templates.globals
 
     def value(self, entry: Entry, path: KeyPath) -> Node:
-        """The tensor or other value that one flat key stands for."""
+        """Return the tensor or other value that one flat key stands for."""
         if not entry.is_tensor:
             return self._other(entry, path)
         tensor = self._tensor(entry, path)
@@ -248,7 +248,7 @@ class _Pieces:
         return Tensor(path, entry.dtype, sizes, contiguous_stride(sizes), lost, rebuild="torch.distributed.checkpoint")
 
     def _read(self, entry: Entry, item: Item, sizes: Sizes, path: KeyPath) -> Tensor | None:
-        """The tensor that was saved there; None, and a note, where it is no tensor like the one described."""
+        """Return the tensor that was saved there; None, and a note, where it is no tensor like the one described."""
         window = self._window(item)
         if window is None:
             return None
@@ -270,7 +270,7 @@ class _Pieces:
         return node
 
     def _window(self, item: Item) -> Window | None:
-        """The stretch of the file; None, and a note, where it is not there."""
+        """Return the stretch of the file; None, and a note, where it is not there."""
         gathering = self._gathering
         if item.packed:
             what = f"{item.file} was packed with {', '.join(item.packed)[:80]}, which is not read"
@@ -343,7 +343,7 @@ class _Templates:
         self.globals: list[GlobalName] = []  # that the pickles name, each once
 
     def read(self, source: Source, shift: int, label: str, path: KeyPath) -> Tensor | None:
-        """The one tensor in the archive that is all of ``source``, which begins at ``shift`` of its file."""
+        """Return the one tensor in the archive that is all of ``source``, which begins at ``shift`` of its file."""
         try:
             directory = read_directory(source)
             member = pickle_record(directory)
@@ -370,7 +370,7 @@ class _Templates:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Whether there is nothing to it but a view of one storage."""
+    """Return whether there is nothing to it but a view of one storage."""
     storage = tensor.storage
     return storage is not None and storage.extent is not None and not tensor.parts and tensor.values is None
 

@@ -51,7 +51,7 @@ _MOST = 20_000
 
 
 def shard_sets(names: Iterable[str]) -> list[Shards]:
-    """The sets of numbered shards among names, the largest part of each set first where there are several."""
+    """Return the sets of numbered shards among names, the largest part of each set first where there are several."""
     found: dict[tuple[str, str, int], dict[int, str]] = {}
     for name in names:
         match = _SHARD.fullmatch(name)
@@ -62,7 +62,7 @@ def shard_sets(names: Iterable[str]) -> list[Shards]:
 
 
 def indexes(names: Iterable[str]) -> list[str]:
-    """The index files, safetensors before bin, and those without a variant (``fp16``) in their names before others."""
+    """Return the index files, safetensors before bin, and those without a variant (``fp16``) before others."""
     found = [name for name in names if _INDEX.fullmatch(name)]
     return sorted(found, key=lambda name: (".safetensors." not in name, name.count("."), name))
 
@@ -88,7 +88,7 @@ class Index:
 
 
 def read_index(folder: FolderSource, name: str) -> Index:
-    """The index ``name``. Raises DamagedError when it is none, and UnreadableError when it cannot be opened."""
+    """Return the index ``name``. Raises DamagedError when it is none, and UnreadableError when it cannot be opened."""
     source = folder.open(name)
     if source.size > LONGEST:
         raise HostileError(f"{name} has {source.size:,} bytes; no index of a checkpoint is that long.", member=name)

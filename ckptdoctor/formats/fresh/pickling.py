@@ -32,7 +32,7 @@ _Value = Union[Node, object]
 
 
 def pickled(tree: Node, names: AnyMapping[str, str]) -> bytes:
-    """The pickle of the contents; ``names`` are what their storages are called in the archive, by their keys.
+    """Return the pickle of the contents; ``names`` are what their storages are called in the archive, by their keys.
 
     Raises RefusedError for anything that is neither plain nor a strided tensor.
     """
@@ -42,13 +42,13 @@ def pickled(tree: Node, names: AnyMapping[str, str]) -> bytes:
 
 
 def dtype_of(tensor: Tensor) -> str | None:
-    """Give what torch calls the dtype; None where it has none for it."""
+    """Return what torch calls the dtype, or None where it has none for it."""
     name = tensor.dtype.name
     return None if name.startswith("float6_") or name == "float4_e2m1fn" else name
 
 
 def unsayable(node: Node) -> str | None:
-    """Say why this node itself, whatever is in it, cannot be written; None where it can."""
+    """Return why this node itself, whatever is in it, cannot be written, or None where it can."""
     if isinstance(node, Mapping):
         if node.kind not in DICTS or (node.kind == "dict" and node.attributes is not None):
             return f"is a {node.kind}"

@@ -42,25 +42,25 @@ class Entry:
 
 
 def code_of(tensor: Tensor) -> str | None:
-    """Give what safetensors calls the dtype; None where it has none for it."""
+    """Return what safetensors calls the dtype, or None where it has none for it."""
     code = "F4" if tensor.dtype.name == _PAIRED else tensor.dtype.safetensors
     return code if code in _RANK else None
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
-    """The shape as safetensors counts."""
+    """Return the shape as safetensors counts."""
     if tensor.dtype.name == _PAIRED and tensor.shape:
         return (*tensor.shape[:-1], tensor.shape[-1] * 2)
     return tensor.shape
 
 
 def ordered(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries as they lie in the file."""
+    """Return the entries as they lie in the file."""
     return sorted(entries, key=lambda entry: (_RANK[code_of(entry.tensor) or ""], entry.name))
 
 
 def arranged(entries: Iterable[Entry], metadata: Mapping[str, str], original: Checkpoint, file: str) -> Wanted:
-    """The tensors as a file holds them: each on a storage of its own, in the order of the header.
+    """Return the tensors as a file holds them: each on a storage of its own, in the order of the header.
 
     Values come from files of the byte order of ``original``.
     """
@@ -90,7 +90,7 @@ def _tensor(entry: Entry) -> Tensor:
 
 
 def write(wanted: Wanted) -> Recipe:
-    """Say how to write the file. Raises RefusedError for what safetensors cannot name."""
+    """Return how to write the file. Raises RefusedError for what safetensors cannot name."""
     head = _header(wanted.contents)
     data: list[Segment] = [Literal(len(head).to_bytes(LENGTH_BYTES, "little") + head)]
     for storage in wanted.contents.storages:
@@ -137,7 +137,9 @@ class Shard:
 
 
 def split(entries: Sequence[Entry], most: int) -> list[Shard]:
-    """The entries in files of at most ``most`` bytes each, in their order; a larger tensor gets a file of its own.
+    """Return the entries in files of at most ``most`` bytes each, in their order.
+
+    A larger tensor gets a file of its own.
 
     As ``huggingface_hub.split_torch_state_dict_into_shards`` does.
     """
@@ -161,13 +163,13 @@ def split(entries: Sequence[Entry], most: int) -> list[Shard]:
 
 
 def index_of(shards: Sequence[Shard]) -> bytes:
-    """``model.safetensors.index.json`` as transformers writes it."""
+    """Return ``model.safetensors.index.json`` as transformers writes it."""
     total = sum(entry.nbytes for shard in shards for entry in shard.entries)
     where = {entry.name: shard.name for shard in shards for entry in shard.entries}
     return index_text(where, total)
 
 
 def index_text(where: Mapping[str, str], total: int) -> bytes:
-    """The same of a table from keys to files, and the bytes of all tensors."""
+    """Return the same of a table from keys to files, and the bytes of all tensors."""
     text = json.dumps({"metadata": {"total_size": total}, "weight_map": where}, indent=2, sort_keys=True)
     return (text + "\n").encode()

@@ -19,7 +19,7 @@ _PLAIN_CLASSES = (None, "torch.nn.parameter.Parameter", "torch.nn.parameter.Buff
 
 
 def refusal(tensor: Tensor) -> str | None:
-    """Say why the tensor is no plain run of elements that another container could hold; None where it is one."""
+    """Return why the tensor is no plain run of elements that another container could hold, or None where it is one."""
     if tensor.rebuild.endswith("Storage"):
         return "is a storage that was saved on its own"
     if (tensor.subclass or "").endswith(".DTensor"):
@@ -41,7 +41,7 @@ def refusal(tensor: Tensor) -> str | None:
 
 
 def _missing(tensor: Tensor) -> str | None:
-    """Give what is wrong with the bytes of the tensor."""
+    """Return what is wrong with the bytes of the tensor."""
     span = storage_span(tensor)
     if min(span[0], *tensor.stride, 0) < 0 or any(size < 0 for size in tensor.shape):
         return "has a shape that makes no sense"
@@ -59,12 +59,12 @@ def _missing(tensor: Tensor) -> str | None:
 
 
 def length(tensor: Tensor) -> int:
-    """Bytes of the elements without gaps."""
+    """Return how many bytes the elements take without gaps."""
     return (tensor.numel * tensor.dtype.bits + 7) // 8
 
 
 def turn_of(storage: Storage | None) -> int:
-    """Bytes whose order is turned where values are big-endian: torch goes by the class of the storage."""
+    """Return how many bytes are turned together where values are big-endian: torch goes by the class of the storage."""
     if storage is None or storage.dtype is None:
         return 1
     width = max(1, storage.dtype.bits // 8)
@@ -72,7 +72,10 @@ def turn_of(storage: Storage | None) -> int:
 
 
 def segments(tensor: Tensor, swapped: bool = False) -> tuple[Segment, ...]:
-    """The elements in C order, of a tensor without ``refusal``. ``swapped``: the bytes in files are big-endian."""
+    """Return the elements in C order, of a tensor without ``refusal``.
+
+    ``swapped``: the bytes in files are big-endian.
+    """
     size = length(tensor)
     if not size:
         return ()
@@ -93,13 +96,13 @@ def segments(tensor: Tensor, swapped: bool = False) -> tuple[Segment, ...]:
 
 
 def tensor_of(storage: NewStorage) -> Tensor:
-    """A tensor that shows all of it."""
+    """Return a tensor that shows all of it."""
     dtype = storage.dtype or BY_NAME["uint8"]
     return Tensor((), dtype, (storage.nbytes * 8 // dtype.bits,), (1,), storage)
 
 
 def _copies(found: Elements, places: Mapping[str, Place]) -> list[Segment] | None:
-    """Elements that lie in files as they are, one run behind the other, as tensors cut along their first dimension do.
+    """Return elements that lie in files as they are, one run behind the other.
 
     None where they must be put in order, or computed.
     """
@@ -123,7 +126,7 @@ def _copies(found: Elements, places: Mapping[str, Place]) -> list[Segment] | Non
 
 
 def elements(tensor: Tensor) -> tuple[Elements, dict[str, Place]]:
-    """The same as views, and where the storages that they name lie."""
+    """Return the same as views, and where the storages that they name lie."""
     places: dict[str, Place] = {}
     if tensor.chunks:
         if any(len(origin) != len(tensor.shape) for origin, _ in tensor.chunks):
@@ -161,7 +164,10 @@ _Chunk = tuple[tuple[int, ...], Tensor]
 
 
 def _assembled(tensor: Tensor, pieces: Iterable[_Chunk], dim: int, places: dict[str, Place]) -> Elements:
-    """The pieces put together along this dimension and those behind it. Raises RefusedError where they do not fit."""
+    """Return the pieces put together along this dimension and those behind it.
+
+    Raises RefusedError where they do not fit.
+    """
     rows: dict[int, list[_Chunk]] = {}
     for origin, chunk in pieces:
         if chunk.numel or not tensor.numel:

@@ -36,7 +36,7 @@ Sieve = Callable[[Passing], bool]
 
 
 def sieve_of(head: bytes, headers: bool) -> Sieve | None:
-    """What a file that begins so is reduced to; None where all of it is wanted.
+    """Return what a file that begins so is reduced to, or None where all of it is wanted.
 
     An archive that holds others is always reduced to its list; ``headers``: so is what has headers that stand alone.
     """
@@ -52,7 +52,7 @@ def sieve_of(head: bytes, headers: bool) -> Sieve | None:
 
 
 def _tar(passing: Passing) -> bool:
-    """The headers of the members; of an archive of torch all but the values."""
+    """Keep the headers of the members; of an archive of torch all but the values."""
     passing.want(_HEAD)
     at = 0
     for _ in range(MOST):
@@ -82,7 +82,7 @@ def _member(passing: Passing, entry: Entry) -> None:
 
 
 def _safetensors(passing: Passing) -> bool:
-    """The header. What is behind it is not even passed over where the size is known."""
+    """Keep the header. What is behind it is not even passed over where the size is known."""
     length = int.from_bytes(passing.read(0, LENGTH_BYTES), "little")
     if length > MAX_HEADER_BYTES:
         return True
@@ -91,7 +91,7 @@ def _safetensors(passing: Passing) -> bool:
 
 
 def _legacy(passing: Passing) -> bool:
-    """The pickles and the counts of the storages, and what follows the last one."""
+    """Keep the pickles and the counts of the storages, and what follows the last one."""
     stream = read_stream(passing)
     passing.drop(LegacyStorages(passing, stream).end)
     return True
@@ -116,7 +116,7 @@ _SHORT = 255  # what tells the shape and type of an array is no longer
 
 
 def _pickle(passing: Passing) -> bool:
-    """All but the values of arrays, as far as the first pickle can be followed."""
+    """Keep all but the values of arrays, as far as the first pickle can be followed."""
     try:
         with collector_paused():
             _Thinning(passing).run()
@@ -136,7 +136,7 @@ class _Thinning:
         self._room = MOST_KEPT
 
     def run(self) -> None:
-        """Up to STOP. Raises what the machine raises."""
+        """Follow the pickle up to STOP. Raises what the machine raises."""
         m, handlers = self._machine, self._handlers()
         at = opcodes = 0
         while not m.stopped:
@@ -159,7 +159,7 @@ class _Thinning:
         return 0
 
     def _check(self, opcodes: int, offset: int) -> None:
-        """The budgets that no handler looks at: whatever exceeds them is followed no further."""
+        """Check the budgets that no handler looks at: whatever exceeds them is followed no further."""
         m = self._machine
         memo = len(m.memo) + len(m.sparse)
         used = {"opcodes": opcodes, "nodes": m.nodes, "memo": memo, "stack": len(m.stack), "marks": len(m.metastack)}
@@ -198,7 +198,7 @@ class _Thinning:
         return handler
 
     def _is_wanted(self, first: int, begin: int, length: int) -> bool:
-        """Whether these bytes are looked into for pickles, and may be one."""
+        """Return whether these bytes are looked into for pickles, and may be one."""
         if not is_looked_at(length, first):
             return False
         self._passing.keep(begin)
@@ -213,7 +213,7 @@ class _Thinning:
         return self._load(stop)
 
     def _build(self, m: Machine, at: int) -> int:
-        """BUILD, and the array that joblib writes behind it."""
+        """Handle BUILD, and the array that joblib writes behind it."""
         at = HANDLERS[op.BUILD](m, at)
         top = m.stack[-1]
         if type(top) is not Made or not is_wrapper(top):

@@ -14,7 +14,7 @@ _GZIP_HEADER = 10
 
 
 def recognise_compressed(head: bytes) -> Found | None:
-    """A compressed file, and what it seems to hold."""
+    """Return a compressed file, and what it seems to hold."""
     for magic, name, command, peek in _KINDS:
         if head.startswith(magic):
             held = inside(peek(head))
@@ -24,7 +24,10 @@ def recognise_compressed(head: bytes) -> Found | None:
 
 
 def _without_magic(head: bytes) -> Found | None:
-    """A bare stream, as joblib writes: its first bytes may be anything's, so it is one where it holds what is known."""
+    """Return a bare stream, as joblib writes.
+
+    Its first bytes may be anything's, so it is one where it holds what is known.
+    """
     for begins, name, peek in _BARE:
         held = inside(peek(head)) if head.startswith(begins) else ""
         if held:
@@ -33,7 +36,7 @@ def _without_magic(head: bytes) -> Found | None:
 
 
 def _original(head: bytes) -> str:
-    """The name that gzip keeps of the file it compressed, as the end of a sentence."""
+    """Return the name that gzip keeps of the file it compressed, as the end of a sentence."""
     if not head.startswith(b"\x1f\x8b") or len(head) < _GZIP_HEADER or not head[3] & _GZIP_NAME:
         return ""
     name = head[_GZIP_HEADER:].split(b"\0")[0].decode("latin-1")

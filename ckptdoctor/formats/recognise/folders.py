@@ -27,7 +27,10 @@ class _Folder(NamedTuple):
 
 
 def recognise_folder(source: FolderSource) -> Container:
-    """What the folder is, when it is a model's folder of some kind; ``format`` is "" when it is nothing known."""
+    """Return what the folder is, when it is a model's folder of some kind.
+
+    ``format`` is "" when it is nothing known.
+    """
     folder = _Folder(source.path, frozenset(source.names), "\n".join(source.names))
     for name, fits, guidance in _KINDS:
         if fits(folder):
@@ -38,7 +41,7 @@ def recognise_folder(source: FolderSource) -> Container:
 
 
 def _is_unpacked(folder: _Folder) -> bool:
-    """Whether data.pkl lies here beside its records, or in the only folder here."""
+    """Return whether data.pkl lies here beside its records, or in the only folder here."""
     if "data.pkl" in folder.names:
         return bool(folder.names & {"data/", "version", "byteorder"})
     if len(folder.names) != 1:

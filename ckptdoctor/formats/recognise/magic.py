@@ -18,13 +18,13 @@ class Found(NamedTuple):
 
 
 def container(source: Source, head: bytes, found: Found) -> Container:
-    """The container of something that is recognised but not read."""
+    """Return the container of something that is recognised but not read."""
     guidance = re.sub(r"\bFILE\b", lambda _: shlex.quote(source.path), found.guidance)
     return Container(source.path, source.size, found.name, head, False, guidance, found.notes, source.identity)
 
 
 def shortened(text: str, most: int = 120) -> str:
-    """Text from a file on one line, for a message."""
+    """Return text from a file on one line, for a message."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
@@ -92,7 +92,7 @@ _INSIDE = (
 
 
 def sniff(head: bytes) -> Found | None:
-    """What the first bytes of the file are known for; None when they are known for nothing."""
+    """Return what the first bytes of the file are known for, or None when they are known for nothing."""
     for magic in MAGICS:
         if head.startswith(magic.bytes_, magic.offset):
             return Found(magic.name, magic.guidance)
@@ -100,5 +100,5 @@ def sniff(head: bytes) -> Found | None:
 
 
 def inside(head: bytes) -> str:
-    """What the first bytes of unpacked contents look like; "" when that cannot be told."""
+    """Return what the first bytes of unpacked contents look like, or "" when that cannot be told."""
     return next((name for offset, magic, name in _INSIDE if head.startswith(magic, offset)), "")

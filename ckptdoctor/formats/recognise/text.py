@@ -38,7 +38,7 @@ _AGAIN = "It is what a server answered instead of the file: download it again."
 
 
 def recognise_text(source: Source, head: bytes) -> Found | None:
-    """Text of any kind; None when the first bytes are not text."""
+    """Return text of any kind, or None when the first bytes are not text."""
     if head.startswith(_LFS):
         return _pointer(head)
     text = _decoded(head, whole=source.size == len(head))
@@ -55,7 +55,7 @@ def recognise_text(source: Source, head: bytes) -> Found | None:
 
 
 def _decoded(head: bytes, whole: bool) -> str | None:
-    """The text that the first bytes of a file are; None when they are none. The last character may be cut."""
+    """Return the text that the first bytes of a file are, or None when they are none. The last character may be cut."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = head[: len(head) // 2 * 2].decode("utf-16", "replace")
     else:
@@ -93,7 +93,7 @@ def _page(source: Source, text: str) -> Found:
 
 
 def _xml(text: str) -> Found:
-    """XML: the error of a storage service (S3, Azure, Google), or some document."""
+    """Return XML: the error of a storage service (S3, Azure, Google), or some document."""
     fields = {name: shortened(value) for name, value in _XML_FIELD.findall(text[:_LONGEST_BODY])}
     said = ": ".join([fields[name] for name in ("Code", "Message", "Details") if fields.get(name)])
     if said and "<Error" in text[:1024]:
@@ -123,7 +123,7 @@ def _json(source: Source, text: str) -> Found:
 
 
 def _said(value: object) -> str:
-    """The text in the error field of an answer."""
+    """Return the text in the error field of an answer."""
     if not isinstance(value, dict):
         return ""
     for field in _ERROR_FIELDS:
@@ -138,7 +138,10 @@ def _said(value: object) -> str:
 
 
 def _plain(source: Source, text: str) -> Found:
-    """A server's message where it is short, and reads like one or stands where a checkpoint should; else a text."""
+    """Return a server's message where it is short, and reads like one or stands in a checkpoint's place.
+
+    Else it is a text.
+    """
     lines = [line for line in text.splitlines() if line.strip()]
     short = source.size <= _LONGEST_BODY and len(lines) <= _FEW_LINES
     suffix = _suffix(source)

@@ -20,7 +20,10 @@ _ADVICE = "Nothing was ever written into it: download or copy it again."
 
 
 def recognise_zeros(source: Source, head: bytes) -> Found | None:
-    """A file that is zero as far as was looked, or whose beginning is; None when it begins with something else."""
+    """Return a file that is zero as far as was looked, or whose beginning is.
+
+    It is None when it begins with something else.
+    """
     if head.strip(b"\0"):
         return None
     ranges = list(_written(source))
@@ -55,7 +58,10 @@ def _places(size: int, count: int) -> Iterator[tuple[int, int]]:
 
 
 def _written(source: Source) -> Iterator[tuple[int, int]]:
-    """The ranges of the file that take room on the disk; the holes of a sparse file are zero without being read."""
+    """Yield the ranges of the file that take room on the disk.
+
+    The holes of a sparse file are zero without being read.
+    """
     if source.distant:
         yield 0, source.size
         return

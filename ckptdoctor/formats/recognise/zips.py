@@ -28,7 +28,7 @@ _SHARD = (
 
 
 def recognise_zip(source: Source, head: bytes) -> Found | None:
-    """A zip archive by what it holds. One without a directory is said to be cut off."""
+    """Return a zip archive by what it holds. One without a directory is said to be cut off."""
     if not head.startswith((_LOCAL, _EMPTY)):
         return None
     try:

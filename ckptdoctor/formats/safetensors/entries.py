@@ -37,7 +37,10 @@ _info = tuple.__new__
 
 
 def make_object(pairs: Pairs) -> object:
-    """What the parser makes of a JSON object: an Info where it is a plain and sound one, else its pairs as a tuple."""
+    """Return what the parser makes of a JSON object.
+
+    It is an Info where the object is plain and sound, else its pairs as a tuple.
+    """
     if len(pairs) != len(FIELDS):
         return tuple(pairs)
     (first, name), (second, shape), (third, offsets) = pairs
@@ -69,7 +72,7 @@ def _is_number(value: object) -> bool:
 
 
 def info_from(value: object) -> Info | str:
-    """The tensor that an entry describes, or what is wrong with the entry (the end of a sentence about it)."""
+    """Return the tensor that an entry describes, or what is wrong with the entry (the end of a sentence about it)."""
     if isinstance(value, Info):
         return value
     if isinstance(value, list):
@@ -111,7 +114,7 @@ def _sound(dtype: object, shape: object, offsets: object) -> Info | str:
 
 
 def _variant(value: object) -> str | None:
-    """The name of a dtype, in either of the two forms in which an enum can be written."""
+    """Return the name of a dtype, in either of the two forms in which an enum can be written."""
     if isinstance(value, tuple) and len(value) == 1 and not isinstance(value, Info):
         name, content = value[0]
         return name if content is None else None
@@ -119,7 +122,10 @@ def _variant(value: object) -> str | None:
 
 
 def _unreadable(value: object) -> str:
-    """Why safetensors cannot even skip a value: it is nested too deep, or has a number that no float can hold."""
+    """Return why safetensors cannot even skip a value.
+
+    It is nested too deep, or has a number that no float can hold.
+    """
     stack = [(value, _ENTRY_DEPTH + 1)]
     while stack:
         node, depth = stack.pop()
@@ -148,7 +154,7 @@ def _overflows(value: object) -> bool:
 
 
 def _shown(value: object) -> str:
-    """A value in a message, whatever its size."""
+    """Return a value in a message, whatever its size."""
     if isinstance(value, Info):
         return "an object"
     if isinstance(value, tuple):

@@ -33,7 +33,7 @@ class Header:
 
 
 def read_header(source: Source) -> Header:
-    """The header of a safetensors file, with notes on everything for which safetensors would refuse it.
+    """Return the header of a safetensors file, with notes on everything for which safetensors would refuse it.
 
     Raises TruncatedError when the file ends within the header, and DamagedError when it is no JSON object.
     """
@@ -52,7 +52,10 @@ def read_header(source: Source) -> Header:
 
 
 def header_bytes(source: Source) -> bytes:
-    """The header's JSON with its padding. Raises TruncatedError or DamagedError when it is not whole or too long."""
+    """Return the header's JSON with its padding.
+
+    Raises TruncatedError or DamagedError when it is not whole or too long.
+    """
     length = int.from_bytes(source.read(0, LENGTH_BYTES), "little")
     have = source.size - LENGTH_BYTES
     if length > MAX_HEADER_BYTES:
@@ -75,7 +78,7 @@ def _pairs(root: tuple[object, ...]) -> list[tuple[str, object]]:
 
 
 def _metadata(values: list[object], remarks: Remarks) -> dict[str, str] | None:
-    """The text entries of ``__metadata__``; remarks on everything in it that is not text."""
+    """Return the text entries of ``__metadata__``; remarks on everything in it that is not text."""
     if len(values) > 1:
         remarks.add(NoteKind.HEADER_INVALID, f"{METADATA} is there {len(values)} times", LENGTH_BYTES)
     value = values[-1] if values else None
@@ -141,7 +144,7 @@ _FEW = 16
 
 
 def check_layout(entries: dict[str, Info | str], data: int, size: int, remarks: Remarks) -> int:
-    """The byte of the file at which the values should end, for values from byte ``data`` on in ``size`` bytes.
+    """Return the byte of the file at which the values should end, for values from byte ``data`` on in ``size`` bytes.
 
     Remarks on whatever safetensors refuses. Holes are told only where every entry could be read: otherwise they are
     where the others lie. A tensor that torch cannot have (its size cannot be counted, or it has too many dimensions)
@@ -172,7 +175,7 @@ def check_layout(entries: dict[str, Info | str], data: int, size: int, remarks: 
 
 
 def _end_of_row(entries: dict[str, Info | str]) -> int | None:
-    """Where the last tensor ends, when all are as every writer makes them: in order, and nothing odd about any."""
+    """Return where the last tensor ends, when all are in order as every writer makes them."""
     at = 0
     for info in entries.values():
         if isinstance(info, str):
@@ -198,7 +201,10 @@ def _misplaced(name: str, begin: int, end: int, at: int, data: int, complete: bo
 
 
 def _nbits(info: Info) -> int | None:
-    """Bits that the elements take; None where a partial product overflows, as in Rust: even if a later size is 0."""
+    """Return how many bits the elements take.
+
+    It is None where a partial product overflows, as in Rust: even if a later size is 0.
+    """
     count = prod(info.shape) if len(info.shape) <= _FEW else 0
     if not count:
         count = 1
@@ -211,7 +217,7 @@ def _nbits(info: Info) -> int | None:
 
 
 def _fault(info: Info, bits: int | None) -> str:
-    """What is wrong between shape, dtype and place of a tensor whose elements take ``bits``."""
+    """Return what is wrong between shape, dtype and place of a tensor whose elements take ``bits``."""
     if bits is None:
         return "has a shape of more bytes than can be counted"
     if bits % 8:
@@ -257,17 +263,17 @@ class Remarks:
         guidance: str = "",
         keys: tuple[KeyPath, ...] = (),
     ) -> None:
-        """One remark; beyond ``MOST`` of its kind it is only counted."""
+        """Add one remark; beyond ``MOST`` of its kind it is only counted."""
         self._counts[kind] += 1
         if self._counts[kind] <= MOST:
             self._notes.append(Note(kind, message, offset=offset, keys=keys, guidance=guidance))
 
     def count(self, kind: NoteKind, number: int) -> None:
-        """More remarks of a kind, beyond those told."""
+        """Count more remarks of a kind, beyond those told."""
         self._counts[kind] += number
 
     def notes(self) -> tuple[Note, ...]:
-        """All notes, in the order in which they were made; the number of those left out comes last."""
+        """Return all notes, in the order in which they were made; the number of those left out comes last."""
         more = [
             Note(
                 kind,

@@ -56,7 +56,7 @@ class Cut:
         return self.members[0].after if len(self.members) > 1 else ", " if self.colon.endswith(" ") else ","
 
     def with_members(self, members: Sequence[Member]) -> Cut:
-        """The same object with some of its members left out or replaced; the last one has no comma behind it."""
+        """Return the same object with some of its members left out or replaced; the last one has no comma behind it."""
         if not members:
             return replace(self, members=())
         last = self.members[-1].after if self.members else ""
@@ -64,16 +64,16 @@ class Cut:
         return replace(self, members=(*inner, replace(members[-1], after=last)))
 
     def with_first(self, key: str, value: str, name: str) -> Cut:
-        """The same object with one more member before the others."""
+        """Return the same object with one more member before the others."""
         return self.with_members((Member(key, name, self.colon, value, self.comma), *self.members))
 
     def with_last(self, key: str, value: str, name: str) -> Cut:
-        """The same object with one more member behind the others."""
+        """Return the same object with one more member behind the others."""
         return self.with_members((*self.members, Member(key, name, self.colon, value, "")))
 
 
 def cut(text: str) -> Cut:
-    """A JSON object's text in pieces. Raises UnprovenError when the pieces do not give the text again."""
+    """Return a JSON object's text in pieces. Raises UnprovenError when the pieces do not give the text again."""
     try:
         start = _skip(text, 0)
         opening = _skip(text, start + 1)

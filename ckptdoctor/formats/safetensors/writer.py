@@ -52,7 +52,7 @@ _BYTES_OF_THEIR_OWN = "each tensor of a safetensors file has its own bytes, in C
 
 
 def write_copy(wanted: Wanted, source: Source) -> Recipe:
-    """How to write the file so that it holds what is wanted.
+    """Return how to write the file so that it holds what is wanted.
 
     Raises UnprovenError when the header is one that readers disagree about, RefusedError for what a safetensors file
     cannot hold, and DamagedError when the header cannot be read.
@@ -101,7 +101,7 @@ def _require_a_sound_header(source: Source, header: Header, edits: Sequence[Edit
 
 
 def _proven(text: str, header: Header) -> Cut:
-    """The header in pieces, once it is proven that they are the entries that were read, and give the same text."""
+    """Return the header in pieces, once it is proven that they give the entries and the text that were read."""
     pieces = cut(text)
     names = [member.key for member in pieces.members if member.key != METADATA]
     if names != list(header.entries):
@@ -110,12 +110,12 @@ def _proven(text: str, header: Header) -> Cut:
 
 
 def _is_ascii_style(text: str) -> bool:
-    """Whether the writer escapes everything that is not ASCII, as Python's json does."""
+    """Return whether the writer escapes everything that is not ASCII, as Python's json does."""
     return text.isascii() and re.search(r"\\u00[89a-f]|\\u[1-9a-fA-F]|\\u0[1-9a-fA-F]", text) is not None
 
 
 def _padded(text: str) -> bytes:
-    """The header's bytes, with blanks up to a multiple of eight (as Rust's ``prepare`` writes them)."""
+    """Return the header's bytes, with blanks up to a multiple of eight (as Rust's ``prepare`` writes them)."""
     data = text.rstrip(" \t\r\n").encode("utf-8")
     return data + b" " * (-len(data) % _ALIGNMENT)
 
@@ -127,7 +127,7 @@ class _Style:
     ascii_only: bool
 
     def quoted(self, text: str) -> str:
-        """A name or value as JSON."""
+        """Return a name or value as JSON."""
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -151,7 +151,7 @@ def _with_metadata(header: Cut, edit: SetMetadata, style: _Style) -> Cut:
 
 
 def _with_text_metadata(header: Cut, edit: TextMetadata, style: _Style) -> Cut:
-    """What is no text becomes one. Raises RefusedError where that is not what the edit names."""
+    """Turn what is no text into one. Raises RefusedError where that is not what the edit names."""
     present = next((member for member in header.members if member.key == METADATA), None)
     inside = cut(present.value) if present is not None and present.value.startswith("{") else None
     odd = [member for member in inside.members if not member.value.startswith('"')] if inside is not None else []

@@ -73,14 +73,14 @@ FAMILIES = (
 
 
 def layout(keys: Iterable[str]) -> Layout | None:
-    """The layout whose marks all stand somewhere in the keys, if there is one."""
+    """Return the layout whose marks all stand somewhere in the keys, if there is one."""
     text = "\n".join(keys)
     found = [each for family in FAMILIES for each in family.layouts if all(mark in text for mark in each.marks)]
     return found[0] if len(found) == 1 else None
 
 
 def family_of(one: Layout | None, other: Layout | None) -> LayoutFamily | None:
-    """The family that two different layouts belong to."""
+    """Return the family that two different layouts belong to."""
     if one is None or other is None or one is other:
         return None
     return next((family for family in FAMILIES if one in family.layouts and other in family.layouts), None)

@@ -19,7 +19,7 @@ _META = re.compile(r"consolidated(?:\.\d+)?\.(?:pth|pt|safetensors)")
 def with_heads(
     found: LayoutConversion, here: Mapping[str, Tensor], checkpoint: Checkpoint, wanted: Reference
 ) -> LayoutConversion:
-    """The conversion with the number of heads that it needs; or with what it lacks, where that is not known.
+    """Return the conversion with the number of heads that it needs; or with what it lacks, where that is not known.
 
     The target says it, or the config beside it, or the config or params.json beside the checkpoint.
     """
@@ -38,7 +38,7 @@ def with_heads(
 
 
 def _not_divided(found: LayoutConversion, here: Mapping[str, Tensor], heads: int) -> str:
-    """Why there cannot be so many heads; "" where there can."""
+    """Return why there cannot be so many heads, or "" where there can."""
     sizes = set()
     for piece in found.rotary:
         rows = here[piece.old[0]].shape[0]
@@ -54,7 +54,7 @@ def _not_divided(found: LayoutConversion, here: Mapping[str, Tensor], heads: int
 
 
 def _said(checkpoint: Checkpoint) -> Iterator[tuple[str, int]]:
-    """What the files beside a checkpoint say: a config of transformers, and Meta's params.json."""
+    """Yield what the files beside a checkpoint say: a config of transformers, and Meta's params.json."""
     config = config_beside(checkpoint)
     if config is not None and config.fields.get("model_type") not in PAIRED:
         yield from _number(config, "num_attention_heads")

@@ -13,7 +13,7 @@ COMPUTED = "<computed>"
 
 
 def _named(m: Machine, at: int, code: str, encoding: str) -> tuple[str, str, int]:
-    """Module, name and end of a GLOBAL or INST."""
+    """Return the module, name and end of a GLOBAL or INST."""
     first, middle = m.line(at, m.budgets.line, at - 1)
     second, end = m.line(middle, m.budgets.line, at - 1)
     try:

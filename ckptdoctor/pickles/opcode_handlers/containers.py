@@ -52,7 +52,10 @@ def _take_entries(m: Machine, at: int) -> int:
 
 
 def _usual(m: Machine, pattern: Pattern) -> tuple[Form, Value] | None:
-    """The form of tensors of this pattern, and what is called; None where something else is fetched for it."""
+    """Return the form of tensors of this pattern, and what is called.
+
+    It is None where something else is fetched for it.
+    """
     callee = get_index(pattern.function)
     function = m.memo[callee] if callee < len(m.memo) else None
     said = (pattern.numel, pattern.offset, pattern.size, pattern.stride, pattern.grad)
@@ -199,7 +202,7 @@ def record_step(m: Machine, code: int, payload: list[Value], offset: int) -> Non
 
 
 def _step_elsewhere(m: Machine, step: Mutation, offset: int) -> None:
-    """A step on an object that was not made at this place of the stack.
+    """Note a step on an object that was not made at this place of the stack.
 
     A pickler writes it after an object whose arguments lead back to itself: the object was finished within them, is
     fetched from the memo, and then receives its state.

@@ -112,7 +112,7 @@ def _text_get(m: Machine, at: int) -> int:
 
 
 def _get(m: Machine, at: int) -> tuple[Value, int] | None:
-    """The memo entry that a GET at ``at`` fetches, and where that GET ends; None when there is none."""
+    """Return the memo entry that a GET at ``at`` fetches, and where that GET ends, or None when there is none."""
     code = m.data[at] if at < m.size else op.STOP
     if code not in _GETS:
         return None
@@ -125,7 +125,12 @@ def _get(m: Machine, at: int) -> tuple[Value, int] | None:
 
 
 def _pop(m: Machine, at: int) -> int:
-    """One or more POPs: thrown away for good, or, before a GET, the way a pickler writes what contains itself."""
+    """Handle one or more POPs.
+
+    They throw away for good, or, before a GET, are how a pickler writes what contains itself.
+
+    They throw away for good, or, before a GET, are how a pickler writes what contains itself.
+    """
     values: list[Value] = []
     code = op.POP
     while True:

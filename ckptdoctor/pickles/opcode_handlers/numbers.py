@@ -133,12 +133,15 @@ def _int(m: Machine, at: int) -> int:
 
 
 def _until_nul(line: bytes) -> bytes:
-    """What a C function sees of the line."""
+    """Return what a C function sees of the line."""
     return line.partition(b"\0")[0]
 
 
 def _strtol(text: bytes) -> int | None:
-    """What C's ``strtol`` makes of the text with base 0, or None where it would not take all of it or overflow."""
+    """Return what C's ``strtol`` makes of the text with base 0.
+
+    It is None where it would not take all of it or overflow.
+    """
     match = _STRTOL.fullmatch(text)
     if match is None:
         return None

@@ -53,7 +53,7 @@ def _binunicode8(m: Machine, at: int) -> int:
 
 
 def _counted(m: Machine, at: int, width: int, what: str) -> tuple[bytes, int]:
-    """The bytes behind a little-endian count of ``width`` bytes, and the position after them."""
+    """Return the bytes behind a little-endian count of ``width`` bytes, and the position after them."""
     begin = m.need(width, at, "a count")
     end = m.need(int.from_bytes(m.data[at:begin], "little"), begin, what)
     m.nodes += 1
@@ -79,7 +79,10 @@ def _binbytes8(m: Machine, at: int) -> int:
 
 
 def _either(raw: bytes) -> str | bytes:
-    """A string of Python 2: text where it is UTF-8, as torch takes it, else bytes (which encoding, nobody knows)."""
+    """Return a string of Python 2.
+
+    It is text where it is UTF-8, as torch takes it, else bytes (which encoding, nobody knows).
+    """
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:

@@ -77,7 +77,7 @@ HEALTHY = (
 
 @rule("L909", "adapter-base-mismatch", Severity.ERROR)
 def adapter_base_mismatch(comparison: Comparison) -> Iterator[Problem]:
-    """Adapters of another model."""
+    """Report adapters of another model."""
     found, state_dict = on_base(comparison), comparison.state_dict
     if found is None or state_dict is None:
         return

@@ -47,7 +47,7 @@ HEALTHY = (
 
 @rule("L907", "adapter-includes-embeddings", Severity.INFO, when=adapter_keys)
 def adapter_includes_embeddings(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Adapters that are mostly embeddings."""
+    """Report adapters that are mostly embeddings."""
     for state_dict in checkpoint.state_dicts:
         adapter = adapter_in(state_dict) if state_dict.role in WEIGHTS else None
         if adapter is None or adapter.wrapped:
@@ -68,6 +68,6 @@ def adapter_includes_embeddings(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _is_embedding(key: str) -> bool:
-    """Whether a key is the weight of an embedding or of an output layer, as a whole."""
+    """Return whether a key is the weight of an embedding or of an output layer, as a whole."""
     tokens = key.split(".")
     return tokens[-1] == "weight" and not EMBEDDINGS.isdisjoint(tokens[:-1])

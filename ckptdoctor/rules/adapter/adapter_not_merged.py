@@ -152,7 +152,7 @@ _TWICE_HERE = (
 
 @rule("L906", "adapter-not-merged", Severity.ERROR, when=adapter_keys)
 def adapter_not_merged(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Base layers with adapters beside them."""
+    """Report base layers with adapters beside them."""
     checkpoint = subject
     if isinstance(subject, Comparison):
         if has_adapters(subject.reference.tensors):
@@ -195,7 +195,7 @@ def _base_fix(state_dict: StateDict, going: list[Tensor]) -> tuple[Fix | None, s
 
 
 def _merging(adapter: Adapter, path: str) -> tuple[str, tuple[str, ...]]:
-    """How to add the adapter to its base: by the command where the file with lora_alpha is there.
+    """Return how to add the adapter to its base: by the command where the file with lora_alpha is there.
 
     What ``repair.merge_adapter`` does not know is peft's to merge.
     """
@@ -212,7 +212,7 @@ def _merging(adapter: Adapter, path: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _choice(adapter: Adapter) -> tuple[str, ...]:
-    """The commands that give one of the two states of a layer its name: nobody else can know which is wanted.
+    """Return the commands that give one of the two states of a layer its name: nobody else can know which is wanted.
 
     The other one stays, under a name of its own.
     """

@@ -70,7 +70,7 @@ _LONGEST = 300  # characters of a value that is written out
 
 @rule("L908", "adapter-rank-config-mismatch", Severity.ERROR, when=file_beside("adapter_config.json"))
 def adapter_rank_config_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Configs of another adapter."""
+    """Report configs of another adapter."""
     config = adapter_config_beside(checkpoint)
     for each in config_disagreements(checkpoint, config) if config is not None else ():
         assert config is not None
@@ -94,7 +94,7 @@ def _found(each: AdapterConfigDisagreement) -> str:
 
 
 def _change(config: Config, each: AdapterConfigDisagreement) -> str:
-    """What to write where, for people."""
+    """Return what to write where, for people."""
     line = config.lines.get(each.field)
     place = f"line {line} of {config.path}" if line is not None else config.path
     return f'write "{each.field}": {_shown(each.found)} in {place}'

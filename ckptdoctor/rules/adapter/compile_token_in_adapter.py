@@ -57,7 +57,7 @@ HEALTHY = (
 
 @rule("L910", "compile-token-in-adapter", Severity.ERROR, when=keys_mention("_orig_mod"))
 def compile_token_in_adapter(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Layers whose names hold the word."""
+    """Report layers whose names hold the word."""
     for state_dict in checkpoint.state_dicts:
         if state_dict.role in WEIGHTS and names.mentions(state_dict, [_MARK]):
             held = [key for key in names.keys_of(state_dict) if _without(key) != key]

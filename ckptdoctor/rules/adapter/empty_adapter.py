@@ -58,7 +58,7 @@ _ADVICE = (
 
 @rule("L903", "empty-adapter", Severity.ERROR, when=any_of(adapter_file, adapter_keys))
 def empty_adapter(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Adapters with nothing in them."""
+    """Report adapters with nothing in them."""
     if is_adapter_file(checkpoint.path) and not checkpoint.tensors and isinstance(checkpoint.tree, Mapping):
         yield Problem(message="the adapter file holds no tensors", cause=_CAUSE, advice=_ADVICE)
     for state_dict in checkpoint.state_dicts:

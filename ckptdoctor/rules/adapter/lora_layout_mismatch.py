@@ -106,7 +106,7 @@ HEALTHY = (
 
 @rule("L905", "lora-layout-mismatch", Severity.ERROR, when=adapter_file)
 def lora_layout_mismatch(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Adapters of one program for another."""
+    """Report adapters of one program for another."""
     if isinstance(subject, Comparison):
         ours = _layout(subject.state_dict)
         theirs = lora_layout(subject.reference.tensors) if ours is not None else None

@@ -87,7 +87,7 @@ HEALTHY = (
 
 @rule("L901", "peft-adapter-name-token", Severity.WARNING, when=adapter_keys)
 def peft_adapter_name_token(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Adapters under their names."""
+    """Report adapters under their names."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
     if isinstance(subject, Comparison) and any(_is_named(key) for key in subject.reference.tensors):
         return
@@ -134,7 +134,7 @@ def _problem(
 
 
 def _choice(adapter: Adapter) -> tuple[str, ...]:
-    """The command that keeps one of several adapters, for each of the first."""
+    """Return the command that keeps one of several adapters, for each of the first."""
     from glob import escape
 
     keys = (*adapter.parts, *adapter.copies)

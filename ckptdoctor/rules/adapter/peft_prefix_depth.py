@@ -92,7 +92,7 @@ HEALTHY = (
 
 @rule("L902", "peft-prefix-depth", Severity.ERROR)
 def peft_prefix_depth(comparison: Comparison) -> Iterator[Problem]:
-    """Adapters in another frame."""
+    """Report adapters in another frame."""
     found, state_dict = on_base(comparison), comparison.state_dict
     if found is None or state_dict is None or found.lead == found.wanted or 2 * len(found.found) < len(found.modules):
         return

@@ -40,7 +40,7 @@ HEALTHY = (
 
 @rule("L904", "untrained-lora", Severity.WARNING)
 def untrained_lora(values: Values) -> Iterator[Problem]:
-    """Adapters that add nothing."""
+    """Report adapters that add nothing."""
     for state_dict in values.checkpoint.state_dicts:
         adapter = adapter_in(state_dict)
         if adapter is None:

@@ -112,7 +112,7 @@ _TORCH_SAYS = {
 
 @rule("C102", "archive-wrapped-checkpoint", Severity.ERROR, when=noticed)
 def archive_wrapped_checkpoint(container: Container) -> Iterator[Problem]:
-    """A checkpoint inside of something else."""
+    """Report a checkpoint inside of something else."""
     path = unwrapped_path(container)
     for note in notes_of(container, NoteKind.ARCHIVE_WRAPPED):
         fix = None

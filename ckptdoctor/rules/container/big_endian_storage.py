@@ -31,7 +31,10 @@ from ckptdoctor.rules.when import noticed
 
 
 def _say_big(data: bytes) -> bytes:
-    """The archive with a byteorder record that says "big"; made with zipfile, because the record changes its length."""
+    """Return the archive with a byteorder record that says "big".
+
+    It is made with zipfile, because the record changes its length.
+    """
     import io
     import zipfile
 
@@ -57,7 +60,7 @@ HEALTHY = (Example("saved as little-endian", {"w": T((3,))}),)
 
 @rule("C113", "big-endian-storage", Severity.WARNING, when=noticed)
 def big_endian_storage(subject: Noted) -> Iterator[Problem]:
-    """Values in big-endian order."""
+    """Report values in big-endian order."""
     yield from problems(
         notes_of(subject, NoteKind.BIG_ENDIAN),
         otherwise="the values are stored in big-endian byte order",

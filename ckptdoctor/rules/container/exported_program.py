@@ -34,7 +34,7 @@ _EXPORTED, _EXECUTORCH = "torch.export program", "ExecuTorch program"
 
 
 def _archive(data: bytes) -> bytes:
-    """A stored archive with the records by which an exported program is known."""
+    """Return a stored archive with the records by which an exported program is known."""
     import io
     import zipfile
 
@@ -55,7 +55,7 @@ HEALTHY = (Example("a state dict", {"w": T((3,))}),)
 
 @rule("C109", "exported-program", Severity.ERROR, when=unusual_format)
 def exported_program(container: Container) -> Iterator[Problem]:
-    """A program instead of a state dict."""
+    """Report a program instead of a state dict."""
     if container.format not in (_EXPORTED, _EXECUTORCH):
         return
     exported = container.format == _EXPORTED

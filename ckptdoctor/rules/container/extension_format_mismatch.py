@@ -98,7 +98,7 @@ HEALTHY = (
 
 @rule("C101", "extension-format-mismatch", Severity.ERROR, when=noticed)
 def extension_format_mismatch(container: Container) -> Iterator[Problem]:
-    """A suffix that promises another format."""
+    """Report a suffix that promises another format."""
     for note in notes_of(container, NoteKind.WRONG_SUFFIX):
         suffix = SUFFIXES.get(container.format, "")
         fix = None

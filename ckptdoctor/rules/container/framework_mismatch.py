@@ -59,7 +59,7 @@ HEALTHY = (Example("weights for torch", {"w": T((3,))}),)
 
 @rule("C114", "framework-mismatch", Severity.ERROR, when=unusual_format)
 def framework_mismatch(container: Container) -> Iterator[Problem]:
-    """Weights for another library."""
+    """Report weights for another library."""
     if notes_of(container, NoteKind.WRONG_SUFFIX):
         return  # C101's: it says what the contents are, too
     if container.format in _ARRAYS:

@@ -57,7 +57,7 @@ FIX = Fix("write it as a torch zip archive", (Convert("torch zip"),), Safety.SAF
 
 @rule("C105", "legacy-format", Severity.INFO, when=format_is("torch legacy"))
 def legacy_format(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """The format before torch 1.6."""
+    """Report the format before torch 1.6."""
     if checkpoint.format == "torch legacy":
         whole = not any(note.kind in INCOMPLETE for note in checkpoint.notes)
         refused = any(each.name == "UntypedStorage" and each.module in _MODULES for each in checkpoint.globals)

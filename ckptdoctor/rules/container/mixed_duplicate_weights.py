@@ -43,7 +43,7 @@ _MODEL = {"w": T((300_000,))}
 
 
 def _other(size: int) -> dict[str, bytes]:
-    """A safetensors file of one tensor of so many bytes."""
+    """Return a safetensors file of one tensor of so many bytes."""
     header = b'{"w":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (size, size)
     return {"model.safetensors": len(header).to_bytes(8, "little") + header + bytes(size)}
 
@@ -60,7 +60,7 @@ HEALTHY = (
 
 @rule("C115", "mixed-duplicate-weights", Severity.INFO, when=path_ends("model.safetensors", "model.bin"))
 def mixed_duplicate_weights(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A second file that loaders take for the same weights."""
+    """Report a second file that loaders take for the same weights."""
     folder = folder_of(checkpoint.path)
     own = folder.own
     if own is None:

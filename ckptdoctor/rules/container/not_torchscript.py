@@ -61,7 +61,7 @@ HEALTHY = (
 
 @rule("C108", "not-torchscript", Severity.ERROR, when=file_named("model.pt"))
 def not_torchscript(container: Container) -> Iterator[Problem]:
-    """A state dict in the place of a script module."""
+    """Report a state dict in the place of a script module."""
     if container.format in _CHECKPOINTS and wants_torchscript(container.path):
         yield Problem(
             message="config.pbtxt asks for a TorchScript model here, but this is a checkpoint",
@@ -78,7 +78,7 @@ _LIBTORCH = regex(r'^\s*(?:platform\s*:\s*"pytorch_libtorch"|backend\s*:\s*"pyto
 
 
 def wants_torchscript(path: str) -> bool:
-    """Whether the repository's ``config.pbtxt``, one folder up, asks for a script module in this place.
+    """Return whether the repository's ``config.pbtxt``, one folder up, asks for a script module in this place.
 
     A ``model.py`` beside it takes a state dict as well (the backend's models in Python).
     """

@@ -68,7 +68,7 @@ HEALTHY = (
 
 @rule("C104", "plain-pickle", Severity.ERROR, when=unusual_format)
 def plain_pickle(container: Container) -> Iterator[Problem]:
-    """A pickle that torch.save did not write."""
+    """Report a pickle that torch.save did not write."""
     writer = _WRITERS.get(container.format)
     if writer is None:
         return
@@ -88,5 +88,5 @@ _TORCH = frozenset({".pt", ".pth", ".ckpt", ".bin", ".pt2", ".tar"})
 
 
 def _is_torch_name(container: Container) -> bool:
-    """Whether people, and programs, would open the file with ``torch.load``."""
+    """Return whether people, and programs, would open the file with ``torch.load``."""
     return os.path.splitext(container.path)[1].lower() in _TORCH

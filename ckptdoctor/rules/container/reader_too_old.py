@@ -32,7 +32,10 @@ from ckptdoctor.rules.when import noticed
 
 
 def _of_tomorrow(data: bytes) -> bytes:
-    """The archive with a version record that says 11; made with zipfile, because the record changes its length."""
+    """Return the archive with a version record that says 11.
+
+    It is made with zipfile, because the record changes its length.
+    """
     import io
     import zipfile
 
@@ -57,7 +60,7 @@ HEALTHY = (Example("saved by the torch of today", {"w": T((3,))}),)
 
 @rule("C106", "reader-too-old", Severity.WARNING, when=noticed)
 def reader_too_old(subject: Noted) -> Iterator[Problem]:
-    """A version record that torch does not know."""
+    """Report a version record that torch does not know."""
     for note in version_notes(subject):
         yield Problem(
             message=sentence(note, "the archive has a version that torch does not know"),

@@ -67,7 +67,7 @@ HEALTHY = (Example("one after another", _MODEL, "safetensors", ".safetensors", m
 
 @rule("C111", "safetensors-bad-offsets", Severity.ERROR, when=noticed)
 def safetensors_bad_offsets(subject: Noted) -> Iterator[Problem]:
-    """Ranges that overlap, leave holes or do not fit the shape."""
+    """Report ranges that overlap, leave holes or do not fit the shape."""
     yield from problems(
         notes_of(subject, NoteKind.OFFSETS_INVALID),
         otherwise="the places of the tensors overlap, leave holes, or have the wrong length",

@@ -55,7 +55,7 @@ HEALTHY = (Example("a header of some bytes", {"w": T((1,))}, "safetensors", ".sa
 
 @rule("C112", "safetensors-header-too-big", Severity.ERROR, when=long_safetensors_header)
 def safetensors_header_too_big(container: Container) -> Iterator[Problem]:
-    """A genuine header that is too long."""
+    """Report a genuine header that is too long."""
     length = int.from_bytes(container.head[:_LENGTH], "little")
     if not _MOST < length <= container.size - _LENGTH or container.head[_LENGTH : _LENGTH + 2] not in (b'{"', b"{ "):
         return

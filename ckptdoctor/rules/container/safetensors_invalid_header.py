@@ -64,7 +64,7 @@ HEALTHY = (Example("a header as it should be", _MODEL, "safetensors", ".safetens
 
 @rule("C110", "safetensors-invalid-header", Severity.ERROR, when=noticed)
 def safetensors_invalid_header(subject: Noted) -> Iterator[Problem]:
-    """A header that safetensors refuses."""
+    """Report a header that safetensors refuses."""
     notes = notes_of(subject, NoteKind.HEADER_INVALID)
     of_metadata = metadata_notes(notes)  # M972 speaks of those
     yield from problems(

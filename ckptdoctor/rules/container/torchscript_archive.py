@@ -37,7 +37,7 @@ FORMAT = "TorchScript archive"
 
 
 def _archive(data: bytes) -> bytes:
-    """A stored archive with the records of a script module; nothing in it makes sense beyond its directory."""
+    """Return a stored archive with the records of a script module; nothing in it makes sense beyond its directory."""
     import io
     import zipfile
 
@@ -80,7 +80,7 @@ HEALTHY = (Example("a state dict", {"w": T((3,))}),)
 
 @rule("C107", "torchscript-archive", Severity.ERROR, when=unusual_format)
 def torchscript_archive(container: Container) -> Iterator[Problem]:
-    """A script module instead of a state dict."""
+    """Report a script module instead of a state dict."""
     if container.format != FORMAT:
         return
     wanted = wants_torchscript(container.path)

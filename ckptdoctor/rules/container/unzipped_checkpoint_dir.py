@@ -38,7 +38,7 @@ HEALTHY = (Example("still packed", {"epoch": 3}),)
 
 @rule("C103", "unzipped-checkpoint-dir", Severity.ERROR, when=unusual_format)
 def unzipped_checkpoint_dir(container: Container) -> Iterator[Problem]:
-    """An archive that was unpacked."""
+    """Report an archive that was unpacked."""
     if container.format == "unpacked torch archive":
         yield Problem(
             message="this is a file of torch.save that was unpacked into a folder",

@@ -69,7 +69,7 @@ HEALTHY = (
 
 @rule("D602", "cuda-index-out-of-range", Severity.ERROR, when=tags_beyond_cpu)
 def cuda_index_out_of_range(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Storages on a CUDA device other than the first."""
+    """Report storages on a CUDA device other than the first."""
     tagged = tags.tagged(checkpoint)
     cuda = [tag for tag in tagged if tags.is_cuda(tag)]
     further = [tag for tag in cuda if tags.device_index(tag)]

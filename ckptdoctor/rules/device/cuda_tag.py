@@ -73,7 +73,7 @@ _SAYS = (
 
 @rule("D601", "cuda-tag", Severity.WARNING, when=tags_beyond_cpu)
 def cuda_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Storages on the first CUDA device, where none is on another."""
+    """Report storages on the first CUDA device, where none is on another."""
     tagged = tags.tagged(checkpoint)
     cuda = [tag for tag in tagged if tags.is_cuda(tag)]
     if not cuda or any(tags.device_index(tag) for tag in cuda):

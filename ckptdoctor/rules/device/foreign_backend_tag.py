@@ -90,7 +90,7 @@ _QUOTED = 3  # backends whose message is quoted
 
 @rule("D604", "foreign-backend-tag", Severity.ERROR, when=tags_beyond_cpu)
 def foreign_backend_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Storages on devices that only a special build of torch knows."""
+    """Report storages on devices that only a special build of torch knows."""
     tagged = tags.tagged(checkpoint)
     foreign = [tag for tag in tagged if tag not in (devices.CPU, tags.META) and not tags.is_cuda(tag)]
     if foreign:
@@ -104,7 +104,7 @@ def foreign_backend_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _says(tag: str) -> str:
-    """What torch 2.13 says to a tag whose backend is not there (``torch.serialization``)."""
+    """Return what torch 2.13 says to a tag whose backend is not there (``torch.serialization``)."""
     backend = tags.backend(tag)
     if tag.startswith("mps"):
         return f"torch.UntypedStorage(): Storage device not recognized: {backend}"

@@ -60,7 +60,7 @@ HEALTHY = (Example("values", {"w": T((4, 3)), "b": T((4,))}),)
 
 @rule("D606", "meta-tag", Severity.ERROR, when=tags_beyond_cpu)
 def meta_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors without values."""
+    """Report tensors without values."""
     found = [each for each in checkpoint.tensors if each.device == tags.META]
     if found:
         yield _problem(checkpoint, found)

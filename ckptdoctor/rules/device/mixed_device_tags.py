@@ -66,7 +66,7 @@ HEALTHY = (
 
 @rule("D603", "mixed-device-tags", Severity.WARNING, when=tags_beyond_cpu)
 def mixed_device_tags(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """More than one accelerator in the file, or CPU and accelerator in one model."""
+    """Report more than one accelerator in the file, or CPU and accelerator in one model."""
     counts = Counter({tag: len(storages) for tag, storages in tags.tagged(checkpoint).items()})
     counts.update({device: len(tensors) for device, tensors in devices.moved(checkpoint).items()})
     accelerators = {tag: number for tag, number in counts.items() if tag not in (devices.CPU, tags.META)}
@@ -97,7 +97,7 @@ def _several(checkpoint: Checkpoint, counts: dict[str, int]) -> Problem:
 
 
 def _partly_moved(checkpoint: Checkpoint, state_dict: StateDict) -> Iterator[Problem]:
-    """A model on the CPU and on one accelerator. Tensors without dimensions may meet those of any device."""
+    """Yield a model on the CPU and on one accelerator. Tensors without dimensions may meet those of any device."""
     placed = [each for each in state_dict.tensors if (each.storage is not None or each.moved) and each.shape]
     counts = Counter([each.device for each in placed])
     counts.pop(tags.META, None)

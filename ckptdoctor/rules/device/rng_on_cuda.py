@@ -64,7 +64,7 @@ HEALTHY = (
 
 @rule("D607", "rng-on-cuda", Severity.ERROR, when=generator_states)
 def rng_on_cuda(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """States of random number generators that torch will not take back."""
+    """Report states of random number generators that torch will not take back."""
     states = devices.rng_tensors(checkpoint)
     moved = [each for each in states if each.dtype.name == "uint8" and _device(each) not in (devices.CPU, tags.META)]
     if moved:
@@ -106,7 +106,7 @@ def _cast(states: Sequence[Tensor]) -> Problem:
 
 
 def _to_bytes(states: Sequence[Tensor]) -> Fix:
-    """Bytes on the CPU; refused where a value is none."""
+    """Return bytes on the CPU; refused where a value is none."""
     away = [each.storage for each in states if each.storage is not None and each.storage.device != devices.CPU]
     retagged = (Retag(devices.CPU, None, tuple(dict.fromkeys([each.key for each in away]))),) if away else ()
     cast = Cast(tuple([each.path for each in states]), "uint8", exact=True)

@@ -99,7 +99,7 @@ _MODULES = frozenset({"hpu", "privateuseone"})  # what their own package puts be
 
 @rule("D605", "xla-rebuild", Severity.ERROR, when=tags_beyond_cpu)
 def xla_rebuild(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors of devices without storages."""
+    """Report tensors of devices without storages."""
     moved = [tensor for tensors in devices.moved(checkpoint).values() for tensor in tensors]
     names = blocked_by(checkpoint, BlockedCause.DEVICE) if moved else ()
     plain = [tensor for tensor in moved if devices.has_values(tensor)]
@@ -151,7 +151,7 @@ def _needs(checkpoint: Checkpoint, names: Sequence[Blocked]) -> str:
 
 
 def _says(device: str) -> str:
-    """How torch 2.13 begins what it says where the device's backend is missing."""
+    """Return how torch 2.13 begins what it says where the device's backend is missing."""
     backend = tags.backend(device)
     if backend in _FIRST:
         name = _CAPITALS.get(backend, backend.upper())

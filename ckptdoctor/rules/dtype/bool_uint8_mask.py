@@ -47,7 +47,7 @@ HEALTHY = (
 
 @rule("T558", "bool-uint8-mask", Severity.INFO, when=dtype_begins("uint8"))
 def bool_uint8_mask(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Masks of uint8."""
+    """Report masks of uint8."""
     for state_dict in weights_among(checkpoint.state_dicts):
         found = [each for each in state_dict.tensors if each.dtype.name == "uint8" and _is_mask(each)]
         if found:

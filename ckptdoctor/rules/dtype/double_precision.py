@@ -48,7 +48,7 @@ HEALTHY = (
 
 @rule("T553", "double-precision", Severity.INFO, when=dtype_begins("float64", "complex128"))
 def double_precision(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Models with tensors of float64."""
+    """Report models with tensors of float64."""
     if isinstance(subject, Comparison):  # R004 compares each dtype
         return
     for state_dict in weights_among(subject.state_dicts):

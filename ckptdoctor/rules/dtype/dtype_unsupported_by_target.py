@@ -62,7 +62,7 @@ HEALTHY = (
 
 @rule("T559", "dtype-unsupported-by-target", Severity.INFO, when=rare_dtypes)
 def dtype_unsupported_by_target(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Dtypes that safetensors does not take, or did not take for long."""
+    """Report dtypes that safetensors does not take, or did not take for long."""
     late = checkpoint.format.startswith("safetensors")
     for state_dict in weights_among(checkpoint.state_dicts):
         found = [each for each in state_dict.tensors if _is_late(each) is late and (late or _is_unknown(each))]

@@ -51,7 +51,7 @@ HEALTHY = (
 
 @rule("T556", "float8-raw", Severity.INFO, when=dtype_begins("float8"))
 def float8_raw(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Models with float8 and no scales."""
+    """Report models with float8 and no scales."""
     for state_dict in weights_among(checkpoint.state_dicts):
         found = [each for each in state_dict.tensors if each.dtype.name in FLOAT8 and len(each.shape) > 1]
         if found and not quantized_in(state_dict).layers and not any("scale" in key for key in state_dict.keys):

@@ -43,7 +43,7 @@ HEALTHY = (
 
 @rule("T552", "fp16-overflow-risk", Severity.WARNING)
 def fp16_overflow_risk(values: Values) -> Iterator[Problem]:
-    """Values beyond float16."""
+    """Report values beyond float16."""
     wide = [each for each in weights_read(values) if each.tensor.dtype.name in _WIDER]
     found = [each for each in wide if each.values.absmax > _LARGEST]
     if not found:

@@ -51,7 +51,7 @@ HEALTHY = (
 
 @rule("T557", "integer-weights", Severity.WARNING, when=integer_matrices)
 def integer_weights(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Models with integers for weights."""
+    """Report models with integers for weights."""
     for state_dict in weights_among(checkpoint.state_dicts):
         suspects = [each for each in state_dict.tensors if _is_suspect(each)]
         found = _unexplained(state_dict, suspects) if suspects else []
@@ -66,7 +66,7 @@ def _is_suspect(tensor: Tensor) -> bool:
 
 
 def _unexplained(state_dict: StateDict, suspects: Sequence[Tensor]) -> list[Tensor]:
-    """Those of modules in which nothing else could be a scale."""
+    """Return those of modules in which nothing else could be a scale."""
     known = {key for layer in quantized_in(state_dict).layers for key in layer.keys}
     explained = {key.rpartition(".")[0] for key in (*state_dict.keys, *state_dict.others) if _MEANING.search(key)}
     # what hangs below a weight, as "fc.weight.absmax" does, has its name for a module

@@ -62,7 +62,7 @@ HEALTHY = (
 
 @rule("T551", "mixed-float-dtypes", Severity.INFO, when=several_float_dtypes)
 def mixed_float_dtypes(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Models of several dtypes."""
+    """Report models of several dtypes."""
     for state_dict in weights_among(checkpoint.state_dicts):
         found = mixture(state_dict)
         if found is not None:

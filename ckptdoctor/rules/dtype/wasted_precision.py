@@ -40,7 +40,7 @@ _PATTERN = b"\x00\x00\x80\x3f" * 128  # 1.0 in float32
 
 
 def _spread(data: bytes, low: int) -> bytes:
-    """The bytes with 128 different values where the ones are; ``low`` is the lowest byte of each."""
+    """Return the bytes with 128 different values where the ones are; ``low`` is the lowest byte of each."""
     at = data.index(_PATTERN)
     values = b"".join([bytes([low, 0, number, 0x3F]) for number in range(128)])
     return data[:at] + values + data[at + len(values) :]
@@ -69,7 +69,7 @@ HEALTHY = (
 
 @rule("T554", "wasted-precision", Severity.INFO)
 def wasted_precision(values: Values) -> Iterator[Problem]:
-    """Bytes that say nothing."""
+    """Report bytes that say nothing."""
     trained = [each for each in weights_read(values) if may_train(each.tensor.key, each.tensor.dtype)]
     for dtype, targets in _TARGETS.items():
         wide = [each for each in trained if each.tensor.dtype.name == dtype]

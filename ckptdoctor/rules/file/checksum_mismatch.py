@@ -4,7 +4,8 @@ What it means
     A checksum of the file is known: its name ends in the first digits (``resnet18-f37072fd.pth``, as torch.hub and many
     model zoos name files), it lies in the cache of ``huggingface_hub`` or the store of Git LFS, which name files by
     their checksum, ``huggingface_hub`` noted it when it downloaded the file, or a list of SHA-256 or MD5 sums lies
-    beside it (``model.pt.sha256``, ``SHA256SUMS``, ``model.pt.md5``). The bytes in the file give another.
+    beside it (``model.pt.sha256``, ``SHA256SUMS``, ``model.pt.md5``), or a seal that ``ckptdoctor seal`` made. The
+    bytes in the file give another.
 
 Why it matters
     The download was damaged or joined from wrong parts, or it is another version under the same name. Both load without
@@ -19,7 +20,8 @@ How it is found
     taken for a date.
 
 Repair
-    None: download the file again, and delete this one first, or the cache will give it to you again.
+    None: download the file again, and delete this one first, or the cache will give it to you again. If it was sealed,
+    ``ckptdoctor verify`` names the tensors that changed.
 """
 
 from __future__ import annotations
@@ -30,10 +32,14 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import Message, Way
-from ckptdoctor.values.damage import Integrity
+from ckptdoctor.values.damage import Integrity, Promise
 
 _MODEL = {"w": T((3,))}
 _SUM = b"4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393"
+_SEAL = (
+    b'{"format":"ckptdoctor seal","version":1,"algorithm":"sha256","block":1048576,"folder":false,"files":['
+    b'{"name":"model.pt","size":9,"sha256":"%s","rest":"%s","regions":[]}]}' % (_SUM, _SUM)
+)
 MESSAGES = (
     Message(
         ("invalid hash value (expected",),
@@ -66,6 +72,7 @@ SICK = (
         beside={"MD5SUMS": _SUM[:32] + b"  model.pt\n"},
         deep=True,
     ),
+    Example("another file than was sealed", _MODEL, name="model.pt", beside={"model.pt.seal.json": _SEAL}, deep=True),
 )
 HEALTHY = (
     Example("no checksum is known", _MODEL, deep=True),
@@ -82,7 +89,7 @@ HEALTHY = (
 
 @rule("F012", "checksum-mismatch", Severity.ERROR)
 def checksum_mismatch(integrity: Integrity) -> Iterator[Problem]:
-    """Another checksum than was promised."""
+    """Report another checksum than was promised."""
     promise = integrity.promise
     if promise is None or integrity.digest.startswith(promise.digits):
         return
@@ -97,9 +104,15 @@ def checksum_mismatch(integrity: Integrity) -> Iterator[Problem]:
         torch_says=()
         if promise.sure
         else (f'invalid hash value (expected "{promise.digits}", got "{_got(integrity)}',),
-        advice="Delete it and download it again; where it was changed on purpose, give it another name.",
+        advice=_advice(promise),
         severity=Severity.ERROR if promise.sure else Severity.WARNING,
     )
+
+
+def _advice(promise: Promise) -> str:
+    if promise.sealed:
+        return "See what changed with ckptdoctor verify; if it was changed on purpose, seal it again."
+    return "Delete it and download it again; where it was changed on purpose, give it another name."
 
 
 def _short(digits: str) -> str:

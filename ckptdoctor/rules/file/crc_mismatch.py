@@ -48,7 +48,7 @@ HEALTHY = (Example("every bit as it was saved", {"w": T((100,), value=1.0)}, dee
 
 @rule("F009", "crc-mismatch", Severity.ERROR, when=noticed)
 def crc_mismatch(subject: Noted) -> Iterator[Problem]:
-    """Bytes that do not fit their checksum."""
+    """Report bytes that do not fit their checksum."""
     if isinstance(subject, Integrity):
         yield from _damaged(subject)
         return

@@ -74,7 +74,7 @@ HEALTHY = (Example("every opcode known", {"epoch": 42, "w": T((3,))}, "torch leg
 
 @rule("F014", "damaged-contents", Severity.ERROR, when=noticed)
 def damaged_contents(subject: Noted) -> Iterator[Problem]:
-    """A pickle or an archive that makes no sense."""
+    """Report a pickle or an archive that makes no sense."""
     kinds = [NoteKind.PICKLE_DAMAGED, NoteKind.ZIP_DAMAGED]
     in_folder = isinstance(subject, Checkpoint) and os.path.isdir(subject.path)
     if format_of(subject) not in _OWN_RULE and not in_folder:
@@ -94,7 +94,7 @@ def damaged_contents(subject: Noted) -> Iterator[Problem]:
 
 
 def _cut_off(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Files of a folder that end before their tensors do."""
+    """Yield files of a folder that end before their tensors do."""
     notes = notes_of(checkpoint, NoteKind.TRUNCATED)
     torn = _torn_by_file(checkpoint, {note.member: None for note in notes if note.member}) if notes else {}
     yield from problems(
@@ -106,7 +106,7 @@ def _cut_off(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _torn_by_file(checkpoint: Checkpoint, files: Collection[str]) -> dict[str, tuple[KeyPath, ...]]:
-    """The tensors of which bytes are missing, by which of these files of the folder they should lie in."""
+    """Return the tensors of which bytes are missing, by which of these files of the folder they should lie in."""
     torn: dict[str, dict[KeyPath, None]] = {file: {} for file in files}
     for tensor in leaves(checkpoint.tensors):
         storage = tensor.storage
@@ -124,7 +124,7 @@ def _is_torn(storage: Storage) -> bool:
 
 
 def before_the_break(asides: Iterable[Aside]) -> list[str]:
-    """The names that torch refuses, of pickles that break off: an unpickler comes to them first."""
+    """Return the names that torch refuses, of pickles that break off: an unpickler comes to them first."""
     broken = [name for aside in asides if aside.lying is Lying.BROKEN for name in aside.names]
     found = [modern(each.module, each.name) for each in broken]
     return list(dict.fromkeys([f"{module}.{name}" for module, name in found if not is_allowed(module, name)]))

@@ -40,7 +40,7 @@ HEALTHY = (Example("a name for each tensor", {"alpha": T((2,)), "betas": T((2,))
 
 @rule("F016", "duplicate-key", Severity.WARNING, when=noticed)
 def duplicate_key(subject: Noted) -> Iterator[Problem]:
-    """One key with two values."""
+    """Report one key with two values."""
     yield from problems(
         notes_of(subject, NoteKind.DUPLICATE_KEY),
         otherwise="a key appears twice in one dict",

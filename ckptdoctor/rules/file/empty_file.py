@@ -63,7 +63,7 @@ HEALTHY = (Example("an empty dict", {}),)
 
 @rule("F004", "empty-file", Severity.ERROR, when=noticed)
 def empty_file(container: Container) -> Iterator[Problem]:
-    """Zero bytes."""
+    """Report zero bytes."""
     for note in notes_of(container, NoteKind.EMPTY):
         yield Problem(
             message="the file is empty",

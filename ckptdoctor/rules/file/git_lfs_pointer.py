@@ -68,7 +68,7 @@ HEALTHY = (Example("text in a checkpoint", {"version": "https://git-lfs.github.c
 
 @rule("F001", "git-lfs-pointer", Severity.ERROR, when=noticed)
 def git_lfs_pointer(container: Container) -> Iterator[Problem]:
-    """A pointer instead of the file."""
+    """Report a pointer instead of the file."""
     for note in notes_of(container, NoteKind.LFS_POINTER):
         fields = _fields(container.head)
         size = fields.get("size", "")
@@ -88,7 +88,7 @@ def _fields(head: bytes) -> dict[str, str]:
 
 
 def _include(path: str) -> str:
-    """The path as an argument for a shell; relative to the repository is what git expects."""
+    """Return the path as an argument for a shell; relative to the repository is what git expects."""
     import shlex
 
     return shlex.quote(path)

@@ -50,7 +50,7 @@ HEALTHY = (Example("markup in a checkpoint", {"page": "<!DOCTYPE html>"}),)
 
 @rule("F002", "html-error-page", Severity.ERROR, when=noticed)
 def html_error_page(container: Container) -> Iterator[Problem]:
-    """A web page instead of the file."""
+    """Report a web page instead of the file."""
     for note in notes_of(container, NoteKind.HTML_PAGE):
         title = _title(container.head)
         called = f' called "{title}"' if title else ""

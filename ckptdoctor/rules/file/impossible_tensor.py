@@ -47,7 +47,7 @@ HEALTHY = (Example("a view of a part of its storage", {"w": T((42,), storage_siz
 
 @rule("F015", "impossible-tensor", Severity.ERROR, when=noticed)
 def impossible_tensor(subject: Noted) -> Iterator[Problem]:
-    """Views outside their storage, and sizes that make no sense."""
+    """Report views outside their storage, and sizes that make no sense."""
     groups: dict[tuple[NoteKind, str | None], list[Note]] = {}
     for note in notes_of(subject, NoteKind.TENSOR_OUT_OF_BOUNDS, NoteKind.TENSOR_ODD):
         groups.setdefault((note.kind, note.member), []).append(note)
@@ -55,7 +55,7 @@ def impossible_tensor(subject: Noted) -> Iterator[Problem]:
 
 
 def _problem(notes: list[Note]) -> Problem:
-    """One for all: the first in full, a few of the others after it."""
+    """Return one for all: the first in full, a few of the others after it."""
     first, *others = [sentence(note, _OTHERWISE) for note in notes[: _SHOWN + 2]]
     also = f" The others: {and_so_on(others, _SHOWN, between='; ', end='; …')}." if others else ""
     return Problem(

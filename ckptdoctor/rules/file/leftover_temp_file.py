@@ -46,7 +46,7 @@ HEALTHY = (
 
 @rule("F013", "leftover-temp-file", Severity.INFO, when=always)
 def leftover_temp_file(container: Container) -> Iterator[Problem]:
-    """Names that unfinished files have."""
+    """Report names that unfinished files have."""
     folder = folder_of(container.path)
     suffix = _own_suffix(folder.name)
     if suffix:
@@ -101,13 +101,13 @@ class _Leftover:
 
 
 def _own_suffix(name: str) -> str:
-    """The suffix by which the file itself is one that was not finished; "" where it is none."""
+    """Return the suffix by which the file itself is one that was not finished, or "" where it is none."""
     lower = name.lower()
     return next((suffix for suffix in _SUFFIXES if lower.endswith(suffix) and len(name) > len(suffix)), "")
 
 
 def _leftovers(folder: Folder) -> list[_Leftover]:
-    """The unfinished files beside the checkpoint, under its name and such a suffix."""
+    """Return the unfinished files beside the checkpoint, under its name and such a suffix."""
     own = folder.own
     if own is None:
         return []

@@ -58,7 +58,7 @@ HEALTHY = (
 
 @rule("F017", "replaced-values", Severity.ERROR, when=noticed)
 def replaced_values(subject: Noted) -> Iterator[Problem]:
-    """Tensors that are given other values after they were made."""
+    """Report tensors that are given other values after they were made."""
     yield from problems(
         notes_of(subject, NoteKind.TENSOR_STATE),
         otherwise="the state of a tensor replaces its values",

@@ -61,7 +61,7 @@ HEALTHY = (Example("every storage in its place", {"w": T((42,), storage_size=43)
 
 @rule("F011", "storage-size-mismatch", Severity.ERROR, when=noticed)
 def storage_size_mismatch(subject: Noted) -> Iterator[Problem]:
-    """Storages whose bytes are missing, or too many or too few."""
+    """Report storages whose bytes are missing, or too many or too few."""
     notes = notes_of(subject, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE)
     if not notes:
         return

@@ -46,7 +46,7 @@ HEALTHY = (Example("text in a checkpoint", {"error": "Entry not found"}),)
 
 @rule("F003", "text-error-body", Severity.ERROR, when=noticed)
 def text_error_body(container: Container) -> Iterator[Problem]:
-    """An error message instead of the file."""
+    """Report an error message instead of the file."""
     for note in notes_of(container, NoteKind.TEXT_BODY):
         yield Problem(
             message=f'this is text, not a checkpoint: "{_first_line(container.head)}"',

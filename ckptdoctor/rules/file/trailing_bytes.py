@@ -48,7 +48,7 @@ HEALTHY = (Example("not a byte too many", _MODEL, "safetensors", ".safetensors",
 
 @rule("F008", "trailing-bytes", Severity.ERROR, when=noticed)
 def trailing_bytes(subject: Noted) -> Iterator[Problem]:
-    """Bytes after the end."""
+    """Report bytes after the end."""
     for note in notes_of(subject, NoteKind.TRAILING_BYTES):
         if format_of(subject) == "safetensors":
             yield _refused(note, _cut(note))

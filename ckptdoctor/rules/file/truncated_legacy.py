@@ -60,7 +60,7 @@ HEALTHY = (Example("a whole legacy file", {"w": T((500,))}, "torch legacy"),)
 
 @rule("F006", "truncated-legacy", Severity.ERROR, when=noticed)
 def truncated_legacy(subject: Noted) -> Iterator[Problem]:
-    """A legacy file without its last bytes."""
+    """Report a legacy file without its last bytes."""
     if format_of(subject) == FORMAT:
         yield from problems(
             notes_of(subject, NoteKind.TRUNCATED),

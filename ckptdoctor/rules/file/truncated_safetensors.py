@@ -58,7 +58,7 @@ HEALTHY = (Example("a whole safetensors file", _MODEL, FORMAT, ".safetensors", m
 
 @rule("F007", "truncated-safetensors", Severity.ERROR, when=noticed)
 def truncated_safetensors(subject: Noted) -> Iterator[Problem]:
-    """A safetensors file without its last bytes."""
+    """Report a safetensors file without its last bytes."""
     if format_of(subject) == FORMAT:
         yield from problems(
             notes_of(subject, NoteKind.TRUNCATED),
@@ -70,7 +70,7 @@ def truncated_safetensors(subject: Noted) -> Iterator[Problem]:
 
 
 def _refusal(subject: Noted) -> str:
-    """What safetensors says depends on whether the header itself is cut."""
+    """Return what safetensors says, which depends on whether the header itself is cut."""
     if isinstance(subject, Container) and len(subject.head) >= 8:
         header = int.from_bytes(subject.head[:8], "little")
         if 8 + header > subject.size:

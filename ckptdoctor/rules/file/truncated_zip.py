@@ -57,7 +57,7 @@ HEALTHY = (Example("a whole archive", {"w": T((100,))}),)
 
 @rule("F005", "truncated-zip", Severity.ERROR, when=noticed)
 def truncated_zip(subject: Noted) -> Iterator[Problem]:
-    """A torch archive without its end."""
+    """Report a torch archive without its end."""
     if format_of(subject) == FORMAT:
         yield from problems(
             notes_of(subject, NoteKind.TRUNCATED),

@@ -47,7 +47,7 @@ TAR = "Cannot use ``weights_only=True`` with files saved in the legacy .tar form
 
 
 def _hole(data: bytes) -> bytes:
-    """The bytes with 128 KiB of zeros from the second page on."""
+    """Return the bytes with 128 KiB of zeros from the second page on."""
     start, length = 2 * PAGE, 128 << 10
     return data[:start] + bytes(length) + data[start + length :]
 
@@ -89,7 +89,7 @@ HEALTHY = (
 
 @rule("F010", "zero-filled-region", Severity.ERROR, when=any_of(noticed, possible_holes))
 def zero_filled_region(subject: Noted) -> Iterator[Problem]:
-    """Zeros where values should be."""
+    """Report zeros where values should be."""
     if isinstance(subject, (Checkpoint, Integrity)):
         checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject
         damage = subject.damage if isinstance(subject, Integrity) else unwritten(subject)
@@ -150,7 +150,7 @@ _Range = tuple[int, int]  # first byte, and one past the last
 
 
 def unwritten(checkpoint: Checkpoint) -> tuple[Damage, ...]:
-    """The damage of the storages in which the file has holes, as a deep examination would find it.
+    """Return the damage of the storages in which the file has holes, as a deep examination would find it.
 
     The file that a packed one was unpacked to has holes where there are zeros, which says nothing.
     """
@@ -164,7 +164,10 @@ def unwritten(checkpoint: Checkpoint) -> tuple[Damage, ...]:
 
 
 def holes_in(path: str) -> tuple[_Range, ...]:
-    """The ranges of 64 KiB and more of a local file that have no blocks on the disk; () where nobody can tell."""
+    """Return the ranges of 64 KiB and more of a local file that have no blocks on the disk.
+
+    It is () where nobody can tell.
+    """
     seek = getattr(os, "SEEK_HOLE", None)
     if seek is None or not is_sparse(path):
         return ()

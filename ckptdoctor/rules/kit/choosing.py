@@ -21,7 +21,7 @@ class ChoiceAdvice(NamedTuple):
 
 
 def choice_of(comparison: Comparison, keys: Collection[str]) -> ChoiceAdvice | None:
-    """The choice that one of these keys of the file is part of; None where nothing else fits as well."""
+    """Return the choice that one of these keys of the file is part of, or None where nothing else fits as well."""
     found = rivals(comparison)
     if found is None or not _concerns(found, keys):
         return None
@@ -43,6 +43,6 @@ def _concerns(found: Rivals, keys: Collection[str]) -> bool:
 
 
 def auto_option(comparison: Comparison) -> str:
-    """How to ask for the whole chain on the command line."""
+    """Return how to ask for the whole chain on the command line."""
     reference = comparison.reference
     return f"--auto {reference.option or f'--like {shlex.quote(reference.source)}'}"

@@ -78,7 +78,7 @@ HEALTHY = (
 
 @rule("M974", "config-weights-disagree", Severity.ERROR, when=file_beside("config.json"))
 def config_weights_disagree(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A config of other sizes."""
+    """Report a config of other sizes."""
     config = config_beside(checkpoint)
     for each in disagreements(checkpoint, config) if config is not None else []:
         assert config is not None
@@ -92,7 +92,7 @@ def config_weights_disagree(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def change(config: Config, each: Disagreement) -> str:
-    """What to write where, for people."""
+    """Return what to write where, for people."""
     line = config.lines.get(each.name)
     place = f"line {line} of {config.path}" if line is not None else config.path
     return f'write "{each.name}": {_shown(each.found)} in {place}'

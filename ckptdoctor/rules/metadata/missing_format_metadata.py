@@ -55,7 +55,7 @@ HEALTHY = (Example("a file for torch", _MODEL, "safetensors", ".safetensors", me
 
 @rule("M971", "missing-format-metadata", Severity.WARNING, when=format_is("safetensors"))
 def missing_format_metadata(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Metadata without ``format``."""
+    """Report metadata without ``format``."""
     if checkpoint.format != "safetensors" or "format" in (checkpoint.metadata or {}):
         return
     yield Problem(

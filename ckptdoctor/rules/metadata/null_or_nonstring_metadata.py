@@ -47,7 +47,7 @@ _MODEL = {"w": T((3,))}
 
 
 def _example(title: str, value: bytes) -> Example:
-    """A file with this in the place of the text "10000"."""
+    """Return a file with this in the place of the text "10000"."""
     return Example(
         title,
         _MODEL,
@@ -80,7 +80,7 @@ HEALTHY = (_example("a text", b'"1000" '),)
 
 @rule("M972", "null-or-nonstring-metadata", Severity.ERROR, when=noticed)
 def null_or_nonstring_metadata(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Metadata that is not text."""
+    """Report metadata that is not text."""
     notes = metadata_notes(checkpoint.notes)
     yield from problems(
         notes,
@@ -93,7 +93,7 @@ def null_or_nonstring_metadata(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _fix(checkpoint: Checkpoint) -> Fix | None:
-    """None where more than these entries is wrong with the header, or they are not among its first bytes."""
+    """Return the fix, or None where more is wrong with the header, or they are not among its first bytes."""
     entries = _odd_metadata(checkpoint.container)
     notes = [note for note in checkpoint.notes if note.kind is NoteKind.HEADER_INVALID]
     sound = len(notes) == len(entries) and all(note.message.startswith(ENTRY) for note in notes)
@@ -118,7 +118,7 @@ def _decoder() -> JSONDecoder:
 
 
 def _odd_metadata(container: Container | None) -> tuple[tuple[str, str | None], ...]:
-    """Each entry of the metadata that is no text: its name and its value as JSON, None for null.
+    """Return each entry of the metadata that is no text: its name and its value as JSON, None for null.
 
     Nothing where the metadata does not lie in the first bytes of the file, where nearly every writer puts it.
     """
@@ -135,7 +135,7 @@ def _odd_metadata(container: Container | None) -> tuple[tuple[str, str | None], 
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:
-    """Each name of a JSON object with its value as it stands; nothing where the text is no object."""
+    """Yield each name of a JSON object with its value as it stands; nothing where the text is no object."""
     at = _skip(text, 0)
     if text[at : at + 1] != "{":
         return

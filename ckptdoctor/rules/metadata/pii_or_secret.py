@@ -57,7 +57,7 @@ HEALTHY = (
 
 @rule("M977", "pii-or-secret", Severity.WARNING, when=texts)
 def pii_or_secret(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Texts that tell more than was meant."""
+    """Report texts that tell more than was meant."""
     found = secrets(checkpoint)
     if found:
         yield Problem(
@@ -107,7 +107,7 @@ def _where(found: list[Leak]) -> Location:
 
 
 def _redaction(found: list[Leak]) -> Fix | None:
-    """Another text in the place of each, where all of them lie in plain data."""
+    """Return another text in the place of each, where all of them lie in plain data."""
     if not all(each.plain for each in found):
         return None
     edits: list[Edit] = [
@@ -165,7 +165,7 @@ class Leak:
 
 
 def secrets(checkpoint: Checkpoint) -> list[Leak]:
-    """The first hundred texts that hold a key, a token or a password."""
+    """Return the first hundred texts that hold a key, a token or a password."""
     found: list[Leak] = []
     for path, text, plain, metadata in _texts(checkpoint):
         kind = _kind(text) or _by_name(path, metadata, text)
@@ -177,7 +177,7 @@ def secrets(checkpoint: Checkpoint) -> list[Leak]:
 
 
 def home_folders(checkpoint: Checkpoint) -> list[Leak]:
-    """The first hundred texts that hold a folder of a user's own, with the user's name."""
+    """Return the first hundred texts that hold a folder of a user's own, with the user's name."""
     found: list[Leak] = []
     for path, text, plain, metadata in _texts(checkpoint):
         if "home/" not in text and "Users" not in text:
@@ -205,7 +205,7 @@ def _by_name(path: KeyPath, metadata: str | None, text: str) -> str:
 
 
 def _texts(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, str, bool, str | None]]:
-    """Every text with its path: whether it lies in plain dicts and lists, and its name if it is metadata."""
+    """Yield every text with its path: whether it lies in plain dicts and lists, and its name if it is metadata."""
     left = _MOST
     for name, text in (checkpoint.metadata or {}).items():
         left -= min(len(text), _LONGEST)

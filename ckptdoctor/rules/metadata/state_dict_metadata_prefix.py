@@ -52,7 +52,7 @@ HEALTHY = (
 
 @rule("M973", "state-dict-metadata-prefix", Severity.INFO, when=module_versions)
 def state_dict_metadata_prefix(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """``_metadata`` under the names from before a renaming."""
+    """Report ``_metadata`` under the names from before a renaming."""
     for state_dict in checkpoint.state_dicts:
         if state_dict.metadata is None:
             continue
@@ -65,7 +65,7 @@ def state_dict_metadata_prefix(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _prefix(modules: set[str], names: set[str]) -> tuple[str, bool]:
-    """The prefix (``module.``) that explains the difference, and whether it was stripped from the keys or added."""
+    """Return the prefix (``module.``) that explains the difference, and whether it was stripped or added."""
     longest = max(modules, key=len)
     for name in names:
         if name.endswith(f".{longest}"):

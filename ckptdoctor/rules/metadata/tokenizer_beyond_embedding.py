@@ -67,7 +67,7 @@ HEALTHY = (
     when=file_beside("tokenizer.json", "added_tokens.json", "tokenizer_config.json"),
 )
 def tokenizer_beyond_embedding(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tokens without an embedding."""
+    """Report tokens without an embedding."""
     found = _beyond(checkpoint)
     if found is None:
         return
@@ -85,7 +85,7 @@ def tokenizer_beyond_embedding(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _short(token: str) -> str:
-    """A token on one line, without what a terminal would obey."""
+    """Return a token on one line, without what a terminal would obey."""
     plain = "".join(sign if sign.isprintable() else "?" for sign in token)
     return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}…"
 
@@ -109,7 +109,7 @@ class _Beyond:
 
 
 def _beyond(checkpoint: Checkpoint) -> _Beyond | None:
-    """The tokens beyond the only table of embeddings; None where there are none, or no such table."""
+    """Return the tokens beyond the only table of embeddings, or None where there are none, or no such table."""
     folder = folder_of(checkpoint.path)
     weights = top_weights(checkpoint)
     tables = embedding_tables(weights) if weights is not None and not folder.names.isdisjoint(_FILES) else []
@@ -123,7 +123,7 @@ def _beyond(checkpoint: Checkpoint) -> _Beyond | None:
 
 
 def _added(folder: Folder, name: str) -> Iterator[tuple[int, str]]:
-    """The added tokens of one file: number and text. What is not as it should be is passed over."""
+    """Yield the added tokens of one file: number and text. What is not as it should be is passed over."""
     text = folder.beginning(name)
     try:
         told = _list_in(text) if name == "tokenizer.json" else json.loads(text or "{}")
@@ -149,7 +149,7 @@ def _added(folder: Folder, name: str) -> Iterator[tuple[int, str]]:
 
 
 def _list_in(text: str) -> object:
-    """The list of added tokens, which stands near the beginning of a file that may be long."""
+    """Return the list of added tokens, which stands near the beginning of a file that may be long."""
     at = text.find(_ADDED)
     if at < 0:
         return None

@@ -48,7 +48,7 @@ HEALTHY = (
 
 @rule("M975", "torch-dtype-drift", Severity.INFO, when=file_beside("config.json"))
 def torch_dtype_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A dtype that no tensor has."""
+    """Report a dtype that no tensor has."""
     config = config_beside(checkpoint)
     drift = dtype_drift(checkpoint, config) if config is not None else None
     if config is not None and drift is not None:

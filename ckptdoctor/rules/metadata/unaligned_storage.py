@@ -44,7 +44,7 @@ _BROKEN = (
 
 
 def _packed_again(data: bytes) -> bytes:
-    """The archive as Python's zipfile packs it."""
+    """Return the archive as Python's zipfile packs it."""
     import io
     import zipfile
 
@@ -56,7 +56,7 @@ def _packed_again(data: bytes) -> bytes:
 
 
 def _unpadded(data: bytes) -> bytes:
-    """The file without the blanks behind its header."""
+    """Return the file without the blanks behind its header."""
     length = int.from_bytes(data[:8], "little")
     text = data[8 : 8 + length].rstrip()
     return len(text).to_bytes(8, "little") + text + data[8 + length :]
@@ -81,7 +81,7 @@ HEALTHY = (
 
 @rule("M978", "unaligned-storage", Severity.INFO, when=unaligned_values)
 def unaligned_storage(container: Container) -> Iterator[Problem]:
-    """Values at odd places."""
+    """Report values at odd places."""
     alignment = _ALIGNMENT.get(container.format)
     start = first_value(container) if container.readable else None
     if alignment is None or start is None or start % alignment == 0:
@@ -96,7 +96,10 @@ def unaligned_storage(container: Container) -> Iterator[Problem]:
 
 
 def _fix(container: Container, title: str) -> Fix | None:
-    """The same contents, laid out anew. With the suffix that it has, the repair says that all of the file changes."""
+    """Return the same contents, laid out anew.
+
+    With the suffix that it has, the repair says that all of the file changes.
+    """
     suffix = os.path.splitext(container.path)[1]
     edit = _LAID_OUT.get(container.format)
     if edit is None or not suffix or any(note.kind in _BROKEN for note in container.notes):

@@ -42,7 +42,7 @@ HEALTHY = (
 
 @rule("M976", "unknown-provenance", Severity.INFO, when=has(Role.OPTIMIZER))
 def unknown_provenance(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A checkpoint to resume from, without a word on where it comes from."""
+    """Report a checkpoint to resume from, without a word on where it comes from."""
     if not _tells_its_origin(checkpoint):
         yield Problem(
             message="a training checkpoint that says neither epoch, step, version nor arguments",
@@ -55,7 +55,7 @@ def unknown_provenance(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _tells_its_origin(checkpoint: Checkpoint) -> bool:
-    """Whether there is more at the top of the file than states; true as well where the file is not to resume from.
+    """Return whether there is more at the top of the file than states, or the file is not to resume from.
 
     Any other value there tells something of the run: its names are those of the person who wrote the script.
     """

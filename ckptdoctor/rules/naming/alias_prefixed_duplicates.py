@@ -59,7 +59,7 @@ _SHOWN = 3  # names that the cause gives
 
 @rule("N425", "alias-prefixed-duplicates", Severity.WARNING)
 def alias_prefixed_duplicates(comparison: Comparison) -> Iterator[Problem]:
-    """Tensors under a second name that the target does not know."""
+    """Report tensors under a second name that the target does not know."""
     found = leftovers(comparison).aliases
     if found:
         keys = tuple([key for alias in found for key in alias.keys])

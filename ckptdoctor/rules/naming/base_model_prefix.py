@@ -66,7 +66,7 @@ HEALTHY = (
 
 @rule("N410", "base-model-prefix", Severity.WARNING)
 def base_model_prefix(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain, or one prefix for all keys."""
+    """Report one step of the chain, or one prefix for all keys."""
     prefix, state_dict = comparison.prefix, comparison.state_dict
     if prefix is not None and state_dict is not None and prefix_code(prefix) == "N410":
         yield prefix_problem(comparison, state_dict, prefix, _CAUSE)

@@ -47,7 +47,7 @@ _CAUSE = "Names that differ only in case and separators are the same to people, 
 
 @rule("N427", "case-or-separator", Severity.WARNING)
 def case_or_separator(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
+    """Report one step of the chain."""
     yield from moved_problems(
         comparison,
         "N427",

@@ -56,7 +56,7 @@ HEALTHY = (
 
 @rule("N407", "checkpoint-wrapper-prefix", Severity.ERROR, when=keys_mention("_checkpoint_wrapped_module"))
 def checkpoint_wrapper_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Keys with the token ``_checkpoint_wrapped_module``."""
+    """Report keys with the token ``_checkpoint_wrapped_module``."""
     yield from wrapper_tokens(
         subject,
         "N407",

@@ -79,7 +79,7 @@ HEALTHY = (
 
 @rule("N404", "compile-prefix", Severity.ERROR, when=keys_mention("_orig_mod"))
 def compile_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Keys with the token ``_orig_mod``."""
+    """Report keys with the token ``_orig_mod``."""
     yield from wrapper_tokens(
         subject,
         "N404",

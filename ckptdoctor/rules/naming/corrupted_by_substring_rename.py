@@ -45,7 +45,7 @@ _CAUSE = "A loader replaced letters anywhere in the names, not only whole names 
 
 @rule("N415", "corrupted-by-substring-rename", Severity.ERROR)
 def corrupted_by_substring_rename(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
+    """Report one step of the chain."""
     yield from moved_problems(
         comparison,
         "N415",

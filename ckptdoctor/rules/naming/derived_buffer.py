@@ -85,7 +85,7 @@ HEALTHY = (
 
 @rule("N419", "derived-buffer", Severity.WARNING)
 def derived_buffer(comparison: Comparison) -> Iterator[Problem]:
-    """Buffers that the model works out by itself, on one side only."""
+    """Report buffers that the model works out by itself, on one side only."""
     found = leftovers(comparison)
     source = comparison.reference.source
     if found.derived:
@@ -117,7 +117,7 @@ def _them(keys: tuple[str, ...]) -> str:
 
 
 def _missing_problem(comparison: Comparison, keys: tuple[str, ...], what: str, cause: str, advice: str) -> Problem:
-    """Keys that are wanted, are ``what`` the message says, and are not here."""
+    """Return the problem of keys that are wanted, are ``what`` the message says, and are not here."""
     there = f"{wording.plural(len(comparison.reference.tensors), 'key')} of {comparison.reference.source}"
     return Problem(
         message=f"{len(keys):,} of {there} {what}",

@@ -68,7 +68,7 @@ HEALTHY = (
 
 @rule("N409", "enclosing-prefix", Severity.ERROR)
 def enclosing_prefix(comparison: Comparison) -> Iterator[Problem]:
-    """One prefix to strip or to add."""
+    """Report one prefix to strip or to add."""
     prefix, state_dict = comparison.prefix, comparison.state_dict
     if prefix is not None and state_dict is not None and prefix_code(prefix) == "N409":
         yield prefix_problem(comparison, state_dict, prefix, _cause(comparison, prefix.text[:-1], prefix.added))

@@ -58,7 +58,7 @@ HEALTHY = (
 
 @rule("N406", "flat-param", Severity.ERROR, when=flat_parameters)
 def flat_param(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """State dicts with flat parameters."""
+    """Report state dicts with flat parameters."""
     if isinstance(subject, Comparison):
         if names.flat_parameter(subject.reference.tensors) is not None:
             return

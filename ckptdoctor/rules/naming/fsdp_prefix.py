@@ -61,7 +61,7 @@ HEALTHY = (
 
 @rule("N405", "fsdp-prefix", Severity.ERROR, when=keys_mention("_fsdp_wrapped_module", "_fpw_module"))
 def fsdp_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Keys with the tokens ``_fsdp_wrapped_module`` or ``_fpw_module``."""
+    """Report keys with the tokens ``_fsdp_wrapped_module`` or ``_fpw_module``."""
     problems = wrapper_tokens(
         subject,
         "N405",

@@ -57,7 +57,7 @@ _CAUSE = "Ports of TensorFlow models call weight and bias of a norm layer gamma 
 
 @rule("N414", "gamma-beta", Severity.ERROR)
 def gamma_beta(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
+    """Report one step of the chain."""
     yield from moved_problems(
         comparison,
         "N414",

@@ -55,7 +55,7 @@ _CAUSE = "A container has more or fewer elements before these on one side."
 
 @rule("N424", "index-shift", Severity.ERROR)
 def index_shift(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
+    """Report one step of the chain."""
     yield from moved_problems(
         comparison,
         "N424",
@@ -99,7 +99,7 @@ _Numbered = dict[tuple[int, str], "Shape | None"]
 
 
 def _by_container(shapes: Mapping[str, Shape | None]) -> dict[str, _Numbered]:
-    """What is in each numbered container: by its number and what follows that; the shape, where it is known."""
+    """Return what is in each numbered container: by its number and what follows that; the shape, where it is known."""
     found: dict[str, _Numbered] = {}
     for key, shape in shapes.items():
         parts = _NUMBERED.fullmatch(key)
@@ -109,7 +109,7 @@ def _by_container(shapes: Mapping[str, Shape | None]) -> dict[str, _Numbered]:
 
 
 def _fit(ours: _Numbered, theirs: _Numbered, shift: int) -> bool:
-    """Whether all of it is there so many numbers further, and shapes that both sides name are equal: one at least."""
+    """Return whether all of it is there so many numbers further, and at least one shape says so."""
     pairs = [(shape, theirs.get((number + shift, name), ())) for (number, name), shape in ours.items()]
     known = [(one, other) for one, other in pairs if one is not None and other is not None]
     whole = len(ours) == len(theirs) and all((number + shift, name) in theirs for number, name in ours)

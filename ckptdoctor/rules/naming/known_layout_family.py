@@ -135,7 +135,7 @@ HEALTHY = (
 
 @rule("N426", "known-layout-family", Severity.ERROR)
 def known_layout_family(comparison: Comparison) -> Iterator[Problem]:
-    """Checkpoint and reference in two layouts of one network."""
+    """Report checkpoint and reference in two layouts of one network."""
     here, wanted = comparison.plain.here, comparison.reference.tensors
     if not comparison.plain.missing or not comparison.plain.unexpected:
         return
@@ -202,7 +202,7 @@ _SECOND_FIRST = (1, 0, 2)  # where z, r, h stand among r, z, n, and the other wa
 
 
 def layout_edits(comparison: Comparison) -> tuple[Edit, ...]:
-    """The edits of the published conversion; none where there is none, or it lacks something."""
+    """Return the edits of the published conversion; none where there is none, or it lacks something."""
     found = comparison.conversion
     if found is None or found.lacks:
         return ()
@@ -213,7 +213,10 @@ def layout_edits(comparison: Comparison) -> tuple[Edit, ...]:
 
 
 def lacking(comparison: Comparison) -> str:
-    """What has to be said before the conversion can be made; "" where nothing has. See ``commands_with_heads``."""
+    """Return what has to be said before the conversion can be made, or "" where nothing has.
+
+    See ``commands_with_heads``.
+    """
     found = comparison.conversion
     if found is None or not found.lacks:
         return ""
@@ -223,7 +226,7 @@ def lacking(comparison: Comparison) -> str:
 
 
 def commands_with_heads(comparison: Comparison) -> tuple[str, ...]:
-    """The commands that say how many heads there are, for the sizes that are most frequent; see ``lacking``."""
+    """Return the commands that say how many heads there are, for the sizes that are most frequent; see ``lacking``."""
     found = comparison.conversion
     if found is None or not found.lacks:
         return ()
@@ -234,7 +237,7 @@ def commands_with_heads(comparison: Comparison) -> tuple[str, ...]:
 
 
 def conversion_title(found: LayoutConversion) -> str:
-    """What the edits do, in a few words."""
+    """Return what the edits do, in a few words."""
     said = []
     for how, what in (
         (ROTARY, "rows of {} permuted in each head"),
@@ -250,7 +253,7 @@ def conversion_title(found: LayoutConversion) -> str:
 
 
 def _edits(found: LayoutConversion, here: Mapping[str, Tensor]) -> Iterator[Edit]:
-    """One kind of edit after another: those of one kind are carried out together."""
+    """Yield one kind of edit after another: those of one kind are carried out together."""
     queries = [piece for piece in found.pieces if piece.how == QUERIES]
     size = here[queries[0].old[0]].shape[0] // found.heads if found.rotary else 0
     rotary = [here[piece.old[0]] for piece in found.rotary]
@@ -288,7 +291,7 @@ def _edits(found: LayoutConversion, here: Mapping[str, Tensor]) -> Iterator[Edit
 
 
 def _gates(pieces: Sequence[Piece], here: Mapping[str, Tensor]) -> Iterator[Edit]:
-    """The gates in their new order; two biases that are rows of one tensor laid flat before."""
+    """Yield the gates in their new order; two biases that are rows of one tensor laid flat before."""
     for piece in pieces:
         if piece.how == GATE_BIASES:
             yield Reshape(here[piece.old[0]].path, (2 * piece.shapes[0][0],))
@@ -300,7 +303,7 @@ def _gates(pieces: Sequence[Piece], here: Mapping[str, Tensor]) -> Iterator[Edit
 
 
 def _cut(place: KeyPath, pieces: Sequence[Piece], here: Mapping[str, Tensor]) -> Iterator[Edit]:
-    """What is split, and what is fused; the stacks of experts laid flat before, or set up afterwards."""
+    """Yield what is split, and what is fused; the stacks of experts laid flat before, or set up afterwards."""
     apart = [piece for piece in pieces if len(piece.old) == 1]
     for piece in apart:
         if piece.how == STACKED:

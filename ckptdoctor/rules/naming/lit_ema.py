@@ -69,7 +69,7 @@ HEALTHY = (
 
 @rule("N428", "lit-ema", Severity.WARNING, when=keys_mention("num_updates"))
 def lit_ema(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Averages of LitEma, and its counters."""
+    """Report averages of LitEma, and its counters."""
     if isinstance(subject, Comparison):
         found = leftovers(subject).average
         if found is not None:

@@ -66,7 +66,7 @@ _AGAIN = 'Strip the original file again: {key.removeprefix("module."): value for
 
 @rule("N403", "mangled-by-naive-replace", Severity.ERROR, when=cut_names)
 def mangled_by_naive_replace(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """One step of the chain; or keys that were cut, with a target or without."""
+    """Report one step of the chain; or keys that were cut, with a target or without."""
     if isinstance(subject, Comparison):
         if subject.cut is not None and subject.cut.back is None and subject.state_dict is not None:
             yield _fallen_together(subject, subject.state_dict, subject.cut)

@@ -78,7 +78,7 @@ HEALTHY = (
 
 @rule("N401", "module-prefix", Severity.ERROR, when=keys_mention("module."))
 def module_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Keys that begin with ``module.``, or have it further inside."""
+    """Report keys that begin with ``module.``, or have it further inside."""
     for state_dict in weights(subject, "N401"):
         keys = names.keys_of(state_dict)
         led = names.module_led(keys)
@@ -121,7 +121,7 @@ def _leading(state_dict: StateDict, led: Sequence[str], severity: Severity) -> P
 
 
 def _behind(led: Sequence[str]) -> str:
-    """Says so where the first key begins with another wrapper's token: people look for ``module.`` at the start."""
+    """Say so where the first key begins with another wrapper's token: people look for ``module.`` at the start."""
     first = names.leading(led[0])
     before = first[: first.index(names.MODULE)]
     return f' (behind "{".".join(before)}.")' if before else ""
@@ -181,5 +181,5 @@ def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
 
 
 def _module_inside(keys: Iterable[str]) -> list[str]:
-    """The keys with the token ``module`` further inside, behind a token that is no wrapper's."""
+    """Return the keys with the token ``module`` further inside, behind a token that is no wrapper's."""
     return [key for key in keys if ".module." in key and names.MODULE in key.split(".")[len(names.leading(key)) : -1]]

@@ -54,7 +54,7 @@ HEALTHY = (
 
 @rule("N402", "module-prefix-absent", Severity.ERROR)
 def module_prefix_absent(comparison: Comparison) -> Iterator[Problem]:
-    """References whose keys begin with ``module.`` before the checkpoint's."""
+    """Report references whose keys begin with ``module.`` before the checkpoint's."""
     prefix, state_dict = comparison.prefix, comparison.state_dict
     if prefix is not None and state_dict is not None and prefix_code(prefix) == "N402":
         problem = prefix_problem(

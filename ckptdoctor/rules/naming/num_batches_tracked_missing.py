@@ -83,7 +83,7 @@ HEALTHY = (
 
 @rule("N416", "num-batches-tracked-missing", Severity.WARNING, when=uncounted_statistics)
 def num_batches_tracked_missing(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Norm layers whose counter torch would ask for."""
+    """Report norm layers whose counter torch would ask for."""
     if isinstance(subject, Comparison):
         missing = leftovers(subject).uncounted
         if missing and subject.state_dict is not None:
@@ -101,7 +101,7 @@ def num_batches_tracked_missing(subject: Checkpoint | Comparison) -> Iterator[Pr
 def _problem(
     state_dict: StateDict, modules: tuple[str, ...], missing: tuple[str, ...], that: str, confirmed: bool
 ) -> Problem:
-    """``modules`` are called as in the file, ``missing`` as torch says it."""
+    """Return the problem; ``modules`` are called as in the file, ``missing`` as torch says it."""
     layers = wording.plural(len(modules), "norm layer")
     return Problem(
         message=f"{layers}{wording.of_place(state_dict.path)} "
@@ -121,7 +121,7 @@ def _problem(
 
 
 def _fills(state_dict: StateDict, modules: tuple[str, ...]) -> tuple[Fill, ...]:
-    """A counter for each module, on the device of its running stats."""
+    """Return a counter for each module, on the device of its running stats."""
     devices = {tensor.key: tensor.storage.device for tensor in state_dict.tensors if tensor.storage is not None}
     return tuple(
         [

@@ -62,7 +62,7 @@ HEALTHY = (
 
 @rule("N417", "num-batches-tracked-unexpected", Severity.WARNING)
 def num_batches_tracked_unexpected(comparison: Comparison) -> Iterator[Problem]:
-    """Counters of norm layers that the target does not know."""
+    """Report counters of norm layers that the target does not know."""
     keys = leftovers(comparison).counters
     if keys:
         yield unexpected_problem(

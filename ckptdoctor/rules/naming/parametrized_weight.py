@@ -71,7 +71,7 @@ _OWN = (
 
 @rule("N430", "parametrized-weight", Severity.ERROR)
 def parametrized_weight(comparison: Comparison) -> Iterator[Problem]:
-    """Originals whose plain weights are wanted."""
+    """Report originals whose plain weights are wanted."""
     found = parametrized(comparison)
     if not found:
         return

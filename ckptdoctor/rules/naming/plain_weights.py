@@ -23,7 +23,7 @@ _WORDS = {"weight": "weight norm", "spectral": "spectral norm"}
 
 
 def computed(comparison: Comparison, norm: str) -> Iterator[Problem]:
-    """A problem for all weights that are wanted plain and that ``norm`` computes of what is here."""
+    """Yield a problem for all weights that are wanted plain and that ``norm`` computes of what is here."""
     found = [each for each in computable(comparison) if each.norm == norm]
     if not found:
         return
@@ -46,7 +46,7 @@ def computed(comparison: Comparison, norm: str) -> Iterator[Problem]:
 
 
 def _edit(comparison: Comparison, found: Computable) -> FuseNorm | None:
-    """The edit that computes the weight; None where dtypes or shapes are not those of such a norm."""
+    """Return the edit that computes the weight, or None where dtypes or shapes are not those of such a norm."""
     tensors = [comparison.renamed.here[part] for part in found.parts]
     dims = _dims(found.norm, tensors)
     names = {tensor.dtype.name for tensor in tensors}
@@ -63,7 +63,7 @@ def _dims(norm: str, tensors: list[Tensor]) -> tuple[int | None, ...]:
 
 
 def _advice(comparison: Comparison, odd: list[Computable]) -> str:
-    """What is said of weights that cannot be computed."""
+    """Return what is said of weights that cannot be computed."""
     if not odd:
         return ""
     shapes = [wording.shape(comparison.renamed.here[part].shape) for part in odd[0].parts]
@@ -75,7 +75,7 @@ def _advice(comparison: Comparison, odd: list[Computable]) -> str:
 
 
 def kept_apart(rest: IncompatibleKeys, norm: str, *ways: WeightForm) -> Iterator[Cause]:
-    """What an error says of weights with ``norm``, which torch keeps in two ways."""
+    """Yield what an error says of weights with ``norm``, which torch keeps in two ways."""
     since = "as a parametrisation since torch 2.1, with hooks before"
     for change in changes(rest.missing, rest.unexpected):
         here, there = change.here, change.there

@@ -70,7 +70,7 @@ HEALTHY = (
 
 @rule("N420", "profiler-buffers", Severity.WARNING, when=keys_mention("total_ops", "total_params"))
 def profiler_buffers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """State dicts with the counters of a profiler."""
+    """Report state dicts with the counters of a profiler."""
     for state_dict in weights(subject, "N420"):
         yield from _judged(state_dict)
 

@@ -67,7 +67,7 @@ HEALTHY = (
 
 @rule("N429", "pruning-masks", Severity.INFO, when=keys_mention("_mask"))
 def pruning_masks(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Pairs of an original and a mask."""
+    """Report pairs of an original and a mask."""
     if isinstance(subject, Comparison):
         found = pruned_for(subject)
         if found:
@@ -107,13 +107,13 @@ def _edits(found: Iterable[Pruned], place: KeyPath) -> Iterator[Compute]:
 
 
 def _ready(each: Pruned) -> bool:
-    """Whether both parts are there, and torch multiplies such ones."""
+    """Return whether both parts are there, and torch multiplies such ones."""
     kinds = (each.original.dtype.name, each.mask.dtype.name) if each.original and each.mask else ("", "")
     return each.fits and kinds[0] in FLOATS and kinds[1] in MASKS
 
 
 def _advice(found: Iterable[Pruned]) -> str:
-    """Why one of them is not computed."""
+    """Return why one of them is not computed."""
     odd = next((each for each in found if not _ready(each)), None)
     if odd is None:
         return ""

@@ -61,7 +61,7 @@ HEALTHY = (
 
 @rule("N413", "spectralnorm-format", Severity.ERROR)
 def spectralnorm_format(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain, or weights that are computed."""
+    """Report one step of the chain, or weights that are computed."""
     yield from moved_problems(
         comparison,
         "N413",

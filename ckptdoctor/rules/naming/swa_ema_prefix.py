@@ -96,7 +96,7 @@ ONLINE = "online_model"
 
 @rule("N411", "swa-ema-prefix", Severity.ERROR, when=keys_mention("ema", "averaged", "shadow"))
 def swa_ema_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """State dicts of AveragedModel and of EMA classes."""
+    """Report state dicts of AveragedModel and of EMA classes."""
     for state_dict in weights(subject, "N411"):
         counter = names.average_counter(state_dict)
         if counter is not None:
@@ -162,7 +162,7 @@ def _ema_class(state_dict: StateDict) -> Iterator[Problem]:
 
 
 def _prefixes(state_dict: StateDict) -> set[str]:
-    """The first tokens of the keys; counters (keys of one token, one element) do not matter."""
+    """Return the first tokens of the keys; counters (keys of one token, one element) do not matter."""
     dotted = {key.partition(".")[0] for key in names.keys_of(state_dict) if "." in key}
     counters = {tensor.key for tensor in state_dict.tensors if "." not in tensor.key and tensor.numel == 1}
     return dotted | {tensor.key for tensor in state_dict.tensors if "." not in tensor.key} - counters

@@ -62,7 +62,7 @@ _CAUSE = "Each side has names of its own for the same parts."
 
 @rule("N423", "systematic-rename", Severity.ERROR)
 def systematic_rename(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
+    """Report one step of the chain."""
     yield from moved_problems(
         comparison,
         "N423",

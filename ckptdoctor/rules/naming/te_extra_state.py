@@ -88,7 +88,7 @@ _PATTERNS = 8  # --drop options on one command line
 
 @rule("N421", "te-extra-state", Severity.WARNING)
 def te_extra_state(comparison: Comparison) -> Iterator[Problem]:
-    """Extra state of modules, on one side only."""
+    """Report extra state of modules, on one side only."""
     if comparison.uncovered:
         return
     found, renamed = leftovers(comparison), comparison.renamed
@@ -121,7 +121,7 @@ def _unexpected(comparison: Comparison, keys: tuple[str, ...]) -> Problem:
 
 
 def _drop(comparison: Comparison, going: list[str]) -> tuple[Fix | None, str]:
-    """The fix that drops keys of the state dict, or advice where it takes too many options."""
+    """Return the fix that drops keys of the state dict, or advice where it takes too many options."""
     assert comparison.state_dict is not None
     state_dict, gone = comparison.state_dict, set(going)
     staying = [key for key in (*state_dict.keys, *state_dict.others) if key not in gone]
@@ -135,7 +135,7 @@ def _drop(comparison: Comparison, going: list[str]) -> tuple[Fix | None, str]:
 
 
 def _all_of_them(going: list[str], staying: list[str]) -> bool:
-    """Whether one pattern is enough: every key that ends so goes, and there are several."""
+    """Return whether one pattern is enough: every key that ends so goes, and there are several."""
     return len(going) > 1 and EXTRA_STATE not in going and not any(map(is_extra_state, staying))
 
 

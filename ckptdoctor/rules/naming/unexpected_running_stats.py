@@ -74,7 +74,7 @@ HEALTHY = (
 
 @rule("N418", "unexpected-running-stats", Severity.ERROR)
 def unexpected_running_stats(comparison: Comparison) -> Iterator[Problem]:
-    """Running stats in layers that keep none in the target."""
+    """Report running stats in layers that keep none in the target."""
     found = leftovers(comparison).stats
     if not found:
         return
@@ -107,7 +107,7 @@ def _cause(found: tuple[RunningStats, ...]) -> str:
 
 
 def _torch_says(comparison: Comparison, found: tuple[RunningStats, ...]) -> tuple[str, ...]:
-    """InstanceNorm's own line for layers that the file gives no version, the usual one for everything else."""
+    """Return InstanceNorm's own line for layers without a version in the file, the usual one for all else."""
     own = [each for each in found if each.unversioned]
     taken = {key for each in own for key in each.stats}
     rest = [key for each in found for key in each.keys if key not in taken]
@@ -116,7 +116,7 @@ def _torch_says(comparison: Comparison, found: tuple[RunningStats, ...]) -> tupl
 
 
 def _refusal(found: RunningStats) -> str:
-    """Source: ``torch.nn.modules.instancenorm._InstanceNorm._load_from_state_dict``."""
+    """Quote ``torch.nn.modules.instancenorm._InstanceNorm._load_from_state_dict``."""
     layer = f"InstanceNorm{found.dims}d"
     names = " and ".join([f'"{key}"' for key in sorted(found.stats)])
     return (

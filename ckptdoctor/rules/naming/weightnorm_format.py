@@ -61,7 +61,7 @@ HEALTHY = (
 
 @rule("N412", "weightnorm-format", Severity.ERROR)
 def weightnorm_format(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain, or weights that are computed."""
+    """Report one step of the chain, or weights that are computed."""
     yield from moved_problems(
         comparison,
         "N412",

@@ -38,7 +38,7 @@ def parts_in_wrapper(rest: IncompatibleKeys, tokens: Collection[str]) -> Iterato
 
 
 def led_keys(rest: IncompatibleKeys) -> list[str]:
-    """The unexpected keys that begin with ``module.``, where most do and the model's keys do not."""
+    """Return the unexpected keys that begin with ``module.``, where most do and the model's keys do not."""
     led = [key for key in rest.unexpected if key.startswith(_LED)]
     if 2 * len(led) < len(rest.unexpected) or any(key.startswith(_LED) for key in rest.missing):
         return []
@@ -46,7 +46,10 @@ def led_keys(rest: IncompatibleKeys) -> list[str]:
 
 
 def _is_bare(rest: IncompatibleKeys) -> bool:
-    """Whether the model is not wrapped itself: a bare one would miss its keys, and the whole text would say so."""
+    """Return whether the model is not wrapped itself.
+
+    A bare one would miss its keys, and the whole text would say so.
+    """
     error = rest.error
     if error.model_class.rpartition(".")[2] in _WRAPPED_CLASSES:
         return False

@@ -61,7 +61,7 @@ HEALTHY = (
 
 @rule("N408", "wrapper-prefix-other", Severity.ERROR, when=keys_mention("_module.", "_forward_module."))
 def wrapper_prefix_other(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """A prefix that all keys have; with a reference, one that makes it fit."""
+    """Report a prefix that all keys have; with a reference, one that makes it fit."""
     if isinstance(subject, Comparison):
         prefix, state_dict = subject.prefix, subject.state_dict
         if prefix is not None and state_dict is not None and prefix_code(prefix) == "N408":

@@ -50,7 +50,7 @@ HEALTHY = (
 
 @rule("O755", "optimizer-bloat", Severity.INFO, when=has(Role.OPTIMIZER))
 def optimizer_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Checkpoints that are mostly optimizer."""
+    """Report checkpoints that are mostly optimizer."""
     paths = tuple([each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER])
     if not paths or not any(each.role in WEIGHTS for each in checkpoint.state_dicts):
         return
@@ -68,7 +68,7 @@ def optimizer_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def bytes_of_roles(checkpoint: Checkpoint, *roles: Role) -> int:
-    """The bytes of the storages that the state dicts of these roles use, each storage once."""
+    """Return the bytes of the storages that the state dicts of these roles use, each storage once."""
     found: dict[str, int] = {}
     for state_dict in checkpoint.state_dicts:
         if state_dict.role in roles:

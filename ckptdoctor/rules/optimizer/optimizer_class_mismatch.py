@@ -73,7 +73,7 @@ HEALTHY = (
 
 @rule("O753", "optimizer-class-mismatch", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_class_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Optimizers whose options and states contradict each other."""
+    """Report optimizers whose options and states contradict each other."""
     for optimizer in optimizer_states(checkpoint):
         words = next(filter(None, map(_contradiction, optimizer.groups)), None)
         if words is not None:
@@ -91,7 +91,7 @@ def optimizer_class_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _contradiction(group: ParamGroup) -> tuple[str, str] | None:
-    """The error of the first step ("": there is none), and what is wrong; None where nothing is."""
+    """Return the error of the first step ("": there is none), and what is wrong, or None where nothing is."""
     options = group.options
     kept = {part for state in group.states for part, value in state.items() if value is not None}
     if {"betas", "amsgrad", "foreach"} <= options.keys() and "momentum" not in options:

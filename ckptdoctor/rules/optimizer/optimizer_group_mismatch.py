@@ -90,7 +90,7 @@ _ADVICE = "Begin with a fresh optimizer, or build the model that this one was ma
 
 @rule("O751", "optimizer-group-mismatch", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_group_mismatch(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Optimizers with states for more parameters than there are."""
+    """Report optimizers with states for more parameters than there are."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
     optimizers = saved_optimizers(checkpoint)
     if not optimizers:
@@ -174,7 +174,7 @@ def _sizes(groups: Sequence[int]) -> str:
 
 
 def _strangers(comparison: Comparison, optimizer: SavedOptimizer) -> list[str]:
-    """The names of trained parameters that are keys of the weights here, and that the reference does not have."""
+    """Return trained parameters' names that are keys of the weights here, and not in the reference."""
     if optimizer.names is None or comparison.state_dict is None:
         return []
     finals = {names.bare(key): comparison.final_name(key) for key in names.keys_of(comparison.state_dict)}
@@ -204,7 +204,7 @@ _NOT_TRAINED = (Role.OPTIMIZER, Role.SCHEDULER, Role.RNG)
 
 
 def _trainable(checkpoint: Checkpoint) -> int:
-    """How many tensors anywhere in the file, outside the states of optimizers, can be parameters at all."""
+    """Return how many tensors anywhere in the file, outside the states of optimizers, can be parameters at all."""
     outside = {id(tensor) for each in checkpoint.state_dicts if each.role in _NOT_TRAINED for tensor in each.tensors}
     found = [each for each in checkpoint.tensors if id(each) not in outside and may_train(each.key, each.dtype)]
     return sum(1 for _ in untied(found))

@@ -96,7 +96,7 @@ HEALTHY = (
     when=any_of(more_than_weights, keys_mention("pytorch-lightning_version")),
 )
 def optimizer_missing(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Checkpoints of a training without an optimizer."""
+    """Report checkpoints of a training without an optimizer."""
     entries = top(checkpoint)
     if not entries or any(each.role is Role.OPTIMIZER for each in checkpoint.state_dicts):
         return
@@ -115,7 +115,7 @@ def optimizer_missing(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _evidence(checkpoint: Checkpoint) -> str | None:
-    """What shows that there could have been an optimizer; None where nothing does."""
+    """Return what shows that there could have been an optimizer, or None where nothing does."""
     empty = next(without_state(checkpoint), None)
     if empty is not None:
         return f'"{empty}" holds nothing'
@@ -137,12 +137,12 @@ _OPTIMIZERS = frozenset(
 
 
 def kept_elsewhere(checkpoint: Checkpoint) -> bool:
-    """Whether the program that wrote the file keeps its optimizers in other files."""
+    """Return whether the program that wrote the file keeps its optimizers in other files."""
     return not _ELSEWHERE.isdisjoint(top(checkpoint))
 
 
 def without_state(checkpoint: Checkpoint) -> Iterator[str]:
-    """Keys at the top of the file that are called after an optimizer, and have nothing."""
+    """Yield keys at the top of the file that are called after an optimizer, and have nothing."""
     for name, node in top(checkpoint).items():
         empty = node is None or (isinstance(node, (Mapping, Items)) and not _length(node))
         if empty and name.lower() in _OPTIMIZERS:

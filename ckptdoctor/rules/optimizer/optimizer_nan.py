@@ -80,7 +80,7 @@ HEALTHY = (
 
 @rule("O756", "optimizer-nan", Severity.ERROR)
 def optimizer_nan(values: Values) -> Iterator[Problem]:
-    """States that make parameters NaN."""
+    """Report states that make parameters NaN."""
     sick: dict[KeyPath, str] = {tensor.path: "NaN or infinity" for tensor, _ in not_finite(values, Role.OPTIMIZER)}
     for optimizer in values.checkpoint.state_dicts:
         if optimizer.role is Role.OPTIMIZER:
@@ -91,7 +91,7 @@ def optimizer_nan(values: Values) -> Iterator[Problem]:
 
 
 def _others(values: Values, optimizer: StateDict) -> Iterator[tuple[KeyPath, str]]:
-    """Squares and counters below zero, and counters that are plain numbers and none."""
+    """Yield squares and counters below zero, and counters that are plain numbers and none."""
     for tensor in optimizer.tensors:
         read = values.of(tensor)
         if read is not None and tensor.path[-1] in _NEVER_BELOW and read.min < 0:
@@ -123,7 +123,7 @@ def _problem(checkpoint: Checkpoint, optimizer: StateDict, found: Mapping[KeyPat
 
 
 def _fix(checkpoint: Checkpoint, optimizer: StateDict, found: Mapping[KeyPath, str]) -> Fix | None:
-    """Without the states of the parameters that are affected."""
+    """Return the fix that leaves out the states of the parameters that are affected."""
     place = (*optimizer.path, "state")
     depth = len(place)
     if not all(path[:depth] == place and len(path) > depth for path in found):

@@ -98,7 +98,7 @@ HEALTHY = (
 
 @rule("O752", "optimizer-order-mismatch", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_order_mismatch(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Optimizers whose states are in another order than the parameters."""
+    """Report optimizers whose states are in another order than the parameters."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
     optimizers = saved_optimizers(checkpoint)
     model = only_model(checkpoint) if optimizers else None
@@ -118,7 +118,7 @@ def optimizer_order_mismatch(subject: Checkpoint | Comparison) -> Iterator[Probl
 
 
 def _of_another(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> Problem | None:
-    """States that have not the shape of the parameter whose name they carry, but that of another."""
+    """Return states that have not the shape of the parameter whose name they carry, but that of another."""
     labels = optimizer.names
     if labels is None:
         return None
@@ -137,7 +137,7 @@ def _of_another(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> Problem
 
 
 def _turned(optimizer: SavedOptimizer, model: StateDict, here: Sequence[Candidate]) -> Problem | None:
-    """One group in another order than the model beside it."""
+    """Return one group in another order than the model beside it."""
     if len(optimizer.groups) != 1 or not ordered(here) or _follows(optimizer, here):
         return None
     return _problem(
@@ -152,7 +152,7 @@ def _of(model: StateDict) -> str:
 
 
 def _follows(optimizer: SavedOptimizer, wanted: Sequence[Candidate]) -> bool:
-    """Whether the order is the wanted one, as far as names or else shapes tell."""
+    """Return whether the order is the wanted one, as far as names or else shapes tell."""
     labels = optimizer.names
     numbers = {each.key: number for number, each in enumerate(wanted)}
     if labels is not None and all(name in numbers for name in labels):
@@ -167,7 +167,7 @@ def _follows(optimizer: SavedOptimizer, wanted: Sequence[Candidate]) -> bool:
 def _turned_since(
     optimizer: SavedOptimizer, model: StateDict, here: Sequence[Candidate], comparison: Comparison
 ) -> Problem | None:
-    """One group in the order of the weights here, which is not that of the reference."""
+    """Return one group in the order of the weights here, which is not that of the reference."""
     there = expected_candidates(comparison.reference.tensors)
     if len(optimizer.groups) != 1 or comparison.uncovered or not ordered(here) or not ordered(there):
         return None
@@ -191,7 +191,7 @@ def _since(optimizer: SavedOptimizer, comparison: Comparison) -> str:
 
 
 def _turned_in_groups(optimizer: SavedOptimizer, model: StateDict, comparison: Comparison) -> Problem | None:
-    """Groups of the same sizes as those of the target, with other parameters or in another order."""
+    """Return groups of the same sizes as those of the target, with other parameters or in another order."""
     found = None if comparison.uncovered else wanted_remap(comparison, model, optimizer)
     if found is None or found.regroups(optimizer):
         return None
@@ -202,7 +202,7 @@ def _turned_in_groups(optimizer: SavedOptimizer, model: StateDict, comparison: C
 
 
 def _named(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> tuple[str, ...] | None:
-    """What the optimizer's parameters are called: as it says, or as the model does where it has them all."""
+    """Return what the optimizer's parameters are called: as it says, or as the model does where it has them all."""
     if optimizer.names is not None:
         known = {each.key for each in here}
         return optimizer.names if all(name in known for name in optimizer.names) else None
@@ -228,7 +228,10 @@ def _problem(
 
 
 def _torch(slots: Sequence[Slot], wanted: Sequence[Candidate]) -> tuple[str, ...]:
-    """What the first step says: gradients go into states, of all parameters first, and then states into parameters."""
+    """Return what the first step says.
+
+    Gradients go into states, of all parameters first, and then states into parameters.
+    """
     if len(slots) != len(wanted):  # what was left out the file does not tell
         return ()
     pairs = [(state, parameter) for _, state, parameter in clashes(slots, wanted)]
@@ -243,7 +246,10 @@ _Shape = tuple[int, ...]
 
 
 def in_place_refusal(output: _Shape, other: _Shape) -> str | None:
-    """What ``output.add_(other)`` says; None where it works (at::infer_size, TensorIteratorBase::compute_shape)."""
+    """Return what ``output.add_(other)`` says.
+
+    It is None where it works (at::infer_size, TensorIteratorBase::compute_shape).
+    """
     rank = max(len(output), len(other))
     together = []
     for back, (one, two) in enumerate(zip_longest(reversed(output), reversed(other), fillvalue=1), 1):
@@ -262,12 +268,12 @@ def in_place_refusal(output: _Shape, other: _Shape) -> str | None:
 
 
 def among(slots: Iterable[Slot], wanted: Iterable[Candidate]) -> bool:
-    """Whether in some order they would fit: every shape of the optimizer's is there, and as often."""
+    """Return whether in some order they would fit: every shape of the optimizer's is there, and as often."""
     return Counter([slot.shape for slot in slots if slot.shape is not None]) <= Counter([each.shape for each in wanted])
 
 
 def by_shape(slots: Iterable[Slot], wanted: Iterable[Candidate]) -> list[str] | None:
-    """The keys that the optimizer's parameters must have, in its order, where shapes leave one possibility only."""
+    """Return the keys that the optimizer's parameters must have, in its order, where shapes allow one only."""
     keys: dict[tuple[int, ...], list[str]] = {}
     for each in wanted:
         keys.setdefault(each.shape, []).append(each.key)

@@ -64,7 +64,7 @@ HEALTHY = (
 
 @rule("O757", "optimizer-step-dtype", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_step_dtype(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Step counters of half precision."""
+    """Report step counters of half precision."""
     for optimizer, tensors in steps(checkpoint):
         found = [each for each in tensors if each.dtype.name in _COUNTS_TO]
         if found:

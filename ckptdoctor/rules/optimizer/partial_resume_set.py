@@ -67,7 +67,7 @@ HEALTHY = (
 
 @rule("O761", "partial-resume-set", Severity.INFO, when=file_beside("trainer_state.json"))
 def partial_resume_set(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Folders of the Trainer that are not whole."""
+    """Report folders of the Trainer that are not whole."""
     path = os.path.abspath(checkpoint.path) if "://" not in checkpoint.path else ""
     inside = os.path.isdir(path)
     if not _NAME.fullmatch(os.path.basename(path if inside else os.path.dirname(path))):
@@ -91,7 +91,7 @@ def _state_files(folder: Folder) -> list[str]:
 
 
 def _generators(folder: Folder) -> list[str]:
-    """The states of generators that are not there: any at all, or those of processes between others."""
+    """Return the states of generators that are not there: any at all, or those of processes between others."""
     ranks = {int(match[1]) for name in folder.names if (match := _RANK.fullmatch(name)) is not None}
     if not ranks:
         return [] if "rng_state.pth" in folder.names else ["rng_state.pth"]

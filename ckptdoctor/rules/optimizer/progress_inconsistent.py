@@ -58,7 +58,7 @@ HEALTHY = (
 
 @rule("O759", "progress-inconsistent", Severity.WARNING, when=more_than_weights)
 def progress_inconsistent(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Counters at the top that are not those of the loops."""
+    """Report counters at the top that are not those of the loops."""
     entries = top(checkpoint)
     if LIGHTNING not in entries:
         return
@@ -84,7 +84,7 @@ def _number(node: Node) -> int:
 
 
 def at_path(node: Node, *parts: str) -> Node:
-    """What lies below a node; None where there is nothing."""
+    """Return what lies below a node, or None where there is nothing."""
     for part in parts:
         if not isinstance(node, Mapping):
             return None

@@ -83,7 +83,7 @@ HEALTHY = (
 
 @rule("O760", "scaler-or-amp-state", Severity.INFO, when=more_than_weights)
 def scaler_or_amp_state(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Scalers in trouble, and those of apex."""
+    """Report scalers in trouble, and those of apex."""
     for path, scale in scalers(checkpoint):
         if not isfinite(scale) or scale < 1:
             yield _scaled(path, scale)

@@ -70,7 +70,7 @@ HEALTHY = (
 
 @rule("O758", "scheduler-mismatch", Severity.INFO, when=has(Role.OPTIMIZER, Role.SCHEDULER))
 def scheduler_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Schedulers that disagree with the only optimizer."""
+    """Report schedulers that disagree with the only optimizer."""
     found = schedulers(checkpoint)
     if len(found) != 1 or len(optimizer_states(checkpoint)) != 1:
         return

@@ -67,7 +67,7 @@ HEALTHY = (
 
 @rule("O762", "stale-hparams", Severity.INFO, when=more_than_weights)
 def stale_hparams(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Objects among the hyper-parameters."""
+    """Report objects among the hyper-parameters."""
     entries = top(checkpoint)
     if LIGHTNING not in entries:
         return
@@ -96,7 +96,10 @@ def _problem(place: str, found: Sequence[tuple[KeyPath, Node]]) -> Problem:
 
 
 def _is_object(node: Node) -> bool:
-    """Whether it is an object, or a class or function; names of torch's own, such as dtypes, are plain enough."""
+    """Return whether it is an object, or a class or function.
+
+    Names of torch's own, such as dtypes, are plain enough.
+    """
     return isinstance(node, Opaque) or (isinstance(node, Named) and not node.name.startswith("torch."))
 
 

@@ -42,7 +42,7 @@ HEALTHY = (Example("a number as it is written", {"epoch": 42, "w": T((3,))}, "to
 
 @rule("P213", "ambiguous-pickle", Severity.WARNING, when=noticed)
 def ambiguous_pickle(subject: Noted) -> Iterator[Problem]:
-    """Streams that unpicklers read differently."""
+    """Report streams that unpicklers read differently."""
     yield from problems(
         notes_of(subject, NoteKind.PICKLE_AMBIGUOUS),
         otherwise="unpicklers disagree about this pickle",

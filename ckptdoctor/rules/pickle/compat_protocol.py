@@ -39,7 +39,7 @@ _KNOWN = 3  # the newest that weights_only reads
 
 
 def _dumped(protocol: int) -> bytes:
-    """What torch.save writes of an epoch in the old format, all of it with this protocol."""
+    """Return what torch.save writes of an epoch in the old format, all of it with this protocol."""
     import pickle
 
     parts: tuple[object, ...] = (
@@ -72,7 +72,7 @@ HEALTHY = (
 
 @rule("P211", "compat-protocol", Severity.ERROR, when=newer_pickle_protocol)
 def compat_protocol(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A protocol that weights_only does not read."""
+    """Report a protocol that weights_only does not read."""
     protocol = pickle_protocol(checkpoint.container)
     if protocol is None or protocol <= _DEFAULT:
         return

@@ -60,7 +60,7 @@ _CALL = b"cos\nsystem\n(S'echo hello'\ntR"
 
 
 def _acts(groups: dict[str, str]) -> bool:
-    """Whether it is a function that acts; torch leaves out the name of the module ``builtins``."""
+    """Return whether it is a function that acts; torch leaves out the name of the module ``builtins``."""
     module, _, name = groups["global"].rpartition(".")
     return is_dangerous(module or "builtins", name)
 
@@ -95,7 +95,7 @@ HEALTHY = (Example("the names as text", {"model": _WEIGHTS, "extra": ["os.system
 
 @rule("P206", "dangerous-global", Severity.ERROR, when=any_of(pickles_aside, unusual_names))
 def dangerous_global(subject: Container | Checkpoint) -> Iterator[Problem]:
-    """Names that can run code."""
+    """Report names that can run code."""
     if isinstance(subject, Checkpoint):
         yield from _named(subject)
     told = [(aside, *worth_a_word(aside)) for aside in subject.asides]
@@ -110,7 +110,7 @@ def dangerous_global(subject: Container | Checkpoint) -> Iterator[Problem]:
 
 
 def _named(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """The names in the pickles of the contents."""
+    """Yield the names in the pickles of the contents."""
     found = blocked_by(checkpoint, BlockedCause.DANGEROUS)
     how = "allow_pickle=True" if of_numpy(checkpoint) else "weights_only=False"
     if found:
@@ -138,7 +138,7 @@ def _named(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _holders(checkpoint: Checkpoint) -> str:
-    """The file that names them; of a folder each that does, without the records in it."""
+    """Return the file that names them; of a folder each that does, without the records in it."""
     if not os.path.isdir(checkpoint.path):
         return "the file names"
     members = [each.member for each in checkpoint.globals if dangerous([each])]
@@ -147,7 +147,7 @@ def _holders(checkpoint: Checkpoint) -> str:
 
 
 def _file(folder: str, member: str) -> str:
-    """The file of a folder that a record lies in: ``a.bin`` of ``a.bin/archive/data.pkl``."""
+    """Return the file of a folder that a record lies in: ``a.bin`` of ``a.bin/archive/data.pkl``."""
     while "/" in member and not os.path.isfile(os.path.join(folder, member)):
         member = member.rpartition("/")[0]
     return member
@@ -164,7 +164,7 @@ def _aside(aside: Aside, names: list[str], runs: bool) -> Problem:
 
 
 def _sentence(aside: Aside, names: list[str]) -> str:
-    """What the pickle is, what it names, and when that is called."""
+    """Return what the pickle is, what it names, and when that is called."""
     where, at, named = aside.member or "the file", f"byte {aside.offset:,}", refused.listed_names(names)
     if aside.lying is Lying.BROKEN:
         return f"{where} names {named} and breaks off after that, at {at}: a loader can call it before it fails"
@@ -187,14 +187,17 @@ _UNPROTECTED = (Lying.INSIDE, Lying.INDEX)
 
 
 def unknown(names: Iterable[GlobalName]) -> list[str]:
-    """Those that are neither dangerous nor known to be harmless, the same way."""
+    """Return those that are neither dangerous nor known to be harmless, the same way."""
     found = [modern(each.module, each.name) for each in names]
     strange = [each for each in found if not is_dangerous(*each) and not is_harmless(*each)]
     return list(dict.fromkeys([f"{module}.{name}" for module, name in strange]))
 
 
 def worth_a_word(aside: Aside) -> tuple[list[str], bool]:
-    """What of its names has to be told, and whether that can run code: where none does, those that nobody knows."""
+    """Return what of its names has to be told, and whether that can run code.
+
+    Where none does, those that nobody knows are told.
+    """
     found = dangerous(aside.names)
     if found:
         return found, True

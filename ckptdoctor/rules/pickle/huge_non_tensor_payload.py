@@ -59,7 +59,7 @@ HEALTHY = (
 
 @rule("P212", "huge-non-tensor-payload", Severity.INFO, when=more_than_tensors)
 def huge_non_tensor_payload(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Much that is no tensor."""
+    """Report much that is no tensor."""
     if not checkpoint.tensors:
         return
     found = large_values(checkpoint, _SMALL)
@@ -106,7 +106,7 @@ class LargeValue:
 
 
 def large_values(checkpoint: Checkpoint, least: int) -> list[LargeValue]:
-    """The largest values without tensors, from ``least`` bytes on, largest first; each under a key of a dict."""
+    """Return the largest values without tensors, from ``least`` bytes on, largest first; each under a key of a dict."""
     stored = sum(storage.extent.length for storage in checkpoint.storages if storage.extent is not None)
     if checkpoint.size - stored < least and not any(storage.compressed for storage in checkpoint.storages):
         return []
@@ -127,7 +127,7 @@ def large_values(checkpoint: Checkpoint, least: int) -> list[LargeValue]:
 
 
 def _sizes(tree: Node) -> dict[int, tuple[int, bool]]:
-    """For each dict, list and object, by id: about how many bytes it takes, and whether a tensor is in it."""
+    """Return about how many bytes each dict, list and object takes, by id, and whether a tensor is in it."""
     sizes: dict[int, tuple[int, bool]] = {}
     stack: list[tuple[Node, bool]] = [(tree, False)]
     while stack:
@@ -153,7 +153,7 @@ def _added(node: Node, sizes: dict[int, tuple[int, bool]]) -> tuple[int, bool]:
 
 
 def _leaf(node: Node) -> int:
-    """About how many bytes a value without others takes in a pickle."""
+    """Return about how many bytes a value without others takes in a pickle."""
     if isinstance(node, float):
         return _FLOAT
     if isinstance(node, (str, bytes)):

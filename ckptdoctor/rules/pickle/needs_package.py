@@ -75,7 +75,7 @@ HEALTHY = (
 
 @rule("P210", "needs-package", Severity.ERROR, when=unusual_names)
 def needs_package(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Classes of known packages."""
+    """Report classes of known packages."""
     found = tuple([each for each in blocked_by(checkpoint, BlockedCause.FOREIGN) if to_install(each.path)])
     plain, values, rest = convertible(found)
     if plain.places:

@@ -98,7 +98,7 @@ _STATES = regex(r"random_states_\d+\.pkl|rng_state(?:_\d+)?\.pth")
 
 @rule("P202", "numpy-module-drift", Severity.ERROR, when=unusual_names)
 def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """NumPy scalars and arrays."""
+    """Report NumPy scalars and arrays."""
     found = blocked_by(checkpoint, BlockedCause.NUMPY)
     if not found:
         return
@@ -159,7 +159,7 @@ def _of_arrays(checkpoint: Checkpoint, wanted: PlainForms, objects: Objects) -> 
 
 
 def _resumed(checkpoint: Checkpoint, found: Sequence[BlockedPlace]) -> bool:
-    """Whether a library that allows them wrote these arrays: random states, in files or folders of its own."""
+    """Return whether a library that allows them wrote these arrays: random states, in files or folders of its own."""
     own = checkpoint.format in _FOLDERS or _STATES.fullmatch(os.path.basename(checkpoint.path)) is not None
     states = [each.path for each in checkpoint.state_dicts if each.role is Role.RNG]
     return own and all(any(each.path[: len(path)] == path for path in states) for each in found)

@@ -44,7 +44,7 @@ _GONE = ("torch.tensor", "torch._thnn", "torch.legacy")
 
 
 def _of_old(data: bytes) -> bytes:
-    """The file with the function of torch 0.3, which takes the first four of the six arguments."""
+    """Return the file with the function of torch 0.3, which takes the first four of the six arguments."""
     import re
 
     named = data.replace(b"_rebuild_tensor_v2\n", b"_rebuild_tensor\n")
@@ -70,7 +70,7 @@ HEALTHY = (Example("the functions of today", {"w": T((3,), parameter=True), "b":
 
 @rule("P209", "old-torch-internal-global", Severity.ERROR, when=unusual_names)
 def old_torch_internal_global(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Functions of another torch."""
+    """Report functions of another torch."""
     unknown = [each for each in blocked_by(checkpoint, BlockedCause.OTHER) if is_unknown_internal(each.path)]
     if unknown:
         module, _, name = unknown[0].path.rpartition(".")
@@ -100,7 +100,7 @@ def old_torch_internal_global(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def is_unknown_internal(path: str) -> bool:
-    """Whether this is a part of torch's own machinery that torch 2.13 does not have: gone, or not yet there."""
+    """Return whether this is a part of torch's own machinery that torch 2.13 does not have: gone, or not yet there."""
     module, _, name = path.rpartition(".")
     if module in _INTERNALS:
         return name.startswith("_rebuild_") and name not in _KNOWN_REBUILDERS

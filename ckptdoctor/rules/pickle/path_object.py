@@ -70,7 +70,7 @@ HEALTHY = (Example("a path as text", {"model": _WEIGHTS, "resume": "/data/runs/a
 
 @rule("P203", "path-object", Severity.ERROR, when=unusual_names)
 def path_object(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Paths that are objects instead of text."""
+    """Report paths that are objects instead of text."""
     found = blocked_by(checkpoint, BlockedCause.PATH)
     if not found:
         return
@@ -97,7 +97,7 @@ def _problem(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> 
 
 
 def _elsewhere(blocked: Blocked) -> tuple[str, ...]:
-    """What another operating system, or another Python, says with weights_only=False."""
+    """Return what another operating system, or another Python, says with weights_only=False."""
     name = blocked.path.rpartition(".")[2]
     said = [f"cannot instantiate '{name}' on your system"] if name in ("PosixPath", "WindowsPath") else []
     if blocked.path.startswith("pathlib._local."):

@@ -48,7 +48,7 @@ from ckptdoctor.rules.when import more_than_tensors
 
 
 def _of_python_2(data: bytes) -> bytes:
-    """The file with the text "abcd" as a string of Python 2 that ends in an accent of Latin-1."""
+    """Return the file with the text "abcd" as a string of Python 2 that ends in an accent of Latin-1."""
     return data.replace(b"X\x04\x00\x00\x00abcd", b"U\x04caf\xe9")
 
 
@@ -79,7 +79,7 @@ HEALTHY = (
 
 @rule("P208", "py2-strings", Severity.ERROR, when=more_than_tensors)
 def py2_strings(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Strings that are no UTF-8."""
+    """Report strings that are no UTF-8."""
     found = undecodable(checkpoint)
     if not found:
         return
@@ -124,7 +124,7 @@ class OldString:
 
 
 def undecodable(checkpoint: Checkpoint) -> list[OldString]:
-    """The strings of Python 2 that are no UTF-8, as which ``torch.load`` reads them; at most a thousand.
+    """Return the strings of Python 2 that are no UTF-8, as which ``torch.load`` reads them; at most a thousand.
 
     Protocol 2 and those before it know no bytes, so that bytes there are strings that Python 2 wrote, or what Python 3
     makes of bytes with the help of ``_codecs.encode``, which Python 2 never named.
@@ -146,7 +146,7 @@ def undecodable(checkpoint: Checkpoint) -> list[OldString]:
 
 
 def _has_bytes(tree: Node) -> bool:
-    """Whether a value or a key may be bytes: in most files none is, and no paths need be made."""
+    """Return whether a value or a key may be bytes: in most files none is, and no paths need be made."""
     stack: list[Node] = [tree]
     while stack:
         node = stack.pop()
@@ -161,7 +161,10 @@ def _has_bytes(tree: Node) -> bool:
 
 
 def _strings(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, Node, bytes]]:
-    """Bytes, and keys of bytes with the values under them; before the bytes in it, an array or number of NumPy."""
+    """Yield bytes, and keys of bytes with the values under them.
+
+    Before the bytes in it comes an array or number of NumPy.
+    """
     for path, node in walk(checkpoint.tree):
         if path and isinstance(path[-1], Special) and path[-1].text.startswith(BYTES):
             key = _spelt(path[-1].text)
@@ -174,14 +177,14 @@ def _strings(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, Node, bytes]]:
 
 
 def _place_of_values(node: Opaque, path: KeyPath) -> KeyPath:
-    """Where the values of an array or number stand."""
+    """Return where the values of an array or number stand."""
     if isinstance(node.state, Sequence):
         return (*path, Special(".state"), len(node.state.items) - 1)
     return (*path, Special(f"({len(node.arguments) - 1})"))
 
 
 def _spelt(text: str) -> bytes | None:
-    """The bytes that a key was (``formats.torch.read.objects`` spells it as Python does)."""
+    """Return the bytes that a key was (``formats.torch.read.objects`` spells it as Python does)."""
     from ast import literal_eval
 
     try:

@@ -50,7 +50,7 @@ HEALTHY = (Example("the numbers instead of the meter", {"model": _WEIGHTS, "reco
 
 @rule("P205", "unimportable-class-junk", Severity.ERROR, when=unusual_names)
 def unimportable_class_junk(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Classes of other packages."""
+    """Report classes of other packages."""
     found = [each for each in blocked_by(checkpoint, BlockedCause.FOREIGN) if not to_install(each.path)]
     if not found:
         return

@@ -110,7 +110,7 @@ _TAGS = (
 
 @rule("P201", "weights-only-blocked-global", Severity.ERROR, when=unusual_names)
 def weights_only_blocked_global(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Classes and functions that are not on torch's list."""
+    """Report classes and functions that are not on torch's list."""
     found = [each for each in blocked_by(checkpoint, BlockedCause.OTHER) if not is_unknown_internal(each.path)]
     later = tuple([each for each in found if each.path in NEEDS_IMPORT])
     if later:
@@ -165,7 +165,7 @@ def _message(objects: Objects) -> str:
 
 
 def _what(place: BlockedPlace, blocked: Sequence[Blocked]) -> str:
-    """The class of the object itself: others that it refers to are told by torch's lines."""
+    """Return the class of the object itself: others that it refers to are told by torch's lines."""
     name = next(each.path for each in blocked if place in each.places)
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 

@@ -164,7 +164,7 @@ class _Model:
 
 @rule("P204", "whole-module-pickle", Severity.ERROR, when=unusual_names)
 def whole_module_pickle(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A pickled nn.Module."""
+    """Report a pickled nn.Module."""
     found = blocked_by(checkpoint, BlockedCause.MODULE)
     if not found:
         return
@@ -181,7 +181,7 @@ def whole_module_pickle(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _models(checkpoint: Checkpoint) -> Iterator[_Model]:
-    """The outermost modules: what was given to torch.save, or stood under a key of its dict."""
+    """Yield the outermost modules: what was given to torch.save, or stood under a key of its dict."""
     hidden = _has_hidden_storages(checkpoint)
     for path, module, plain in outermost_modules(checkpoint.tree):
         place = BlockedPlace(path, module)
@@ -194,7 +194,7 @@ def _models(checkpoint: Checkpoint) -> Iterator[_Model]:
 
 
 def _has_hidden_storages(checkpoint: Checkpoint) -> bool:
-    """Whether some storages belong to nothing that the tree shows, such as attributes of a Parameter."""
+    """Return whether some storages belong to nothing that the tree shows, such as attributes of a Parameter."""
     seen: set[str] = set()
     stack = list(checkpoint.tensors)
     while stack:
@@ -254,7 +254,7 @@ def _class(models: Sequence[_Model]) -> str:
 
 
 def _doubt(models: Sequence[_Model]) -> str:
-    """What stands in the way of a repair, or makes it uncertain."""
+    """Return what stands in the way of a repair, or makes it uncertain."""
     for model in models:
         if model.state is None:
             return f" Without that code the state dict cannot be told: {model.reason}."
@@ -264,7 +264,7 @@ def _doubt(models: Sequence[_Model]) -> str:
 
 
 def _left_behind(models: Sequence[_Model]) -> str:
-    """The attributes of the user's own classes that no state dict holds, such as names and strides."""
+    """Return the attributes of the user's own classes that no state dict holds, such as names and strides."""
     names: dict[str, None] = {}
     for model in models:
         state = model.module.state

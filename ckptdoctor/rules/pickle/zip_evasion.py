@@ -32,7 +32,7 @@ from ckptdoctor.rules.when import noticed
 
 
 def _encrypted(data: bytes) -> bytes:
-    """The archive with the encryption bit set on the first record of its directory (APPNOTE.TXT 4.4.4)."""
+    """Return the archive with the encryption bit set on the first record of its directory (APPNOTE.TXT 4.4.4)."""
     flags = data.index(b"PK\x01\x02") + 8
     return data[:flags] + bytes([data[flags] | 1]) + data[flags + 1 :]
 
@@ -50,7 +50,7 @@ HEALTHY = (Example("an archive that torch wrote", {"w": T((3,))}),)
 
 @rule("P207", "zip-evasion", Severity.WARNING, when=noticed)
 def zip_evasion(subject: Noted) -> Iterator[Problem]:
-    """What readers would see differently."""
+    """Report what readers would see differently."""
     yield from problems(
         notes_of(subject, NoteKind.ZIP_AMBIGUOUS),
         otherwise="readers disagree on what is in this archive",
@@ -72,6 +72,6 @@ def zip_evasion(subject: Noted) -> Iterator[Problem]:
 
 
 def _unusual_notes(subject: Noted) -> list[Note]:
-    """What else is unusual about the archive."""
+    """Return what else is unusual about the archive."""
     of_version = version_notes(subject)
     return [note for note in notes_of(subject, NoteKind.ZIP_UNUSUAL) if note not in of_version]

@@ -99,7 +99,7 @@ HEALTHY = (
 
 @rule("Q951", "bnb-4bit-state", Severity.ERROR, when=quantized_keys)
 def bnb_4bit_state(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Layers of bitsandbytes with four bits."""
+    """Report layers of bitsandbytes with four bits."""
     yield from quantized_problems(subject, _WORDS)
 
 

@@ -85,7 +85,7 @@ HEALTHY = (
 
 @rule("Q952", "bnb-int8-state", Severity.ERROR, when=quantized_keys)
 def bnb_int8_state(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Layers of bitsandbytes with eight bits."""
+    """Report layers of bitsandbytes with eight bits."""
     yield from quantized_problems(subject, _WORDS)
 
 

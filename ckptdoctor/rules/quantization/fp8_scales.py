@@ -111,7 +111,7 @@ HEALTHY = (
 
 @rule("Q956", "fp8-scales", Severity.WARNING, when=quantized_keys)
 def fp8_scales(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Layers whose numbers need a scale."""
+    """Report layers whose numbers need a scale."""
     yield from quantized_problems(subject, _WORDS)
 
 

@@ -96,7 +96,7 @@ HEALTHY = (
 
 @rule("Q953", "gptq-awq-packed", Severity.ERROR, when=quantized_keys)
 def gptq_awq_packed(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Layers of GPTQ and AWQ."""
+    """Report layers of GPTQ and AWQ."""
     yield from quantized_problems(subject, _WORDS)
 
 
@@ -109,7 +109,7 @@ def _one(layer: Layer) -> str:
 
 
 def _config(layers: Sequence[Layer]) -> str:
-    """That of the most common kind of layer."""
+    """Return that of the most common kind of layer."""
     import json  # only where there is something to say
 
     ((scheme, bits, block), _), *_ = Counter(

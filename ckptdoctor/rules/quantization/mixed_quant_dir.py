@@ -51,7 +51,7 @@ _GPTQ: dict[str, object] = {
 
 
 def _file(entries: str) -> bytes:
-    """A safetensors file with this header, which is all that is read of it."""
+    """Return a safetensors file with this header, which is all that is read of it."""
     return len(entries).to_bytes(8, "little") + entries.encode()
 
 
@@ -77,7 +77,7 @@ HEALTHY = (
 
 @rule("Q957", "mixed-quant-dir", Severity.ERROR, when=any_of(file_beside("config.json"), quantized_keys))
 def mixed_quant_dir(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """The same layers twice, plain and quantised."""
+    """Report the same layers twice, plain and quantised."""
     for state_dict in weights_among(checkpoint.state_dicts):
         layers = _both(state_dict)
         if layers:
@@ -126,7 +126,7 @@ class _Stray:
 
 
 def _both(state_dict: StateDict) -> tuple[Layer, ...]:
-    """The layers of a state dict that are there twice: packed, and plain under the plain name."""
+    """Return the layers of a state dict that are there twice: packed, and plain under the plain name."""
     tensors = {tensor.key: tensor for tensor in state_dict.tensors}
     return tuple(
         [
@@ -140,7 +140,7 @@ def _both(state_dict: StateDict) -> tuple[Layer, ...]:
 
 
 def _strays(checkpoint: Checkpoint) -> list[_Stray]:
-    """Files that a loader of all ``*.safetensors`` in the folder of a Hugging Face model reads with this one."""
+    """Return files that a loader of all ``*.safetensors`` in the folder of a Hugging Face model reads with this one."""
     folder = folder_of(checkpoint.path)
     if "config.json" not in folder.names or (folder.name and not _is_own(folder.name)):
         return []
@@ -173,7 +173,7 @@ def _stray(folder: Folder, name: str, weights: StateDict) -> _Stray | None:
 
 
 def _header(path: str) -> dict[str, Expected]:
-    """The tensors of a safetensors file, as far as its header is small and sound."""
+    """Return the tensors of a safetensors file, as far as its header is small and sound."""
     import json
 
     try:
@@ -191,7 +191,7 @@ def _header(path: str) -> dict[str, Expected]:
 
 
 def _read(path: str) -> bytes:
-    """The bytes of a header; none of one that is longer than is read."""
+    """Return the bytes of a header; none of one that is longer than is read."""
     target = os.path.join(os.path.dirname(path), os.readlink(path)) if blob_of(path) else path
     handle = os.open(target, READING | getattr(os, "O_NOFOLLOW", 0))
     with os.fdopen(handle, "rb") as file:

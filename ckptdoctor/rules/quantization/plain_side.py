@@ -34,7 +34,7 @@ class Words:
 
 
 def quantized_problems(subject: Checkpoint | Comparison, words: Words) -> Iterator[Problem]:
-    """What is to be said of the quantised layers of one family."""
+    """Yield what is to be said of the quantised layers of one family."""
     if isinstance(subject, Comparison):
         yield from _compared(subject, words)
         return
@@ -45,7 +45,7 @@ def quantized_problems(subject: Checkpoint | Comparison, words: Words) -> Iterat
 
 
 def _alone(checkpoint: Checkpoint, state_dict: StateDict, layers: Sequence[Layer], words: Words) -> Problem:
-    """A file by itself: nothing is wrong with it, unless its config does not say what it is."""
+    """Report on a file by itself: nothing is wrong with it, unless its config does not say what it is."""
     config = config_lacks_it(checkpoint) if not state_dict.path else ""
     added = words.config(layers) if config else ""
     lacking = (
@@ -126,7 +126,7 @@ def _quantized_there(comparison: Comparison, layers: list[Layer], words: Words) 
 
 
 def _counted(layers: Sequence[Layer], words: Words) -> str:
-    """``224 layers are GPTQ, 4 bits, groups of 128``; several kinds each with its number."""
+    """Return ``224 layers are GPTQ, 4 bits, groups of 128``; several kinds each with its number."""
     kinds = Counter([words.one(layer) for layer in layers])
     if len(kinds) == 1:
         verb = "is" if len(layers) == 1 else "are"

@@ -86,7 +86,7 @@ HEALTHY = (
 
 @rule("Q955", "qat-observers", Severity.WARNING, when=observer_keys)
 def qat_observers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """What observers keep, among the weights."""
+    """Report what observers keep, among the weights."""
     if isinstance(subject, Comparison):
         keys = tuple(filter(is_observer, subject.renamed.unexpected))
         if keys and not subject.uncovered:
@@ -115,6 +115,6 @@ def qat_observers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
 
 
 def _observers_in(state_dict: StateDict) -> tuple[str, ...]:
-    """The keys of a state dict that belong to observers or to fake quantisation."""
+    """Return the keys of a state dict that belong to observers or to fake quantisation."""
     keys = keys_of(state_dict) if mentions(state_dict, OBSERVERS) else ()
     return tuple(filter(is_observer, keys))

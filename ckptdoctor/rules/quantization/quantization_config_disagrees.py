@@ -70,7 +70,7 @@ HEALTHY = (
 
 @rule("Q959", "quantization-config-disagrees", Severity.ERROR, when=file_beside("config.json"))
 def quantization_config_disagrees(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A config of another way of quantising."""
+    """Report a config of another way of quantising."""
     found = disagreement(checkpoint)
     if found is not None:
         yield _problem(found)

@@ -45,7 +45,7 @@ _SHOWN = 3
 
 
 def _model(layer: dict[str, object], *without: str) -> dict[str, object]:
-    """Four layers that consist of the same tensors, but for some keys."""
+    """Return four layers that consist of the same tensors, but for some keys."""
     made = {f"model.layers.{number}.up.{name}": tensor for number in range(4) for name, tensor in layer.items()}
     return {key: tensor for key, tensor in made.items() if key not in without}
 
@@ -130,7 +130,7 @@ HEALTHY = (
 
 @rule("Q958", "quantized-member-missing", Severity.ERROR, when=quantized_keys)
 def quantized_member_missing(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Quantised layers that are not whole."""
+    """Report quantised layers that are not whole."""
     if is_shard(checkpoint.path) or notes_of(checkpoint, NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED):
         return
     for state_dict in weights_among(checkpoint.state_dicts):
@@ -200,7 +200,7 @@ class _Layer:
 
 @cached_by_identity
 def _incomplete(state_dict: StateDict) -> tuple[_Incomplete, ...]:
-    """The quantised layers of which a member is missing."""
+    """Return the quantised layers of which a member is missing."""
     if not mentions(state_dict, QUANTIZED):
         return ()
     layers = _layers({tensor.key: tensor for tensor in state_dict.tensors})
@@ -224,7 +224,7 @@ def _key(module: str, name: str) -> str:
 
 
 def _layers(tensors: Mapping[str, Tensor]) -> list[_Layer]:
-    """The layers of all schemes, each with the members that are there."""
+    """Return the layers of all schemes, each with the members that are there."""
     modules: dict[str, dict[str, str]] = defaultdict(dict)
     for key in tensors:
         module, name = _split(key)
@@ -240,7 +240,7 @@ def _layers(tensors: Mapping[str, Tensor]) -> list[_Layer]:
 
 
 def _split(key: str) -> tuple[str, str]:
-    """The module of a key and its member: bitsandbytes puts more behind ``weight``."""
+    """Return the module of a key and its member: bitsandbytes puts more behind ``weight``."""
     for mark in _BNB4:
         if key == mark or key.endswith(f".{mark}"):
             return key[: -len(mark)].rstrip("."), mark
@@ -254,7 +254,7 @@ def _split(key: str) -> tuple[str, str]:
 def _layer(
     module: str, members: Mapping[str, str], tensors: Mapping[str, Tensor], marks: frozenset[str]
 ) -> _Layer | None:
-    """The quantised layer that a module is, as far as it is there; None where it is none.
+    """Return the quantised layer that a module is, as far as it is there, or None where it is none.
 
     ``marks``: which kinds of scales there are among the tensors, so that narrow numbers without one mean nothing.
     """
@@ -290,7 +290,7 @@ def _layer(
 
 
 def _blocks(tensors: Mapping[str, Tensor]) -> list[_Layer]:
-    """The layers of MXFP4, whose members have a name in common: ``gate_up_proj_blocks`` and ``gate_up_proj_scales``."""
+    """Return the layers of MXFP4 with members such as ``gate_up_proj_blocks`` and ``gate_up_proj_scales``."""
     ends = ("_blocks", "_scales")
     names = {key.rpartition("_")[0] for key in tensors if key.endswith(ends) and dtype_of(tensors[key]) == "uint8"}
     made = []

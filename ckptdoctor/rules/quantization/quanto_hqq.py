@@ -116,7 +116,7 @@ HEALTHY = (
 
 @rule("Q960", "quanto-hqq", Severity.ERROR, when=quantized_keys)
 def quanto_hqq(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Layers of quanto and HQQ."""
+    """Report layers of quanto and HQQ."""
     yield from quantized_problems(subject, _WORDS)
 
 

@@ -110,7 +110,7 @@ def _ints(values: tuple[int, ...]) -> bytes:
 
 
 def _converted(by_channel: bool) -> bytes:
-    """A state dict with a convolution and a linear layer, each with its output's scale and zero point."""
+    """Return a state dict with a convolution and a linear layer, each with its output's scale and zero point."""
     saved = _Saved()
     entries = {"conv.weight": saved.weight((4, 1, 3, 3), by_channel)}
     for name in ("conv", "fc"):
@@ -179,7 +179,7 @@ _SCHEMES = {"per_tensor_affine": "one scale each", "per_channel_affine": "a scal
 
 @rule("Q954", "torch-quantized", Severity.ERROR, when=rare_dtypes)
 def torch_quantized(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Quantised tensors of torch."""
+    """Report quantised tensors of torch."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
     tensors = _quantized_tensors(checkpoint)
     if not tensors:
@@ -254,7 +254,7 @@ def _fix(comparison: Comparison, found: TorchQuantized) -> tuple[Fix | None, str
 
 
 def _edits(comparison: Comparison, layer: TorchLayer) -> list[Dequantize]:
-    """The edits that make the weight plain, and lift its bias; none where the weight cannot be computed."""
+    """Return the edits that make the weight plain, and lift its bias; none where the weight cannot be computed."""
     details, tensor = dict(layer.weight.details), layer.weight
     affine = (details.get("scale", 1.0), details.get("zero_point", 0))
     if not all(isinstance(each, (int, float)) for each in affine) or tensor.storage is None or tensor.moved:
@@ -283,5 +283,5 @@ def _edits(comparison: Comparison, layer: TorchLayer) -> list[Dequantize]:
 
 
 def _quantized_tensors(checkpoint: Checkpoint) -> list[Tensor]:
-    """The quantised tensors anywhere in a checkpoint."""
+    """Return the quantised tensors anywhere in a checkpoint."""
     return [tensor for tensor in checkpoint.tensors if tensor.dtype.kind == "quantized"]

@@ -43,7 +43,7 @@ HEALTHY = (Example("the same dtypes", _FLOAT, like=_FLOAT),)
 
 @rule("R004", "dtype-mismatch", Severity.INFO)
 def dtype_mismatch(comparison: Comparison) -> Iterator[Problem]:
-    """Equal keys of equal shapes and different dtypes: one finding for each pair of dtypes."""
+    """Report equal keys of equal shapes and different dtypes: one finding for each pair of dtypes."""
     here, there = comparison.renamed.here, comparison.reference.tensors
     pairs: dict[str, tuple[DType, DType, list[str]]] = {}
     known = packed(comparison) if comparison.renamed.recast else frozenset()

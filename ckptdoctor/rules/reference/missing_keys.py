@@ -104,7 +104,7 @@ _NEAREST = 3  # missing keys for which a namesake is looked for
 
 @rule("R001", "missing-keys", Severity.ERROR)
 def missing_keys(comparison: Comparison) -> Iterator[Problem]:
-    """Keys of the reference without a counterpart."""
+    """Report keys of the reference without a counterpart."""
     if comparison.uncovered or not comparison.renamed.missing:
         return
     known = explained(comparison).missing
@@ -150,7 +150,7 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
 
 
 def nearest_key(key: str, shape: tuple[int, ...], candidates: Mapping[str, tuple[int, ...]]) -> str | None:
-    """The candidate of the same shape that shares most tokens with ``key``, counted from the end and the beginning.
+    """Return the candidate of the same shape that shares most tokens with ``key``, at its end and beginning.
 
     One that does not even share the last token (``weight``) is no kin.
     """

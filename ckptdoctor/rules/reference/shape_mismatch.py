@@ -103,7 +103,7 @@ _SHOWN = 3  # keys whose shapes the message gives
 
 @rule("R003", "shape-mismatch", Severity.ERROR)
 def shape_mismatch(comparison: Comparison) -> Iterator[Problem]:
-    """Equal keys of different shapes."""
+    """Report equal keys of different shapes."""
     if not comparison.renamed.mismatched or comparison.uncovered:
         return
     known = explained(comparison).mismatched
@@ -138,7 +138,7 @@ def _advice(comparison: Comparison, keys: tuple[str, ...]) -> str:
 
 
 def _explanation(comparison: Comparison, keys: tuple[str, ...]) -> str:
-    """The one pair of sizes that would explain every shape, where there is one."""
+    """Return the one pair of sizes that would explain every shape, where there is one."""
     here, there = comparison.renamed.here, comparison.reference.tensors
     changes = {_change(here[key].shape, there[key].shape) for key in keys}
     if len(changes) != 1 or None in changes:
@@ -148,7 +148,7 @@ def _explanation(comparison: Comparison, keys: tuple[str, ...]) -> str:
 
 
 def _change(here: tuple[int, ...], there: tuple[int, ...]) -> tuple[int, int] | None:
-    """The two sizes of the one dimension that differs; None where more than one does."""
+    """Return the two sizes of the one dimension that differs, or None where more than one does."""
     if len(here) != len(there):
         return None
     differing = [(ours, theirs) for ours, theirs in zip(here, there, strict=True) if ours != theirs]

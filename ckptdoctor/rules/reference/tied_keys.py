@@ -63,7 +63,7 @@ _SHOWN = 3  # pairs of names that a sentence gives
 
 @rule("R005", "tied-keys", Severity.ERROR)
 def tied_keys(comparison: Comparison) -> Iterator[Problem]:
-    """Missing names of tensors that are here under another one, and names that only the checkpoint has."""
+    """Report missing names of tensors that are here under another one, and names that only the checkpoint has."""
     if comparison.renamed.twins:
         yield _more_names(comparison)
     tied = leftovers(comparison).tied
@@ -113,7 +113,10 @@ def _more_names(comparison: Comparison) -> Problem:
 
 
 def _fix(comparison: Comparison, tied: tuple[tuple[str, str], ...]) -> Fix | None:
-    """The final names for all keys, and then the missing ones; only of plain tensors there can be a second view."""
+    """Return the final names for all keys, and then the missing ones.
+
+    There can be a second view of plain tensors only.
+    """
     state_dict, here = comparison.state_dict, comparison.renamed.here
     if state_dict is None or not all(is_plain_tensor(here[partner]) for _, partner in tied):
         return None
@@ -128,7 +131,7 @@ def _fix(comparison: Comparison, tied: tuple[tuple[str, str], ...]) -> Fix | Non
 
 
 def is_plain_tensor(tensor: Tensor) -> bool:
-    """Whether it is a tensor of torch's own class with a storage of its own device."""
+    """Return whether it is a tensor of torch's own class with a storage of its own device."""
     odd = tensor.parts or tensor.layout != "strided" or tensor.subclass is not None or tensor.moved
     return tensor.storage is not None and not odd
 

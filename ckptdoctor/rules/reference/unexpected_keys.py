@@ -89,7 +89,7 @@ HEALTHY = (
 
 @rule("R002", "unexpected-keys", Severity.ERROR)
 def unexpected_keys(comparison: Comparison) -> Iterator[Problem]:
-    """Keys of the checkpoint without a counterpart."""
+    """Report keys of the checkpoint without a counterpart."""
     renamed = comparison.renamed
     if not renamed.unexpected or comparison.uncovered:
         return
@@ -114,7 +114,7 @@ def unexpected_keys(comparison: Comparison) -> Iterator[Problem]:
 
 
 def _repair(comparison: Comparison, keys: tuple[str, ...]) -> tuple[Fix | None, str, tuple[str, ...]]:
-    """The fix that leaves the keys out, advice, and commands.
+    """Return the fix that leaves the keys out, advice, and commands.
 
     None while the target lacks something: these may be its weights under another name. Nor where other parts of the
     file fit as well.

@@ -68,7 +68,7 @@ HEALTHY = (
 
 @rule("S513", "conv-rank-mismatch", Severity.ERROR)
 def conv_rank_mismatch(comparison: Comparison) -> Iterator[Problem]:
-    """Convolutions of other dimensions."""
+    """Report convolutions of other dimensions."""
     pairs = shapes(comparison).inflated
     if not pairs:
         return

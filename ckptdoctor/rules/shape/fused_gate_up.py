@@ -93,7 +93,7 @@ _TOLD = "The name says that {} comes before {}, which is what transformers and v
 
 @rule("S508", "fused-gate-up", Severity.ERROR)
 def fused_gate_up(comparison: Comparison) -> Iterator[Problem]:
-    """Gated projections that are fused on one side only."""
+    """Report gated projections that are fused on one side only."""
     found = shapes(comparison).gates
     for here in (True, False):
         told = [each for each in found if each.here is here and spelled(each)]

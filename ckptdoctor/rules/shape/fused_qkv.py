@@ -147,14 +147,14 @@ def _fix(comparison: Comparison, found: Sequence[Fused]) -> Fix:
 
 
 def one_after_another(found: Fused, layout: str = "q-k-v") -> dict[str, Ranges]:
-    """The rows of each part in a layout in which the number of heads makes no difference."""
+    """Return the rows of each part in a layout in which the number of heads makes no difference."""
     queries, keys = found.part_shapes[0][0], found.part_shapes[1][0]
     size = gcd(queries, keys)
     return rows(layout, queries // size, keys // size, size)
 
 
 def projection_edits(comparison: Comparison, found: Iterable[tuple[Fused, dict[str, Ranges]]]) -> tuple[Edit, ...]:
-    """The edits for all of these; of one kind together: they are carried out together."""
+    """Return the edits for all of these; of one kind together: they are carried out together."""
     edits = [edit for each, ranges in found for edit in _edits_of(comparison, each, ranges)]
     kinds = (Split, Fuse, Transpose)
     return tuple(sorted(edits, key=lambda edit: kinds.index(type(edit))))
@@ -197,7 +197,7 @@ _OF_TORCH, _TIMM = "torch.nn.MultiheadAttention", "timm's vision transformers"
 
 
 def _owners(comparison: Comparison, found: Sequence[Fused]) -> dict[str, str]:
-    """The fused tensors whose owner is known → the owner; none where another tensor of the same module is not.
+    """Return the fused tensors whose owner is known → the owner; none where another tensor of the same module is not.
 
     None, either, where two of them would have the same parts: which one these belong to nobody knows.
     """
@@ -209,7 +209,7 @@ def _owners(comparison: Comparison, found: Sequence[Fused]) -> dict[str, str]:
 
 
 def _owner(comparison: Comparison, found: Fused) -> str:
-    """Whose module the fused tensor belongs to; "" where nothing says so."""
+    """Return whose module the fused tensor belongs to, or "" where nothing says so."""
     keys: Collection[str] = comparison.renamed.here if found.here else comparison.reference.tensors
     if found.axis or len(set(found.part_shapes)) != 1:
         return ""

@@ -13,7 +13,7 @@ from ckptdoctor.rules.kit.shaping import key_places
 
 
 def fused_problem(comparison: Comparison, found: Sequence[Fused], what: str, advice: str) -> Iterator[Problem]:
-    """A problem for the fused tensors here, and one for those of the target."""
+    """Yield a problem for the fused tensors here, and one for those of the target."""
     for here in (True, False):
         those = [each for each in found if each.here is here]
         if those:
@@ -46,7 +46,7 @@ def _message(first: Fused, more: int) -> str:
 
 
 def _short(key: str, part: str) -> str:
-    """A part's name without the modules that it has in common with the fused one."""
+    """Return a part's name without the modules that it has in common with the fused one."""
     ours, theirs = key.split("."), part.split(".")
     at = next((at for at, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), 0)
     return ".".join(theirs[at:])

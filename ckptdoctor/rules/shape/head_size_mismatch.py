@@ -124,7 +124,7 @@ _SHOWN = 3  # heads whose outputs the cause gives
 
 @rule("S501", "head-size-mismatch", Severity.ERROR)
 def head_size_mismatch(comparison: Comparison) -> Iterator[Problem]:
-    """Terminal layers with other outputs."""
+    """Report terminal layers with other outputs."""
     heads = shapes(comparison).heads
     if not heads:
         return
@@ -138,7 +138,7 @@ def head_size_mismatch(comparison: Comparison) -> Iterator[Problem]:
 
 
 def _words(heads: tuple[Head, ...], arguments: tuple[tuple[str, int], ...]) -> tuple[str, str]:
-    """What the checkpoint is, and how to build a model that is the same."""
+    """Return what the checkpoint is, and how to build a model that is the same."""
     sizes = {head.here for head in heads}
     if len(sizes) == 1:
         classes = sizes.pop()

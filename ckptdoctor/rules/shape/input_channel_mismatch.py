@@ -67,7 +67,7 @@ HEALTHY = (
 
 @rule("S504", "input-channel-mismatch", Severity.ERROR)
 def input_channel_mismatch(comparison: Comparison) -> Iterator[Problem]:
-    """The first convolution with other inputs."""
+    """Report the first convolution with other inputs."""
     pair = shapes(comparison).channels
     if pair is None:
         return
@@ -82,7 +82,7 @@ def input_channel_mismatch(comparison: Comparison) -> Iterator[Problem]:
 
 
 def _conversion(ours: int, theirs: int) -> str:
-    """How the weights are commonly made over, where there is a way that keeps what the model does."""
+    """Return how the weights are commonly made over, where there is a way that keeps what the model does."""
     if (ours, theirs) == (3, 1):
         return "; or sum the weights over the three channels: weight.sum(1, keepdim=True) does for grey what they did"
     if (ours, theirs) == (1, 3):

@@ -104,7 +104,7 @@ _UNKNOWN = (
 
 @rule("S509", "moe-stacked-experts", Severity.ERROR)
 def moe_stacked_experts(comparison: Comparison) -> Iterator[Problem]:
-    """Experts that are stacked on one side only."""
+    """Report experts that are stacked on one side only."""
     found = [(each, stacks(comparison, each)) for each in shapes(comparison).experts]
     for here in (True, False):
         told = [(layer, parts) for layer, parts in found if layer.here is here and parts]
@@ -141,14 +141,14 @@ def _problem(comparison: Comparison, layers: Sequence[Experts], fix: Fix | None,
 
 
 def _at(comparison: Comparison, layer: Experts) -> str:
-    """The stacked tensor that the sentence can show."""
+    """Return the stacked tensor that the sentence can show."""
     key = layer.stacked[0]
     shape = comparison.renamed.here[key].shape if layer.here else comparison.reference.tensors[key].shape
     return f" ({key} {wording.shape(shape)})"
 
 
 def _doubt(found: Sequence[Stack]) -> str:
-    """Why there is no repair of slices that are square."""
+    """Return why there is no repair of slices that are square."""
     square = next(each for each in found if each.square)
     return (
         f"The slices of {square.key} are square ({wording.shape(square.shape)}): no shape shows whether they are "
@@ -174,7 +174,7 @@ def _fix(comparison: Comparison, found: Sequence[Stack], here: bool) -> Fix:
 
 
 def _unbound(comparison: Comparison, found: Sequence[Stack]) -> tuple[Edit, ...]:
-    """The slices one below the other, cut apart, and turned where they are transposed."""
+    """Return the slices one below the other, cut apart, and turned where they are transposed."""
     here = comparison.renamed.here
     flat, cut, turned = [], [], []
     for each in found:
@@ -186,7 +186,7 @@ def _unbound(comparison: Comparison, found: Sequence[Stack]) -> tuple[Edit, ...]
 
 
 def _stacked(comparison: Comparison, found: Sequence[Stack]) -> tuple[Edit, ...]:
-    """The same backwards."""
+    """Return the same backwards."""
     here = comparison.renamed.here
     turned, joined, deep = [], [], []
     for each in found:

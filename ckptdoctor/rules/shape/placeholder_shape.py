@@ -70,7 +70,7 @@ HEALTHY = (
 
 @rule("S511", "placeholder-shape", Severity.ERROR, when=placeholder_shapes)
 def placeholder_shape(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """State dicts of placeholders."""
+    """Report state dicts of placeholders."""
     for state_dict in checkpoint.state_dicts:
         found = placeholders(state_dict) if state_dict.role in WEIGHTS else None
         if found is not None:
@@ -124,6 +124,9 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
 
 
 def _wanted(pair: Pair) -> bool:
-    """Whether the model has more there: DeepSpeed before 0.5 left one element, as small vectors have by right."""
+    """Return whether the model has more there.
+
+    DeepSpeed before 0.5 left one element, as small vectors have by right.
+    """
     size = prod(pair.there)
     return size > 1 and (prod(pair.here) == 0 or size > _TELLING)

@@ -81,7 +81,7 @@ HEALTHY = (
 
 @rule("S503", "position-embedding-resize", Severity.ERROR)
 def position_embedding_resize(comparison: Comparison) -> Iterator[Problem]:
-    """Tables of positions with other rows."""
+    """Report tables of positions with other rows."""
     for found in shapes(comparison).positions:
         cause, way = _words(found)
         advice = f"Build the model for {way}; or interpolate the table to the model's size, and fine-tune."
@@ -89,7 +89,7 @@ def position_embedding_resize(comparison: Comparison) -> Iterator[Problem]:
 
 
 def _words(found: Positions) -> tuple[str, str]:
-    """What the two sizes mean, and what the model should be built for."""
+    """Return what the two sizes mean, and what the model should be built for."""
     if found.grids is None:
         way = f"{found.here:,} positions"
         return f"The checkpoint knows {way}, the model {found.there:,}: inputs of another length.", way

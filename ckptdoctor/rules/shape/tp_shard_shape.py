@@ -38,7 +38,7 @@ from ckptdoctor.rules.messages import CHECK
 
 
 def _llama(ranks: int, *, attention: int | None = None, width: int = 8) -> dict[str, object]:
-    """A decoder as Meta saves it, split over ranks; ``attention`` over other ranks than the rest."""
+    """Return a decoder as Meta saves it, split over ranks; ``attention`` over other ranks than the rest."""
     heads = width // (ranks if attention is None else attention)
     found: dict[str, object] = {"tok_embeddings.weight": T((11, width // (ranks if attention is None else 1)))}
     for index in range(2):
@@ -68,7 +68,7 @@ HEALTHY = (
 
 @rule("S512", "tp-shard-shape", Severity.ERROR)
 def tp_shard_shape(comparison: Comparison) -> Iterator[Problem]:
-    """One rank's part."""
+    """Report one rank's part."""
     found = shapes(comparison).shards
     if found is None:
         return

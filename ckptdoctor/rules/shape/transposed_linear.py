@@ -89,7 +89,7 @@ _CAUSE = (
 
 @rule("S505", "transposed-linear", Severity.ERROR)
 def transposed_linear(comparison: Comparison) -> Iterator[Problem]:
-    """Families of matrices that are stored the other way round."""
+    """Report families of matrices that are stored the other way round."""
     here, there = comparison.renamed.here, comparison.reference.tensors
     for family in shapes(comparison).transposed:
         pairs = [Pair(key, here[key].shape, there[key].shape) for key in family.reversed]
@@ -108,7 +108,7 @@ def _squares(family: TransposedFamily) -> str:
 
 
 def _fix(comparison: Comparison, family: TransposedFamily) -> tuple[Fix | None, str]:
-    """The whole family turned; advice where it is not of one kind."""
+    """Return the whole family turned; advice where it is not of one kind."""
     if family.others:
         number, some = len(family.others), wording.abridged(family.others, 2)
         verb = "has" if number == 1 else "have"

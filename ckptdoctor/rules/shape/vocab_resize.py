@@ -84,7 +84,7 @@ _SMALL = 40  # a difference of more than a fortieth is another tokenizer's
 
 @rule("S502", "vocab-resize", Severity.ERROR)
 def vocab_resize(comparison: Comparison) -> Iterator[Problem]:
-    """Embeddings of tokens with other rows."""
+    """Report embeddings of tokens with other rows."""
     found = shapes(comparison).vocabulary
     if found is None:
         return

@@ -85,7 +85,7 @@ HEALTHY = (
 
 @rule("S510", "wrong-model-size", Severity.ERROR)
 def wrong_model_size(comparison: Comparison) -> Iterator[Problem]:
-    """Two models of one kind and of different sizes."""
+    """Report two models of one kind and of different sizes."""
     found = shapes(comparison).size
     if found is None:
         return
@@ -126,7 +126,7 @@ def _message(found: WrongSize) -> str:
 
 
 def _side(side: Sized, other: Sized) -> str:
-    """The sizes of one side in words, as far as they are known and differ."""
+    """Return the sizes of one side in words, as far as they are known and differ."""
     sizes, others = side.sizes, other.sizes
     words = []
     if sizes.depths != others.depths or sizes.width != others.width:
@@ -147,7 +147,7 @@ def _blocks(depths: tuple[int, ...]) -> str:
 
 
 def _times(ratio: Fraction) -> str:
-    """``4 times as wide``, ``half as wide``."""
+    """Return ``4 times as wide``, ``half as wide``."""
     if ratio == Fraction(1, 2):
         return "half as wide"
     number = f"{ratio.numerator:,}" if ratio.denominator == 1 else f"{ratio.numerator:,}/{ratio.denominator:,}"
@@ -206,7 +206,7 @@ def of_further_blocks(rest: IncompatibleKeys) -> Iterator[Cause]:
 
 
 def _are_further(blocks: Mapping[int, set[str]]) -> bool:
-    """Whether these are whole blocks that follow two or more others, and are all alike."""
+    """Return whether these are whole blocks that follow two or more others, and are all alike."""
     first, last = min(blocks), max(blocks)
     names = blocks[first]
     alike = len(blocks) == last - first + 1 and all(each == names for each in blocks.values())

@@ -60,7 +60,7 @@ HEALTHY = (Example("one file", {"w": [1, 2]}),)
 
 @rule("X809", "dcp-dir", Severity.INFO, when=unusual_format)
 def dcp_dir(container: Container) -> Iterator[Problem]:
-    """A distributed checkpoint."""
+    """Report a distributed checkpoint."""
     if container.format == "torch distributed checkpoint" and container.readable:
         yield Problem(
             message="this is a folder of torch.distributed.checkpoint",

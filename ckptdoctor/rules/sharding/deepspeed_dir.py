@@ -98,7 +98,7 @@ HEALTHY = (Example("a module of its own", {"module": _MODULE, "epoch": 3}),)
     when=any_of(more_than_weights, keys_mention("ds_config", "ds_version", "dp_world_size")),
 )
 def deepspeed_dir(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A checkpoint of DeepSpeed's."""
+    """Report a checkpoint of DeepSpeed's."""
     found = deepspeed(checkpoint.tree)
     if found is None:
         return
@@ -171,7 +171,7 @@ class DeepSpeed:
 
 
 def deepspeed(tree: Node) -> DeepSpeed | None:
-    """What the branches of a DeepSpeed folder, or the contents of one of its files, say of the whole."""
+    """Return what the branches of a DeepSpeed folder, or the contents of one of its files, say of the whole."""
     top = _entries(tree)
     states = {name: _entries(node) for name, node in top.items() if isinstance(node, Mapping)}  # few, tensors are not
     optimizers = {name: each for name, each in states.items() if _OPTIM.fullmatch(name)}
@@ -198,20 +198,20 @@ def _entries(node: Node) -> dict[str, Node]:
 
 
 def _number(node: Node) -> int | None:
-    """A whole number, or that of a member of an enum."""
+    """Return a whole number, or that of a member of an enum."""
     if isinstance(node, Opaque) and len(node.arguments) == 1:
         node = node.arguments[0]
     return node if type(node) is int else None
 
 
 def _count(node: Node) -> int:
-    """How many partitions: one number, or one for each group of parameters."""
+    """Return how many partitions: one number, or one for each group of parameters."""
     if isinstance(node, Sequence):
         return max([number for item in node.items if (number := _number(item)) is not None], default=0)
     return _number(node) or 0
 
 
 def _configured(states: dict[str, Node]) -> int | None:
-    """The stage in the configuration that the model's states carry."""
+    """Return the stage in the configuration that the model's states carry."""
     config = _entries(states.get("ds_config"))
     return _number(_entries(config.get("zero_optimization")).get("stage", 0 if config else None))

@@ -71,7 +71,7 @@ HEALTHY = (Example("plain tensors", {"w": T((2, 2))}),)
 
 @rule("X810", "dtensor-in-file", Severity.ERROR, when=composed_tensors)
 def dtensor_in_file(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors that are spread over processes."""
+    """Report tensors that are spread over processes."""
     found = dtensors(checkpoint)
     fix = _unwrapping(checkpoint)
     if found.whole:
@@ -104,7 +104,7 @@ def _problem(tensors: Sequence[Tensor], what: str, cause: str, advice: str, fix:
 
 
 def _unwrapping(checkpoint: Checkpoint) -> Fix | None:
-    """The repair: the local part in the place of each."""
+    """Return the repair: the local part in the place of each."""
     found = whole_dtensors(checkpoint)
     if found is None:
         return None

@@ -43,7 +43,7 @@ HEALTHY = (Example("an index that fits", files={INDEX: index_file(), _FIRST: ONE
 
 @rule("X806", "duplicate-key-across-shards", Severity.WARNING, when=noticed)
 def duplicate_key_across_shards(subject: Noted) -> Iterator[Problem]:
-    """A name that two files have."""
+    """Report a name that two files have."""
     yield from problems(
         notes_of(subject, NoteKind.KEY_IN_TWO_FILES),
         otherwise="two files have tensors of the same name",

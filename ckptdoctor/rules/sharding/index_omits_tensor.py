@@ -48,7 +48,7 @@ HEALTHY = (Example("an index that fits", files={INDEX: index_file(), _FIRST: ONE
 
 @rule("X805", "index-omits-tensor", Severity.WARNING, when=noticed)
 def index_omits_tensor(subject: Noted) -> Iterator[Problem]:
-    """Tensors that the index leaves out."""
+    """Report tensors that the index leaves out."""
     yield from problems(
         notes_of(subject, NoteKind.INDEX_OMITS),
         otherwise="the index leaves tensors out",

@@ -60,7 +60,7 @@ HEALTHY = (Example("an index that fits", files={INDEX: index_file(), _FIRST: ONE
 
 @rule("X804", "index-tensor-missing", Severity.ERROR, when=noticed)
 def index_tensor_missing(subject: Noted) -> Iterator[Problem]:
-    """Tensors that are not where the index says."""
+    """Report tensors that are not where the index says."""
     yield from problems(
         notes_of(subject, NoteKind.INDEX_WRONG),
         otherwise="the index does not fit the shards",

@@ -44,7 +44,7 @@ HEALTHY = (Example("an index that fits", files={INDEX: index_file(), _FIRST: ONE
 
 @rule("X807", "index-total-size-wrong", Severity.INFO, when=noticed)
 def index_total_size_wrong(subject: Noted) -> Iterator[Problem]:
-    """A wrong sum."""
+    """Report a wrong sum."""
     yield from problems(
         notes_of(subject, NoteKind.INDEX_SIZE),
         otherwise="the index counts other bytes than there are",

@@ -49,7 +49,7 @@ HEALTHY = (
 
 @rule("X813", "layer-gap", Severity.WARNING, when=numbered_layers)
 def layer_gap(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Numbers that are left out."""
+    """Report numbers that are left out."""
     if is_shard(checkpoint.path):  # shards that are sorted by name have gaps
         return
     if notes_of(checkpoint, NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED):  # the layers lie there: X801 says so

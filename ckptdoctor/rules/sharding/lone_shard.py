@@ -48,7 +48,7 @@ HEALTHY = (
 
 @rule("X816", "lone-shard", Severity.WARNING, when=numbered_file)
 def lone_shard(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A shard without the others."""
+    """Report a shard without the others."""
     found = shards_of(checkpoint.path)
     if found is None or not found.missing:
         return
@@ -74,7 +74,10 @@ class ShardFile:
 
 
 def shards_of(path: str) -> ShardFile | None:
-    """The shards that a local file is one of, by its name; None where it is called otherwise, or is not a file here."""
+    """Return the shards that a local file is one of, by its name.
+
+    It is None where it is called otherwise, or is not a file here.
+    """
     folder = folder_of(path)
     match = SHARD.search(folder.name)
     if match is None or folder.name not in folder.names:

@@ -96,7 +96,7 @@ HEALTHY = (
 
 @rule("X801", "missing-shard", Severity.ERROR, when=noticed)
 def missing_shard(subject: Noted) -> Iterator[Problem]:
-    """Files that belong to the checkpoint and are not there, or cannot be read."""
+    """Report files that belong to the checkpoint and are not there, or cannot be read."""
     yield from problems(
         notes_of(subject, NoteKind.FILE_MISSING),
         otherwise="a file of the checkpoint is missing",
@@ -141,19 +141,19 @@ def _of_damaged(subject: Noted, note: Note) -> str:
 
 
 def _runs(checkpoint: Checkpoint, member: str) -> bool:
-    """Whether the file names what runs commands, in whatever pickle of it: another copy would do the same."""
+    """Return whether the file names what runs commands, in whatever pickle of it: another copy would do the same."""
     asides = [name for aside in checkpoint.asides for name in aside.names]
     named = [each for each in (*checkpoint.globals, *asides) if f"{each.member}/".startswith(f"{member}/")]
     return bool(member) and bool(dangerous(named))
 
 
 def _with_salvage(again: str, subject: Noted, note: Note) -> str:
-    """The same, and what can be done without another copy where tensors of other shards are there."""
+    """Return the same, and what can be done without another copy where tensors of other shards are there."""
     if isinstance(subject, Checkpoint) and subject.tensors and is_salvaged_whole(subject):
         return f"{again} {salvage_advice(subject, note.member or '')}"
     return again
 
 
 def _is_sharded(subject: Noted) -> bool:
-    """Whether transformers would look for the file."""
+    """Return whether transformers would look for the file."""
     return format_of(subject).startswith(("sharded Hugging Face", "Hugging Face"))

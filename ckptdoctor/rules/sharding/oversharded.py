@@ -42,7 +42,7 @@ HEALTHY = (Example("some files", files=_shards(3)),)
 
 @rule("X814", "oversharded", Severity.INFO, when=format_is("sharded Hugging Face checkpoint"))
 def oversharded(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Many small shards."""
+    """Report many small shards."""
     if checkpoint.format != "sharded Hugging Face checkpoint":
         return
     files = {storage.extent.file for storage in checkpoint.storages if storage.extent is not None}

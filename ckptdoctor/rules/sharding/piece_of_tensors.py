@@ -47,7 +47,7 @@ _JOIN = "torch.distributed.checkpoint._consolidate_hf_safetensors.consolidate_sa
 
 @rule("X815", "piece-of-tensors", Severity.WARNING, when=part_of_tensors)
 def piece_of_tensors(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """One rank's pieces of the tensors."""
+    """Report one rank's pieces of the tensors."""
     found = _pieces(checkpoint)
     if found is not None:
         yield Problem(
@@ -97,7 +97,7 @@ class _Pieces:
 
 
 def _pieces(checkpoint: Checkpoint) -> _Pieces | None:
-    """What the file says of being a piece; None where it is none."""
+    """Return what the file says of being a piece, or None where it is none."""
     beside = folder_of(checkpoint.path)
     match = _SHARD_NAME.fullmatch(beside.name)
     told = (checkpoint.metadata or {}).get(_SHARDING_INFO)

@@ -47,7 +47,7 @@ HEALTHY = (
 
 @rule("X812", "rank-local-checkpoint", Severity.WARNING, when=rank_in_path)
 def rank_local_checkpoint(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """The part of one rank."""
+    """Report the part of one rank."""
     found = files_of_ranks(checkpoint.path)
     if found is None:
         return

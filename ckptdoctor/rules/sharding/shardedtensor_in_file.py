@@ -50,7 +50,7 @@ HEALTHY = (Example("plain tensors", {"w": T((2, 2))}),)
 
 @rule("X811", "shardedtensor-in-file", Severity.ERROR, when=composed_tensors)
 def shardedtensor_in_file(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors of which each process has a part."""
+    """Report tensors of which each process has a part."""
     found = sharded_tensors(checkpoint)
     if found:
         are = "is a ShardedTensor" if len(found) == 1 else "are ShardedTensors"
@@ -67,5 +67,5 @@ _SHARDED_TENSORS = "torch.distributed._shard.sharded_tensor"
 
 
 def sharded_tensors(checkpoint: Checkpoint) -> tuple[Tensor, ...]:
-    """The ShardedTensors of a file."""
+    """Return the ShardedTensors of a file."""
     return tuple([each for each in checkpoint.tensors if (each.subclass or "").startswith(_SHARDED_TENSORS)])

@@ -46,7 +46,7 @@ HEALTHY = (Example("an index that fits", files={INDEX: index_file(of=3), _FIRST:
 
 @rule("X803", "stale-index", Severity.ERROR, when=noticed)
 def stale_index(subject: Noted) -> Iterator[Problem]:
-    """An index of another save."""
+    """Report an index of another save."""
     yield from problems(
         notes_of(subject, NoteKind.INDEX_STALE),
         otherwise="the index is of another save",

@@ -41,7 +41,7 @@ _LAYERS = ("wq", "wk", "wv")
 
 
 def _model(heads: int) -> dict[str, object]:
-    """Attention with so many heads: rows of some matrices belong to one, columns of others."""
+    """Return attention with so many heads: rows of some matrices belong to one, columns of others."""
     made: dict[str, object] = {f"layers.0.{name}.weight": T((4 * heads, 16)) for name in _LAYERS}
     return {**made, "layers.0.wo.weight": T((16, 4 * heads)), "norm.weight": T((16,))}
 
@@ -66,7 +66,7 @@ HEALTHY = (
 
 @rule("X802", "tp-shards", Severity.ERROR, when=file_begins("consolidated", "model_part"))
 def tp_shards(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """One slice among several."""
+    """Report one slice among several."""
     named = slices((subject.checkpoint if isinstance(subject, Comparison) else subject).path)
     if named is not None:
         number = len(named.ranks)

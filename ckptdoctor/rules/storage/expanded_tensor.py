@@ -44,7 +44,7 @@ HEALTHY = (
 
 @rule("A708", "expanded-tensor", Severity.INFO, when=unusual_strides)
 def expanded_tensor(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors with a stride of 0."""
+    """Report tensors with a stride of 0."""
     for state_dict in checkpoint.state_dicts:
         if state_dict.role in (Role.MODEL, Role.EMA):
             found = [each for each in state_dict.tensors if 0 in each.stride and is_expanded(each)]
@@ -53,7 +53,7 @@ def expanded_tensor(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def is_expanded(tensor: Tensor) -> bool:
-    """Whether a dimension of several shows the same elements again and again."""
+    """Return whether a dimension of several shows the same elements again and again."""
     pairs = zip(tensor.shape, tensor.stride, strict=True)
     return tensor.storage is not None and tensor.numel > 0 and any(size > 1 and not step for size, step in pairs)
 

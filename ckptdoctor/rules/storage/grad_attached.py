@@ -43,7 +43,7 @@ HEALTHY = (
 
 @rule("A711", "grad-attached", Severity.INFO, when=requires_grad)
 def grad_attached(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors that require gradients."""
+    """Report tensors that require gradients."""
     for state_dict in weights_among(checkpoint.state_dicts):
         found = [each for each in state_dict.tensors if each.requires_grad]
         if found:

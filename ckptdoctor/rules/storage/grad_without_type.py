@@ -45,7 +45,7 @@ _MAKER = "torch._utils._rebuild_tensor_v3"
 
 @rule("A712", "grad-without-type", Severity.ERROR, when=rare_dtypes)
 def grad_without_type(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors that torch cannot load, because they require gradients and have no typed storage."""
+    """Report tensors that torch cannot load, because they require gradients and have no typed storage."""
     tensors = checkpoint.tensors
     found = [each for each in tensors if each.requires_grad and not each.is_parameter and each.rebuild == _MAKER]
     if found:

@@ -55,7 +55,7 @@ HEALTHY = (
 
 @rule("A707", "non-contiguous", Severity.INFO, when=unusual_strides)
 def non_contiguous(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors whose elements are not in C order."""
+    """Report tensors whose elements are not in C order."""
     affected = {
         id(state_dict): [
             each
@@ -82,7 +82,7 @@ def non_contiguous(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _in_order(tensor: Tensor) -> bool:
-    """Whether the tensor is contiguous; the common case is decided without making anything."""
+    """Return whether the tensor is contiguous; the common case is decided without making anything."""
     step = 1
     for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
         if stride != step and size != 1:
@@ -92,7 +92,7 @@ def _in_order(tensor: Tensor) -> bool:
 
 
 def _alone(checkpoint: Checkpoint) -> set[KeyPath]:
-    """The paths of the tensors that have a storage to themselves."""
+    """Return the paths of the tensors that have a storage to themselves."""
     return {use.tensors[0].path for use in storage_use(checkpoint.tensors) if len(use.tensors) == 1}
 
 

@@ -50,7 +50,7 @@ HEALTHY = (
 
 @rule("A706", "overlapping-views", Severity.INFO, when=has_views)
 def overlapping_views(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors that share some of their memory."""
+    """Report tensors that share some of their memory."""
     for state_dict in checkpoint.state_dicts:
         if state_dict.role in (Role.MODEL, Role.EMA):
             groups = [group for group in shared(state_dict.tensors) if not group.tied]

@@ -74,7 +74,7 @@ HEALTHY = (
 
 @rule("A701", "shared-tensors", Severity.INFO, when=has_views)
 def shared_tensors(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors that share memory."""
+    """Report tensors that share memory."""
     for state_dict in checkpoint.state_dicts:
         if state_dict.role in (Role.MODEL, Role.EMA):
             groups = [group for group in shared(state_dict.tensors) if group.tied]

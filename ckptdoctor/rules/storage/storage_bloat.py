@@ -47,7 +47,7 @@ HEALTHY = (
 
 @rule("A705", "storage-bloat", Severity.WARNING, when=has_views)
 def storage_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Bytes that no tensor views."""
+    """Report bytes that no tensor views."""
     uses, total = bloated(checkpoint.tensors)
     # the header of an array in an archive of NumPy belongs to its record, but to no tensor
     uses = [use for use in uses if use.storage.extent is not None and use.tensors[0].rebuild != _ARRAY]
@@ -68,5 +68,5 @@ def storage_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _size(nbytes: int) -> str:
-    """Bytes in units of a thousand, as disks and downloads are measured."""
+    """Return bytes in units of a thousand, as disks and downloads are measured."""
     return f"{nbytes / 1_000_000:,.1f} MB" if nbytes >= 100_000 else f"{nbytes / 1_000:,.1f} kB"

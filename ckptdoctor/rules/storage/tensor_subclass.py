@@ -72,7 +72,7 @@ HEALTHY = (
 
 @rule("A710", "tensor-subclass", Severity.WARNING, when=composed_tensors)
 def tensor_subclass(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors of other classes than torch.Tensor."""
+    """Report tensors of other classes than torch.Tensor."""
     for state_dict in checkpoint.state_dicts:
         if state_dict.role in (Role.MODEL, Role.EMA):
             found = [each for each in state_dict.tensors if each.subclass and _is_strange(each.subclass)]

@@ -57,7 +57,7 @@ HEALTHY = (
 
 @rule("A704", "tied-but-diverged", Severity.WARNING, when=language_head)
 def tied_but_diverged(subject: Checkpoint | Integrity) -> Iterator[Problem]:
-    """Heads that are not what their config says."""
+    """Report heads that are not what their config says."""
     checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject
     for pair in subject.twins if isinstance(subject, Integrity) else tied_pairs(subject):
         if pair.same is False and says_tied(checkpoint):

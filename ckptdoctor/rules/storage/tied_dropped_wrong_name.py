@@ -104,7 +104,7 @@ HEALTHY = (
 
 @rule("A702", "tied-dropped-wrong-name", Severity.WARNING, when=language_head)
 def tied_dropped_wrong_name(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Heads whose embedding is missing."""
+    """Report heads whose embedding is missing."""
     for orphan in _orphans(checkpoint):
         yield _problem(orphan)
 
@@ -119,7 +119,7 @@ class _Orphan:
 
 
 def _orphans(checkpoint: Checkpoint) -> Iterator[_Orphan]:
-    """Heads whose embedding is missing in a model that is all there otherwise."""
+    """Yield heads whose embedding is missing in a model that is all there otherwise."""
     if is_shard(checkpoint.path) or any(note.kind in _IN_PIECES for note in checkpoint.notes):
         return
     for state_dict in weights_of_models(checkpoint):
@@ -131,7 +131,7 @@ def _orphans(checkpoint: Checkpoint) -> Iterator[_Orphan]:
 
 
 def _missing_beside(state_dict: StateDict, head: Tensor) -> str:
-    """The name of the embedding that ought to be there; "" where one may be there under whatever name."""
+    """Return the name of the embedding that ought to be there, or "" where one may be there under whatever name."""
     prefix = head.key[: -len(_HEAD)]
     keys = state_dict.keys
     family = next((each for each in _FAMILIES if any(key.startswith(prefix + each[0]) for key in keys)), None)
@@ -149,7 +149,7 @@ def _missing_beside(state_dict: StateDict, head: Tensor) -> str:
 
 
 def _proof(checkpoint: Checkpoint, state_dict: StateDict, head: Tensor, missing: str) -> str | None:
-    """What says that the two are one; "" where nothing does, None where something says the contrary."""
+    """Return what says that the two are one, or "" where nothing does, None where something says the contrary."""
     if not state_dict.path and (checkpoint.metadata or {}).get(missing) == head.key:
         return "the file's metadata"
     tied = says_tied(checkpoint)

@@ -66,7 +66,7 @@ HEALTHY = (
 
 @rule("A703", "tied-redundant", Severity.INFO, when=language_head)
 def tied_redundant(subject: Checkpoint | Integrity) -> Iterator[Problem]:
-    """Heads with the bytes of their embedding."""
+    """Report heads with the bytes of their embedding."""
     checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject
     same = "the same bytes" if isinstance(subject, Integrity) else "equal checksums"
     for pair in subject.twins if isinstance(subject, Integrity) else tied_pairs(subject):

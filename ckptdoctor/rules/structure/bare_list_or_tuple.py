@@ -64,7 +64,7 @@ HEALTHY = (
 
 @rule("W305", "bare-list-or-tuple", Severity.INFO, when=more_than_weights)
 def bare_list_or_tuple(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Files that are tensors in a row."""
+    """Report files that are tensors in a row."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
     tree = checkpoint.tree
     if not isinstance(tree, Sequence) or tree.kind not in ("list", "tuple") or len(tree.items) < 2:

@@ -65,7 +65,7 @@ _ADVICE = (
 
 @rule("W310", "empty-state-dict", Severity.ERROR, when=no_model)
 def empty_state_dict(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """State dicts with nothing to load; of empty adapters L903 speaks, of files that cannot be read X801."""
+    """Report state dicts with nothing to load; of empty adapters L903 speaks, of files that cannot be read X801."""
     if is_adapter_file(checkpoint.path):
         return
     unread = notes_of(checkpoint, NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED)

@@ -48,7 +48,7 @@ _CAUSE = "Averaged weights were kept in buffers, whose names may not hold dots."
 
 @rule("W308", "flattened-nested-keys", Severity.WARNING)
 def flattened_nested_keys(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
+    """Report one step of the chain."""
     yield from moved_problems(
         comparison,
         "W308",

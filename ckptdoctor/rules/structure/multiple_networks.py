@@ -51,7 +51,7 @@ HEALTHY = (
 
 @rule("W304", "multiple-networks", Severity.INFO, when=nested_weights)
 def multiple_networks(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Files with more than one network; with a reference W301 and W311 say what fits."""
+    """Report files with more than one network; with a reference W301 and W311 say what fits."""
     if isinstance(subject, Comparison):
         return
     found = networks(subject)

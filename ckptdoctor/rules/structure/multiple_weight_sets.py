@@ -55,7 +55,7 @@ HEALTHY = (
 
 @rule("W302", "multiple-weight-sets", Severity.INFO, when=nested_weights)
 def multiple_weight_sets(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Networks of which there is more than one set of weights."""
+    """Report networks of which there is more than one set of weights."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
     named = _named_by_w301(subject) if isinstance(subject, Comparison) else set()
     for network in networks(checkpoint):
@@ -94,7 +94,7 @@ def _cause(found: tuple[StateDict, ...]) -> str:
 
 
 def _one_copy(sets: Sequence[StateDict]) -> bool:
-    """Whether the sets view the very same storages: one was saved under two names, and nothing was copied."""
+    """Return whether the sets view the very same storages: one was saved under two names, and nothing was copied."""
     views = [
         frozenset([(each.key, each.storage.key) for each in one.tensors if each.storage is not None]) for one in sets
     ]

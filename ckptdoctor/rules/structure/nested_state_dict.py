@@ -84,7 +84,7 @@ _NAMED = 5  # sets of weights that are named before they are only counted
 
 @rule("W301", "nested-state-dict", Severity.INFO, when=nested_weights)
 def nested_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Weights below the top of the file."""
+    """Report weights below the top of the file."""
     if isinstance(subject, Comparison):
         if subject.nested and subject.state_dict is not None and subject.renamed.fits:
             found = [subject.state_dict, *subject.rivals]
@@ -96,7 +96,7 @@ def nested_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
 
 
 def _several(checkpoint: Checkpoint) -> bool:
-    """Whether W302 or W304 speak of the sets of weights: of one network more than once, or of several."""
+    """Return whether W302 or W304 speak of the sets of weights: of one network more than once, or of several."""
     found = networks(checkpoint)
     return len(found) > 1 or any(len(network.sets) > 1 for network in found)
 
@@ -136,7 +136,7 @@ def _problem(
 
 
 def _same_network(checkpoint: Checkpoint, one: StateDict) -> Sequence[StateDict]:
-    """All sets of weights of the network that this is one of."""
+    """Return all sets of weights of the network that this is one of."""
     return next((each.sets for each in networks(checkpoint) if any(one is other for other in each.sets)), (one,))
 
 
@@ -188,7 +188,7 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
 
 
 def _are_one(sets: Sequence[StateDict]) -> bool:
-    """Whether all sets hold the same values under the same names, as far as storages and checksums tell."""
+    """Return whether all sets hold the same values under the same names, as far as storages and checksums tell."""
     first, *others = [{each.key: each for each in one.tensors} for one in sets]
     return all(
         other.keys() == first.keys()

@@ -71,7 +71,7 @@ _PATTERNS = 8  # --drop options on one command line
 
 @rule("W307", "non-tensor-in-state-dict", Severity.INFO, when=more_than_weights)
 def non_tensor_in_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """State dicts with values that are no tensors."""
+    """Report state dicts with values that are no tensors."""
     if isinstance(subject, Comparison):
         yield from _compared(subject)
         return
@@ -160,7 +160,7 @@ def _refused(key: str, node: Node) -> str:
 
 
 def kind(node: Node) -> str:
-    """What ``type(value)`` shows: ``int``, ``NoneType``, ``collections.OrderedDict``."""
+    """Return what ``type(value)`` shows: ``int``, ``NoneType``, ``collections.OrderedDict``."""
     if isinstance(node, (Mapping, Items)):
         return node.kind
     return node.class_name if isinstance(node, Opaque) else type(node).__name__

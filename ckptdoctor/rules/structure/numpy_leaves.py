@@ -57,7 +57,7 @@ HEALTHY = (
 
 @rule("W306", "numpy-leaves", Severity.ERROR, when=more_than_weights)
 def numpy_leaves(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """State dicts of arrays."""
+    """Report state dicts of arrays."""
     for path, found, number in arrays(checkpoint):
         yield _problem(path, found, number)
 

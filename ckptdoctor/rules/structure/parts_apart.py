@@ -65,7 +65,7 @@ HEALTHY = (
 
 @rule("W312", "parts-apart", Severity.ERROR)
 def parts_apart(comparison: Comparison) -> Iterator[Problem]:
-    """All parts of the target, in dicts of their own."""
+    """Report all parts of the target, in dicts of their own."""
     found = comparison.parts
     if found is None:
         return

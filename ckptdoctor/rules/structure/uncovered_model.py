@@ -55,7 +55,7 @@ _ADAPTER = "These are an adapter, which is put on a model and holds none of its 
 
 @rule("W311", "uncovered-model", Severity.ERROR)
 def uncovered_model(comparison: Comparison) -> Iterator[Problem]:
-    """Checkpoints that fit less than half of the reference."""
+    """Report checkpoints that fit less than half of the reference."""
     if not comparison.uncovered or _explained(comparison.checkpoint) or sweeping(comparison) or slice_of(comparison):
         return
     adapter = foreign(comparison.state_dict, comparison.reference.tensors)
@@ -82,5 +82,5 @@ def uncovered_model(comparison: Comparison) -> Iterator[Problem]:
 
 
 def _explained(checkpoint: Checkpoint) -> bool:
-    """Whether W303 (no model at all) or W310 (nothing in it) says why."""
+    """Return whether W303 (no model at all) or W310 (nothing in it) says why."""
     return bool(purpose(checkpoint) or empty_places(checkpoint) or without_elements(checkpoint))

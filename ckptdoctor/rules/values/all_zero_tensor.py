@@ -42,7 +42,7 @@ HEALTHY = (
 
 @rule("V653", "all-zero-tensor", Severity.WARNING)
 def all_zero_tensor(values: Values) -> Iterator[Problem]:
-    """Weights without any value."""
+    """Report weights without any value."""
     matrices = [each for each in weights_read(values) if each.is_matrix]
     zero = [each for each in matrices if each.values.zeros == each.values.count and not zero_at_first(each.tensor)]
     if not zero:
@@ -75,6 +75,6 @@ ZERO_AT_FIRST = (
 
 
 def zero_at_first(tensor: Tensor) -> bool:
-    """Whether its name is that of a layer that begins with zeros."""
+    """Return whether its name is that of a layer that begins with zeros."""
     key = names.bare(tensor.key).lower()
     return any(word in key for word in ZERO_AT_FIRST)

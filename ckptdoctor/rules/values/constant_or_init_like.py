@@ -46,7 +46,7 @@ _CONSTANT = ("scale", "mask", "zero", "norm", "blur", "pool", "resample", "filte
 
 @rule("V654", "constant-or-init-like", Severity.WARNING)
 def constant_or_init_like(values: Values) -> Iterator[Problem]:
-    """Weights that were never trained."""
+    """Report weights that were never trained."""
     matrices = [each for each in weights_read(values) if each.is_matrix]
     constant = [each for each in matrices if _is_constant(each)]
     if constant:
@@ -101,7 +101,7 @@ _UNEVEN = 1.6  # chi-squared per degree of freedom; of 31 degrees, chance gives 
 
 
 def _is_fresh(tensor: Tensor, values: TensorValues) -> bool:
-    """Whether the values fill the range of ``kaiming_uniform_(a=√5)`` exactly and evenly.
+    """Return whether the values fill the range of ``kaiming_uniform_(a=√5)`` exactly and evenly.
 
     That is what ``reset_parameters`` of Linear and of the convolutions does: evenly between ±1/√fan_in.
     """
@@ -116,7 +116,7 @@ def _is_fresh(tensor: Tensor, values: TensorValues) -> bool:
 
 
 def _rounded(bound: float, dtype: str) -> float:
-    """The end of the range as a narrow dtype has it: a step further, and it was trained."""
+    """Return the end of the range as a narrow dtype has it: a step further, and it was trained."""
     if dtype == "float16":
         return float(unpack("<e", pack("<e", bound))[0])
     if dtype == "bfloat16":  # the upper half of a float32, rounded to even

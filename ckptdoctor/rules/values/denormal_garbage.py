@@ -39,7 +39,7 @@ _ONE = b"\x00\x00\x80\x3f"  # 1.0 in float32
 
 
 def _scrambled(data: bytes) -> bytes:
-    """The bytes with values of all sizes where the ones are."""
+    """Return the bytes with values of all sizes where the ones are."""
     at = data.index(_ONE * 256)
     values = b"".join([bytes([number, 7, number, number]) for number in range(256)])
     return data[:at] + values + data[at + len(values) :]
@@ -54,7 +54,7 @@ HEALTHY = (
 
 @rule("V655", "denormal-garbage", Severity.ERROR)
 def denormal_garbage(values: Values) -> Iterator[Problem]:
-    """Sizes that no weights have."""
+    """Report sizes that no weights have."""
     found = [each for each in weights_read(values) if _is_garbage(each)]
     if not found:
         return

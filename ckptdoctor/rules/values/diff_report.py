@@ -47,7 +47,7 @@ HEALTHY = (
 
 @rule("V658", "diff-report", Severity.INFO)
 def diff_report(found: SameAsBase) -> Iterator[Problem]:
-    """What a training has changed, where it has not changed everything."""
+    """Report what a training has changed, where it has not changed everything."""
     same = [each for each in found.same if may_train(each.key, each.dtype)]
     different = [each for each in found.different if may_train(each.key, each.dtype)]
     if not same or not different:

@@ -41,7 +41,7 @@ HEALTHY = (
 
 @rule("V656", "huge-magnitude", Severity.WARNING)
 def huge_magnitude(values: Values) -> Iterator[Problem]:
-    """Weights that are too large."""
+    """Report weights that are too large."""
     found = [each for each in weights_read(values) if each.values.absmax > _HUGE and _is_weight(each)]
     if not found:
         return

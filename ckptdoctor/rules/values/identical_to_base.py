@@ -51,7 +51,7 @@ HEALTHY = (
 
 @rule("V657", "identical-to-base", Severity.WARNING)
 def identical_to_base(found: SameAsBase) -> Iterator[Problem]:
-    """Models that are their base."""
+    """Report models that are their base."""
     same = [each for each in found.same if may_train(each.key, each.dtype)]
     rest = [each for each in (*found.different, *found.unknown) if may_train(each.key, each.dtype)]
     if rest or not same:

@@ -61,7 +61,7 @@ HEALTHY = (
 
 @rule("V651", "nan-or-inf", Severity.ERROR)
 def nan_or_inf(values: Values) -> Iterator[Problem]:
-    """Values that are no numbers."""
+    """Report values that are no numbers."""
     weights = not_finite(values)
     if weights:
         yield Problem(
@@ -96,7 +96,7 @@ def _advice(values: Values) -> str:
 
 
 def _splice(sick: str, whole: str) -> str:
-    """The command that takes single tensors of the finite copy, where both have names that a shell takes."""
+    """Return the command that takes single tensors of the finite copy, where both have names that a shell takes."""
     if not all(re.fullmatch(r"[\w./-]+", name, re.ASCII) and name[0] != "-" for name in (sick, whole)):
         return ""
     command = f"ckptdoctor graft FILE --from FILE --root {sick} --from-root {whole} --unsafe-fixes"
@@ -104,7 +104,7 @@ def _splice(sick: str, whole: str) -> str:
 
 
 def finite_copies(values: Values) -> list[tuple[StateDict, StateDict]]:
-    """Sets of weights that are not finite, each with another set of the same network that is, in file order."""
+    """Yield sets of weights that are not finite, each with another set of the same network that is, in file order."""
     return [
         (sick, whole)
         for network in networks(values.checkpoint)
@@ -116,12 +116,12 @@ def finite_copies(values: Values) -> list[tuple[StateDict, StateDict]]:
 
 
 def copies(checkpoint: Checkpoint) -> bool:
-    """Whether some network is there more than once: as it was trained, and averaged."""
+    """Return whether some network is there more than once: as it was trained, and averaged."""
     return any(len(each.sets) > 1 for each in networks(checkpoint))
 
 
 def _is_finite(values: Values, state_dict: StateDict) -> bool:
-    """Whether all its tensors were read, and none holds NaN or an infinity that does not belong there."""
+    """Return whether all its tensors were read, and none holds NaN or an infinity that does not belong there."""
     for tensor in state_dict.tensors:
         read = values.of(tensor)
         if tensor.numel and (read is None or read.nan or (read.infinite and not may_be_infinite(tensor))):

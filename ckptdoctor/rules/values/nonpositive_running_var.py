@@ -40,7 +40,7 @@ HEALTHY = (
 
 @rule("V652", "nonpositive-running-var", Severity.ERROR)
 def nonpositive_running_var(values: Values) -> Iterator[Problem]:
-    """Variances below zero."""
+    """Report variances below zero."""
     found = [each for each in weights_read(values) if each.leaf == "running_var" and each.values.min < 0]
     if not found:
         return

@@ -34,7 +34,7 @@ _COO = Obj("torch.serialization._get_layout", arguments=("torch.sparse_coo",))
 
 
 def _sparse(size: int) -> Obj:
-    """Three values at the places 0, 1 and 2."""
+    """Return three values at the places 0, 1 and 2."""
     data = (T((1, 3), "int64"), T((3,), value=0.5), (size,), False)
     return Obj("torch._utils._rebuild_sparse_tensor", arguments=(_COO, data))
 
@@ -45,7 +45,7 @@ HEALTHY = (Example("places inside", {"w": _sparse(3), "b": T((2,), value=0.5)}, 
 
 @rule("V659", "sparse-index-outside", Severity.ERROR)
 def sparse_index_outside(values: Values) -> Iterator[Problem]:
-    """Sparse tensors whose indices do not fit their shape."""
+    """Report sparse tensors whose indices do not fit their shape."""
     if values.stray:
         first = values.stray[0]
         more = wording.beyond(len(values.stray) - 1, "tensor", before=", and ", after=" like it")

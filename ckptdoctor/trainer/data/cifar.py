@@ -33,7 +33,7 @@ LARGEST = 10_000
 
 
 def cifar10(directory: Path) -> Dataset:
-    """The 60,000 small photographs, from a directory of their files or of the archive as it was downloaded."""
+    """Return the 60,000 small photographs, from a directory of their files or of the archive as it was downloaded."""
     parts, classes = read_files(directory) if has_files(directory) else read_archive(directory / ARCHIVE)
     *train, test = (parts[name] for name in PUBLISHED_DATA["cifar10"].files)
     if len({len(part) for part in train}) > 1:  # a file that was cut between two images looks whole by itself
@@ -47,7 +47,10 @@ def cifar10(directory: Path) -> Dataset:
 
 
 def has_files(directory: Path) -> bool:
-    """Whether the files themselves are there. When neither they nor the archive are, raises what to do about it."""
+    """Return whether the files themselves are there.
+
+    When neither they nor the archive are, raises what to do about it.
+    """
     try:
         locate("cifar10", directory)
     except UnreadableError:
@@ -64,7 +67,7 @@ def has_files(directory: Path) -> bool:
 
 
 def read_files(directory: Path) -> tuple[dict[str, DataSplit], tuple[str, ...]]:
-    """Every file of the set, and the names of the classes."""
+    """Return every file of the set, and the names of the classes."""
     parts = {}
     paths = locate("cifar10", directory)
     for name, path in paths.items():
@@ -78,7 +81,7 @@ def read_files(directory: Path) -> tuple[dict[str, DataSplit], tuple[str, ...]]:
 
 
 def read_archive(path: Path) -> tuple[dict[str, DataSplit], tuple[str, ...]]:
-    """The same from the archive as it is published. Nothing is extracted to disk."""
+    """Return the same from the archive as it is published. Nothing is extracted to disk."""
     found: dict[str, DataSplit] = {}
     classes: tuple[str, ...] = CLASSES
     with opened(path) as archive:
@@ -93,7 +96,7 @@ def read_archive(path: Path) -> tuple[dict[str, DataSplit], tuple[str, ...]]:
 
 
 def members(archive: ImageSource) -> Iterator[tuple[str, ImageSource]]:
-    """Every file in an archive with the last part of its name, to be read before the next one is asked for."""
+    """Yield every file in an archive with the last part of its name, to be read before the next one is asked for."""
     try:
         # an open stream goes in, not a path: gzip then compares its checksum, which tarfile's own unpacking does not
         with tarfile.open(fileobj=cast(IO[bytes], archive), mode="r|") as tar:
@@ -109,7 +112,7 @@ def members(archive: ImageSource) -> Iterator[tuple[str, ImageSource]]:
 
 
 def records(source: ImageSource) -> DataSplit:
-    """The images of one file. Raises DamagedError unless it is whole records with labels of ten classes."""
+    """Return the images of one file. Raises DamagedError unless it is whole records with labels of ten classes."""
     contents = source.take_most(LARGEST * RECORD)
     source.end()
     count, rest = divmod(len(contents), RECORD)
@@ -128,7 +131,7 @@ def records(source: ImageSource) -> DataSplit:
 
 
 def names(source: ImageSource) -> tuple[str, ...]:
-    """The names of the classes, one on each line. Raises DamagedError unless they are ten words."""
+    """Return the names of the classes, one on each line. Raises DamagedError unless they are ten words."""
     text = source.take_most(4096).decode("ascii", errors="replace")
     source.end()
     lines = tuple(text.split())

@@ -48,7 +48,7 @@ class DeviceRow:
 
 
 def rows() -> list[DeviceRow]:
-    """Every device that this process sees, and one row for each kind that it does not.
+    """Return every device that this process sees, and one row for each kind that it does not.
 
     Asking a GPU for its free memory starts CUDA on it, which takes some of it: this is for looking, not for a run.
     """
@@ -64,7 +64,7 @@ def rows() -> list[DeviceRow]:
 
 
 def cores() -> int:
-    """The CPU cores that this process may use, which a scheduler or a container may have made fewer than there are."""
+    """Return the CPU cores that this process may use, which may be fewer than there are."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -140,7 +140,7 @@ def _backend(name: str, is_available: Callable[[], bool]) -> str:
 
 
 def _processor() -> str:
-    """The name of the processor: Linux knows it, ``platform`` on other systems."""
+    """Return the name of the processor: Linux knows it, ``platform`` on other systems."""
     information = Path("/proc/cpuinfo")
     if information.exists():
         for line in information.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -166,7 +166,7 @@ _GIB = 2**30
 
 
 def table() -> Table:
-    """The devices of this machine; fits 80 columns, and is plain text where there is no terminal."""
+    """Return the devices of this machine; fits 80 columns, and is plain text where there is no terminal."""
     # rich is wanted for this one table, and every rank of a run would pay for it
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -181,7 +181,7 @@ def table() -> Table:
 
 
 def _cells(row: DeviceRow) -> list[Text]:
-    """The cells as Text, not as str: a name with brackets in it would be taken for markup."""
+    """Return the cells as Text, not as str: a name with brackets in it would be taken for markup."""
     from rich.text import Text
 
     if row.missing is not None:

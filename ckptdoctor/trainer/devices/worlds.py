@@ -18,7 +18,7 @@ _ALONE = frozenset({"mps", "xla"})
 
 
 def default_world_size(strategy: str, kind: str) -> int:
-    """The number of replicas when nobody says: every accelerator there is; two virtual replicas on the CPU.
+    """Return the number of replicas when nobody says: every accelerator there is; two virtual replicas on the CPU.
 
     On a machine with one GPU that is one replica: a second would need a GPU of its own. ``single`` is always one;
     ``exact`` takes as many as its micro-shards can be dealt to evenly, so 4 of 6 GPUs.
@@ -59,7 +59,7 @@ def require_world_size(strategy: str, kind: str, world_size: int, *, nodes: int 
 
 
 def replicas(kind: str, count: int) -> tuple[torch.device, ...]:
-    """The device of each replica of a strategy that keeps them in one process: ``cuda:0`` and so on.
+    """Return the device of each replica of a strategy that keeps them in one process: ``cuda:0`` and so on.
 
     On the CPU all are ``cpu``, and ``.to`` would give each the very same tensors: clone them.
     """

@@ -45,19 +45,19 @@ class LostContactError(TrainingError):
 
 
 def is_lost_contact(error: BaseException) -> bool:
-    """Whether this error, or one that it was raised from, says that another rank is gone."""
+    """Return whether this error, or one that it was raised from, says that another rank is gone."""
     return any(isinstance(each, LostContactError) or _says(each, _TIMED_OUT, _CLOSED) for each in _chain(error))
 
 
 def says_lost_contact(text: str) -> bool:
-    """Whether a log ends in NCCL's words for it: its watchdog aborts a process that waits for a dead rank."""
+    """Return whether a log ends in NCCL's words for it: its watchdog aborts a process that waits for a dead rank."""
     return "Watchdog caught collective operation timeout" in text or "NCCL communicator was aborted" in text
 
 
 def lost_contact(
     error: BaseException, place: RankPlace, store: Store | None, waited: float, position: RankPosition
 ) -> LostContactError:
-    """The sentence that a survivor ends with. Where no launcher watches, it names who is missing."""
+    """Return the sentence that a survivor ends with. Where no launcher watches, it names who is missing."""
     timed_out = any(_says(each, _TIMED_OUT) for each in _chain(error))
     if store is None:
         return LostContactError(
@@ -75,7 +75,7 @@ def lost_contact(
 
 
 def missing_ranks(store: Store, place: RankPlace, wait: float = _ASKING) -> list[int]:
-    """The ranks that did not mark themselves as survivors in ``wait`` seconds; every survivor calls this."""
+    """Return the ranks that did not mark themselves as survivors in ``wait`` seconds; every survivor calls this."""
     answer: list[list[int]] = []
     # the store may live in a rank that hangs, and a request to a stopped process takes as long as that process likes
     asking = threading.Thread(target=lambda: answer.append(_ask(store, place, wait)), daemon=True)
@@ -98,7 +98,7 @@ def _ask(store: Store, place: RankPlace, wait: float) -> list[int]:
 
 
 def unmarked(store: Store, name: str, others: list[int], wait: float) -> list[int]:
-    """Those of ``others`` that have not set ``name/rank`` in the store after ``wait`` seconds."""
+    """Return those of ``others`` that have not set ``name/rank`` in the store after ``wait`` seconds."""
     deadline = time.monotonic() + wait
     while True:
         without = [rank for rank in others if not store.check([f"{name}/{rank}"])]
@@ -121,7 +121,7 @@ def _says(error: BaseException, *what: re.Pattern[str]) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, what it was raised from, and what was being handled when it was raised."""
+    """Yield an error, what it was raised from, and what was being handled when it was raised."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:

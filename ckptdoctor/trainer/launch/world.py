@@ -35,7 +35,7 @@ _BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xla": "xla"}
 
 @contextmanager
 def join(place: RankPlace | None, config: RunConfig) -> Iterator[Team]:
-    """The team of this process, for as long as the run lasts. ``place`` None: a world of one, with no group.
+    """Join the team of this process, for as long as the run lasts. ``place`` None: a world of one, with no group.
 
     Ends together: leaving waits for the others. After a failure nobody is waited for; the system closes what is open.
     Raises UsageError when the place does not fit the run, and LostContactError when another rank dies or falls silent.
@@ -75,7 +75,7 @@ def _check(place: RankPlace | None, config: RunConfig) -> None:
 
 
 def _alone(place: RankPlace | None, config: RunConfig) -> Team:
-    """This process with its device, before it knows the others."""
+    """Return this process alone with its device, before it knows the others."""
     index = _index(place.local_rank if place else 0, config.device)
     device = devices.device(config.device, index)
     if device.type == "cuda":
@@ -96,7 +96,7 @@ def _settle_kernels(config: RunConfig) -> None:
 
 
 def _index(local_rank: int, kind: str) -> int:
-    """The number of this process's own device among those that it sees."""
+    """Return the number of this process's own device among those that it sees."""
     available = devices.count(kind)
     if available is None or local_rank < available:
         return local_rank
@@ -109,7 +109,7 @@ def _index(local_rank: int, kind: str) -> int:
 
 
 def _meet(place: RankPlace, config: RunConfig) -> Store:
-    """The store that all ranks have come to."""
+    """Return the store that all ranks have come to."""
     wait = max(config.timeout, JOINING)
     try:
         store = _store(place, wait)

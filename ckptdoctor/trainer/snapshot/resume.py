@@ -24,7 +24,7 @@ _SAME = ("network", "width", "dtype", "data", "images", "batch_size", "seed", "o
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The contents of ``training.pt`` in a checkpoint folder. Nothing in it is run, and it is on the CPU.
+    """Return the contents of ``training.pt`` in a checkpoint folder. Nothing in it is run, and it is on the CPU.
 
     Raises UnreadableError, and DamagedError when it is not, to the byte, what was written. An older checkpoint is not
     taken in its place unasked: the run would silently lose what came after.
@@ -65,7 +65,10 @@ def restore(saved: Mapping[str, Any], strategy: Strategy, team: Team, config: Ru
 
 
 def copied(value: Any) -> Any:
-    """The same with tensors of its own: what was loaded is a map of the file, which may be removed while we train."""
+    """Return the same with tensors of its own.
+
+    What was loaded is a map of the file, which may be removed while we train.
+    """
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, Mapping):

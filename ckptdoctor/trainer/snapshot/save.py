@@ -70,7 +70,7 @@ def _together(team: Team, partial: Path, work: Callable[[], object]) -> None:
 
 @contextmanager
 def _as_write_error(partial: Path) -> Iterator[None]:
-    """One sentence instead of what the system, or torch, says of a disk that takes no more."""
+    """Raise one sentence instead of what the system, or torch, says of a disk that takes no more."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -84,7 +84,7 @@ def _as_write_error(partial: Path) -> Iterator[None]:
 
 
 def _reason(error: OSError | RuntimeError) -> str | None:
-    """The reason why writing failed; None for an error that has nothing to do with it."""
+    """Return the reason why writing failed, or None for an error that has nothing to do with it."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return "the file could not be written to its end" if any(word in str(error) for word in _WRITER) else None

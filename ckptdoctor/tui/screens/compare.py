@@ -51,7 +51,6 @@ from ckptdoctor.tui.widgets.filter_bar import FilterBar
 from ckptdoctor.tui.widgets.line_view import fit_middle
 from ckptdoctor.tui.workers import Comparing, SharedTarget
 
-_OWN_AND_FIRST = 2  # screens when there is nothing to go back to: Textual's own, and this one
 _PAUSE = 0.5  # seconds between two times that lines are made anew while values come in
 HINT = "name, *.weight, is:changed, is:renamed, is:only-a, dtype:bf16, shape:64x*, >1MB, !not"
 _WORDS = {
@@ -284,8 +283,7 @@ class CompareScreen(Screen[None], StillReading):
 
     def action_back(self) -> None:
         """Back, where this was opened from somewhere."""
-        if len(self.app.screen_stack) > _OWN_AND_FIRST:
-            self.app.pop_screen()
+        self.leave()
 
     def action_show(self) -> None:
         """Show other kinds of change."""

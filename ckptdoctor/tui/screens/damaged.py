@@ -37,6 +37,7 @@ from ckptdoctor.tui.screens.writing import WritingScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
 from ckptdoctor.tui.widgets.salvage_view import SalvageView
 
+_OWN_AND_FIRST = 2  # screens when there is nothing to go back to: Textual's own, and this one
 _LOOKS = {"█": "success", "▒": "warning", "░": "error"}
 _AT_ONCE = 256 << 20  # bytes that are read without being asked to
 
@@ -57,12 +58,9 @@ class DamagedScreen(Screen[None], Background):
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
-    def __init__(
-        self, report: FileReport, path: str, opened: Callable[[str], Screen[None]], *, above: bool = False
-    ) -> None:
-        """``opened`` gives the screen of another file: of what was saved. ``above``: escape leads back from here."""
+    def __init__(self, report: FileReport, path: str, opened: Callable[[str], Screen[None]]) -> None:
+        """``opened`` gives the screen of another file: of what was saved."""
         super().__init__()
-        self.above = above
         self.report = report
         self.path = path
         self.opened = opened
@@ -123,12 +121,12 @@ class DamagedScreen(Screen[None], Background):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether there is something to save, and something to go back to."""
         if action == "back":
-            return self.above
+            return len(self.app.screen_stack) > _OWN_AND_FIRST
         return self._may_be_saved() if action == "salvage" else True
 
     def action_back(self) -> None:
         """Back to what this was opened from."""
-        self.app.pop_screen()
+        self.leave()
 
     def action_salvage(self) -> None:
         """Ask whether to write it; first find out what there is."""

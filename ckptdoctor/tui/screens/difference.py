@@ -143,7 +143,7 @@ class DifferenceScreen(Screen[None], Background):
 
     def action_back(self) -> None:
         """Back to the comparison."""
-        self.app.pop_screen()
+        self.leave()
 
     def action_help(self) -> None:
         """All keys."""

@@ -115,7 +115,7 @@ class FitScreen(Screen[None], StillReading):
 
     def action_back(self) -> None:
         """Back to where somebody came from."""
-        self.app.pop_screen()
+        self.leave()
 
     def action_repair(self) -> None:
         """Plan the chain."""

@@ -67,7 +67,14 @@ class RepairScreen(Screen[str], Background):
         key("enter", "write", "write", "Write the repaired file, after a question", show=True, display="⏎"),
         key("n", "name", "name", "Give the new file another name", show=True),
         *PANES,
-        key("escape", "back", "back", "Back to the contents; nothing is written", show=True, display="esc"),
+        key(
+            "escape,less_than_sign,alt+left",
+            "back",
+            "back",
+            "Back to the contents; nothing is written",
+            show=True,
+            display="esc",
+        ),
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 

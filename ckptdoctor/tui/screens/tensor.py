@@ -194,7 +194,7 @@ class TensorScreen(Screen[None], Background):
 
     def action_leave(self) -> None:
         """Back."""
-        self.dismiss()
+        self.leave()
 
     def action_step(self, by: int) -> None:
         """The next slice."""

@@ -56,6 +56,7 @@ class LineView(ScrollView, Background, can_focus=True):
         self._strips: dict[tuple[int, int], Strip] = {}
         self._nothing = ""
         self._nothing_look = "dim"
+        self.letters: dict[int, str] = {}  # of lines, while one of them is to be chosen
 
     def count(self) -> int:
         """The number of lines."""
@@ -85,6 +86,9 @@ class LineView(ScrollView, Background, can_focus=True):
         if number >= self.count():
             return Strip.blank(width, self.rich_style)
         strip = self._drawn(number, width)
+        if number in self.letters:
+            letter = Segment(self.letters[number], self.look("accent") + Style(bold=True, reverse=True))
+            return Strip.join([Strip([letter], 1), strip.crop(1, width)])
         if number != self.cursor:
             return strip
         look = "line--cursor" if self.has_focus else "line--cursor-blurred"

@@ -33,7 +33,7 @@ class Array:
 
 
 def array_of(node: Made, payloads: dict[int, Payload]) -> Array | None:
-    """The array that an object of the graph is; None for any other object."""
+    """Return the array that an object of the graph is, or None for any other object."""
     if node.op not in CALLS:
         return None
     payload = payloads.get(id(node))
@@ -53,7 +53,7 @@ def _joblib(payload: Payload) -> Array | None:
 
 
 def _reconstructed(node: Made) -> Array | None:
-    """``_reconstruct(ndarray, (0,), b"b")`` with the state (version, shape, dtype, is_fortran, values)."""
+    """Read ``_reconstruct(ndarray, (0,), b"b")`` with the state (version, shape, dtype, is_fortran, values)."""
     arguments, states = call(node)[1], filling(node).states
     state = items(states[-1]) if states else None
     if state is None or len(state) != 5 or not arguments or full_name(arguments[0]) not in _PLAIN:
@@ -62,7 +62,7 @@ def _reconstructed(node: Made) -> Array | None:
 
 
 def _from_buffer(node: Made) -> Array | None:
-    """``_frombuffer(buffer, dtype, shape, order[, axes])``."""
+    """Read ``_frombuffer(buffer, dtype, shape, order[, axes])``."""
     arguments = call(node)[1]
     if len(arguments) == 5 and bare(arguments[4]) is None:
         arguments = arguments[:4]
@@ -83,7 +83,7 @@ def _found(dtype: Value, shape: Value, fortran: bool, values: Value) -> Array | 
 
 
 def bytes_of(node: Value) -> bytes | None:
-    """The bytes that a value is, taken out of the pickle; None where it is no bytes."""
+    """Return the bytes that a value is, taken out of the pickle, or None where it is no bytes."""
     if isinstance(node, String):
         value = node.value
         return value.encode("latin1") if isinstance(value, str) and value.isascii() else _bytes(value)

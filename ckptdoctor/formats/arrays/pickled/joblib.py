@@ -37,7 +37,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(value: Value) -> Kind | None:
-    """The element type that a ``numpy.dtype`` of the graph is; None for anything that is none."""
+    """Return the element type that a ``numpy.dtype`` of the graph is, or None for anything that is none."""
     node = bare(value)
     if type(node) is not Made or node.op not in CALLS or full_name(node.items[0]) != "numpy.dtype":
         return None
@@ -87,12 +87,12 @@ class Wrapped:
 
 
 def is_wrapper(value: Value) -> bool:
-    """Whether an object stands for an array that follows it."""
+    """Return whether an object stands for an array that follows it."""
     return type(value) is Made and value.op in CALLS and full_name(value.items[0]) in WRAPPERS
 
 
 def wrapped(node: Made, at: int) -> Wrapped:
-    """The array that an object stands for. Raises DamagedError where it does not tell how long that is."""
+    """Return the array that an object stands for. Raises DamagedError where it does not tell how long that is."""
     states = filling(node).states
     state = plain_dict(states[-1]) if states else {}
     given = items(state.get("shape"))

@@ -72,21 +72,24 @@ class GraphEdit:
             renumber_memo(self.pickle)
 
     def references(self, node: PickleNode) -> int:
-        """From how many places the graph leads to a node; places inside the node itself do not count."""
+        """Count the places from which the graph leads to a node; those inside the node itself do not count."""
         return self._scanned().counts.get(id(node), 1)
 
     def nodes(self) -> list[PickleNode]:
-        """All nodes that hold others, in stream order."""
+        """Return all nodes that hold others, in stream order."""
         return self._scanned(folded=False).nodes
 
     def _scanned(self, folded: bool = True) -> Scan:
-        """The graph as it is now, in which tensors may have stayed folded: what is inside one has one place alone."""
+        """Return the graph as it is now, in which tensors may have stayed folded.
+
+        What is inside one has one place alone.
+        """
         if self._scan is None or (self._scan.folded and not folded):
             self._scan = scan(self._root[0], folded)
         return self._scan
 
     def storage_keys(self) -> Iterator[str]:
-        """The key of the storage that each reference names, in stream order."""
+        """Yield the key of the storage that each reference names, in stream order."""
         usual: dict[Form, bool] = {}  # whether tensors of a form name storages
         for reference in folded_references(self._root[0]):
             if isinstance(reference, FoldedTensor):
@@ -101,17 +104,17 @@ class GraphEdit:
                 yield claim.key
 
     def storage_references(self) -> list[PersistentId]:
-        """Every persistent id, in the order in which the stream loads them."""
+        """Return every persistent id, in the order in which the stream loads them."""
         return [node for node in self.nodes() if type(node) is PersistentId]
 
     def recount(self, node: PickleNode, change: int) -> None:
-        """So many more places (fewer, where negative) lead to a node that holds no others."""
+        """Count so many more places (fewer, where negative) that lead to a node that holds no others."""
         scanned = self._scanned()
         scanned.counts[id(node)] = scanned.counts.get(id(node), 0) + change
         scanned.kept.append(node)
 
     def gone(self, nodes: list[PickleNode]) -> None:
-        """These nodes, which hold no others, stand nowhere any more."""
+        """Forget these nodes, which hold no others and stand nowhere any more."""
         self._scanned().kept.extend(nodes)
 
     @property
@@ -120,14 +123,14 @@ class GraphEdit:
         return not self._rebuilt and not self._copies
 
     def rebuilt(self) -> None:
-        """Nodes came or went."""
+        """Note that nodes came or went."""
         self._rebuilt = True
         self._scan = None
 
     # ---- places
 
     def node(self, path: KeyPath) -> Value:
-        """The value at ``path``, once it belongs to that path alone. Raises RefusedError when there is none."""
+        """Return the value at ``path``, once it belongs to that path alone. Raises RefusedError when there is none."""
         slot = self.root
         self.own(slot)
         for index in range(len(path)):
@@ -141,7 +144,7 @@ class GraphEdit:
         return len(self._copies)
 
     def children(self, path: KeyPath) -> Children:
-        """The children of the node at ``path``, which belongs to that path alone."""
+        """Return the children of the node at ``path``, which belongs to that path alone."""
         node = self.node(path)
         while True:
             found = children(node)
@@ -193,7 +196,7 @@ class GraphEdit:
             self.rebuilt()
 
     def new_memo(self) -> int:
-        """A memo index that no node has yet."""
+        """Return a memo index that no node has yet."""
         self._rebuilt = True
         self.pickle.next_memo += 1
         return self.pickle.next_memo - 1
@@ -216,11 +219,11 @@ class _Joined:
             self.instead[id(copy)] = kept
 
     def known(self, value: Value) -> Any:
-        """The value, or what is in its place."""
+        """Return the value, or what is in its place."""
         return self.instead.get(id(value), value) if isinstance(value, PickleNode) else value
 
     def put_into(self, node: PickleNode) -> None:
-        """The nodes that are directly in this one give way to those in their place."""
+        """Put nodes in the place of those directly in this one."""
         if isinstance(node, Made) and node.folded is not None:
             return  # a tensor that was never opened
         held: list[list[Value]] = []
@@ -258,7 +261,10 @@ class _Joined:
         return not isinstance(one, PickleNode) and repr(one) == repr(other)
 
     def _was_one(self, one: Made, other: Made) -> bool:
-        """Whether both are copies of one thing, or both came with the edits: of those in the file none becomes one."""
+        """Return whether both are copies of one thing, or both came with the edits.
+
+        Of those in the file none becomes one.
+        """
         origins = [self._origin.get(id(node), id(node)) for node in (one, other)]
         return origins[0] == origins[1] or not any(each in self._old for each in origins)
 
@@ -276,7 +282,10 @@ class _Joined:
 
 
 def _copied(node: Made | Tuple) -> Made | Tuple:
-    """A copy that holds the same values; what was done to the original, in one place or later, is done at once."""
+    """Return a copy that holds the same values.
+
+    What was done to the original, in one place or later, is done at once.
+    """
     if isinstance(node, Tuple):
         return Tuple(node.op, list(node.items))
     copy = Made(node.op, list(node.items), NO_MEMO)
@@ -286,7 +295,7 @@ def _copied(node: Made | Tuple) -> Made | Tuple:
 
 
 def _last(found: Children, path: KeyPath) -> Child:
-    """The child at the end of ``path``, of a key that repeats the one that counts."""
+    """Return the child at the end of ``path``, of a key that repeats the one that counts."""
     if path[-1] not in found:
         raise RefusedError(f"There is nothing at {show_path(path)} to change.")
     return found[path[-1]][-1]
@@ -358,7 +367,10 @@ class _Held:
         self._known: dict[tuple[Form, int], bool] = {}  # whether what such tensors share holds no other nodes
 
     def rest(self, values: list[Value], folded: bool) -> list[PickleNode]:
-        """The nodes among values that hold others. Unless it is so asked, tensors do, too, that are ``folded``."""
+        """Return the nodes among values that hold others.
+
+        Unless it is so asked, tensors do, too, that are ``folded``.
+        """
         leaves, tensors, forms, known = self._leaves, self._tensors, self._forms, self._known
         deeper: list[PickleNode] = []
         for value in values:
@@ -396,7 +408,7 @@ class _Held:
 
 
 def _shares_leaves(node: Made) -> bool:
-    """Whether a folded tensor and others share nothing but texts, and classes and functions by one name."""
+    """Return whether a folded tensor and others share nothing but texts, and classes and functions by one name."""
     folded = folded_in(node)
     if folded is None:
         return False
@@ -437,7 +449,7 @@ def renumber_memo(pickle: Pickle) -> None:
 
 
 def _tasks(node: PickleNode) -> list[Union[Value, _Store]]:
-    """What is written for a node, in order."""
+    """Return what is written for a node, in order."""
     if isinstance(node, Revisit):
         return [node.result, *[value for step in node.steps for value in step.payload]]
     if isinstance(node, Popped):

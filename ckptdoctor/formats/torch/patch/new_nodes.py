@@ -41,7 +41,7 @@ class NewNodes:
         self._texts: dict[str, String] = {}
 
     def ordered_dict(self, entries: list[Value] | None = None) -> Made:
-        """``OrderedDict()``, and the entries (keys and values in turn) as they are set in it."""
+        """Return ``OrderedDict()``, and the entries (keys and values in turn) as they are set in it."""
         made = self.kept(Made(op.REDUCE, [self.named(ORDERED_DICT), Tuple(op.EMPTY_TUPLE, [])]))
         width = 2 * _BATCH
         batches = [entries[at : at + width] for at in range(0, len(entries), width)] if entries else []
@@ -49,24 +49,24 @@ class NewNodes:
         return made
 
     def called(self, name: str, arguments: list[Value]) -> Made:
-        """A call of the function or class of this name."""
+        """Return a call of the function or class of this name."""
         return Made(op.REDUCE, [self.named(name), self.tuple(arguments)])
 
     def tuple(self, values: list[Value]) -> Tuple:
-        """A tuple, which the memo remembers unless it is empty."""
+        """Return a tuple, which the memo remembers unless it is empty."""
         if not values:
             return Tuple(op.EMPTY_TUPLE, [])
         return self.kept(Tuple(op.TUPLE1, values))  # the encoder finds the opcode for its length
 
     def named(self, name: str) -> Global:
-        """The class or function of this name."""
+        """Return the class or function of this name."""
         if name not in self._globals:
             module, _, own = name.rpartition(".")
             self._globals[name] = self.kept(Global(op.GLOBAL, module, own))
         return self._globals[name]
 
     def text(self, value: str, *, shared: bool = False) -> String:
-        """A text; a shared one is the same each time, as constants of a program are."""
+        """Return a text; a shared one is the same each time, as constants of a program are."""
         if not shared:
             return self.kept(new_text(self._graph.pickle, value))
         if value not in self._texts:
@@ -74,14 +74,17 @@ class NewNodes:
         return self._texts[value]
 
     def again(self, node: Made) -> Made:
-        """Another tensor like it: its arguments are written again, as they are for every tensor."""
+        """Return another tensor like it: its arguments are written again, as they are for every tensor."""
         arguments = bare(node.items[1])
         if node.op != op.REDUCE or not isinstance(arguments, Tuple):
             return Made(node.op, list(node.items))
         return Made(op.REDUCE, [node.items[0], self.tuple([self._fresh(each) for each in arguments.items])])
 
     def _fresh(self, argument: Value) -> Value:
-        """A copy of one argument: of the storage, the shape, the hooks (there are none); other things are shared."""
+        """Return a copy of one argument: of the storage, the shape, the hooks (there are none).
+
+        Other things are shared.
+        """
         argument = bare(argument)
         if isinstance(argument, PersistentId):
             identity = bare(argument.id)
@@ -94,7 +97,7 @@ class NewNodes:
         return argument
 
     def kept(self, node: _Node) -> _Node:
-        """The node with a place in the memo, so that others can share it."""
+        """Return the node with a place in the memo, so that others can share it."""
         if node.memo == NO_MEMO:
             node.memo = self._graph.new_memo()
         return node
@@ -172,7 +175,7 @@ def _remember(graph: GraphEdit, old: String, made: list[String], free: bool) -> 
 
 
 def new_text(pickle: Pickle, value: str, like: String | None = None) -> String:
-    """A text as the pickle's own writer would write it; strings of Python 2 stay such while they are ASCII."""
+    """Return a text as the pickle's own writer would write it; strings of Python 2 stay such while they are ASCII."""
     if like is not None and like.op == op.BINUNICODE and 0 < pickle.protocol < 4:
         return String(op.BINUNICODE, value)
     if like is not None and like.op in (op.SHORT_BINSTRING, op.BINSTRING) and value.isascii():
@@ -189,7 +192,7 @@ def new_text(pickle: Pickle, value: str, like: String | None = None) -> String:
 
 
 def from_plain(pickle: Pickle, value: object) -> Value:
-    """None, booleans, numbers, text and bytes, and lists, tuples and dicts of such, as the graph holds them.
+    """Return None, booleans, numbers, text, bytes, lists, tuples and dicts of such as the graph holds them.
 
     Raises RefusedError for anything else.
     """
@@ -217,7 +220,7 @@ def from_plain(pickle: Pickle, value: object) -> Value:
 
 
 def _bytes(pickle: Pickle, value: bytes) -> Value:
-    """Bytes as Python's pickler writes them: before protocol 3, as text that is to be encoded."""
+    """Return bytes as Python's pickler writes them: before protocol 3, as text that is to be encoded."""
     if pickle.protocol >= 3:
         return String(op.SHORT_BINBYTES if len(value) < 256 else op.BINBYTES, value)
     given: list[Value] = [new_text(pickle, value.decode("latin1")), new_text(pickle, "latin1")]
@@ -225,7 +228,7 @@ def _bytes(pickle: Pickle, value: bytes) -> Value:
 
 
 def plain_data(node: nouns.Node) -> object:
-    """The Python value that a new node stands for: the reverse of ``checkpoint.tree.node_of``."""
+    """Return the Python value that a new node stands for: the reverse of ``checkpoint.tree.node_of``."""
     if isinstance(node, nouns.Sequence):
         items = [plain_data(item) for item in node.items]
         return items if node.kind == "list" else tuple(items)
@@ -240,5 +243,5 @@ def plain_data(node: nouns.Node) -> object:
 
 
 def plain_key(part: Part) -> object:
-    """The key that a step of a path stands for."""
+    """Return the key that a step of a path stands for."""
     return literal_eval(part.text) if isinstance(part, Special) else part

@@ -41,7 +41,7 @@ _NUMBER_MAKERS = frozenset({"numpy.core.multiarray.scalar", "numpy._core.multiar
 
 
 def repickle(graph: GraphEdit, edit: Repickle) -> None:
-    """Raises RefusedError for what protocol 2 cannot say plainly."""
+    """Raise RefusedError for what protocol 2 cannot say plainly."""
     found = graph.nodes()
     for node in found:
         if isinstance(node, Global):
@@ -58,7 +58,7 @@ def repickle(graph: GraphEdit, edit: Repickle) -> None:
 
 
 def _name_anew(graph: GraphEdit, node: Global) -> None:
-    """GLOBAL with the names of Python 2, which readers translate back."""
+    """Write GLOBAL with the names of Python 2, which readers translate back."""
     if graph.pickle.protocol <= _PROTOCOL or node.op == op.INST:
         return
     named = written_in_protocol_2(node.module, node.name)
@@ -69,7 +69,7 @@ def _name_anew(graph: GraphEdit, node: Global) -> None:
 
 
 def _values_of(node: PickleNode) -> list[Value]:
-    """The list that ends in the values of an array or number of NumPy; empty for anything else."""
+    """Return the list that ends in the values of an array or number of NumPy; empty for anything else."""
     if not isinstance(node, Made) or node.op not in CALLS:
         return []
     name = full_name(node.items[0])
@@ -100,7 +100,7 @@ class _Writer:
             held[-1] = self._bytes(last.value if isinstance(last.value, bytes) else last.value.encode("utf-8"))
 
     def rewrite(self, node: PickleNode) -> None:
-        """The node, and the texts and constants directly in it."""
+        """Rewrite the node, and the texts and constants directly in it."""
         if isinstance(node, Made):
             self._rewrite_made(node)
             node.items[:] = [self.leaf(value) for value in node.items]
@@ -123,7 +123,7 @@ class _Writer:
                 raise RefusedError("A set contains itself, so the pickle is not written anew.")
 
     def leaf(self, value: Value) -> Value:
-        """What stands for a text or a constant; other values are left."""
+        """Return what stands for a text or a constant; other values are left."""
         if isinstance(value, Constant):
             value.raw = canonical.constant(value.value, _PROTOCOL)
             return value if value.memo != NO_MEMO else value.value
@@ -154,12 +154,12 @@ class _Writer:
         return text
 
     def _bytes(self, value: bytes, like: String | None = None) -> Made:
-        """Bytes as Python's pickler writes them before protocol 3: as text that is to be encoded."""
+        """Return bytes as Python's pickler writes them before protocol 3: as text that is to be encoded."""
         given: list[Value] = [self._new.text(value.decode("latin1")), self._new.text("latin1", shared=True)]
         return self._called(like, "_codecs.encode", given)
 
     def _called(self, like: String | None, name: str, given: list[Value]) -> Made:
-        """A call that the memo remembers, where it remembered what the call stands for."""
+        """Return a call that the memo remembers, where it remembered what the call stands for."""
         made = self._new.called(name, given)
         made.memo = like.memo if like is not None else NO_MEMO
         return self._new.kept(made)
@@ -182,7 +182,7 @@ class _Writer:
             self._called_anew(node)
 
     def _set(self, node: Made) -> None:
-        """``set([…])``: steps of filling become the list."""
+        """Write ``set([…])``: steps of filling become the list."""
         if any(step.late or step.op not in (op.ADDITEMS, op.PUT) for step in node.steps or ()):
             raise RefusedError("A set contains itself, so the pickle is not written anew.")
         listed = self._new.kept(Made(op.EMPTY_LIST))
@@ -192,7 +192,7 @@ class _Writer:
         node.steps = None
 
     def _filled(self, node: Made) -> None:
-        """An empty list or dict, and what is put into it."""
+        """Write an empty list or dict, and what is put into it."""
         code, first = (op.EMPTY_LIST, op.APPENDS) if node.op in LISTS else (op.EMPTY_DICT, op.SETITEMS)
         filled = [Mutation(first, node.items)] if node.items else []
         node.op, node.items, node.steps = code, [], [*filled, *(node.steps or ())] or None
@@ -210,7 +210,7 @@ class _Writer:
 
 
 def _batches(values: list[Value]) -> list[Mutation] | None:
-    """The steps that fill a list, a thousand values at once, as Python's pickler does."""
+    """Return the steps that fill a list, a thousand values at once, as Python's pickler does."""
     size = 1000
     parts = [values[at : at + size] for at in range(0, len(values), size)]
     return [Mutation(op.APPEND if len(part) == 1 else op.APPENDS, part) for part in parts] or None
@@ -225,7 +225,7 @@ _BUILTINS = {"range": "xrange", "str": "unicode", "int": "long", "chr": "unichr"
 
 
 def written_in_protocol_2(module: str, name: str) -> tuple[str, str] | None:
-    """Module and name for GLOBAL; None where readers would take them for another, or cannot read them."""
+    """Return the module and name for GLOBAL, or None where readers would take them for another, or cannot read them."""
     from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 
     if "." in name or not f"{module}{name}".isascii() or not f"{module}{name}".isprintable():

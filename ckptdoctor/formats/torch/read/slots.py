@@ -49,7 +49,7 @@ Children = dict[Part, list[Child]]
 
 
 def children(node: Value) -> Children:
-    """The children of a node by the step that leads to each, as the tree shows them.
+    """Return the children of a node by the step that leads to each, as the tree shows them.
 
     A repeated key has several, of which the last one counts.
     """
@@ -102,7 +102,10 @@ def _mapping(node: Made, shape: ObjectShape) -> Iterator[tuple[Part, Child]]:
 
 
 def key_slots(node: Value, parts: Sequence[Part]) -> list[tuple[list[Value], int]] | None:
-    """Holder and index of each key of a dict; None unless these are its keys, all texts and each set in it once."""
+    """Return the holder and index of each key of a dict.
+
+    It is None unless these are its keys, all texts and each set in it once.
+    """
     node = bare(node)
     if not isinstance(node, Made):
         return None
@@ -115,7 +118,7 @@ def key_slots(node: Value, parts: Sequence[Part]) -> list[tuple[list[Value], int
 
 
 def _way_to_argument(node: Made) -> tuple[Slot, ...]:
-    """The slots that lead from an object to the one list, dict or tuple that it is made of."""
+    """Return the slots that lead from an object to the one list, dict or tuple that it is made of."""
     arguments = bare(node.items[1])
     if node.op in (op.OBJ, op.INST) or not isinstance(arguments, Tuple):
         return (Slot(node.items, 1),)

@@ -33,7 +33,10 @@ class StorageTable(Protocol):
     id_parts: int
 
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
-        """The storage that the pickle names ``key``; asked once for each. ``nbytes`` is what the pickle declares."""
+        """Return the storage that the pickle names ``key``; asked once for each.
+
+        ``nbytes`` is what the pickle declares.
+        """
 
 
 @noun(frozen=False)
@@ -75,7 +78,10 @@ class Known:
 
 
 def claim_of(reference: Union[PersistentId, FoldedTensor]) -> Claim | None:
-    """The storage that ``('storage', class, key, location, numel[, view])`` names; None when it names none."""
+    """Return the storage that ``('storage', class, key, location, numel[, view])`` names.
+
+    It is None when it names none.
+    """
     if isinstance(reference, FoldedTensor):
         return _claim_in(reference)
     parts = items(reference.id)
@@ -94,7 +100,7 @@ def claim_of(reference: Union[PersistentId, FoldedTensor]) -> Claim | None:
 
 
 def _claim_in(folded: FoldedTensor) -> Claim | None:
-    """The same of a folded tensor, which is opened only if it is unusual."""
+    """Return the same of a folded tensor, which is opened only if it is unusual."""
     form = folded.form
     kind, tag, device = form.kind, form.tag, form.location
     if type(kind) is Global and type(tag) is String and tag.value == "storage" and device is not None:
@@ -106,7 +112,7 @@ def _claim_in(folded: FoldedTensor) -> Claim | None:
 
 
 def reference_in(folded: FoldedTensor) -> PersistentId:
-    """The reference to its storage that a folded tensor holds; it is opened."""
+    """Return the reference to its storage that a folded tensor holds; it is opened."""
     arguments = folded.open()[1]
     assert isinstance(arguments, Tuple)
     reference = arguments.items[0]
@@ -115,7 +121,10 @@ def reference_in(folded: FoldedTensor) -> PersistentId:
 
 
 def storage_key(value: Value) -> str | None:
-    """The key of a storage as text; None for anything that is no key, as are the bytes objects of Python 3."""
+    """Return the key of a storage as text.
+
+    It is None for anything that is no key, as are the bytes objects of Python 3.
+    """
     key = bare(value)
     if isinstance(key, String) and isinstance(key.value, bytes):
         return None
@@ -170,7 +179,7 @@ class Registry:
             self._known = dict(sorted(self._known.items(), key=lambda item: order.get(item[0], len(order))))
 
     def get(self, reference: Value, dtype: DType | None = None) -> Known | None:
-        """The storage that a persistent id names, as torch takes it: by the first claim about its key.
+        """Return the storage that a persistent id names, as torch takes it: by the first claim about its key.
 
         ``dtype`` is that of the tensor for which an untyped storage is wanted. None: it names no storage.
         """
@@ -192,14 +201,17 @@ class Registry:
         return known if claim.view is None else self._viewed(known, claim.view)
 
     def _is_whole(self, reference: PersistentId, claim: Claim) -> bool:
-        """Whether torch can take the persistent id apart: it wants as many parts as its format has."""
+        """Return whether torch can take the persistent id apart: it wants as many parts as its format has."""
         parts = items(reference.id) or []
         if len(parts) != self._table.id_parts:
             return False
         return len(parts) == ZIP_ID or claim.view is not None or bare(parts[5]) is None
 
     def _viewed(self, known: Known, view: tuple[str, int, int]) -> Known:
-        """A view of a storage. torch keeps views and storages in one table, and goes by the first of each key."""
+        """Return a view of a storage.
+
+        torch keeps views and storages in one table, and goes by the first of each key.
+        """
         key, offset, size = view
         mine = known.claim.key, offset, size
         if self._views.setdefault(key, mine) != mine or key in self._known:
@@ -216,7 +228,7 @@ class Registry:
         return known
 
     def _usual(self, reference: Value) -> Known | None:
-        """The same for a typed storage that no view shares with another: nearly every one. None: look closer."""
+        """Return the same for a typed storage that no view shares with another: nearly every one. None: look closer."""
         if type(reference) is not PersistentId or type(reference.id) is not Tuple:
             return None
         parts = reference.id.items
@@ -242,7 +254,7 @@ class Registry:
         return self._looked_up(Claim(key.value, known_class[0], known_class[1], location.value, numel), None)
 
     def folded(self, call: FoldedTensor) -> Known | None:
-        """The same for the storage of a folded tensor. None: look closer."""
+        """Return the same for the storage of a folded tensor. None: look closer."""
         form = call.form
         usual = self._forms.get(form)
         if usual is None:
@@ -261,7 +273,10 @@ class Registry:
         return known if known.claim == Claim(call.key, class_name, dtype, device, form.numel) else None
 
     def _usual_form(self, form: Form) -> tuple[str, DType, str] | tuple[()]:
-        """Class, dtype and device of the storages of tensors of this form; nothing where it takes a closer look."""
+        """Return class, dtype and device of the storages of tensors of this form.
+
+        There is nothing where it takes a closer look.
+        """
         if self._table.id_parts != ZIP_ID:
             return ()
         kind, tag = form.kind, form.tag

@@ -48,7 +48,7 @@ class TensorReader:
         self.hidden = False
 
     def usual(self, node: Made, path: KeyPath) -> Tensor | None:
-        """The tensor of a folded call; None where ``read`` has to look closer."""
+        """Return the tensor of a folded call, or None where ``read`` has to look closer."""
         folded = node.folded
         if folded is None or node.steps is not None:
             return None
@@ -68,7 +68,7 @@ class TensorReader:
         return Tensor(path, element, form.shape, form.stride, storage, form.offset, storage.device, False, False, _V2)
 
     def read(self, node: Made, path: KeyPath, depth: int = 0) -> Tensor | None:
-        """The tensor that this object is; None when it is none, or cannot be one (a note then says why)."""
+        """Return the tensor that this object is, or None when it is none, or cannot be one (a note then says why)."""
         folded = node.folded
         callee = node.items[0] if folded is None else folded.callee
         kind = self._kinds.get(id(callee), "") if type(callee) is Global else self._kind(callee)
@@ -142,7 +142,7 @@ class TensorReader:
             self._refuse(path, NoteKind.TENSOR_ODD, message)
 
     def raw_storage(self, node: PersistentId, path: KeyPath) -> Tensor | None:
-        """A storage saved on its own, as the flat tensor of its bytes or elements."""
+        """Return a storage saved on its own, as the flat tensor of its bytes or elements."""
         known = self._registry.get(node)
         if known is None:
             return None
@@ -157,7 +157,7 @@ class TensorReader:
         return name if name in REBUILD else None
 
     def strided(self, kind: str, arguments: list[Value], path: KeyPath, own_dtype: DType | None = None) -> Tensor:
-        """A view from (storage, offset, size, stride[, requires_grad, …])."""
+        """Return a view from (storage, offset, size, stride[, requires_grad, …])."""
         known, element = self._storage(arguments[0], own_dtype)
         shape, stride, offset, reach = view_of(arguments[2], arguments[3], arguments[1], element)
         storage = known.storage
@@ -171,7 +171,7 @@ class TensorReader:
         return Tensor(path, element, shape, stride, storage, offset, storage.device, grad, rebuild=kind)
 
     def _folded(self, kind: str, folded: FoldedTensor, path: KeyPath) -> Tensor | None:
-        """The same from the numbers of a folded call; None where it takes a closer look."""
+        """Return the same from the numbers of a folded call, or None where it takes a closer look."""
         known = self._registry.folded(folded)
         if known is None or known.claim.dtype is None:
             return None
@@ -206,11 +206,11 @@ class TensorReader:
         self.notes.append(Note(NoteKind.TENSOR_OUT_OF_BOUNDS, message, self._member))
 
     def inner(self, value: Value, path: KeyPath, step: str, depth: int) -> Tensor:
-        """A tensor among the arguments of another one. Raises NotOurs when there is none."""
+        """Return a tensor among the arguments of another one. Raises NotOurs when there is none."""
         return require(self.try_inner(value, (*path, Special(step)) if step else path, depth))
 
     def try_inner(self, value: Value, path: KeyPath, depth: int) -> Tensor | None:
-        """A tensor inside another one; None where there is none, and after too many."""
+        """Return a tensor inside another one, or None where there is none, and after too many."""
         value = bare(value)
         if type(value) is not Made or value.op not in CALLS:
             return None
@@ -227,7 +227,7 @@ class TensorReader:
                 self.hidden = True
 
     def values(self, array: Array, element: DType, shape: tuple[int, ...]) -> memoryview | None:
-        """The elements of an array: the same object each time, so that tensors of one array are known by it."""
+        """Return the elements of an array: the same object each time, so that tensors of one array are known by it."""
         name = id(array.node), element.name
         if name not in self._arrays:
             found = elements(array, element, shape)

@@ -92,7 +92,7 @@ class TreeBuilder:
         self.incomplete = False
 
     def build(self) -> Node:
-        """The tree below the pickle's root."""
+        """Return the tree below the pickle's root."""
         made = self._visit(self._pickle.root, ())
         if type(made) is not _Frame:
             return made  # type: ignore[return-value]  # mypy does not narrow by type() alone
@@ -141,7 +141,7 @@ class TreeBuilder:
         return None
 
     def _visit(self, value: Value, path: KeyPath) -> Node | _Frame:
-        """The noun for a value, or a frame where there is more to read inside it."""
+        """Return the noun for a value, or a frame where there is more to read inside it."""
         kind = type(value)
         if self._left <= 0 and isinstance(value, (Made, Tuple, Popped)):
             return self._elide(_TOO_MANY, path)
@@ -195,7 +195,10 @@ class TreeBuilder:
     # ---- frames
 
     def _refused(self, node: Value, path: KeyPath, count: int) -> Node | None:
-        """What stands for a container that cannot be entered: it is open already, too deep, or beyond the budget."""
+        """Return what stands for a container that cannot be entered.
+
+        It is open already, too deep, or beyond the budget.
+        """
         above = self._open.get(id(node))
         if above is not None:
             return Cycle(above)
@@ -244,7 +247,7 @@ class TreeBuilder:
         return _Frame(node, path, [*values, *[value for _, value in extra]], steps, close)
 
     def _entries(self, found: Filling, path: KeyPath) -> tuple[list[Part], list[Value]]:
-        """Steps and values of a dict; a repeated key keeps its first place and its last value."""
+        """Return steps and values of a dict; a repeated key keeps its first place and its last value."""
         parts, repeats = parts_of(found.keys)
         values = found.values
         if any(type(part) is Special and _holds_storage(key) for part, key in zip(parts, found.keys, strict=True)):
@@ -287,12 +290,12 @@ def _holds_storage(key: Value) -> bool:
 
 
 def _bytearray(value: String) -> Opaque:
-    """A byte array, told as the call that makes one in the protocols that cannot write it."""
+    """Return a byte array, told as the call that makes one in the protocols that cannot write it."""
     return Opaque("builtins.bytearray", (value.value,) if value.value else ())
 
 
 def attributes(states: list[Value]) -> list[tuple[str, Value]]:
-    """What was set on a dict itself: the entries of the dicts given to BUILD; other states under ``state``."""
+    """Return what was set on a dict itself: the entries of the dicts given to BUILD; other states under ``state``."""
     found: dict[str, Value] = {}
     for state in states:
         value = bare(state)
@@ -306,7 +309,7 @@ def attributes(states: list[Value]) -> list[tuple[str, Value]]:
 
 
 def _merged(states: list[Node]) -> Node:
-    """One state; where BUILD was done several times with dicts, the later entries count."""
+    """Return one state; where BUILD was done several times with dicts, the later entries count."""
     if len(states) < 2:
         return states[0] if states else None
     if not all(isinstance(state, Mapping) and state.attributes is None for state in states):

@@ -44,7 +44,7 @@ _NAMED = 3
 
 
 def read_script(source: Source, container: Container) -> Checkpoint:
-    """The state dict of the module. Raises DamagedError when the archive cannot be read that far."""
+    """Return the state dict of the module. Raises DamagedError when the archive cannot be read that far."""
     archive = required(source, container.head)
     folder = archive.folder("constants.pkl", "data.pkl") or ""
     asides: list[Aside] = []
@@ -75,7 +75,7 @@ def read_script(source: Source, container: Container) -> Checkpoint:
 def _contents(
     source: Source, archive: Archive, folder: str, name: str, asides: list[Aside]
 ) -> tuple[Contents, list[Note]]:
-    """What ``NAME.pkl`` holds, with its storages in the folder ``NAME``, and notes on the latter.
+    """Return what ``NAME.pkl`` holds, with its storages in the folder ``NAME``, and notes on the latter.
 
     ``asides`` takes in what the pickles in its texts and behind its end name.
     """
@@ -149,7 +149,7 @@ class State:
 
 
 def state_of(module: Opaque, classes: Classes) -> State:
-    """The state of a module and all inside it: of each the parameters, then the buffers, then the modules in it.
+    """Return the state of a module and all inside it: of each the parameters, then the buffers, then the modules in it.
 
     Raises HostileError where modules are in each other without end.
     """
@@ -205,7 +205,7 @@ def _names_module(value: Node) -> bool:
 
 
 def _keep(found: State, key: str, value: Node) -> None:
-    """The tensors in an attribute, each under the attribute's key and the way to it."""
+    """Keep the tensors in an attribute, each under the attribute's key and the way to it."""
     inside = [(path, each) for path, each in walk(value) if isinstance(each, Tensor)]
     if not inside and not isinstance(value, Cycle):
         found.plain.append(key)
@@ -215,7 +215,7 @@ def _keep(found: State, key: str, value: Node) -> None:
 
 
 def _is_call(part: Part) -> bool:
-    """Whether a step leads to an argument of a call: TorchScript marks the types of lists by calls."""
+    """Return whether a step leads to an argument of a call: TorchScript marks the types of lists by calls."""
     return isinstance(part, Special) and part.text.startswith("(")
 
 
@@ -261,7 +261,7 @@ class Classes:
         self._files: dict[str, dict[str, Attributes]] = {}
 
     def find(self, full_name: str) -> Attributes | None:
-        """The attributes of ``__torch__.package.Class``; None for what is no module, or has no code."""
+        """Return the attributes of ``__torch__.package.Class``, or None for what is no module, or has no code."""
         module, _, name = full_name.rpartition(".")
         path = f"{self._folder}code/{module.replace('.', '/')}.py"
         if path not in self._files:

@@ -34,7 +34,7 @@ _REBUILD = "torch._utils._rebuild_tensor"
 
 
 def read_tar(source: Source, container: Container) -> Checkpoint:
-    """The contents of the archive. Raises DamagedError when one of its members makes no sense."""
+    """Return the contents of the archive. Raises DamagedError when one of its members makes no sense."""
     members = members_of(source)
     cursor = Cursor(source, _MEMBER, members.get(_MEMBER))
     pickle = cursor.pickle()
@@ -70,7 +70,10 @@ def read_tar(source: Source, container: Container) -> Checkpoint:
 def _asides(
     source: Source, members: dict[str, Member], cursor: Cursor, texts: list[tuple[int, bytes]]
 ) -> tuple[Aside, ...]:
-    """What other pickles name: those in texts and behind the end of the main one, and those of all other members."""
+    """Return what other pickles name.
+
+    They are in texts, behind the end of the main one, and all other members.
+    """
     from ckptdoctor.formats.other_pickles import Search
 
     search = Search()
@@ -96,7 +99,7 @@ class _NoStorages:
     id_parts = ZIP_ID
 
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
-        """A storage without values."""
+        """Return a storage without values."""
         return Storage(key, nbytes, dtype, device, None)
 
 
@@ -108,7 +111,7 @@ class TarReader(TensorReader):
         self._tables = tables
 
     def raw_storage(self, node: PersistentId, path: KeyPath) -> Tensor | None:
-        """The tensor or storage with this key; None for anything else."""
+        """Return the tensor or storage with this key, or None for anything else."""
         key = storage_key(node.id)
         if key is None:
             return None
@@ -123,7 +126,7 @@ class TarReader(TensorReader):
         return _whole(placed, path)
 
     def refuse_reference(self, node: PersistentId, path: KeyPath) -> None:
-        """Nothing more than ``raw_storage`` says of it."""
+        """Say nothing more than ``raw_storage`` says of it."""
 
     def _tensor(self, described: Described, path: KeyPath) -> Tensor | None:
         placed, shape, stride = described.placed, described.shape, described.stride
@@ -143,7 +146,7 @@ class TarReader(TensorReader):
         return Tensor(path, placed.element, shape, stride, storage, offset, storage.device, rebuild=_REBUILD)
 
     def try_inner(self, value: Value, path: KeyPath, depth: int) -> Tensor | None:
-        """A tensor inside another one, by its key in the tables, too."""
+        """Return a tensor inside another one, by its key in the tables, too."""
         node = bare(value)
         if type(node) is PersistentId:
             return self.raw_storage(node, path)
@@ -151,6 +154,6 @@ class TarReader(TensorReader):
 
 
 def _whole(placed: Placed, path: KeyPath) -> Tensor:
-    """A storage saved on its own, as the flat tensor of its elements."""
+    """Return a storage saved on its own, as the flat tensor of its elements."""
     name, device = f"torch.{placed.element.storage_class}", placed.storage.device
     return Tensor(path, placed.element, (placed.count,), (1,), placed.storage, placed.shift, device, rebuild=name)

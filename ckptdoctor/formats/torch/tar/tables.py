@@ -69,7 +69,7 @@ class Cursor:
         self._begin = 0  # where in the member the buffer begins
 
     def pickle(self) -> Pickle:
-        """The pickle that comes next. Raises DamagedError or TruncatedError."""
+        """Return the pickle that comes next. Raises DamagedError or TruncatedError."""
         length = _STEP
         while True:
             try:
@@ -98,7 +98,7 @@ class Cursor:
         return made
 
     def _broken(self) -> Sequence[GlobalUse]:
-        """What the pickle here names in front of the place where it breaks off."""
+        """Return what the pickle here names in front of the place where it breaks off."""
         return follow(self.buffer, self.at - self._begin).names
 
     def _name(self, uses: Sequence[GlobalUse]) -> None:
@@ -106,7 +106,7 @@ class Cursor:
         self.globals += [GlobalUse(use.module, use.name, base + use.offset) for use in uses]
 
     def integers(self, count: int, width: int = 8) -> list[int]:
-        """Little-endian integers. Raises TruncatedError where the member ends before."""
+        """Return little-endian integers. Raises TruncatedError where the member ends before."""
         if count * width > self.size - self.at:
             raise TruncatedError(
                 f"{self._where()} {plural(count * width, 'byte is', 'bytes are')} missing.", member=self.name
@@ -116,7 +116,10 @@ class Cursor:
         return [int.from_bytes(raw[at : at + width], "little", signed=True) for at in range(0, len(raw), width)]
 
     def count(self, what: str) -> int:
-        """The number of things that follow. Raises DamagedError where it is none, or more than there are bytes."""
+        """Return the number of things that follow.
+
+        Raises DamagedError where it is none, or more than there are bytes.
+        """
         number = integer(self.pickle().root)
         if number is None or not 0 <= number <= self.whole:
             raise DamagedError(f"{self._where()} the number of {what} makes no sense.", member=self.name)
@@ -200,7 +203,7 @@ class Tables:
 
 
 def _listed(root: Value) -> Iterator[Value]:
-    """The items of a list."""
+    """Yield the items of a list."""
     for part, found in children(bare(root)).items():
         if isinstance(part, int):
             yield found[-1].value.value

@@ -6,6 +6,9 @@ and believes the directory offset as it stands; ``zipfile`` and others work it o
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
+from itertools import repeat
+from struct import Struct
 from typing import NamedTuple
 
 from ckptdoctor.checkpoint import NoteKind, Source
@@ -49,7 +52,7 @@ class _Claim:
 
 
 def find_end(source: Source, remarks: Remarks) -> End:
-    """Where the central directory lies.
+    """Return where the central directory lies.
 
     Raises TruncatedError when there is no end record, DamagedError when it leads nowhere, HostileError when the
     directory is too large to be a checkpoint's, and NotACheckpointError when several archives lie in one file.
@@ -71,7 +74,7 @@ def find_end(source: Source, remarks: Remarks) -> End:
 
 
 def _comment(source: Source, remarks: Remarks, rest: bytes, comment: int, after: int) -> int:
-    """The byte after the archive's comment; remarks on a comment cut short and on bytes beyond it."""
+    """Return the byte after the archive's comment; remarks on a comment cut short and on bytes beyond it."""
     if comment > len(rest):
         message = (
             f"the end record announces a comment of {plural(comment, 'byte')}, but "
@@ -107,7 +110,7 @@ def _rivals(remarks: Remarks, data: bytes, chosen: int, start: int) -> None:
 
 
 def _zip64(source: Source, remarks: Remarks, end: int, claim: _Claim) -> tuple[int, _Claim | None]:
-    """Where the end records begin, and what the zip64 end record says, if a locator leads to one."""
+    """Return where the end records begin, and what the zip64 end record says, if a locator leads to one."""
     locator = end - structs.LOCATOR.size
     if locator < structs.END64.size or source.read(locator, 4) != structs.LOCATOR_SIGNATURE:
         if structs.MAX32 in (claim.size, claim.offset) or claim.entries == structs.MAX16:
@@ -193,13 +196,13 @@ def _resolve(source: Source, remarks: Remarks, claim: _Claim, tail: int, stop: i
 
 
 def _follows_an_archive(source: Source, start: int) -> bool:
-    """Whether another archive ends at ``start``, as in the ``.distcp`` files of a distributed checkpoint."""
+    """Return whether another archive ends at ``start``, as in the ``.distcp`` files of a distributed checkpoint."""
     before = start - structs.END.size
     return before >= 0 and source.read(before, 4) == structs.END_SIGNATURE
 
 
 def _first_record_at(source: Source, directory: int, shift: int) -> bool:
-    """Whether the directory's first entry leads to a local header once its offset is shifted."""
+    """Return whether the directory's first entry leads to a local header once its offset is shifted."""
     if shift <= 0 or directory + structs.CENTRAL.size > source.size:
         return False
     offset = structs.CENTRAL.unpack(source.read(directory, structs.CENTRAL.size))[-1] + shift
@@ -226,6 +229,8 @@ _REFUSED_FLAGS = (
 # the version that zip64 asks for; readers refuse records that ask for more than they know
 _VERSION_ZIP64 = 45
 
+_USUAL_FLAGS = structs.HAS_DESCRIPTOR | structs.UTF8
+
 _SYMLINK = 0o120000
 _FILE_TYPE = 0o170000
 _DOS_DIRECTORY = 0x10
@@ -246,16 +251,28 @@ class Entry(NamedTuple):
 
 
 # a named tuple's own constructor takes several times as long
-_entry = tuple.__new__
+_entry = partial(tuple.__new__, Entry)
+
+# entries whose names are of one length, as are nearly all of torch.save, are read so many at once
+_AT_ONCE = 256
 
 
 def read_entries(source: Source, end: End, remarks: Remarks) -> list[Entry]:
-    """Every entry of the central directory, in one read. Raises DamagedError when it breaks off."""
+    """Return every entry of the central directory, in one read. Raises DamagedError when it breaks off."""
     data = source.read(end.offset, end.size)
     entries: list[Entry] = []
     at, limit = 0, len(data)
     unpack, fixed = structs.CENTRAL.unpack_from, structs.CENTRAL.size
-    for index in range(end.entries):
+    one_by_one = 0  # entries up to this one, of which some are not as torch.save writes them
+    while len(entries) < end.entries:
+        index = len(entries)
+        if index >= one_by_one:
+            usual, behind = _usual_entries(data, at, min(_AT_ONCE, end.entries - index), end.shift)
+            if usual:
+                entries += usual
+                at = behind
+                continue
+            one_by_one = index + _AT_ONCE
         if at + fixed > limit:
             raise _broken(index, end, at)
         fields = unpack(data, at)
@@ -271,8 +288,16 @@ def read_entries(source: Source, end: End, remarks: Remarks) -> list[Entry]:
             field = data[named : named + extra]
             size, compressed, offset = widened(field, size, compressed, offset, name, remarks)
         directory = bool(external & _DOS_DIRECTORY) or name[-1:] == "/"
-        entry = _entry(Entry, (raw, name, method, flags, crc, compressed, size, offset + end.shift, directory))
-        if flags & ~0x0808 or method or version > _VERSION_ZIP64 or disk or external or compressed != size or directory:
+        entry: Entry = _entry((raw, name, method, flags, crc, compressed, size, offset + end.shift, directory))
+        if (
+            flags & ~_USUAL_FLAGS
+            or method
+            or version > _VERSION_ZIP64
+            or disk
+            or external
+            or compressed != size
+            or directory
+        ):
             _odd(entry, version, disk, external, remarks)
         entries.append(entry)
         at = named + extra + comment
@@ -285,6 +310,42 @@ def read_entries(source: Source, end: End, remarks: Remarks) -> list[Entry]:
     return entries
 
 
+def _usual_entries(data: bytes, at: int, count: int, shift: int) -> tuple[list[Entry], int]:
+    """Return the next entries, if so many have names of one length and nothing odd, and where they end; else none.
+
+    They are compared column by column, which takes a third of the time of one by one.
+    """
+    if at + structs.CENTRAL.size > len(data):
+        return [], at
+    length = structs.CENTRAL.unpack_from(data, at)[10]
+    rows = _entries_of(length)
+    stop = at + count * rows.size
+    if not length or stop > len(data):
+        return [], at
+    (signs, _, versions, flags, methods, _, _, crcs, packed, sizes, lengths, extras, comments, disks, _, external,
+     offsets, raws) = zip(*rows.iter_unpack(data[at:stop]), strict=True)  # fmt: skip
+    text = b"".join(raws)
+    if not (
+        signs.count(structs.CENTRAL_SIGNATURE) == lengths.count(length) == count
+        and packed == sizes
+        and max(versions) <= _VERSION_ZIP64
+        and not any(flag & ~_USUAL_FLAGS for flag in set(flags))
+        and not any(map(any, (methods, extras, comments, disks, external)))
+        and text.isascii()
+        and b"/" not in text[length - 1 :: length]
+    ):
+        return [], at
+    shifted = [offset + shift for offset in offsets] if shift else offsets
+    columns = raws, map(bytes.decode, raws), methods, flags, crcs, packed, sizes, shifted, repeat(False)
+    return list(map(_entry, zip(*columns))), stop  # noqa: B905  the last column has no end
+
+
+@lru_cache(maxsize=64)
+def _entries_of(length: int) -> Struct:
+    """Return an entry with a name of so many bytes, and no more."""
+    return Struct(f"{structs.CENTRAL.format}{length}s")
+
+
 def _broken(index: int, end: End, at: int) -> DamagedError:
     where = end.offset + at
     return DamagedError(
@@ -293,7 +354,7 @@ def _broken(index: int, end: End, at: int) -> DamagedError:
 
 
 def widened(extra: bytes, size: int, compressed: int, offset: int, name: str, remarks: Remarks) -> tuple[int, int, int]:
-    """Size, compressed size and offset with their 64-bit values from a zip64 extra field, where they are 'all ones'."""
+    """Return size, compressed size and offset with their 64-bit values, where they are 'all ones'."""
     at = 0
     while at + 4 <= len(extra):
         kind, length = structs.EXTRA.unpack_from(extra, at)
@@ -312,7 +373,7 @@ def widened(extra: bytes, size: int, compressed: int, offset: int, name: str, re
 
 
 def _odd(entry: Entry, version: int, disk: int, external: int, remarks: Remarks) -> None:
-    """Remarks on an entry that torch.save would not have written."""
+    """Remark on an entry that torch.save would not have written."""
     name = entry.name
     for bit, what in _REFUSED_FLAGS:
         if entry.flags & bit:

@@ -17,7 +17,7 @@ _DESCRIPTOR_CRC = 4  # and in a descriptor with a signature
 
 
 def restated(source: Source, checksums: Mapping[str, int]) -> Iterator[tuple[int, bytes]]:
-    """What to write where, as (offset, bytes), so that the archive states these checksums of its storages, by key.
+    """Yield what to write where, as (offset, bytes), so that the archive states these checksums, by key.
 
     A checksum stands in the directory, and behind the data or in the header before it. Raises RefusedError where the
     archive states it in a way that leaves a doubt about what would be overwritten.
@@ -41,7 +41,7 @@ def _stored(directory: Directory, key: str) -> Record:
 
 
 def _at_the_record(source: Source, record: Record, crc: int) -> Iterator[tuple[int, bytes]]:
-    """The checksum in the header before the data, and the one behind it."""
+    """Yield the checksum in the header before the data, and the one behind it."""
     packed = crc.to_bytes(4, "little")
     fields = structs.LOCAL.unpack(source.read(record.header_offset, structs.LOCAL.size))
     if fields[0] != structs.LOCAL_SIGNATURE:
@@ -64,7 +64,7 @@ def _at_the_record(source: Source, record: Record, crc: int) -> Iterator[tuple[i
 
 
 def _in_the_directory(source: Source, wanted: Mapping[int, int]) -> Iterator[tuple[int, bytes]]:
-    """The checksums in the entries of the records whose headers lie at these offsets."""
+    """Yield the checksums in the entries of the records whose headers lie at these offsets."""
     end = find_end(source, Remarks())
     data = source.read(end.offset, end.size)
     records = directory_of(source).records

@@ -9,13 +9,21 @@ from ckptdoctor.checkpoint import NoteKind, Source
 from ckptdoctor.errors import DamagedError, HostileError, NotACheckpointError
 from ckptdoctor.formats.torch.zip.central_directory import find_end, read_entries
 from ckptdoctor.formats.torch.zip.local_headers import check_records, first_name
-from ckptdoctor.formats.torch.zip.records import Directory, Record, Remarks, ascii_lower, raw_name, shown
+from ckptdoctor.formats.torch.zip.records import (
+    Directory,
+    Record,
+    Remarks,
+    all_ascii_lower,
+    ascii_lower,
+    raw_name,
+    shown,
+)
 from ckptdoctor.regex import regex
 from ckptdoctor.wording import plural
 
 
 def read_directory(source: Source) -> Directory:
-    """The directory of a torch archive, checked against its records.
+    """Return the directory of a torch archive, checked against its records.
 
     Raises TruncatedError when the archive has no end, DamagedError when there is no directory where it should be or
     it leaves ``data.pkl`` out, HostileError when it is larger than any checkpoint's, and NotACheckpointError when no
@@ -79,14 +87,14 @@ _SUSPICIOUS = regex(r"\\|\0|\.\.|\.pickle")
 
 
 def choose_prefix(records: Sequence[Record]) -> str | None:
-    """The folder that holds ``data.pkl``: torch's choice (that of the first record) where it does, else any.
+    """Return the folder that holds ``data.pkl``: torch's choice (that of the first record) where it does, else any.
 
     None when no folder at the top of the archive holds one.
     """
     holders = {
         name[: -len("/data.pkl")]
-        for name in (record.name for record in records)
-        if name[-9:].lower() == "/data.pkl" and name.count("/") == 1
+        for name in [record.name for record in records]
+        if name[-1:] in "lL" and name[-9:].lower() == "/data.pkl" and name.count("/") == 1
     }
     first = first_folder(records)
     if first in holders:
@@ -95,7 +103,10 @@ def choose_prefix(records: Sequence[Record]) -> str | None:
 
 
 def first_folder(records: Sequence[Record]) -> str | None:
-    """The folder of the first record, which torch takes for the archive's name; None where it is in no folder."""
+    """Return the folder of the first record, which torch takes for the archive's name.
+
+    It is None where it is in no folder.
+    """
     folder, slash, _ = records[0].name.partition("/") if records else ("", "", "")
     return folder if slash else None
 
@@ -105,7 +116,7 @@ def look_up(records: Sequence[Record], remarks: Remarks) -> dict[str, Record]:
 
     Raises HostileError when that would take too long, in an archive that no checkpoint needs to be like.
     """
-    found = dict(zip(map(ascii_lower, [record.name for record in records]), records, strict=True))
+    found = dict(zip(all_ascii_lower([record.name for record in records]), records, strict=True))
     if len(found) == len(records):
         return found
     if len(records) > _MOST_SORTED:
@@ -142,7 +153,7 @@ def _remark(rivals: list[Record], chosen: Record, remarks: Remarks) -> None:
 
 
 def _sorted_as_miniz(records: Sequence[Record]) -> list[Record]:
-    """The records by lower-case name in the order that miniz's heap sort leaves them in: it is not stable."""
+    """Return the records by lower-case name in the order that miniz's heap sort leaves them in: it is not stable."""
     keys = [raw_name(record.name).lower() for record in records]
     order = list(range(len(records)))
     for root in range((len(order) - 2) // 2, -1, -1):
@@ -164,7 +175,7 @@ def _sift(order: list[int], keys: list[bytes], root: int, end: int) -> None:
 
 
 def _search(keys: list[bytes], wanted: bytes) -> int:
-    """The position that miniz's binary search stops at: the first match it meets, not the first there is."""
+    """Return the position that miniz's binary search stops at: the first match it meets, not the first there is."""
     low, high = 0, len(keys) - 1
     while low <= high:
         middle = low + (high - low) // 2
@@ -178,7 +189,7 @@ def _search(keys: list[bytes], wanted: bytes) -> int:
 
 
 def check_names(records: Sequence[Record], prefix: str, remarks: Remarks) -> None:
-    """Remarks on names that torch refuses, cuts, or does not read, and on those that lead out of a folder."""
+    """Remark on names that torch refuses, cuts, or does not read, and on those that lead out of a folder."""
     folder = f"{prefix}/"
     if first_folder(records) != prefix:
         message = (

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from functools import lru_cache, partial
+from itertools import repeat
+from operator import add
+from struct import Struct
 
 from ckptdoctor.checkpoint import NoteKind, Source
 from ckptdoctor.errors import DamagedError, HostileError
@@ -30,11 +33,15 @@ _TORCH = structs.LOCAL.pack(structs.LOCAL_SIGNATURE, 0, _TORCH_FLAGS, *[0] * 8)[
 _SIGNED = structs.DESCRIPTOR_SIGNATURE
 
 # a named tuple's own constructor takes several times as long
-_record = tuple.__new__
+_record = partial(tuple.__new__, Record)
+
+# headers that lie as near to each other as those of small tensors are compared so many at once
+_AT_ONCE = 256
+_FEW = 8
 
 
 def first_name(source: Source) -> str | None:
-    """The name in the local header at the start of the file; None where there is no whole header."""
+    """Return the name in the local header at the start of the file, or None where there is no whole header."""
     if source.size < structs.LOCAL.size:
         return None
     fields = structs.LOCAL.unpack(source.read(0, structs.LOCAL.size))
@@ -53,22 +60,28 @@ class _Window:
         self.limit = limit
         self.start = 0
         self.data = b""
+        self.until = 0  # the first entry whose header it does not hold
 
     def seek(self, index: int) -> None:
         """Hold the header of ``entries[index]``, the descriptor before it, and what lies near behind it."""
         first = self._entries[index]
         start = max(0, first.offset - structs.DESCRIPTOR64.size)
         stop = first.offset + structs.LOCAL.size + len(first.raw) + _EXTRA
+        self.until = len(self._entries)
         for place in range(index + 1, len(self._entries)):
             entry = self._entries[place]
             if entry.offset - stop > _NEAR or entry.offset - start > _WINDOW:
+                self.until = place
                 break
             stop = max(stop, entry.offset + structs.LOCAL.size + len(entry.raw) + _EXTRA)
         stop = min(stop, self._source.size)
         self.start, self.data = start, self._source.read(start, stop - start)
 
     def at(self, offset: int, length: int) -> bytes:
-        """``length`` bytes at ``offset`` of the file, fewer at its end; read apart where the window lacks them."""
+        """Return ``length`` bytes at ``offset`` of the file, fewer at its end.
+
+        They are read apart where the window lacks them.
+        """
         begin = offset - self.start
         if begin >= 0 and begin + length <= len(self.data):
             return self.data[begin : begin + length]
@@ -77,7 +90,7 @@ class _Window:
 
 
 def check_records(source: Source, entries: list[Entry], directory_offset: int, remarks: Remarks) -> list[Record]:
-    """The records of the archive, with where their data begins, in directory order.
+    """Return the records of the archive, with where their data begins, in directory order.
 
     Remarks on every record whose header or descriptor contradicts the directory, that lies (partly) outside the
     file, or that overlaps the next one or the directory. Over a network, what torch.save laid out is not visited.
@@ -89,9 +102,13 @@ def check_records(source: Source, entries: list[Entry], directory_offset: int, r
         if unseen is not None:
             return unseen
     order: Sequence[int] = range(len(entries))
-    if any(one.offset > two.offset for one, two in pairwise(entries)):
-        order = sorted(order, key=lambda index: entries[index].offset)
-    inside = [entries[index] for index in order if entries[index].offset + structs.LOCAL.size <= source.size]
+    inside: Sequence[Entry] = entries
+    offsets = [entry.offset for entry in entries]
+    if offsets != sorted(offsets):
+        order = sorted(order, key=lambda index: offsets[index])
+        inside = [entries[index] for index in order]
+    if max(offsets, default=0) + structs.LOCAL.size > source.size:
+        inside = [entry for entry in inside if entry.offset + structs.LOCAL.size <= source.size]
     laid_out = _visit_all(_Window(source, inside, source.size), inside, directory_offset, remarks)
     if len(laid_out) < len(entries):
         laid_out += [_outside(entries[index], source.size, remarks) for index in order[len(laid_out) :]]
@@ -101,37 +118,81 @@ def check_records(source: Source, entries: list[Entry], directory_offset: int, r
 
 
 def _visit_all(window: _Window, entries: Sequence[Entry], directory_offset: int, remarks: Remarks) -> list[Record]:
-    """The record behind each entry, in file order. What torch.save wrote is recognised by comparing whole headers."""
+    """Return the record behind each entry, in file order.
+
+    What torch.save wrote is recognised by comparing whole headers.
+    """
     records: list[Record] = []
     last: Record | None = None
-    lengths, descriptor, fixed = structs.EXTRA.unpack_from, structs.DESCRIPTOR.pack, structs.LOCAL.size
-    for place, (raw, name, method, flags, crc, compressed, size, offset, directory) in enumerate(entries):
+    lengths, fixed = structs.EXTRA.unpack_from, structs.LOCAL.size
+    one_by_one = 0  # entries up to this one, of which some are not as usual
+    while len(records) < len(entries):
+        place = len(records)
+        raw, name, method, flags, crc, compressed, size, offset, directory = entries[place]
         at = offset - window.start
         if at < 0 or at + fixed + len(raw) + _EXTRA > len(window.data) < window.limit - window.start:
             window.seek(place)
             at = offset - window.start
+        if place >= max(1, one_by_one) and window.until >= place + _FEW:
+            usual = _usual_records(window, entries[place : min(window.until, place + _AT_ONCE)])
+            if usual:
+                if last is not None:
+                    _leave(window, last, offset, remarks)
+                records += usual
+                last = usual[-1]
+                continue
+            one_by_one = place + _AT_ONCE
         data = window.data
         name_length, extra_length = lengths(data, at + 26)
         data_offset = offset + fixed + name_length + extra_length
-        usual = flags == _TORCH_FLAGS and name_length == len(raw)
-        if not (usual and data.startswith(_TORCH, at) and data.startswith(raw, at + fixed)):
+        usual_header = flags == _TORCH_FLAGS and name_length == len(raw)
+        if not (usual_header and data.startswith(_TORCH, at) and data.startswith(raw, at + fixed)):
             _compare(window, entries[place], name_length, extra_length, remarks)
         if last is not None:
-            behind = last.data_offset + last.compressed
-            plain = (
-                last.flags == _TORCH_FLAGS and behind <= offset and window.start <= behind and last.size < structs.MAX32
-            )
-            if not (
-                plain and data.startswith(descriptor(_SIGNED, last.crc, last.size, last.size), behind - window.start)
-            ):
-                _leave(window, last, offset, remarks)
+            _leave(window, last, offset, remarks)
         if data_offset + compressed > window.limit:
             remarks.about(NoteKind.ZIP_DAMAGED, name, "reaches past the end of the file", data_offset)
-        last = _record(Record, (name, method, flags, crc, size, compressed, offset, data_offset, directory))
+        last = _record((name, method, flags, crc, size, compressed, offset, data_offset, directory))
         records.append(last)
     if last is not None:
         _leave(window, last, directory_offset, remarks)
     return records
+
+
+def _usual_records(window: _Window, entries: Sequence[Entry]) -> list[Record]:
+    """Return the records behind entries whose headers the window holds, if nothing about any of them is odd; else none.
+
+    They are compared column by column, which takes a third of the time of one by one. What lies in front of the first
+    and behind the last of them is not looked at.
+    """
+    raws, names, methods, flags, crcs, packed, sizes, offsets, directories = zip(*entries, strict=True)
+    row = _header_of(len(raws[0]))
+    places = [offset - window.start - structs.DESCRIPTOR.size for offset in offsets]
+    if places[0] < 0 or places[-1] + row.size > len(window.data):
+        return []
+    rows = map(row.unpack_from, repeat(window.data), places)
+    (signs, crcs_behind, packed_behind, sizes_behind, headers, name_lengths, extra_lengths,
+     names_there) = zip(*rows, strict=True)  # fmt: skip
+    before_extra = structs.LOCAL.size + len(raws[0])
+    begins = [offset + before_extra + extra for offset, extra in zip(offsets, extra_lengths, strict=True)]
+    ends = list(map(add, begins, packed))
+    if not (
+        flags.count(_TORCH_FLAGS) == headers.count(_TORCH) == name_lengths.count(len(raws[0])) == len(entries)
+        and names_there == raws
+        and ends[:-1] == [offset - structs.DESCRIPTOR.size for offset in offsets[1:]]
+        and signs[1:].count(_SIGNED) == len(entries) - 1
+        and (crcs_behind[1:], packed_behind[1:], sizes_behind[1:]) == (crcs[:-1], packed[:-1], sizes[:-1])
+        and ends[-1] <= window.limit
+    ):
+        return []
+    columns = names, methods, flags, crcs, sizes, packed, offsets, begins, directories
+    return list(map(_record, zip(*columns, strict=True)))
+
+
+@lru_cache(maxsize=64)
+def _header_of(length: int) -> Struct:
+    """Return a descriptor, and the header behind it of a record with a name of so many bytes."""
+    return Struct(f"{structs.DESCRIPTOR.format}26sHH{length}s")
 
 
 def _outside(entry: Entry, size: int, remarks: Remarks) -> Record:
@@ -142,7 +203,7 @@ def _outside(entry: Entry, size: int, remarks: Remarks) -> Record:
 
 
 def _compare(window: _Window, entry: Entry, name_length: int, extra_length: int, remarks: Remarks) -> None:
-    """Remarks on every field of a local header that differs from the directory."""
+    """Remark on every field of a local header that differs from the directory."""
     header = window.at(entry.offset, structs.LOCAL.size)
     signature, _, flags, method, _, _, crc, compressed, size, _, _ = structs.LOCAL.unpack(header)
     if signature != structs.LOCAL_SIGNATURE:
@@ -171,9 +232,17 @@ def _compare(window: _Window, entry: Entry, name_length: int, extra_length: int,
         remarks.about(NoteKind.ZIP_AMBIGUOUS, entry.name, what, entry.offset)
 
 
+def _descriptor(record: Record) -> bytes:
+    """Return what torch.save writes behind the data of a record of less than 4 GiB."""
+    return structs.DESCRIPTOR.pack(_SIGNED, record.crc, record.size, record.size)
+
+
 def _leave(window: _Window, record: Record, following: int, remarks: Remarks) -> None:
-    """Remarks on what lies between the data of ``record`` and the next header or the directory, at ``following``."""
+    """Remark on what lies between the data of ``record`` and the next header or the directory, at ``following``."""
     end = record.end
+    usual = record.flags == _TORCH_FLAGS and window.start <= end <= following and record.size < structs.MAX32
+    if usual and window.data.startswith(_descriptor(record), end - window.start):
+        return
     if end > following:
         what = "overlaps what follows it: two records, or a record and the directory, share bytes"
         remarks.about(NoteKind.ZIP_DAMAGED, record.name, what, record.data_offset)
@@ -214,7 +283,7 @@ CHUNK = 1 << 20
 
 
 def read_record(source: Source, record: Record, limit: int) -> bytes:
-    """The data of a record, inflated where it is deflated.
+    """Return the data of a record, inflated where it is deflated.
 
     Raises HostileError when it is longer than ``limit`` bytes, DamagedError when it is encrypted, compressed by an
     unknown method, does not inflate to the size that the directory states, or lies outside the file.
@@ -229,7 +298,7 @@ def read_record(source: Source, record: Record, limit: int) -> bytes:
 
 
 def check_readable(record: Record) -> None:
-    """Raises DamagedError when nobody can read the data of this record: encrypted, or by an unknown method."""
+    """Raise DamagedError when nobody can read the data of this record: encrypted, or by an unknown method."""
     if record.flags & (structs.ENCRYPTED | structs.PATCH | structs.STRONG_ENCRYPTION):
         name = shown(record.name)
         raise DamagedError(f"{name} is marked as encrypted or as a patch.", member=name)
@@ -240,7 +309,10 @@ def check_readable(record: Record) -> None:
 
 
 def chunks(source: Source, record: Record) -> Iterator[bytes]:
-    """The data of a readable record, piece by piece, in bounded memory. Raises DamagedError as read_record does."""
+    """Yield the data of a readable record, piece by piece, in bounded memory.
+
+    Raises DamagedError as read_record does.
+    """
     if record.method == structs.DEFLATED:
         yield from _inflated(source, record)
         return

@@ -56,7 +56,7 @@ _pickles: WeakKeyDictionary[Source, ReadPickle] = WeakKeyDictionary()
 
 
 def directory_of(source: Source) -> Directory:
-    """The directory of an archive, read at most once per open source. Raises what read_directory raises."""
+    """Return the directory of an archive, read at most once per open source. Raises what read_directory raises."""
     directory = _directories.get(source)
     if directory is None:
         directory = _directories[source] = read_directory(source)
@@ -69,7 +69,7 @@ def remember(source: Source, directory: Directory) -> None:
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """What the outside of the file says, or None when it is no archive with a ``data.pkl`` in a folder.
+    """Return what the outside of the file says, or None when it is no archive with a ``data.pkl`` in a folder.
 
     A damaged archive whose first record is ``data.pkl`` is a container that cannot be read, with a note.
     """
@@ -114,7 +114,7 @@ def _damaged(source: Source, head: bytes, error: DamagedError) -> Container | No
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The contents, from ``data.pkl`` and the directory; no tensor value is read.
+    """Return the contents, from ``data.pkl`` and the directory; no tensor value is read.
 
     Raises DamagedError (or its kinds) naming the record and the byte when the archive cannot be read that far.
     """
@@ -148,7 +148,7 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def pickle_record(directory: Directory) -> Record:
-    """The record that torch takes for ``data.pkl``. Raises DamagedError when there is none."""
+    """Return the record that torch takes for ``data.pkl``. Raises DamagedError when there is none."""
     record = directory.find("data.pkl")
     if record is None:
         raise DamagedError(f"The archive has no {directory.prefix}/data.pkl, so it says nothing of its contents.")
@@ -156,7 +156,10 @@ def pickle_record(directory: Directory) -> Record:
 
 
 def pickle_bytes(source: Source, record: Record) -> tuple[bytes, list[Note]]:
-    """The bytes of ``data.pkl``, and a note when they do not match their checksum. Raises as read_record does."""
+    """Return the bytes of ``data.pkl``, and a note when they do not match their checksum.
+
+    Raises as read_record does.
+    """
     deflated = record.method == structs.DEFLATED
     data = read_record(source, record, MAX_INFLATED_PICKLE_BYTES if deflated else MAX_PICKLE_BYTES)
     if not record.crc or zlib.crc32(data) == record.crc:
@@ -166,7 +169,7 @@ def pickle_bytes(source: Source, record: Record) -> tuple[bytes, list[Note]]:
 
 
 def decode_member(data: bytes, record: Record) -> Pickle:
-    """The decoded pickle; errors of decoding carry the record's name."""
+    """Return the decoded pickle; errors of decoding carry the record's name."""
     name = shown(record.name)
     try:
         return decode(data)
@@ -175,12 +178,15 @@ def decode_member(data: bytes, record: Record) -> Pickle:
 
 
 def taken_pickle(source: Source) -> ReadPickle | None:
-    """The sound pickle of a source that is to be rewritten, as it was read: once, for who takes it changes it."""
+    """Return the sound pickle of a source that is to be rewritten, as it was read.
+
+    It is given once, for who takes it changes it.
+    """
     return _pickles.pop(source, None)
 
 
 def _stream_notes(pickle: Pickle, data: bytes, record: Record) -> list[Note]:
-    """What is odd about the stream itself: ambiguities, and bytes behind its end."""
+    """Return what is odd about the stream itself: ambiguities, and bytes behind its end."""
     member = shown(record.name)
     notes = [
         Note(NoteKind.PICKLE_AMBIGUOUS, ambiguity.message, member, ambiguity.offset) for ambiguity in pickle.ambiguities
@@ -196,7 +202,10 @@ def _stream_notes(pickle: Pickle, data: bytes, record: Record) -> list[Note]:
 
 
 def _asides(source: Source, directory: Directory, record: Record, pickle: Pickle, data: bytes) -> tuple[Aside, ...]:
-    """What other pickles name: in texts of this one, behind its end, and in records that torch.save does not write."""
+    """Return what other pickles name.
+
+    They are in texts of this one, behind its end, and in records that torch.save does not write.
+    """
     member = shown(record.name)
     texts = texts_of(data, pickle)
     strange = _strange(directory, record)
@@ -210,7 +219,7 @@ def _asides(source: Source, directory: Directory, record: Record, pickle: Pickle
 
 
 def _strange(directory: Directory, record: Record) -> list[Record]:
-    """The records beside ``record`` that are neither storages nor the small ones of torch.save."""
+    """Return the records beside ``record`` that are neither storages nor the small ones of torch.save."""
     prefix = directory.prefix
     storages, usual = f"{prefix}/data/", frozenset([f"{prefix}/{word}" for word in _WORDS])
     others = [each for each in directory.records if not each.name.startswith(storages)]
@@ -218,7 +227,7 @@ def _strange(directory: Directory, record: Record) -> list[Record]:
 
 
 def _word_notes(source: Source, directory: Directory) -> list[Note]:
-    """What the small records say: byte order and versions."""
+    """Return what the small records say: byte order and versions."""
     notes = []
     order = read_word(source, directory, "byteorder")
     if order == b"big":
@@ -240,7 +249,7 @@ def _word_note(kind: NoteKind, message: str, directory: Directory, name: str) ->
 
 
 def read_word(source: Source, directory: Directory, name: str) -> bytes | None:
-    """What a small record holds; None where there is none, and b"" where it cannot be read."""
+    """Return what a small record holds, or None where there is none, and b"" where it cannot be read."""
     record = directory.find(name)
     if record is None:
         return None
@@ -251,7 +260,7 @@ def read_word(source: Source, directory: Directory, name: str) -> bytes | None:
 
 
 def whole_number(word: bytes | None) -> int | None:
-    """The number that a record holds in ASCII digits; None when it holds something else."""
+    """Return the number that a record holds in ASCII digits, or None when it holds something else."""
     text = (word or b"").strip()
     return int(text) if text.isdigit() and len(text) <= 9 else None
 
@@ -273,7 +282,7 @@ class ZipStorages:
         self.notes: list[Note] = []
 
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
-        """The storage with this key, of ``nbytes`` bytes as the pickle declares it."""
+        """Return the storage with this key, of ``nbytes`` bytes as the pickle declares it."""
         record = self._directory.storage(key)
         if record is None:
             member = shown(f"{self._directory.prefix}/data/{key}")

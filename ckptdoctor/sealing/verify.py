@@ -9,6 +9,7 @@ from hashlib import sha256
 from time import perf_counter
 
 from ckptdoctor.checkpoint import FileSource, Source
+from ckptdoctor.checkpoint.missing import missing
 from ckptdoctor.checkpoint.progress import Work, phase
 from ckptdoctor.errors import DamagedError, UnreadableError, UsageError
 from ckptdoctor.noun import noun
@@ -108,7 +109,7 @@ def _seal(where: str, path: str) -> Seal:
             return decoded(b"".join(pieces), where)
     if not os.path.lexists(where):
         if not is_address(path) and not os.path.lexists(path):
-            raise UnreadableError(f"There is no file {path}.")
+            raise missing(path)
         raise UnreadableError(f"{path} has no seal: there is no {where}. Make one with ckptdoctor seal.")
     return read_seal(where)
 

@@ -23,27 +23,11 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.examples import Example, T, repacked
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.messages import CHECK, Message
 from ckptdoctor.rules.when import noticed
-
-
-def _say_big(data: bytes) -> bytes:
-    """Return the archive with a byteorder record that says "big".
-
-    It is made with zipfile, because the record changes its length.
-    """
-    import io
-    import zipfile
-
-    made = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w") as new:
-        for entry in old.infolist():
-            new.writestr(entry.filename, b"big" if entry.filename.endswith("/byteorder") else old.read(entry))
-    return made.getvalue()
-
 
 MESSAGES = (
     Message(
@@ -54,7 +38,7 @@ MESSAGES = (
         also=("F006", "F014"),
     ),
 )
-SICK = (Example("saved as big-endian", {"w": T((3,))}, damage=_say_big),)
+SICK = (Example("saved as big-endian", {"w": T((3,))}, damage=repacked("/byteorder", b"big")),)
 HEALTHY = (Example("saved as little-endian", {"w": T((3,))}),)
 
 

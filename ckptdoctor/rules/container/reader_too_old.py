@@ -24,27 +24,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.examples import Example, T, repacked
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.noticed import Noted, location, sentence, version_notes
 from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.when import noticed
-
-
-def _of_tomorrow(data: bytes) -> bytes:
-    """Return the archive with a version record that says 11.
-
-    It is made with zipfile, because the record changes its length.
-    """
-    import io
-    import zipfile
-
-    made = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w") as new:
-        for entry in old.infolist():
-            new.writestr(entry.filename, b"11\n" if entry.filename.endswith("/version") else old.read(entry))
-    return made.getvalue()
-
 
 MESSAGES = (
     Message(
@@ -54,7 +38,7 @@ MESSAGES = (
         then=r"(?P<found>\d{1,9}),butthemaximumsupportedversionforreadingis(?P<known>\d{1,9})",
     ),
 )
-SICK = (Example("saved by a torch of tomorrow", {"w": T((3,))}, damage=_of_tomorrow),)
+SICK = (Example("saved by a torch of tomorrow", {"w": T((3,))}, damage=repacked("/version", b"11\n")),)
 HEALTHY = (Example("saved by the torch of today", {"w": T((3,))}),)
 
 

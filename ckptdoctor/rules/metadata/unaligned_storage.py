@@ -28,7 +28,7 @@ from ckptdoctor.checkpoint import Container, NoteKind
 from ckptdoctor.checkpoint.first_bytes import first_value
 from ckptdoctor.edits import Convert, Edit, Fix, Retag, Safety, SetSuffix
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.examples import Example, T, repacked
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.when import unaligned_values
 
@@ -43,18 +43,6 @@ _BROKEN = (
 )
 
 
-def _packed_again(data: bytes) -> bytes:
-    """Return the archive as Python's zipfile packs it."""
-    import io
-    import zipfile
-
-    made = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w") as new:
-        for entry in old.infolist():
-            new.writestr(entry.filename, old.read(entry))
-    return made.getvalue()
-
-
 def _unpadded(data: bytes) -> bytes:
     """Return the file without the blanks behind its header."""
     length = int.from_bytes(data[:8], "little")
@@ -63,7 +51,7 @@ def _unpadded(data: bytes) -> bytes:
 
 
 SICK = (
-    Example("an archive packed again", {"w": T((300,)), "b": T((5,))}, damage=_packed_again),
+    Example("an archive packed again", {"w": T((300,)), "b": T((5,))}, damage=repacked()),
     Example(
         "a header without padding",
         {"weight": T((300,))},

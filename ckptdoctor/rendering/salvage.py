@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.findings import LostTensor, SalvageReport
+from ckptdoctor.findings import HealedTensor, LostTensor, SalvageReport
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import plural, shape, size
@@ -43,6 +43,7 @@ def as_json(report: SalvageReport, version: str) -> str:
             "lost": [_entry(each) for each in report.lost],
             "lost_files": list(report.lost_files),
             "replaced_by_none": [show_path(path) for path in report.left_out],
+            "healed": [_healed_entry(each) for each in report.healed],
         }
     )
 
@@ -64,6 +65,32 @@ def _entry(lost: LostTensor) -> dict[str, object]:
     }
 
 
+def _healed_entry(healed: HealedTensor) -> dict[str, object]:
+    return {
+        "key": show_path(healed.path),
+        "offset": healed.offset,
+        "bit": healed.bit,
+        "chance_of_mistake": healed.chance,
+        "vouched": healed.vouched or None,
+    }
+
+
+def _healed(report: SalvageReport) -> Iterator[str]:
+    """The bits that were flipped back, and why that is right."""
+    if report.healed:
+        yield f"  healed     {plural(len(report.healed), 'tensor')}   one flipped bit each, located by the checksum"
+    for each in report.healed[:_LISTED]:
+        name = abridged(escape(show_path(each.path)), _NAME)
+        why = f"confirmed by {escape(each.vouched)}" if each.vouched else _odds(each)
+        yield f"    {name}   bit {each.bit} of byte {each.offset:,}; {why}"
+    if len(report.healed) > _LISTED:
+        yield beyond(len(report.healed) - _LISTED, before="    and ", after=_ALL)
+
+
+def _odds(healed: HealedTensor) -> str:
+    return f"other damage looks the same in 1 of {round(1 / healed.chance):,} cases"
+
+
 def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
     yield f"{escape(report.path)} · {report.format} · {_whole(report)}"
     yield f"  recovered  {plural(report.recovered, 'tensor')}   {size(report.recovered_bytes)}   {vouched(report)}"
@@ -74,8 +101,10 @@ def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
             amount = size(sum(each.nbytes for each in some)) if all(each.dtype for each in some) else ""
             yield f"  {name:<9}  {plural(len(some), 'tensor')}   {amount}".rstrip()
     yield from _table(report)
+    yield from _healed(report)
     yield f"{paint.strong('wrote')} {escape(report.output)}; the original is untouched"
-    yield "verified · everything in it is equal to what is in the original"
+    healed = f", except for {plural(len(report.healed), 'healed bit')}" if report.healed else ""
+    yield f"verified · everything in it is equal to what is in the original{healed}"
     if report.lost or report.lost_files:
         yield f"note · {what_it_means(report)}"
     yield f"next · {paint.accent(next_step(report))}"

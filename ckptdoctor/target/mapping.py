@@ -63,7 +63,7 @@ def _heads(module: Any) -> int | None:
 
 
 def _labels(module: Any) -> tuple[tuple[str, int], ...]:
-    """The number of labels that the config of a model of transformers has."""
+    """Return the number of labels that the config of a model of transformers has."""
     labels = getattr(getattr(module, "config", None), "num_labels", None)
     return (("num_labels", labels),) if type(labels) is int else ()
 

@@ -104,7 +104,7 @@ def _module(found: object, target: NamedTarget, extra: Taken) -> torch.nn.Module
 
 
 def _numbers(found: object, target: NamedTarget, extra: Taken) -> tuple[tuple[str, int], ...]:
-    """The whole numbers among the arguments of the call, those that it has by default as well."""
+    """Return the whole numbers among the arguments of the call, those that it has by default as well."""
     try:
         call = inspect.signature(found).bind(  # type: ignore[arg-type]  # what has no signature raises
             *target.arguments, **dict(target.keywords), **extra.arguments

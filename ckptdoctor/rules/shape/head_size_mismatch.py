@@ -153,7 +153,10 @@ def _words(heads: tuple[Head, ...], arguments: tuple[tuple[str, int], ...]) -> t
 
 
 def _parameter(arguments: tuple[tuple[str, int], ...], theirs: set[int]) -> str:
-    """The argument that decides how many outputs the model's head has; "" where none, or more than one, may do so."""
+    """Return the argument that decides how many outputs the model's head has.
+
+    It is "" where none, or more than one, may do so.
+    """
     named = [name for name, value in arguments if {value} == theirs]
     telling = [name for name in named if any(word in name.lower() for word in _TELLING)]
     return telling[0] if len(telling) == 1 else named[0] if len(named) == 1 else ""

@@ -225,6 +225,7 @@ class HealedTensor:
 
     It is bit ``bit`` (0: the lowest) of byte ``offset`` of the damaged file. ``chance`` is how often other damage looks
     the same (0 to 1), and ``vouched`` names the seal or published checksum that agrees ("": its own checksum alone).
+    ``file`` is the shard that it is in, where there are several.
     """
 
     path: KeyPath
@@ -232,6 +233,7 @@ class HealedTensor:
     bit: int
     chance: float
     vouched: str = ""
+    file: str = ""
 
 
 @noun

@@ -16,9 +16,8 @@ from ckptdoctor.examine.promised_checksums import promise_of
 from ckptdoctor.noun import noun
 from ckptdoctor.sealing.manifest import Region, joined, read_seal, seal_beside
 from ckptdoctor.values.damage import Damage
-from ckptdoctor.values.flipped_bit import chance_of_mistake, flipped_bits
+from ckptdoctor.values.flipped_bit import SAFE, chance_of_mistake, flipped_bits
 
-SAFE = 1e-4
 _CHUNK = 4 << 20  # bytes that are read at once
 
 

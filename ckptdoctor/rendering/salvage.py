@@ -68,6 +68,7 @@ def _entry(lost: LostTensor) -> dict[str, object]:
 def _healed_entry(healed: HealedTensor) -> dict[str, object]:
     return {
         "key": show_path(healed.path),
+        "file": healed.file or None,
         "offset": healed.offset,
         "bit": healed.bit,
         "chance_of_mistake": healed.chance,
@@ -82,7 +83,8 @@ def _healed(report: SalvageReport) -> Iterator[str]:
     for each in report.healed[:_LISTED]:
         name = abridged(escape(show_path(each.path)), _NAME)
         why = f"confirmed by {escape(each.vouched)}" if each.vouched else _odds(each)
-        yield f"    {name}   bit {each.bit} of byte {each.offset:,}; {why}"
+        file = f" of {escape(each.file)}" if each.file else ""
+        yield f"    {name}   bit {each.bit} of byte {each.offset:,}{file}; {why}"
     if len(report.healed) > _LISTED:
         yield beyond(len(report.healed) - _LISTED, before="    and ", after=_ALL)
 

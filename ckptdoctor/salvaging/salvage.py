@@ -24,7 +24,7 @@ from ckptdoctor.formats.folders.gathering import why, why_closed
 from ckptdoctor.formats.folders.shards import SINGLE
 from ckptdoctor.formats.folders.weights import Weights, weights_in
 from ckptdoctor.formats.fresh.safetensors import index_text
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.prove.same_contents import require_right
 from ckptdoctor.repair.repair import repair, verify
 from ckptdoctor.salvaging.checkpoint import Salvage, beside, plan_salvage
@@ -184,6 +184,7 @@ def _report(folder: _Folder, where: dict[str, str], kept: list[str]) -> SalvageR
         verified=sum(report.verified for report in reports),
         lost=(*lost.values(), *_gone(folder, where, {str(path[-1]) for path in lost})),
         lost_files=tuple(_lost_files(folder, where)),
+        healed=tuple([replace(each, file=name) for name in kept for each in folder.saved[name].report.healed]),
     )
 
 

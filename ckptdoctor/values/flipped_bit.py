@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isqrt
 
+SAFE = 1e-4  # a smaller chance of a mistake is taken without another witness: records of up to 53 kB
 _POLYNOMIAL = 0xEDB88320  # of zip's CRC-32; bit 31 is x^0
 _ONE = 1 << 31
 _ORDER = (1 << 32) - 1

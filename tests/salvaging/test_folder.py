@@ -112,7 +112,7 @@ def test_shards_of_torch(tmp_path):
     torch.save(dict(every[4:]), tmp_path / names[1])
     raw = bytearray((tmp_path / names[1]).read_bytes())
     at = bytes(raw).index(every[5][1].numpy().tobytes())
-    raw[at] ^= 1
+    raw[at] ^= 255
     (tmp_path / names[1]).write_bytes(raw)
     report = salvage(str(tmp_path), str(tmp_path / "out"))
     assert ([each.path for each in report.lost], report.verified) == ([(every[5][0],)], 8)

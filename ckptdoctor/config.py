@@ -80,12 +80,20 @@ def _config(path: str, table: object) -> Config:
         raise UsageError(f"{path}: tool.ckptdoctor must be a table.")
     for key in table:
         if key not in (*_LISTS, *_CHOICES, _KEYS):
-            known = ", ".join((*_LISTS, *_CHOICES, _KEYS))
-            raise UsageError(f"{path}: “{key}” is no setting of ckptdoctor. It knows {known}.")
+            raise UsageError(f'{path}: unknown setting "{key}". {_meant(key)}')
     lists = {key.replace("-", "_"): _list(path, key, table[key]) for key in _LISTS if key in table}
     choices = {key.replace("-", "_"): _choice(path, key, table[key]) for key in _CHOICES if key in table}
     keys = _keys(path, table[_KEYS]) if _KEYS in table else None
     return Config(**lists, **choices, keys=keys)  # type: ignore[arg-type]  # field names, checked above
+
+
+def _meant(key: str) -> str:
+    """Gives the setting with the nearest name, or else all of them."""
+    from difflib import get_close_matches
+
+    known = (*_LISTS, *_CHOICES, _KEYS)
+    near = get_close_matches(key, known, n=1)
+    return f'Did you mean "{near[0]}"?' if near else f"Settings are {', '.join(known)}."
 
 
 def _list(path: str, key: str, value: object) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def test_nothing_set(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("selekt = []", "“selekt” is no setting of ckptdoctor"),
+        ("selekt = []", '"selekt" is no setting of ckptdoctor'),
         ('select = "N401"', "select must be a list"),
         ("ignore = [1]", "ignore must be a list"),
         ('fail-on = "often"', "fail-on must be one of error, warning, info, never"),

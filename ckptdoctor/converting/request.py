@@ -16,6 +16,16 @@ DCP = DISTRIBUTED
 KINDS = ("torch", "safetensors", "dcp")
 
 
+_GGUF = " For GGUF use llama.cpp's convert_hf_to_gguf.py."
+
+
+def _refused(suffix: str) -> str:
+    """Names what the suffix of an output asks for, and that nothing here writes."""
+    if not suffix:
+        return "ckptdoctor chooses the format by the output's suffix, and there is none."
+    return f"ckptdoctor cannot write {suffix.removeprefix('.').upper()}."
+
+
 @noun
 class ConvertRequest:
     """Checkpoints to write as one, and how.
@@ -54,8 +64,9 @@ class ConvertRequest:
             return SINGLE
         if suffix in TORCH_OUTPUTS:
             return TORCH_ZIP
-        known = ", ".join(TORCH_OUTPUTS + SAFETENSORS)
-        raise UsageError(f"The output's suffix says what it is to be: {known}; a folder gets safetensors in shards.")
+        known = " ".join(TORCH_OUTPUTS + SAFETENSORS)
+        other = _GGUF if suffix == ".gguf" else ""
+        raise UsageError(f"{_refused(suffix)} It writes {known} or a folder (OUT/).{other}")
 
     def _distributed(self, suffix: str) -> str:
         if suffix in TORCH_OUTPUTS + SAFETENSORS and not os.path.isdir(self.output):
@@ -79,8 +90,8 @@ def size_of(text: str) -> int:
     """``5GB`` in bytes. Raises UsageError for anything else."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?", text.strip().upper())
     if match is None:
-        raise UsageError(f"--shard-size wants a size such as 5GB or 500MB; “{text}” is something else.")
+        raise UsageError(f'--shard-size: "{text}" is not a size. Use 5GB or 500MB.')
     size = int(float(match.group(1)) * _UNITS[match.group(2) or ""])
     if size < 1:
-        raise UsageError("--shard-size wants at least one byte.")
+        raise UsageError("--shard-size must be at least one byte.")
     return size

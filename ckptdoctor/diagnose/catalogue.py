@@ -18,5 +18,7 @@ def look_up(code_or_name: str) -> Rule:
 
     names = [text for rule in all_rules() for text in (rule.code.lower(), rule.name)]
     near = get_close_matches(code_or_name.lower(), names, n=3)
-    offer = f"Did you mean {' or '.join(near)}?" if near else "ckptdoctor rules lists them."
-    raise UsageError(f"There is no rule “{code_or_name}”. {offer}")
+    if not near and ("." in code_or_name or "/" in code_or_name):
+        raise UsageError(f"{code_or_name}: no such file, and no rule of that name.")
+    offer = f"Did you mean {' or '.join(near)}?" if near else "List the rules: ckptdoctor rules"
+    raise UsageError(f'No rule has the code or name "{code_or_name}". {offer}')

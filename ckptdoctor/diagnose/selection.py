@@ -32,7 +32,7 @@ class Selection:
         wanted = [*((EVERYTHING,) if self.select is None else self.select), *self.extend_select]
         for choice in (*wanted, *self.ignore):
             if not any(_fit(choice, rule) for rule in rules):
-                raise UsageError(f"There is no rule “{choice}”. ckptdoctor rules lists the codes and names.")
+                raise UsageError(f'No rule has the code or name "{choice}". List them: ckptdoctor rules')
         return tuple([rule for rule in rules if _best(wanted, rule) > _best(self.ignore, rule)])
 
 

@@ -105,7 +105,7 @@ def format_of(subject: Noted) -> str:
 
 # how the reader's notes on metadata begin (formats.safetensors.header)
 ENTRY = "the __metadata__ entry "
-_METADATA = (ENTRY, "__metadata__ is not an object of texts")
+_METADATA = (ENTRY, "__metadata__ is not an object of strings")
 _REST = "are not listed"  # how its last note ends, which only counts
 
 

@@ -101,7 +101,7 @@ def _sieve(word: str) -> tuple[Sieve, int]:
     if size is not None:
         return _sized(size[1], size[2], size[3]), 1
     if plain[0] in "<>=":
-        raise UsageError(f"“{plain}” is no size: write >1MB for bytes, or >1M for elements.")
+        raise UsageError(f'"{plain}" is not a size. Use >1MB for bytes, or >1M for elements.')
     field, value = _asked(word)
     if field:
         return _field(field, value), 0
@@ -116,12 +116,12 @@ def _require_field(word: str) -> None:
     field, colon, _ = word.partition(":")
     near = get_close_matches(field.lower(), _EXAMPLES, 1, 0.7) if colon and field.isalpha() else []
     if near:
-        raise UsageError(f"“{field}:” is not known: did you mean {near[0]}:?")
+        raise UsageError(f'Unknown filter "{field}:". Did you mean {near[0]}:?')
 
 
 def _field(field: str, value: str) -> Sieve:
     if not value:
-        raise UsageError(f"{field}: needs something behind it, such as {_EXAMPLES[field]}.")
+        raise UsageError(f"{field}: needs a value, such as {_EXAMPLES[field]}.")
     if field == "dtype":
         return of_dtype(frozenset(map(_dtype, filter(None, value.split(",")))))
     if field == "shape":
@@ -131,7 +131,7 @@ def _field(field: str, value: str) -> Sieve:
     if field == "finding":
         return found_by(value)
     if value.lower() not in STATES:
-        raise UsageError(f"is:{value} is not known: there are {', '.join(f'is:{state}' for state in STATES)}.")
+        raise UsageError(f"Unknown filter is:{value}. Use {', '.join(f'is:{state}' for state in STATES)}.")
     return in_state(value.lower())
 
 
@@ -144,13 +144,13 @@ def _dtype(text: str) -> str:
     if name in _ALIASES:
         return _ALIASES[name]
     near = get_close_matches(name, [*BY_NAME, *[each.short for each in BY_NAME.values()]], 1)
-    raise UsageError(f"There is no dtype “{text}”{f': did you mean {near[0]}?' if near else '.'}")
+    raise UsageError(f'Unknown dtype "{text}".{f" Did you mean {near[0]}?" if near else ""}')
 
 
 def _sized(sign: str, number: str, unit: str) -> Sieve:
     of_bytes = unit.lower() in _BYTES and unit != "B"
     if not of_bytes and unit not in _ELEMENTS:
-        raise UsageError(f"“{unit}” is no unit: kB, MB, GB for bytes; k, M, B for elements.")
+        raise UsageError(f'"{unit}" is not a unit. Use kB, MB, GB for bytes; k, M, B for elements.')
     limit = float(number) * (_BYTES[unit.lower()] if of_bytes else _ELEMENTS[unit])
     return sized(_COMPARED[sign], limit, of_bytes=of_bytes)
 

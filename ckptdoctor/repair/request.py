@@ -156,16 +156,18 @@ def substitution(text: str) -> Substitution:
     """``REGEX=REPL``, taken apart at the last ``=``. Raises UsageError, with the position of what makes no sense."""
     expression, sign, replacement = text.rpartition("=")
     if not sign or not expression:
-        raise UsageError(f"--rename wants REGEX=REPL, such as 'encoder\\.norm=enc_norm'; “{text}” is something else.")
+        raise UsageError(
+            f"--rename: \"{text}\" is not REGEX=REPL. Use, for example: --rename 'encoder\\.norm=enc_norm'"
+        )
     try:
         pattern = re.compile(expression)
     except re.error as error:
         place = "" if error.pos is None else f" at character {error.pos + 1}"
-        raise UsageError(f"--rename: “{expression}” is no regular expression{place}: {error.msg}.") from error
+        raise UsageError(f'--rename: "{expression}" is not a regular expression{place}: {error.msg}.') from error
     try:
         pattern.sub(replacement, "")
     except (re.error, IndexError) as error:
-        raise UsageError(f"--rename: “{replacement}” cannot be filled in from “{expression}”: {error}.") from error
+        raise UsageError(f'--rename: "{replacement}" cannot be filled in from "{expression}": {error}.') from error
     return Substitution(text, pattern, replacement)
 
 
@@ -173,7 +175,7 @@ def cast_target(text: str) -> str:
     """The dtype of ``--dtype``, however it was called. Raises UsageError for one that nothing is cast to."""
     found = named(text)
     if found is None:
-        raise UsageError(f"--dtype casts to {', '.join(TARGETS)} (or fp16, bf16 and such); “{text}” is none of them.")
+        raise UsageError(f'--dtype: cannot cast to "{text}". Use {", ".join(TARGETS)} (or fp16, bf16 and such).')
     return found
 
 

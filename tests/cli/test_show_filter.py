@@ -97,7 +97,7 @@ def test_nothing_matches_in_json(shelf, options):
 def test_a_filter_that_makes_no_sense(shelf, options):
     """It is one sentence on stderr, and nothing is shown."""
     status, out, err = asked(shelf, "training.pt", *options, "--filter", "dtyp:f64")
-    assert (status, out, err) == (ExitStatus.TROUBLE, "", "error: “dtyp:” is not known: did you mean dtype:?\n")
+    assert (status, out, err) == (ExitStatus.TROUBLE, "", 'error: Unknown filter "dtyp:". Did you mean dtype:?\n')
 
 
 def test_findings(shelf):

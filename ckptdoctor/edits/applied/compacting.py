@@ -147,9 +147,9 @@ def make_contiguous(checkpoint: Checkpoint, edit: MakeContiguous | Clone) -> Che
 def _contiguous(tensor: Tensor, alone: bool) -> Tensor:
     """A view of a new storage: its own where it is to be ``alone``; else equal views of one storage share theirs."""
     if tensor.storage is None or tensor.parts or tensor.layout != "strided":
-        raise RefusedError(f"{show_path(tensor.path)} is not a plain tensor, and cannot be made contiguous.")
+        raise RefusedError(f"{show_path(tensor.path)} is not a plain tensor, so it cannot be made contiguous.")
     if tensor.dtype.bits % 8:
-        raise RefusedError(f"Elements of {tensor.dtype.name} are not whole bytes, and cannot be put in another order.")
+        raise RefusedError(f"Elements of {tensor.dtype.name} are not whole bytes, so they cannot be reordered.")
     owner = show_path(tensor.path).encode("utf-8", "surrogatepass") if alone else b""
     return made_tensor(tensor, tensor.path, view_of(tensor), [tensor.storage.nbytes, *owner])
 

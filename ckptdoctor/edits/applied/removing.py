@@ -31,7 +31,7 @@ def without(tree: Node, paths: Iterable[KeyPath]) -> Node:
 def _smaller(node: Node, path: KeyPath, gone: set[Part]) -> Node:
     made, found = _removed(node, path, gone)
     if found < len(gone):
-        raise RefusedError(f"Not everything that was to be dropped is in {show_path(path)}: {_named(gone)}.")
+        raise RefusedError(f"{show_path(path)} does not have everything that you want to drop: {_named(gone)}.")
     return made
 
 

@@ -58,14 +58,14 @@ def plan_salvage(path: str, output: str, *, force: bool = False) -> Salvage:
         lost = [tensor for tensor in original.tensors if state.share(tensor) < 1]
         if original.tensors and len(lost) == len(original.tensors):
             none = "its only tensor is not" if len(lost) == 1 else f"none of its {len(lost):,} tensors is"
-            raise RefusedError(f"{path}: {none} whole, so there is nothing to save.")
+            raise RefusedError(f"{path}: {none} intact, so there is nothing to recover.")
         edits = (*_without(original, lost), *_cut(original, state))
         wanted = wanted_of(original, edits)
         require_accounted(original, wanted.contents, edits)
         flipped = state.flipped.values()
         recipe = with_bytes(formats.write(wanted, source), {each.offset: each.byte for each in flipped})
         wanted = replace(wanted, stored={each.storage.key: _healed(each) for each in flipped})
-    steps = (Step("salvage", "", "leave out what is lost", Safety.UNSAFE, edits, ()),) if edits else ()
+    steps = (Step("salvage", "", "leave out lost tensors", Safety.UNSAFE, edits, ()),) if edits else ()
     from ckptdoctor.repair.plan import Plan
 
     plan = Plan(FixRequest(path, output, force=force), output, wanted, steps, recipe, file=source.file)

@@ -190,9 +190,9 @@ def test_what_cannot_be_saved_is_said(tmp_path):
     """Without headers nothing has a name; with no whole tensor there is nothing to write; other files are none."""
     path = tmp_path / "a.pt"
     torch.save({"w": torch.rand(1000)}, path)
-    with pytest.raises(DamagedError, match=r"nothing says what the storages are"):
+    with pytest.raises(DamagedError, match=r"nothing describes the storages"):
         salvage(str(cut(path, 100, tmp_path)), str(tmp_path / "b.pt"))
-    with pytest.raises(RefusedError, match="its only tensor is not whole"):
+    with pytest.raises(RefusedError, match="its only tensor is not intact"):
         salvage(str(cut(path, 2000, tmp_path)), str(tmp_path / "b.pt"))
     (tmp_path / "x.pt").write_bytes(b"hello world, this is no checkpoint at all")
     with pytest.raises(NotACheckpointError):

@@ -97,7 +97,7 @@ def _config(path: str, table: object) -> Config:
 
 
 def _meant(key: str) -> str:
-    """Gives the setting with the nearest name, or else all of them."""
+    """Return the setting with the nearest name, or else all of them."""
     from difflib import get_close_matches
 
     known = (*_LISTS, *_CHOICES, _KEYS)

@@ -27,7 +27,7 @@ def is_salvaged_whole(checkpoint: Checkpoint) -> bool:
 
 
 def salvage_advice(checkpoint: Checkpoint, file: str) -> str:
-    """Gives the command that recovers what is intact if ``file`` of the folder is damaged, as a sentence."""
+    """Return the command that recovers what is intact if ``file`` of the folder is damaged, as a sentence."""
     if is_salvaged_whole(checkpoint):
         return "If there is no other copy, recover every intact tensor into a new folder: ckptdoctor salvage FILE"
     path = quote(to_salvage(checkpoint, file))
@@ -77,7 +77,7 @@ def _replaces(note: Note, root: KeyPath) -> bool:
 
 
 def _remedy(checkpoint: Checkpoint) -> str:
-    """Gives the end of a sentence that names the other way: to recover what is intact, or to look closer."""
+    """Return the end of a sentence that names the other way: to recover what is intact, or to look closer."""
     path = quote(addresses.shown(checkpoint.path))
     if checkpoint.tensors and is_salvaged_whole(checkpoint):
         return f"or recover what is intact: ckptdoctor salvage {path}"

@@ -59,7 +59,7 @@ class Ways:
 
 
 def ways(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
-    """Give the ways that would finish the refused ``request``."""
+    """Return the ways that would finish the refused ``request``."""
     told: tuple[str, ...] = ()
     if request.write_map is None:
         told, finishes = _losing(request, attempt)

@@ -38,7 +38,7 @@ def recognise_folder(source: FolderSource) -> Container:
 
 
 def _unknown(source: FolderSource) -> str:
-    """Says what is in a folder that is not one checkpoint, and how to open it."""
+    """Say what is in a folder that is not one checkpoint, and how to open it."""
     files = [name for suffix in _SUFFIXES for name in sorted(source.names) if name.endswith(suffix)]
     if not files:
         return "It is a folder without a checkpoint."

@@ -39,5 +39,5 @@ def is_junk(name: str) -> bool:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first of the names, and how many more there are."""
+    """Return the first of the names, and how many more there are."""
     return and_more(names, _MOST_NAMED, say=lambda name: f'"{shortened(name, 80)}"')

@@ -24,7 +24,7 @@ _EMPTY = Found("", _NO_BYTES, (Note(NoteKind.EMPTY, "the file is empty", offset=
 
 
 def recognise(source: Source, head: bytes) -> Container:
-    """Recognises a file that is not a readable checkpoint; ``format`` is "" when its bytes match no format."""
+    """Recognise a file that is not a readable checkpoint; ``format`` is "" when its bytes match no format."""
     if not source.size:
         return container(source, head, _EMPTY)
     for recogniser in _recognisers(source, head):
@@ -35,7 +35,7 @@ def recognise(source: Source, head: bytes) -> Container:
 
 
 def _recognisers(source: Source, head: bytes) -> Iterator[Callable[[], Found | None]]:
-    """Gives the recognisers in order: certain ones first, those that rest on likelihood last."""
+    """Return them in order: what is told for certain first, what rests on likelihood last."""
     yield lambda: recognise_zeros(source, head)
     yield lambda: sniff(head)
     yield lambda: recognise_compressed(head)

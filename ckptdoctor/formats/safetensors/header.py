@@ -289,5 +289,5 @@ class Remarks:
 
 
 def quoted(name: str) -> str:
-    """A tensor's name in a message, at a length that can be read."""
+    """Return a tensor's name in a message, at a length that can be read."""
     return f'"{name}"' if len(name) <= _LONGEST_NAME else f'"{name[:_LONGEST_NAME]}…" ({len(name):,} characters)'

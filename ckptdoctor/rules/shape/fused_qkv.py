@@ -125,7 +125,7 @@ _TOLD = (
 
 @rule("S507", "fused-qkv", Severity.ERROR)
 def fused_qkv(comparison: Comparison) -> Iterator[Problem]:
-    """Projections of attention that are fused on one side only."""
+    """Report projections of attention that are fused on one side only."""
     found, what = shapes(comparison).qkv, "the attention projections"
     told = _owners(comparison, found) if found else {}
     for here in (True, False):

@@ -129,7 +129,7 @@ def _of_missing(subject: Noted, note: Note) -> str:
 
 
 def _of_damaged(subject: Noted, note: Note) -> str:
-    """Gives the advice of the file's reader, with the command that recovers what is intact, or one that shows more."""
+    """Return the advice of the file's reader, with the command that recovers what is intact, or one that shows more."""
     if not isinstance(subject, Checkpoint):
         return _AGAIN
     if _runs(subject, note.member or ""):

@@ -53,7 +53,7 @@ HEALTHY = (
 
 @rule("W303", "optimizer-file-as-model", Severity.INFO, when=any_of(more_than_weights, generator_states))
 def optimizer_file_as_model(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Files that hold the state of a training but not a model."""
+    """Report files that hold the state of a training but not a model."""
     compared = isinstance(subject, Comparison)
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
     kind = purpose(checkpoint)

@@ -34,7 +34,7 @@ def replace_file(path: str, data: bytes) -> None:
 
 
 def refused(path: str, error: OSError) -> WriteError:
-    """The error to raise when a file of the run cannot be written."""
+    """Return the error to raise when a file of the run cannot be written."""
     return WriteError(f"{path} cannot be written: {error.strerror}. Free some space, or choose another --out.")
 
 

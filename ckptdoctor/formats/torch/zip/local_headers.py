@@ -196,7 +196,7 @@ def _header_of(length: int) -> Struct:
 
 
 def _outside(entry: Entry, size: int, remarks: Remarks) -> Record:
-    """A record whose header is not in the file; its data is nowhere."""
+    """Return a record whose header is not in the file; its data is nowhere."""
     remarks.about(NoteKind.ZIP_DAMAGED, entry.name, "is beyond the end of the file", entry.offset)
     _, name, method, flags, crc, compressed, length, offset, directory = entry
     return Record(name, method, flags, crc, length, compressed, offset, size, directory)

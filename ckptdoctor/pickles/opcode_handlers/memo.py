@@ -128,8 +128,6 @@ def _pop(m: Machine, at: int) -> int:
     """Handle one or more POPs.
 
     They throw away for good, or, before a GET, are how a pickler writes what contains itself.
-
-    They throw away for good, or, before a GET, are how a pickler writes what contains itself.
     """
     values: list[Value] = []
     code = op.POP

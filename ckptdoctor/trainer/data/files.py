@@ -176,8 +176,6 @@ def opened(path: Path) -> Iterator[ImageSource]:
     """Open a file as a Source.
 
     Its first bytes say whether it is gzip: a browser may have unpacked it and kept the name.
-
-    Its first bytes say whether it is gzip: a browser may have unpacked it and kept the name.
     """
     try:
         file = path.open("rb")

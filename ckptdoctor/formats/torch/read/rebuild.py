@@ -117,8 +117,6 @@ def parameter(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, 
     """Read ``(data, requires_grad, hooks[, attributes])``.
 
     A plain call of the class may give it no data.
-
-    A plain call of the class may give it no data.
     """
     _expect(arguments, *_PARAMETER.get(kind, (0, 1, 2)))
     if not arguments:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache, partial
-from hashlib import blake2b
 
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.formats.torch.zip import structs
@@ -82,6 +81,7 @@ def archive(folder: str, head: bytes, storages: Sequence[Item]) -> tuple[Segment
 
 def _identity(folder: str, head: bytes, items: Sequence[Item]) -> Item:
     """Forty digits that stand for the contents; torch only logs them."""
+    from hashlib import blake2b  # only archives that are new need it
 
     @cache
     def digits(*checksums: int) -> bytes:

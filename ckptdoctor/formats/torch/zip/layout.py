@@ -1,7 +1,7 @@
 """Lays out an archive byte for byte as ``torch.save`` writes it, and predicts where it laid out what.
 
 The rules are those of ``caffe2/serialize/inline_container.cc`` (alignment by an ``FB`` extra field of ``Z``) and of the
-miniz it is built on (headers, descriptors, zip64); ``torch.load`` relies on them when it computes where storages lie
+miniz it is built on (headers, descriptors, zip64); ``torch.load`` relies on them when it computes where storages are
 (``getRecordOffsetNoRead``).
 """
 
@@ -283,9 +283,7 @@ def predicted_records(entries: Sequence[Entry], directory_offset: int, remarks: 
         _, name, method, flags, crc, compressed, size, offset, directory = entry
         records.append(Record(name, method, flags, crc, size, compressed, offset, begin, directory))
     if records:
-        message = (
-            f"the headers in front of {plural(len(records), 'record')}, each of which would be a request of its own"
-        )
+        message = f"the headers of {plural(len(records), 'record')}, each of which would need a request of its own"
         remarks.add(NoteKind.NOT_EXAMINED, message)
     return records
 

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.main import COMMANDS, cli
+from ckptdoctor.cli.main import COMMANDS, EXAMPLES, cli
 from tests.commands import run_here
 from tools.pages import examples
 
@@ -34,6 +34,13 @@ def test_every_command_has_two_examples(name):
     assert 2 <= len(command.examples) <= 3
     assert below == [line for meaning, typed in command.examples for line in (f"  {meaning}:", f"    {typed}")]
     assert all(shlex.split(typed)[:2] == ["ckptdoctor", name] for _, typed in command.examples)
+
+
+def test_the_first_help_ends_in_examples():
+    """They are those of the commands that most people need."""
+    shown = cli.get_help(click.Context(cli, info_name="ckptdoctor", terminal_width=80))
+    assert shown.split("\nExamples:\n")[1].splitlines()[1::2] == [f"    {typed}" for _, typed in EXAMPLES]
+    assert {typed for _, typed in EXAMPLES} <= {typed for name in COMMANDS for _, typed in ASKED[name].examples}
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in NOT_RUN])

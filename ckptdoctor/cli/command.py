@@ -77,6 +77,10 @@ class Choice(click.Choice):  # type: ignore[type-arg]  # generic for type checke
             self.fail(f"'{value}' is not one of {', '.join(known)}.{offer}", param, ctx)
         return super().convert(value, param, ctx)
 
+    def get_missing_message(self, *context: Any, **more: Any) -> str:
+        """What there is to choose from, in the same line."""
+        return f"Use one of {', '.join(map(str, self.choices))}"
+
 
 def usage_error(error: click.ClickException) -> str:
     """What is wrong with a command line, how the command is used, and where its help is."""

@@ -88,6 +88,7 @@ def test_every_option_has_one_group(name):
         (["N401"], "No such command 'N401'. It is a rule: ckptdoctor explain N401"),
         (["xyzzy"], "No such command 'xyzzy'.\n"),
         (["diff", "m.pt"], "Missing argument 'B'."),
+        (["setup"], "Missing argument 'completion'. Use one of completion"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )

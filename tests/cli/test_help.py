@@ -52,6 +52,8 @@ def test_examples_work(name, shelf, monkeypatch):
         outcome = examples.carry_out(typed, shelf)
         assert outcome.status in (ExitStatus.CLEAN, ExitStatus.FINDINGS), f"{typed}: {outcome.printed}"
         assert not re.search(r"^(refused|error:)", outcome.printed, re.MULTILINE), outcome.printed
+        for written in re.findall(r"^wrote (\S+\.(?:pt|safetensors))\b", outcome.printed, re.MULTILINE):
+            assert ((shelf / written).read_bytes()[:2] == b"PK") is written.endswith(".pt"), written
 
 
 @pytest.mark.parametrize("name", sorted(NOT_RUN))

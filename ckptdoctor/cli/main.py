@@ -97,6 +97,8 @@ class LazyGroup(click.Group):
 
 def _instead(word: str, commands: Iterable[str]) -> str:
     """The command, the file or the page of a rule that an unknown word may stand for; "" where it is like none."""
+    if word in ("help", "version"):
+        return f" Did you mean '--{word}'?"
     offer = did_you_mean(word, commands, quote="'") or did_you_mean(word, _entries_here(), quote="'")
     if offer:
         return offer

@@ -89,6 +89,7 @@ def test_every_option_has_one_group(name):
         (["modle"], "No such command 'modle'. Did you mean 'model'?"),
         (["N401"], "No such command 'N401'. It is a rule: ckptdoctor explain N401"),
         (["xyzzy"], "No such command 'xyzzy'.\n"),
+        (["help"], "No such command 'help'. Did you mean '--help'?"),
         (["diff", "m.pt"], "Missing argument 'B'."),
         (["setup"], "Missing argument 'completion'. Use one of completion"),
     ],

@@ -76,7 +76,7 @@ def _modules(found: Sequence[DiffRow]) -> str:
     titles = ("changed", "max |Δ|", "mean |Δ|", "relative L2", "cosine", *(["NaN"] if odd else []))
     head = "".join([f'<th class="n">{text(title)}</th>' for title in titles])
     table = f"<thead><tr><th>module</th><th></th>{head}</tr></thead><tbody>{body}</tbody>"
-    return f'<h3>How far values are apart</h3><div class="scroll"><table class="plain wide">{table}</table></div>'
+    return f'<h3>Distance of values</h3><div class="scroll"><table class="plain wide">{table}</table></div>'
 
 
 def _module(row: DiffRow, top: float, odd: bool) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from ckptdoctor.checkpoint import Checkpoint, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.differences import Difference
 from ckptdoctor.findings import FileReport
 from ckptdoctor.noun import noun
+from ckptdoctor.rendering.natural import naturally
 from ckptdoctor.values.statistics import TensorValues, Values
 
 
@@ -30,9 +31,16 @@ class Examined:
         return self.report.checkpoint
 
     @cached_property
+    def places(self) -> list[int]:
+        """The natural order of the tensors, by their places in the file: layer 2 comes before layer 10."""
+        every = self.checkpoint.tensors if self.checkpoint is not None else ()
+        return naturally([show_path(tensor.path) for tensor in every])
+
+    @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor of the file, in its order."""
-        return self.checkpoint.tensors if self.checkpoint is not None else ()
+        """Every tensor of the file, in natural order."""
+        every = self.checkpoint.tensors if self.checkpoint is not None else ()
+        return tuple([every[place] for place in self.places])
 
     @cached_property
     def tied(self) -> dict[int, int]:

@@ -92,6 +92,7 @@ explain N401
 rules
 train --slurm --strategy ddp
 browse --help
+setup completion zsh
 """),
     Case(("explain", "--error", 'Missing key(s) in state_dict: "conv1.weight".')),
     Case(("-c", BROWSER)),

@@ -25,7 +25,7 @@ from ckptdoctor.rules import framework
 from ckptdoctor.rules.registry import all_rules
 from tests.trainer.forks import Forked, fork_ranks
 from tools import docs, readme
-from tools.pages import commands, examples, links, marking, messages, rules
+from tools.pages import commands, examples, links, manual, marking, messages, rules
 
 DOCS = readme.ROOT / "docs"
 TEXT = readme.README.read_text(encoding="utf-8")
@@ -67,7 +67,8 @@ def test_examples_print_what_is_below_them(page, tmp_path):
 def test_what_is_not_run_is_only_what_cannot_be():
     """Setting up, a terminal, and training are left out; every other command line in a console block is run."""
     left = [each.command for text in PAGES.values() for each in examples.examples(text) if not each.runs]
-    assert [line for line in left if not re.match(r"python3 -m venv|ckptdoctor (browse|train|fix tour/)", line)] == []
+    other = r"python3 -m venv|ckptdoctor (browse|train|fix tour/|setup .*--install)"
+    assert [line for line in left if not re.match(other, line)] == []
 
 
 def option_names(command):
@@ -192,6 +193,16 @@ def test_a_page_of_a_message_shows_where_it_was_seen():
     assert "[P203 path-object](../rules/P203.md)" in page and "ckptdoctor" in page.split("## What to do")[1]
 
 
+def test_the_manual_page_is_up_to_date():
+    """It is what the help of the commands says, python tools/readme.py writes it, and the wheel has it for man."""
+    page = manual.PAGE.read_text(encoding="utf-8")
+    assert page == manual.page()
+    assert all(f".SS ckptdoctor {name} " in page for name in COMMANDS)
+    assert page.isascii() and not [line for line in page.splitlines() if line.startswith("'")]
+    project = (readme.ROOT / "pyproject.toml").read_text()
+    assert f'"docs/{manual.PAGE.name}" = "share/man/man1/ckptdoctor.1"' in project
+
+
 def test_every_format_is_documented():
     """What reports call each format is on the page of formats."""
     names = {module.NAME for module in (*registry.built_in(), *registry.folder_formats())}
@@ -243,16 +254,6 @@ def test_help_fits_eighty_columns(command):
     result = CliRunner().invoke(cli, [command, "--help"], terminal_width=80)
     assert result.exit_code == 0
     assert all(len(line) <= 80 for line in result.output.split("\n"))
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_offered(shell):
-    """The line that the docs name prints a completion script for each shell."""
-    assert f"{shell}_source" in PAGES["docs/configuration.md"]
-    line = [sys.executable, "-m", "ckptdoctor"]
-    environment = {**os.environ, "_CKPTDOCTOR_COMPLETE": f"{shell}_source"}
-    result = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
-    assert "complet" in result.stdout and "ckptdoctor" in result.stdout
 
 
 def test_hook_and_configuration_are_documented():

@@ -29,6 +29,10 @@ class Command(click.Command):
         self.examples = tuple(examples)
         self.groups = dict(groups or {"Options": ()})
 
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """Both names, in whatever context the help is asked for first: the option is made only once."""
+        return list(SHORT_HELP["help_option_names"])
+
     def grouped(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
         """Each heading with its options, in the order of the groups."""
         headings = {name: heading for heading, names in self.groups.items() for name in names}

@@ -31,7 +31,7 @@ class LazyGroup(click.Group):
         self.modules = {name: module for group in groups.values() for name, module in group.items()}
 
     def for_paths(self) -> str:
-        """The command that is meant where a path stands alone: to look inside on a terminal, to check elsewhere."""
+        """The command that is meant by a path alone: to look inside on a terminal, to check elsewhere."""
         terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         return "browse" if terminal else "check"
 
@@ -137,6 +137,7 @@ _GROUPS = {
         "verify": "ckptdoctor.cli.verify",
     },
     "Practise": {"train": "ckptdoctor.cli.train"},
+    "Set up": {"setup": "ckptdoctor.cli.setup"},
 }
 COMMANDS = {name: module for group in _GROUPS.values() for name, module in group.items()}
 

@@ -10,8 +10,6 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import as_json, color, files, quiet
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
-from ckptdoctor.rendering import salvage as shown
-from ckptdoctor.salvaging.salvage import salvage
 
 _EXAMPLES = (
     ("Everything intact of a truncated file, next to it", "ckptdoctor salvage broken.pt"),
@@ -41,6 +39,9 @@ def command(path: str, output: str | None, force: bool, style: str, color: str) 
 
     Exit status: 0 nothing lost, 1 something lost or nothing recovered, 2 invalid usage or an unreadable path.
     """
+    from ckptdoctor.rendering import salvage as shown  # not imported for a help text, nor for what Tab completes
+    from ckptdoctor.salvaging.salvage import salvage
+
     try:
         with drawn(NOTHING_WRITTEN):
             report = salvage(path, output, force=force)

@@ -13,14 +13,24 @@ from ckptdoctor.checkpoint import Checkpoint, FileSource, Source, Tensor
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import CkptDoctorError, StoppedError, UnreadableError
-from ckptdoctor.noun import noun
-from ckptdoctor.values.statistics import Extreme, Extremes, Look, Number, Picture, Spectrum, TensorValues, Window
+from ckptdoctor.noun import noun, replace
+from ckptdoctor.values.statistics import (
+    Extreme,
+    Extremes,
+    Look,
+    Number,
+    Picture,
+    Spectrum,
+    TensorValues,
+    Values,
+    Window,
+)
 
 if TYPE_CHECKING:
     from ckptdoctor.values.regions import Boxes
 
 __all__ = ["Extreme", "Extremes", "Inspector", "Look", "Number", "Picture", "Refused", "Spectrum", "TensorValues"]
-__all__ += ["Window"]
+__all__ += ["Values", "Window"]
 
 _KEPT = 64  # looks that are remembered
 
@@ -106,6 +116,20 @@ class Inspector:
             return other._try(
                 lambda there, _: difference_picture(tensor, its, box, rows, shape, how, (boxes, there)), work
             )
+
+        return self._try(see, work)
+
+    def measure(self, tensors: Sequence[Tensor], work: Work) -> Union[Values, Refused]:
+        """Return all values of some tensors in numbers: for few bytes, of a file on this machine."""
+
+        def see(boxes: Boxes, distant: bool) -> Union[Values, Refused]:
+            from ckptdoctor.values.examine import examine_values
+
+            if distant or self._source is None:
+                return Refused("")
+            with self._lock:
+                part = replace(self._checkpoint, tensors=tuple(tensors))
+                return examine_values(part, self._source, work, threads=1)
 
         return self._try(see, work)
 

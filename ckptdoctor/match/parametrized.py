@@ -138,9 +138,9 @@ def _found_pruned(key: str, here: Mapping[str, Tensor], loose: Container[str]) -
     original, mask = (here.get(key + end) if key + end in loose else None for end in (ORIGINAL, MASK))
     if (original is None and mask is None) or any(key + end in here for end in _NORM_PARTS):
         return
-    fits = original is not None and mask is not None and _fit(original, mask)
+    fits = original is not None and mask is not None and _are_alike(original, mask)
     yield Pruned(key, original, mask, fits)
 
 
-def _fit(original: Tensor, mask: Tensor) -> bool:
+def _are_alike(original: Tensor, mask: Tensor) -> bool:
     return original.shape == mask.shape and original.device == mask.device

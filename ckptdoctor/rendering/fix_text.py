@@ -213,7 +213,7 @@ def _still(proof: Proof) -> str:
     wrong = [each for each in proof.findings if each.severity is not Severity.INFO]
     if wrong:
         return f"check still finds {_codes(wrong)}"
-    return f"check finds nothing wrong (remarks: {_codes(proof.findings)})"
+    return f"check finds nothing wrong (info: {_codes(proof.findings)})"
 
 
 def _rest(proof: Proof) -> str:

@@ -124,7 +124,7 @@ def _closing(report: FileReport, paint: Paint, width: int | None) -> Iterator[st
 
 def _counted(findings: Iterable[Finding], paint: Paint) -> str:
     tally = Counter(finding.severity for finding in findings)
-    names = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "remark"}
+    names = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "info"}
     return ", ".join(
         paint.severity(severity, plural(tally[severity], noun)) for severity, noun in names.items() if tally[severity]
     )

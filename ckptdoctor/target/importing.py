@@ -20,7 +20,7 @@ from ckptdoctor.errors import UsageError
 from ckptdoctor.target.blame import MEND, NO_CUDA, blame, is_installed, own_traceback, wants_cuda
 from ckptdoctor.target.target import NamedTarget
 
-_LIBRARIES = frozenset({"timm", "torchvision"})  # those whose models are known by names of their own
+LIBRARIES = frozenset({"timm", "torchvision"})  # those whose models are known by names of their own
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def _imported(target: NamedTarget) -> ModuleType:
     except (UsageError, KeyboardInterrupt):
         raise
     except ModuleNotFoundError as error:
-        if target.module in _LIBRARIES and error.name == target.module:
+        if target.module in LIBRARIES and error.name == target.module:
             raise UsageError(f"{target.module} is not installed beside ckptdoctor: pip install {error.name}") from error
         if not target.is_file and error.name and f"{target.module}.".startswith(f"{error.name}."):
             raise UsageError(

@@ -50,6 +50,7 @@ def from_module(module: Any, source: str) -> Reference:
         parameters=tuple(trained),
         frozen=frozenset([key for key, grad in trained.items() if not grad]),
         heads=_heads(module),
+        arguments=_labels(module),
     )
 
 
@@ -59,6 +60,12 @@ def _heads(module: Any) -> int | None:
     heads = getattr(config, "num_attention_heads", None)
     known = type(heads) is int and heads > 0 and getattr(config, "model_type", None) not in PAIRED
     return heads if known else None
+
+
+def _labels(module: Any) -> tuple[tuple[str, int], ...]:
+    """Return the number of labels that the config of a model of transformers has."""
+    labels = getattr(getattr(module, "config", None), "num_labels", None)
+    return (("num_labels", labels),) if type(labels) is int else ()
 
 
 def _extra_states(module: Any) -> Iterator[tuple[str, bool]]:

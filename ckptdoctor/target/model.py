@@ -16,7 +16,7 @@ from ckptdoctor.remote.addresses import shown
 from ckptdoctor.target import Reference
 from ckptdoctor.target.blame import MEND, NO_CUDA, blame, own_place, own_traceback, wants_cuda
 from ckptdoctor.target.building import TooManyError, build, wants_values
-from ckptdoctor.target.importing import find, users_code
+from ckptdoctor.target.importing import LIBRARIES, find, users_code
 from ckptdoctor.target.mapping import from_module
 from ckptdoctor.target.saved import Asked, Saved, Taken, is_lightning, missing, taken
 from ckptdoctor.target.target import NamedTarget, parse_target
@@ -50,7 +50,11 @@ def from_model(text: str, path: str | None = None, asked: Asked = lambda: None) 
         try:
             extra = taken(found, target, file.asked)
             whole = extra.target or target
-            made = replace(from_module(_module(found, target, extra), whole.name), told=extra.told)
+            made = replace(
+                from_module(_module(found, target, extra), whole.name),
+                told=extra.told,
+                arguments=_numbers(found, target, extra),
+            )
             root = _IN_ITS_FILES if _loads_itself(found, file) else made.root
         except (CkptDoctorError, KeyboardInterrupt):
             raise
@@ -99,6 +103,26 @@ def _module(found: object, target: NamedTarget, extra: Taken) -> torch.nn.Module
     return made
 
 
+def _numbers(found: object, target: NamedTarget, extra: Taken) -> tuple[tuple[str, int], ...]:
+    """Return the whole numbers among the arguments of the call, those that it has by default as well."""
+    try:
+        call = inspect.signature(found).bind(  # type: ignore[arg-type]  # what has no signature raises
+            *target.arguments, **dict(target.keywords), **extra.arguments
+        )
+    except (TypeError, ValueError):  # a module that was made already, or code in C
+        return ()
+    call.apply_defaults()
+    named = dict(call.arguments)
+    for each in call.signature.parameters.values():
+        if each.kind is each.VAR_KEYWORD:
+            named |= named.pop(each.name)
+    known = {name: value for name, value in named.items() if type(value) is int}
+    if target.module in LIBRARIES:
+        known.setdefault("num_classes", _LIBRARY_CLASSES)
+    return tuple(known.items())
+
+
+_LIBRARY_CLASSES = 1000  # of ImageNet, unless others are asked for: functions of these libraries pass the rest on
 _WANTED = "--model needs a class or function that gives a torch.nn.Module, or a module itself"
 
 

@@ -117,6 +117,13 @@ class ItemActivated(Message):
 
 
 @dataclass(eq=False, repr=False)
+class ItemWanted(Message):
+    """Go to this in the contents."""
+
+    item: TreeItem
+
+
+@dataclass(eq=False, repr=False)
 class FindingSelected(Message):
     """The cursor of the findings is on this one now."""
 

@@ -149,7 +149,7 @@ class _Examination:
             over.set()
 
     def _examine_batches(self) -> None:
-        measure = ChunkMeasure(CHUNK)
+        measure = ChunkMeasure()
         while not self.stopped:
             with self.lock:
                 batch = next(self.batches, None)
@@ -205,7 +205,7 @@ class _Examination:
         partial = Partial()
         try:
             for chunk in strip.read(work.start, work.stop):
-                self._add(measured, chunk, strip.dtype, at, partial, measure)
+                self._add(measured, chunk, strip, at, partial, measure)
                 at += chunk.size
                 if not self._go_on(chunk.size * strip.width):
                     return
@@ -221,14 +221,16 @@ class _Examination:
         self._finish(measured)
 
     def _add(
-        self, measured: _Measured, chunk: Array, dtype: str, at: int, partial: Partial, measure: ChunkMeasure
+        self, measured: _Measured, chunk: Array, strip: Strip, at: int, partial: Partial, measure: ChunkMeasure
     ) -> None:
-        add = measure.add if self.sums else measure.scan
-        add(chunk, dtype, partial)
+        if self.sums:
+            measure.add_all(chunk, strip.dtype, strip.chunk, partial)
+        else:
+            measure.scan(chunk, strip.dtype, partial)
         if self.only_finite:
             return
         if measured.narrowing.left:
-            measured.narrowing.add(chunk, dtype)
+            measured.narrowing.add(chunk, strip.dtype)
         partial.sample.append(chunk[-at % measured.step :: measured.step].copy())
 
     def _rows(self, tensor: Tensor, chunk: Array) -> int | None:

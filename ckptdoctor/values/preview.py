@@ -159,7 +159,7 @@ class _Statistics:
 
     def __init__(self, narrowed: str, work: Work) -> None:
         self.partial = Partial()
-        self._measure = ChunkMeasure(CHUNK)
+        self._measure = ChunkMeasure()
         self._narrowing = Narrowing(narrowed)
         self._work = work
 

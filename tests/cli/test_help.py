@@ -37,8 +37,10 @@ def test_every_command_has_two_examples(name):
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in NOT_RUN])
-def test_examples_work(name, shelf):
+def test_examples_work(name, shelf, monkeypatch):
     """Each does what it says, and is neither refused nor misunderstood."""
+    for variable, value in (("HOME", str(shelf)), ("SHELL", "/bin/bash")):
+        monkeypatch.setenv(variable, value)
     for _, typed in ASKED[name].examples:
         outcome = examples.carry_out(typed, shelf)
         assert outcome.status in (ExitStatus.CLEAN, ExitStatus.FINDINGS), f"{typed}: {outcome.printed}"

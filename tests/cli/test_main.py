@@ -33,7 +33,7 @@ def test_help_lists_the_commands():
     """The commands are listed in groups, each with its first sentence in full."""
     lines = invoke("--help").output.split("\n")
     headings = [line for line in lines if line.endswith(":") and line[0] != " " and line != "Options:"]
-    assert headings == ["Find out:", "Repair:", "Change:", "Keep:", "Practise:"]
+    assert headings == ["Find out:", "Repair:", "Change:", "Keep:", "Practise:", "Set up:"]
     listed = [line for line in lines[lines.index("Find out:") : lines.index("Options:")] if line.startswith("  ")]
     assert [line.split()[0] for line in listed] == list(COMMANDS)
     assert not any(line.endswith("...") for line in listed)

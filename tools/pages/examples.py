@@ -49,8 +49,9 @@ RuntimeError: Error(s) in loading state_dict for Net:
 
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _SECONDS = re.compile(r"\b\d+(?:\.\d+)? s\b")
-# these make an environment, need a person or another machine, or take minutes; what is typed there is still parsed
-_NOT_RUN = re.compile(r"python3|pip |git |ckptdoctor (?:browse|train)\b|.*(?:://|--serve|tour/)")
+# these make an environment, write to the home folder, need a person or another machine, or take minutes; what is typed
+# there is still parsed
+_NOT_RUN = re.compile(r"python3|pip |git |ckptdoctor (?:browse|train)\b|.*(?:://|--serve|tour/|--install)")
 
 
 @dataclass(frozen=True)

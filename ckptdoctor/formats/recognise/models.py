@@ -41,7 +41,7 @@ def _is_onnx(head: bytes) -> bool:
 
 
 def _is_message_pack(head: bytes) -> bool:
-    """Return a map whose first key is text, as ``flax.serialization.to_bytes`` writes a parameter tree."""
+    """Recognise a map whose first key is text, as ``flax.serialization.to_bytes`` writes a parameter tree."""
     start = {0xDE: 3, 0xDF: 5}.get(head[0], 1)
     if head[0] not in range(0x81, 0x90) and start == 1:
         return False

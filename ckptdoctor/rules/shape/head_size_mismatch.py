@@ -129,7 +129,7 @@ def head_size_mismatch(comparison: Comparison) -> Iterator[Problem]:
     if not heads:
         return
     pairs = [pair for head in heads for pair in head.pairs]
-    cause, way = _words(heads)
+    cause, way = _words(heads, comparison.reference.arguments)
     out = "the head" if len(heads) == 1 else "the heads"
     line = leaving_out(comparison, [pair.key for pair in pairs])
     anew = f"train {'it' if len(heads) == 1 else 'them'} anew{f': {line}' if line else '.'}"
@@ -137,17 +137,32 @@ def head_size_mismatch(comparison: Comparison) -> Iterator[Problem]:
     yield mismatch(comparison, pairs, likewise(pairs), cause, advice)
 
 
-def _words(heads: tuple[Head, ...]) -> tuple[str, str]:
+def _words(heads: tuple[Head, ...], arguments: tuple[tuple[str, int], ...]) -> tuple[str, str]:
     """Return what the checkpoint is, and how to build a model that is the same."""
     sizes = {head.here for head in heads}
     if len(sizes) == 1:
         classes = sizes.pop()
+        parameter = _parameter(arguments, {head.there for head in heads})
+        way = f"{parameter}={classes}" if parameter else f"{classes:,} classes" if classes > 1 else "a single output"
         if classes > 1:
-            return f"The checkpoint is a {classes}-class model.", f"num_classes={classes}"
-        return "The checkpoint's head has a single output.", "a single output"
+            return f"The checkpoint is a {classes}-class model.", way
+        return "The checkpoint's head has a single output.", way
     named = [f"{head.module} {head.here:,} (the model {head.there:,})" for head in heads]
     others = wording.and_more(named, _SHOWN, "head")
     return f"The checkpoint's heads have other outputs: {others}.", "the checkpoint's classes"
+
+
+def _parameter(arguments: tuple[tuple[str, int], ...], theirs: set[int]) -> str:
+    """Return the argument that decides how many outputs the model's head has.
+
+    It is "" where none, or more than one, may do so.
+    """
+    named = [name for name, value in arguments if {value} == theirs]
+    telling = [name for name in named if any(word in name.lower() for word in _TELLING)]
+    return telling[0] if len(telling) == 1 else named[0] if len(named) == 1 else ""
+
+
+_TELLING = ("class", "label", "categor", "out")
 
 
 @judges(Turn.SIZE)

@@ -1,4 +1,4 @@
-"""Remembers which files were opened, and what in them has a bookmark, from one time to the next.
+"""Remembers where somebody was, and from one time to the next which files were opened and what has a bookmark.
 
 A file of JSON in the folder for such things (XDG_STATE_HOME) holds paths, names of tensors and the time, and nothing of
 what the files contain; ``CKPTDOCTOR_HISTORY=0`` keeps none. Nobody is kept from looking at a checkpoint because this
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ckptdoctor.remote import addresses
+from ckptdoctor.tui.models.tree import TreeItem
 
 _RECENT = 20  # files that are remembered
 _BOOKMARKS = 100  # of one file
@@ -27,6 +28,31 @@ class History:
 
     recent: tuple[str, ...] = ()
     bookmarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class Trail:
+    """What a cursor was on before it was taken elsewhere, and the place among that to which somebody has come back."""
+
+    def __init__(self) -> None:
+        self._been: list[TreeItem] = []
+        self._at = 0  # behind the last there is what nobody has come back from
+
+    def leave(self, item: TreeItem | None) -> None:
+        """The cursor is taken elsewhere."""
+        del self._been[self._at :]
+        if item is not None and self._been[-1:] != [item]:
+            self._been.append(item)
+        self._at = len(self._been)
+
+    def wander(self, by: int, item: TreeItem | None) -> TreeItem | None:
+        """What is so many places back or forward from ``item``, on which the cursor is; None where there is nothing."""
+        to = self._at + by
+        if item is not None and by < 0 and self._at == len(self._been) and to >= 0:
+            self._been.append(item)
+        if not 0 <= to < len(self._been):
+            return None
+        self._at = to
+        return self._been[to]
 
 
 def recent() -> list[str]:

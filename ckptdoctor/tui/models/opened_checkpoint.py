@@ -19,6 +19,9 @@ from ckptdoctor.values.statistics import TensorValues
 
 _WEIGHTS = (Role.MODEL.value, Role.EMA.value)
 _SCREEN = 200  # lines that are open to begin with
+_NAMES = 20_000  # names whose words are compared with what was typed for a filter
+_PARTS = 2_000  # different ones
+_GLOB = set("*?[")
 
 
 @dataclass(slots=True)
@@ -32,11 +35,17 @@ class OpenedCheckpoint:
     lines: Visible
     inspector: Inspector
     values: Mapping[KeyPath, TensorValues] = field(default_factory=dict)  # as far as every byte was read
+    glimpses: dict[KeyPath, TensorValues] = field(default_factory=dict)  # of what somebody looked at before that
     bookmarks: list[str] = field(default_factory=list)  # what has one, by ``name_of``
 
     def values_of(self, row: int) -> TensorValues | None:
         """The values of a tensor in numbers, where they have been read."""
         return self.values.get(self.table.tensors[row].path)
+
+    def glimpse_of(self, row: int) -> TensorValues | None:
+        """The same, also where they were only read because somebody looked at what the tensor is in."""
+        path = self.table.tensors[row].path
+        return self.values.get(path) or self.glimpses.get(path)
 
     def name_of(self, item: TreeItem) -> str:
         """The key path of an item as text; that of a module ends with a dot."""

@@ -92,8 +92,7 @@ class BrowserScreen(Screen[None], StillReading):
         self._alone = False  # whether one pane has all the room
         self._fit = ""  # how much of the target fits, in few words
         self._chosen: int | None = None  # the finding that n has come to
-        self._been: list[TreeItem] = []  # what the cursor was on before it was taken elsewhere, and then came back to
-        self._at = 0  # of these; behind the last there is what nobody has come back from
+        self._trail = history.Trail()
         self._has_begun = False  # the examination: whatever it is held against has been read
 
     def compose(self) -> ComposeResult:
@@ -251,6 +250,12 @@ class BrowserScreen(Screen[None], StillReading):
         else:
             self.query_one(Detail).focus()
 
+    def on_item_wanted(self, message: messages.ItemWanted) -> None:
+        """Go to a layer that was chosen in the pane at the right."""
+        self._trail.leave(self._under_cursor())
+        self._contents().focus()
+        self._show_item(message.item)
+
     def on_element_wanted(self, message: messages.ElementWanted) -> None:
         """Open the tensor under the cursor at the value that was clicked on."""
         item = self._under_cursor()
@@ -290,7 +295,7 @@ class BrowserScreen(Screen[None], StillReading):
             self.app.notify("This finding is about the file as a whole.", markup=False)
         else:
             view = self._contents()
-            self._note_place()
+            self._trail.leave(self._under_cursor())
             if focus or self.query_one(FindingsView).has_focus:
                 view.focus()
             view.reveal(named[0] if there is None else there)
@@ -299,24 +304,12 @@ class BrowserScreen(Screen[None], StillReading):
 
     # where somebody has been
 
-    def _note_place(self) -> None:
-        """Remember what the cursor is on, for the way back."""
-        item = self._under_cursor()
-        del self._been[self._at :]
-        if item is not None and self._been[-1:] != [item]:
-            self._been.append(item)
-        self._at = len(self._been)
-
     def wander(self, by: int) -> bool:
         """Put the cursor back on what it was on before it was taken elsewhere, or forward again."""
-        item, to = self._under_cursor(), self._at + by
-        if item is not None and by < 0 and self._at == len(self._been) and to >= 0:
-            self._been.append(item)
-        if not 0 <= to < len(self._been):
-            return False
-        self._at = to
-        self._show_item(self._been[to])
-        return True
+        item = self._trail.wander(by, self._under_cursor())
+        if item is not None:
+            self._show_item(item)
+        return item is not None
 
     def _show_item(self, item: TreeItem) -> None:
         view = self._contents()
@@ -357,7 +350,7 @@ class BrowserScreen(Screen[None], StillReading):
             if found is None:
                 self.app.notify(f"{escape(name)} is not in the checkpoint any more.", markup=False)
             else:
-                self._note_place()
+                self._trail.leave(self._under_cursor())
                 self._show_item(found)
 
         self.compute(lambda: opened.item_called(name), go, "bookmark", len(opened.table))

@@ -191,6 +191,8 @@ class CompareScreen(Screen[None], StillReading):
         self._say_sides()
         view = self.query_one(CompareView)
         view.show(comparison, lines)
+        if comparison.found.compared:
+            view.go_to_first_difference()
         counts = [f"{count(number)} {_WORDS[kind]}" for kind, number in self._counts.items() if number]
         view.border_title = Content(" · ".join(counts) or "nothing differs")
         show = "" if self.wanted.show is Show.ALL else f"only {self.wanted.show.value.removeprefix('only ')} · "

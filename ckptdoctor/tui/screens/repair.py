@@ -25,8 +25,7 @@ from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.output_names import free, objection
-from ckptdoctor.tui.models.planned import PlanRow, changed_bytes, dropped, rows, summary
+from ckptdoctor.tui.models.planned import PlanRow, changed_bytes, dropped, free, objection, rows, summary
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.questions import ConfirmScreen

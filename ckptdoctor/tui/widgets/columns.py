@@ -23,7 +23,7 @@ _SPARE = {"elements": 12}  # cells more that names want, before there is this as
 _MEASURED = (
     ("shape", 17),
     ("dtype", 6),
-    ("std", 9),
+    ("std", 11),
     ("values", 9),
     ("NaN", 7),
     ("min", 10),

@@ -17,7 +17,7 @@ from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
 from ckptdoctor.tui.models.lines import TreeLine, Visible
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, TreeOrder, TreeValue
+from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, TreeOrder, TreeValue, ValuesOf
 from ckptdoctor.tui.widgets import columns
 from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle, marked
 from ckptdoctor.wording import and_more
@@ -38,7 +38,7 @@ class TreeView(LineView):
         key("enter", "activate", "open", "Open or close a level; show a tensor", show=True),
         key("space", "toggle_level", "open or close", "Open or close the level"),
         key("asterisk", "open_all", "open all", "Open everything below, as far as it is not too much", display="*"),
-        key("o", "order", "order", "Natural order, file order, or largest first"),
+        key("o", "order", "order", "Natural order, file order, largest first, and once values are read, by these"),
     ]
 
     def __init__(self, id: str | None = None) -> None:
@@ -175,9 +175,8 @@ class TreeView(LineView):
 
     def action_order(self) -> None:
         """Numbers in their order, as in the file, or largest first."""
-        orders = list(TreeOrder)
-        order = orders[(orders.index(self.order) + 1) % len(orders)]
-        self._again(order, self._rows())
+        measured = self.opened is not None and bool(self.opened.values)
+        self._again(self.order.next(measured), self._rows())
 
     def narrow(self, rows: Rows | None) -> None:
         """Show only these tensors (None: all)."""
@@ -247,12 +246,12 @@ class TreeView(LineView):
     def _again(self, order: TreeOrder, rows: Rows | None) -> None:
         if self.opened is None:
             return
-        whole = self.opened.lines
+        whole, values_of = self.opened.lines, self.opened.values_of
         if rows is None and whole.tree.order is order:
             self._replace(whole)
             return
         many = len(whole.tree.table) + (len(rows) if rows is not None else 0)
-        self.compute(lambda: _made(whole, order, rows), self._replace, "tree", many)
+        self.compute(lambda: _made(whole, order, rows, values_of), self._replace, "tree", many)
 
     def _replace(self, made: Visible) -> None:
         line = self.line()
@@ -269,8 +268,8 @@ class TreeView(LineView):
             self._revealed(place)
 
 
-def _made(lines: Visible, order: TreeOrder, rows: Rows | None) -> Visible:
-    made = lines.again(order, rows)
+def _made(lines: Visible, order: TreeOrder, rows: Rows | None, values_of: ValuesOf) -> Visible:
+    made = lines.again(order, rows, values_of)
     if rows is not None:
         made.open_all(made.tree.root, _OPENED)
     return made

@@ -267,7 +267,7 @@ class LegacyStorages:
             self.notes.append(Note(NoteKind.TRAILING_BYTES, message, offset=self.end))
 
     def _take(self, source: Source, key: str | None, index: int, keys: list[str | None]) -> bool:
-        """Return one storage. False: what follows cannot be found."""
+        """Take one storage. False: what follows cannot be found."""
         claim = self._claims.get(key) if key is not None else None
         if key is None or claim is None:
             message = (

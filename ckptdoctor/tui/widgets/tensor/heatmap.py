@@ -371,7 +371,9 @@ class DifferenceMap(Heatmap):
         """Read a slice of one, or of both."""
         (one, other), (a, b) = self._inspectors, self._pair
         if self.seen is DrawnValues.DIFFERENCE:
-            return one.difference(a, other, b, box, rows, room, how, work)
+            drawn = one.difference(a, other, b, box, rows, room, how, work)
+            equal = isinstance(drawn, Picture) and not any(each for row in drawn.cells for each in row)
+            return Refused("nothing differs here") if equal else drawn
         inspector, tensor = (one, a) if self.seen is DrawnValues.A else (other, b)
         return inspector.picture(tensor, box, rows, room, how, work)
 

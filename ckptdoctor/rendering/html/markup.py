@@ -65,6 +65,14 @@ def tensor_id(name: str) -> str:
     return f"tensor:{quote(name, safe=_UNCODED)}"
 
 
+def command(line: str) -> str:
+    """A command with a button that copies it."""
+    return (
+        f'<div class="command"><code tabindex="0">{text(line, 4000)}</code>'
+        '<button type="button" class="copy scripted" aria-label="Copy the command">copy</button></div>'
+    )
+
+
 def coordinate(number: float) -> str:
     """A place in a drawing, to a tenth."""
     return f"{number:.1f}".removesuffix(".0")

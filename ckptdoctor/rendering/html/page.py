@@ -19,8 +19,9 @@ from ckptdoctor.findings import Coverage, Finding, Severity
 from ckptdoctor.rendering.contents import other_contents, state_dict_row
 from ckptdoctor.rendering.html.charts import depth, distributions
 from ckptdoctor.rendering.html.comparison import comparison
+from ckptdoctor.rendering.html.damage import damage
 from ckptdoctor.rendering.html.examined import Examined
-from ckptdoctor.rendering.html.markup import coordinate, element, lines, name, permalink, section, text
+from ckptdoctor.rendering.html.markup import command, coordinate, element, lines, name, permalink, section, text
 from ckptdoctor.rendering.html.table import bounded, modules, payload, table
 from ckptdoctor.rendering.html.treemap import treemap
 from ckptdoctor.rendering.numbers import amount, count, plural, size
@@ -32,6 +33,7 @@ KIND = b"<!doctype html>"  # what every page begins with
 
 _TITLES = (
     ("findings", "Findings"),
+    ("damage", "Damage"),
     ("contents", "Contents"),
     ("comparison", "Comparison"),
     ("size", "Sizes"),
@@ -48,6 +50,7 @@ def render(examined: Examined) -> bytes:
     made = modules(examined)
     parts = {
         "findings": findings(examined),
+        "damage": damage(examined),
         "contents": contents(examined),
         "comparison": comparison(examined),
         "size": treemap(examined, made),
@@ -353,14 +356,6 @@ def _repair(fix: Fix, path: str) -> str:
     safety = fix.safety.value
     told = f'<span class="safety {safety}">{text(safety)}</span> <span class="soft">{text(_SAFETY[fix.safety])}</span>'
     return f'<div class="repair"><p>{text(fix.title)} · {told}</p>{command(fix_command(path, fix))}</div>'
-
-
-def command(line: str) -> str:
-    """A command with a button that copies it."""
-    return (
-        f'<div class="command"><code tabindex="0">{text(line, 4000)}</code>'
-        '<button type="button" class="copy scripted" aria-label="Copy the command">copy</button></div>'
-    )
 
 
 def _coverage(coverage: Coverage) -> str:

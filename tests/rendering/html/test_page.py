@@ -2,6 +2,7 @@
 
 import hashlib
 import html
+import json
 import re
 from base64 import b64encode
 from html.parser import HTMLParser
@@ -181,13 +182,31 @@ def test_embedded_data_is_json_without_markup(tmp_path):
     assert any("</script>" in piece for piece in pieces) and any("&amp;" in piece for piece in pieces)
 
 
-def test_a_file_that_cannot_be_read_still_has_a_page(tmp_path, shelf):
-    """The findings say why; nothing else is there."""
+def test_a_damaged_file_has_a_map_of_its_bytes(tmp_path, shelf):
+    """With the tensors that can be recovered, those that are lost, and the command; without values nothing is read."""
     whole = (shelf / "model.pt").read_bytes()
-    (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
-    text = pages.page(tmp_path / "cut.pt")
+    cut = tmp_path / "cut.pt"
+    cut.write_bytes(whole[: len(whole) // 2])
+    text = pages.page(cut)
     parsed(text)
     assert 'class="finding error"' in text and ">All tensors</h2>" not in text
+    assert " intact · lost: " in text and "<title>intact: wte.weight to " in text
+    assert "<summary>Can be recovered: " in text and f"ckptdoctor salvage {cut}</code>" in text
+    assert ">Damage</h2>" not in pages.page(cut, deep=False) and [each.name for each in tmp_path.iterdir()] == [
+        "cut.pt"
+    ]
+
+
+def test_a_damaged_shard_has_a_map(tmp_path):
+    """Also where nothing of it can be recovered."""
+    names = {"a.weight": "model-00001-of-00002.safetensors", "b.weight": "model-00002-of-00002.safetensors"}
+    for key, file in names.items():
+        save_file({key: torch.ones(40)}, tmp_path / file)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    shard = tmp_path / names["b.weight"]
+    shard.write_bytes(shard.read_bytes()[:-100])
+    text = pages.page(tmp_path)
+    assert ">Damage</h2>" in text and "Nothing can be recovered: " in text
 
 
 def test_odd_values_have_a_page(tmp_path):

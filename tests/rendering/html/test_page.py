@@ -105,6 +105,18 @@ def test_two_files_are_compared(shelf):
     assert found["change"][5] > 0.01
 
 
+def test_changes_are_shown_by_layer(tmp_path):
+    """A row for each kind of tensor, with the layers that changed."""
+    weights = {f"h.{layer}.{leaf}": torch.ones(2, 2) for layer in range(12) for leaf in ("q.weight", "k.weight")}
+    torch.save(weights, tmp_path / "a.pt")
+    torch.save(weights | {f"h.{layer}.q.weight": torch.full((2, 2), 1.5) for layer in (10, 11)}, tmp_path / "b.pt")
+    text = pages.page(tmp_path / "a.pt", tmp_path / "b.pt")
+    assert "Only layers 10–11 differ." in text
+    titles = ("q, layers 0 to 9: no change", "q, layers 10 to 11: more", "k, layers 0 to 11: no change")
+    assert all(f"<title>{each}</title>" in text for each in titles)
+    assert "Changes by layer" not in pages.page(tmp_path / "a.pt", tmp_path / "b.pt", deep=False)
+
+
 def test_what_is_nan_on_one_side_is_counted(tmp_path):
     """No other figure counts it, so that the module would seem to be the same; it comes before those that changed."""
     weights = {f"part{number}.weight": torch.ones(2, 3) for number in range(30)}

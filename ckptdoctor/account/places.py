@@ -228,7 +228,7 @@ def box_at(root: Place, path: KeyPath) -> Box:
     """Return the container at a key path. Raises UnaccountedError where there is none."""
     box = place_at(root, path).holds
     if not isinstance(box, Box):
-        raise UnaccountedError(f"an edit names what lies in {show_path(path)}, which would hold nothing")
+        raise UnaccountedError(f"an edit names something in {show_path(path)}, which would be empty")
     return box
 
 

@@ -119,7 +119,7 @@ def _entries(node: Node) -> list[tuple[str | int | Special, Node]]:
 def _leave_something(checkpoint: Checkpoint, gone: set[KeyPath]) -> None:
     top = [(part,) for part, _ in children(checkpoint.tree) if not isinstance(part, Special)]
     if top and all(path in gone for path in top):
-        raise RefusedError("That would drop everything, and leave an empty checkpoint.")
+        raise RefusedError("That would drop everything and leave an empty checkpoint.")
 
 
 def _nothing(option: str, pattern: str, checkpoint: Checkpoint) -> RefusedError:

@@ -26,7 +26,7 @@ def find_root(tree: Node, text: str) -> KeyPath:
     if found is None:
         names = [show_part(part) for part, _ in children(tree)]
         offer = and_so_on(names, _SHOWN)
-        raise UsageError(f"There is no “{text}” in the checkpoint. Its top level holds {offer or 'nothing to enter'}.")
+        raise UsageError(f'The checkpoint has no "{text}". Its top level holds {offer or "nothing to enter"}.')
     return found
 
 

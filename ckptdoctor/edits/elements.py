@@ -324,7 +324,7 @@ def _stride(view: View, shape: Shape) -> Shape | None:
 
 def _twice() -> RefusedError:
     return RefusedError(
-        "A tensor is computed or gets a shape that no view can have; apply the edits that follow on their own."
+        "A tensor is computed or gets a shape that no view can have; apply the following edits separately."
     )
 
 

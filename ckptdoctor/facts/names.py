@@ -51,7 +51,7 @@ _TELLING = 3  # letters from which an end of such a name is no name of its own
 
 
 def ends_of_names(keys: Collection[str]) -> list[str]:
-    """Return keys that begin with a dot, or are the end of a name of nearly every model, cut in the middle of a word."""
+    """Return keys that begin with a dot, or are the end of a common name, cut in the middle of a word."""
     return [key for key in keys if key in _ENDS or key[:1] == "."]
 
 

@@ -204,7 +204,7 @@ def _entries(place: _Place, state: dict[str, Node], name: str) -> list[tuple[str
         raise UnknownStateError(f"{name} of {place.name} {'is missing' if node is None else _instead(node, 'a dict')}")
     entries = [(part, child) for part, child in node.entries if isinstance(part, str)]
     if len(entries) != len(node.entries):
-        raise UnknownStateError(f"{name} of {place.name} has keys that are no names")
+        raise UnknownStateError(f"{name} of {place.name} has keys that are not names")
     return entries
 
 
@@ -241,7 +241,7 @@ def detached(tensor: Tensor) -> Tensor:
     if tensor.subclass is not None:
         raise UnknownStateError(f"{tensor.key} is a tensor of the class {tensor.subclass}")
     if tensor.moved and tensor.storage is None and not tensor.parts:
-        raise UnknownStateError(f"{tensor.key} is a tensor of {tensor.device} that lies outside of all storages (D605)")
+        raise UnknownStateError(f"{tensor.key} is a tensor of {tensor.device} outside of all storages (D605)")
     there = tensor.storage is not None
     known = tensor.rebuild in _REBUILT_AS_SAVED or tensor.rebuild in _REBUILT_IN_A_WRAPPER
     if tensor.layout.startswith("sparse"):
@@ -249,7 +249,7 @@ def detached(tensor: Tensor) -> Tensor:
     elif tensor.layout != "strided":
         known = False
     if not known or not (there or tensor.device == "meta"):
-        raise UnknownStateError(f"{tensor.key} is a tensor of a kind that only torch can take apart")
+        raise UnknownStateError(f"{tensor.key} is a kind of tensor that only torch can take apart")
     return derived(tensor, requires_grad=False, is_parameter=False, rebuild=_rebuild(tensor))
 
 

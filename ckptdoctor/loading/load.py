@@ -152,7 +152,7 @@ class _Builder:
         elif isinstance(node, Named):
             job.place.set(self._named(node.name))
         elif isinstance(node, Elided):
-            error = DamagedError(f"{show_path(job.path)} cannot be given: it {_predicate(node.reason)}")
+            error = DamagedError(f"{show_path(job.path)} cannot be loaded: it {_predicate(node.reason)}")
             job.place.set(self._fault(error, "elided", {"reason": node.reason}))
         else:
             job.place.set(node)

@@ -36,8 +36,8 @@ class Budgets:
 def exceeded(budget: str, limit: int, offset: int) -> HostileError:
     """Return the error for a pickle that asks for more than ``limit`` of what ``budget`` bounds."""
     return HostileError(
-        f"the pickle exceeds the budget of {limit:,} for {budget.replace('_', ' ')} at byte {offset}: it looks built "
-        "to exhaust its reader; do not load it, ask for the file again from its source",
+        f"the pickle exceeds the budget of {limit:,} for {budget.replace('_', ' ')} at byte {offset}: it "
+        "looks built to exhaust its reader; do not load it, and download the file again from its source",
         offset=offset,
     )
 
@@ -132,8 +132,9 @@ class Machine:
         end = at + count
         if end > self.size:
             raise TruncatedError(
-                f"the pickle says that {what} of {plural(count, 'byte')} follows at byte {at}, but only "
-                f"{plural(self.size - at, 'remains', 'remain')}: the file is cut off or damaged; get a complete copy",
+                f"the pickle announces {what} of {plural(count, 'byte')} at byte {at}, but only "
+                f"{plural(self.size - at, 'remains', 'remain')}: the file is cut off or damaged; get a "
+                "complete copy",
                 offset=at,
             )
         return end

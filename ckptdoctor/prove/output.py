@@ -236,7 +236,7 @@ def _require(wanted: Segment, found: Direct | None, place: Extent, copied: Copie
 
 
 def _wrong(name: str) -> WriteError:
-    return WriteError(f"The values of {name} are others in the output; it was thrown away.")
+    return WriteError(f"The values of {name} differ in the output; it was discarded.")
 
 
 def _read(path: str, offset: int, length: int) -> bytes:
@@ -271,8 +271,9 @@ class Checksums:
             broken = future.result()
             if broken is not None and broken.extent is not None:
                 raise DamagedError(
-                    f"The values of storage {broken.key} of {broken.extent.file} do not match their checksum, which "
-                    "the output could not tell any more; ckptdoctor salvage saves what is whole."
+                    f"The values of storage {broken.key} of {broken.extent.file} do not match their "
+                    "checksum, and the output could not show that any more; recover what is intact with "
+                    "ckptdoctor salvage."
                 )
 
     def close(self) -> None:
@@ -330,7 +331,7 @@ def trace(wanted: Wanted, written: Checkpoint, recipe: Recipe) -> Proof:
             continue
         if extent.length != old.extent.length or not copied.copied_from(extent.offset, Copy(source, extent.length)):
             raise WriteError(
-                f"Storage {storage.key} of the output is not storage {old.key} of the original; it was thrown away."
+                f"Storage {storage.key} of the output is not storage {old.key} of the original; it was discarded."
             )
         keys += [old.key] if old.key == storage.key else []
     return _counted(keys, len(written.storages), wanted)

@@ -138,7 +138,7 @@ def _object_difference(wanted: Opaque, got: Opaque) -> str | None:
     if wanted.class_name != got.class_name:
         return f"there is a {got.class_name} instead of a {wanted.class_name}"
     if (len(wanted.arguments), len(wanted.items)) != (len(got.arguments), len(got.items)):
-        return f"the {wanted.class_name} is made in another way"
+        return f"the {wanted.class_name} is made differently"
     return _keys_difference([part for part, _ in wanted.entries], [part for part, _ in got.entries])
 
 
@@ -151,7 +151,7 @@ def _keys_difference(wanted: list[Part], got: list[Part]) -> str | None:
         return None
     for one, other in zip(wanted, got, strict=False):
         if one != other or type(one) is not type(other):
-            return f"there is the key “{show_part(other)}” instead of “{show_part(one)}”"
+            return f'there is the key "{show_part(other)}" instead of "{show_part(one)}"'
     return f"it has {plural(len(got), 'key')} instead of {len(wanted)}"
 
 
@@ -164,7 +164,7 @@ def _tensor_difference(wanted: Tensor, got: Tensor, ties: _Ties) -> str | None:
                     return "the tensor has other values in the pickle"
                 return f"the tensor's {name} is {_shown(other)} instead of {_shown(one)}"
     if not ties.agree(wanted.storage, got.storage):
-        return "the tensor lies on another storage, or one of another size or device"
+        return "the tensor is on another storage, or on one with another size or device"
     if len(wanted.parts) != len(got.parts):
         return f"the tensor has {plural(len(got.parts), 'part')} instead of {len(wanted.parts)}"
     for one, other in zip(wanted.parts, got.parts, strict=True):
@@ -233,7 +233,7 @@ def read_back() -> Iterator[None]:
     except WriteError:
         raise
     except CkptDoctorError as error:
-        raise WriteError(f"The output cannot be read back and was thrown away: {error.message}") from error
+        raise WriteError(f"The output cannot be read back and was discarded: {error.message}") from error
 
 
 def require_same(wanted: Checkpoint, written: Checkpoint) -> None:
@@ -244,4 +244,4 @@ def require_same(wanted: Checkpoint, written: Checkpoint) -> None:
 def require_right(wrong: str | None) -> None:
     """Raise WriteError where something is wrong with the output: what, as the end of a sentence."""
     if wrong is not None:
-        raise WriteError(f"The output is not what was planned, and was thrown away: {wrong}.")
+        raise WriteError(f"The output differs from the plan, and was discarded: {wrong}.")

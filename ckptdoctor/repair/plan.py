@@ -222,4 +222,4 @@ def _fix_findings(
             draft.add(finding.code, finding.name, fix.title, fix.safety, fix.edits)
             if outside(fix.edits):  # the file around the contents is examined again once it is written
                 around.remove(finding)
-    raise RuntimeError(f"there is no end of fixes; the last one was that of {draft.steps[-1].label}")
+    raise RuntimeError(f"the fixes do not end; the last one was {draft.steps[-1].label}")

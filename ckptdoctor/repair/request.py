@@ -167,11 +167,11 @@ def substitution(text: str) -> Substitution:
         pattern = re.compile(expression)
     except re.error as error:
         place = "" if error.pos is None else f" at character {error.pos + 1}"
-        raise UsageError(f"--rename: “{expression}” is no regular expression{place}: {error.msg}.") from error
+        raise UsageError(f'--rename: "{expression}" is not a regular expression{place}: {error.msg}.') from error
     try:
         pattern.sub(replacement, "")
     except (re.error, IndexError) as error:
-        raise UsageError(f"--rename: “{replacement}” cannot be filled in from “{expression}”: {error}.") from error
+        raise UsageError(f'--rename: "{replacement}" cannot be filled in from "{expression}": {error}.') from error
     return Substitution(text, pattern, replacement)
 
 

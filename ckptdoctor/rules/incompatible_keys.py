@@ -109,7 +109,7 @@ class Turn(IntEnum):
     """When a rule is asked. What it explains is taken off the rest, so what says most of a file comes first."""
 
     FILE = 0
-    """The file is something else than the weights of this model: an optimizer, a training checkpoint, an adapter."""
+    """The file does not hold the weights of this model: an optimizer, a training checkpoint, an adapter."""
 
     WRAPPER = 1
     """Every key has what a wrapper puts there."""

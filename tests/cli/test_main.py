@@ -44,7 +44,7 @@ def test_explain(name):
     """explain prints the page of a rule, found by code or name."""
     result = invoke("explain", name)
     assert result.output.startswith("N401 module-prefix · error\n")
-    for section in ("What it means", "Why it matters", "What you see", "How it is found", "Repair"):
+    for section in ("Meaning", "Why it matters", "Symptoms", "Detection", "Repair"):
         assert f"\n{section}\n" in result.output
 
 

@@ -66,7 +66,7 @@ class _Changer:
         if path in self._wanted:
             held = held_values(node)
             if held is None:
-                raise RefusedError(f"{show_path(path)} is no array that can become a tensor.")
+                raise RefusedError(f"{show_path(path)} is not an array that can become a tensor.")
             self._wanted.discard(path)
             return self._change(held, path)
         if path not in self._ways:

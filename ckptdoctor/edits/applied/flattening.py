@@ -42,7 +42,7 @@ def _moved(inside: dict[KeyPath, Tensor], old: KeyPath, new: KeyPath) -> Tensor:
     try:
         return move_tensor(detached(tensor), old, new)
     except UnknownStateError as error:
-        raise RefusedError(f"{show_path(old)} cannot stand in a state dict: {error}.") from error
+        raise RefusedError(f"{show_path(old)} cannot be in a state dict: {error}.") from error
 
 
 def _told(checkpoint: Checkpoint, edit: Flatten, after: Checkpoint) -> Iterator[Change]:

@@ -161,7 +161,7 @@ class Origins:
             if isinstance(known, View) and known.held is not None:
                 return replace(view, held=known.held)
             if view.start or not view.contiguous or nbytes(view) != nbytes(known):
-                raise RefusedError(f"Storage {view.source} was made anew before; apply this edit on its own.")
+                raise RefusedError(f"Storage {view.source} was already replaced; apply this edit separately.")
             return reshaped(known, view.shape)
         pieces = self.pieces.get(view.source)
         if pieces is None:

@@ -91,8 +91,8 @@ def _storage(source: Source, header: Header) -> tuple[Storage | None, list[Note]
         notes.append(Note(NoteKind.TRUNCATED, message, offset=source.size))
     elif end < source.size:
         message = (
-            f"{plural(source.size - end, 'byte follows', 'bytes follow')} the array at byte {end:,}; numpy.load "
-            "never looks there"
+            f"{plural(source.size - end, 'byte follows', 'bytes follow')} the array at byte {end:,}; "
+            "numpy.load never reads there"
         )
         notes.append(Note(NoteKind.TRAILING_BYTES, message, offset=end))
     return storage, notes

@@ -57,7 +57,7 @@ class Front:
         stop = offset + length
         if offset < 0 or length < 0 or stop > self.size:
             raise TruncatedError(
-                f"{plural(length, 'byte is', 'bytes are')} wanted at offset {offset} of {self.size}.", offset=offset
+                f"{plural(length, 'byte is', 'bytes are')} needed at offset {offset} of {self.size}.", offset=offset
             )
         if stop <= LENGTH_BYTES + MAX_HEADER_BYTES:
             while len(self._kept) < stop:
@@ -101,7 +101,7 @@ class Front:
     def _next(self, pieces: Iterator[bytes], at: int) -> bytes:
         piece = next(pieces, None)
         if piece is None:
-            raise TruncatedError(f"What is packed ends after {plural(at, 'byte')}.", offset=at)
+            raise TruncatedError(f"The packed contents end after {plural(at, 'byte')}.", offset=at)
         return piece
 
 

@@ -96,7 +96,7 @@ def _record(source: Source, record: Record) -> Iterator[bytes]:
         checksum = zlib.crc32(chunk, checksum)
         yield chunk
     if record.crc and checksum != record.crc:
-        raise DamagedError(f"“{shown(record.name)}” does not fit its checksum, so some of its bytes have changed.")
+        raise DamagedError(f'"{shown(record.name)}" does not match its checksum, so some of its bytes have changed.')
 
 
 def _in_tar(source: Source) -> Iterator[Inside]:
@@ -109,7 +109,7 @@ def _in_tar(source: Source) -> Iterator[Inside]:
 
 def _range(source: Source, offset: int, size: int) -> Iterator[bytes]:
     if offset + size > source.size:
-        raise TruncatedError(f"The archive ends at byte {source.size:,} and should go on to {offset + size:,}.")
+        raise TruncatedError(f"The archive ends at byte {source.size:,} but should continue to {offset + size:,}.")
     if isinstance(source, Thin):
         yield from _part(source.pieces(), offset, offset + size)
         return

@@ -9,8 +9,8 @@ from ckptdoctor.formats.recognise.magic import Found
 _TABLE_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 
 _ONNX = "onnx.load reads it; its weights are its graph's initializers."
-_SAVED_MODEL = "tf.saved_model.load reads the folder that it lies in."
-_TABLE = "tf.train.load_checkpoint reads it, by its path without “.index”."
+_SAVED_MODEL = "tf.saved_model.load reads the folder that it is in."
+_TABLE = 'tf.train.load_checkpoint reads it, by its path without ".index".'
 _FLAX = "flax.serialization.msgpack_restore reads it; transformers can convert Flax weights (from_flax=True)."
 
 _NEWEST_IR = 32  # ONNX's ir_version is 13 today

@@ -32,8 +32,8 @@ _headers: WeakKeyDictionary[Source, Header] = WeakKeyDictionary()
 # shapes that are remembered; more could be chosen so that their hashes collide, which makes looking them up slow
 _MOST_SHAPES = 64
 
-_DAMAGED = "The header is broken, so nothing in the file can be found; fetch the file again, or take another copy."
-_CUT = "Fetch the file again, or take another copy: the list of its tensors is not whole."
+_DAMAGED = "The header is broken, so nothing in the file can be found; fetch the file again, or use another copy."
+_CUT = "Download the file again, or use another copy: the list of its tensors is not complete."
 
 
 def header_of(source: Source) -> Header:

@@ -73,4 +73,4 @@ def _refuse_lone_surrogates(text: str, start: int) -> None:
     lone = _LONE.search(text.replace("\\\\", "  "))  # without escaped backslashes, each that is left begins an escape
     if lone:
         where = start + byte_position(text, lone.start())
-        raise DamagedError(f"the header has half a surrogate pair (at byte {where:,}), which is no text", offset=where)
+        raise DamagedError(f"the header has half a surrogate pair (at byte {where:,}), which is not text", offset=where)

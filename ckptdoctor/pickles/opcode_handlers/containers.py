@@ -222,7 +222,7 @@ def _step_elsewhere(m: Machine, step: Mutation, offset: int) -> None:
             holder.result = revisit
     else:
         m.discarded = True
-        m.ambiguous("step-target", f"{op.opcode_name(step.op)} changes something that is no object made here", offset)
+        m.ambiguous("step-target", f"{op.opcode_name(step.op)} changes a value that the pickle did not make", offset)
         return
     assert isinstance(target, Made)  # a Revisit is only ever made of one
     if target.steps is None:

@@ -1,16 +1,16 @@
 """The values are stored in big-endian byte order.
 
-What it means
-    The archive's ``byteorder`` record says "big": it was saved on a machine of that order, such as IBM Z.
+Meaning
+    The archive's ``byteorder`` record is "big": it was saved on a big-endian machine, such as IBM Z.
 
 Why it matters
     ``torch.load`` swaps the bytes and gives the right values; other readers may take them as they are and give wrong
     ones.
 
-What you see
-    Nothing, or values that make no sense.
+Symptoms
+    Nothing, or meaningless values.
 
-How it is found
+Detection
     The ``byteorder`` record is read.
 
 Repair
@@ -48,7 +48,7 @@ def _say_big(data: bytes) -> bytes:
 MESSAGES = (
     Message(
         ("storage has wrong size: expected",),
-        "a storage's length does not make sense: the file is damaged, or was written with the other byte order",
+        "a storage's length is invalid: the file is damaged, or was written with the other byte order",
         (CHECK,),
         then=r"-?\d{1,30}got-?\d{1,30}",
         also=("F006", "F014"),

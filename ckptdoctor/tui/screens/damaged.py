@@ -245,7 +245,7 @@ def _outside(report: FileReport) -> Text:
     """Facts about any file: what to do with its format, and its first bytes."""
     container = report.container
     assert container is not None
-    told = container.guidance in (report.error or "")
+    told = container.guidance.removeprefix("It ")[1:] in (report.error or "")  # there it is one sentence with the path
     lines = [] if told else [escape(container.guidance), ""]
     if container.head:
         lines += ["It begins with", *_dump(container.head[:64])]

@@ -306,7 +306,7 @@ class Registry:
     def _note_once(self, key: str, message: str) -> None:
         if key not in self._contradicted:
             self._contradicted.add(key)
-            self.notes.append(Note(NoteKind.TENSOR_ODD, f"{message}; torch goes by the first", self._member))
+            self.notes.append(Note(NoteKind.TENSOR_ODD, f"{message}; torch uses the first", self._member))
 
 
 def _disagree(first: Claim, other: Claim) -> bool:

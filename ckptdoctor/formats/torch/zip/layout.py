@@ -283,9 +283,7 @@ def predicted_records(entries: Sequence[Entry], directory_offset: int, remarks: 
         _, name, method, flags, crc, compressed, size, offset, directory = entry
         records.append(Record(name, method, flags, crc, size, compressed, offset, begin, directory))
     if records:
-        message = (
-            f"the headers in front of {plural(len(records), 'record')}, each of which would be a request of its own"
-        )
+        message = f"the headers of {plural(len(records), 'record')}, each of which would need a request of its own"
         remarks.add(NoteKind.NOT_EXAMINED, message)
     return records
 

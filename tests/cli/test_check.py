@@ -261,7 +261,7 @@ def work(shelf, tmp_path):
             2,
             b"error: some_nets:broken cannot be built: some_nets.py, line 9: ",
         ),
-        (["sick.pt", "--model", "some_nets"], 2, b"--model takes a module and a name in it"),
+        (["sick.pt", "--model", "some_nets"], 2, b'--model: "some_nets" is not a module and a name in it'),
         (
             ["sick.pt", "--model", "some_nets:make", "--like", "healthy.pt"],
             2,

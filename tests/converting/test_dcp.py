@@ -179,8 +179,8 @@ def test_what_has_no_place(tmp_path):
     ("saved", "said"),
     [
         ({"a": {"b": torch.ones(1)}, "a.b": torch.ones(1)}, 'Two values would be called "a.b"'),
-        ([torch.ones(1)], "is no dict"),
-        ({}, "nothing in|no values"),
+        ([torch.ones(1)], "is not a dict"),
+        ({}, "has nothing that|no values"),
         ({"a": torch.ones(2, 2).to_sparse()}, "densify"),
     ],
 )

@@ -327,6 +327,6 @@ def test_the_weights_for_a_net_are_taken_from_no_file_that_safetensors_refuses(t
     """load_state_dict is as strict as load, and as lenient."""
     path = tmp_path / "m.safetensors"
     path.write_bytes(file({"a": entry(0, 4), "b": entry(6, 8)}, bytes(8)))
-    with pytest.raises(DamagedError, match='in front of "b"'):
+    with pytest.raises(DamagedError, match='bytes before "b"'):
         ckptdoctor.load_state_dict(path, {"a": (4,), "b": (2,)})
     assert set(ckptdoctor.load_state_dict(path, {"a": (4,), "b": (2,)}, strict=False)) == {"a", "b"}

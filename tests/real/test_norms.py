@@ -80,7 +80,7 @@ def test_heads_of_another_dataset(bench):
     saved = {"model": nn.DataParallel(model).state_dict(), "iteration": 3}
     said = bench.refuse(saved, target)
     assert "11 of 15 keys would fit" in said
-    assert "another shape: cls_score.weight, cls_score.bias, bbox_pred.weight, bbox_pred.bias" in said
+    assert "shape mismatch: cls_score.weight, cls_score.bias, bbox_pred.weight, bbox_pred.bias" in said
     assert "[81, 16] here, [6, 16] in the model" in bench.findings()["S501"]
 
 

@@ -54,7 +54,7 @@ def test_two_directions_have_the_name_of_either_layer(tmp_path, name):
 
 @pytest.mark.parametrize("unsafe", [(), ("--unsafe-fixes",)], ids=["plain", "unsafe"])
 @pytest.mark.parametrize(
-    ("change", "why"), [("one bias", "reset_after=False, as its bias of one row says"), ("no bias", "has no bias")]
+    ("change", "why"), [("one bias", "reset_after=False, as its bias of one row shows"), ("no bias", "has no bias")]
 )
 def test_a_gru_that_torch_cannot_compute_is_refused_with_the_reason(tmp_path, change, why, unsafe):
     """Its reset gate comes before the product, or nothing tells where it comes; and no command is offered."""

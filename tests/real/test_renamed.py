@@ -40,7 +40,7 @@ def test_a_densenet_of_other_classes(bench):
     """The names are found all the same, and the head is what is left to decide."""
     said = bench.refuse(architectures.old_densenet(architectures.densenet(20)), architectures.densenet(10))
     assert "604 of 727 keys would fit" in said
-    assert "another shape: classifier.weight, classifier.bias" in said
+    assert "shape mismatch: classifier.weight, classifier.bias" in said
     assert "S501" in bench.findings()
 
 

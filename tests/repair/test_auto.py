@@ -170,7 +170,7 @@ def test_a_map_repeats_the_repair_on_siblings(folder):
     [
         ("[]", "map.json is not a name map: --write-map writes one."),
         ("{", "map.json is not a name map: "),
-        ('{"format": "ckptdoctor map 1", "names": 3}', "it wants a root, names and what was dropped."),
+        ('{"format": "ckptdoctor map 1", "names": 3}', "it needs a root, names and the dropped keys."),
         (
             '{"format": "ckptdoctor map 1", "root": "", "names": {"a": "b", "c": "d"}}',
             "--map names keys that this file does not have: it belongs to other checkpoints.",

@@ -103,7 +103,7 @@ def merged(tmp_path: Path, path: Path, source: object, *options: object) -> dict
     output = tmp_path / f"merged{path.suffix}"
     result = run("fix", path, "--merge-adapter", source, "-o", output, *options, cwd=tmp_path)
     assert result.returncode == 0, result.stdout.decode() + result.stderr.decode()
-    assert b"a loss that was asked for" in result.stdout
+    assert b"a loss that you requested" in result.stdout
     return loaded(output)
 
 

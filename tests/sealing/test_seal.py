@@ -167,7 +167,7 @@ def test_a_damaged_checkpoint_is_sealed_with_the_reason_why_its_tensors_are_not_
 def test_a_seal_is_replaced_only_if_asked(path):
     """And only a seal: another file of this name is never replaced."""
     made = ckptdoctor.seal(path)
-    with pytest.raises(WriteError, match="exists already"):
+    with pytest.raises(WriteError, match="already exists"):
         ckptdoctor.seal(path)
     ckptdoctor.seal(path, force=True)
     with open(made.output, "w") as file:

@@ -72,11 +72,11 @@ def test_a_reference_is_itself():
         ({"state_dict": {"a": torch.zeros(1)}}, 'under "state_dict", but dict: give the state dict inside'),
         ({"a": 3}, 'under "a", but int'),
         ({"a": (1, -1)}, 'under "a", but tuple'),
-        ({1: torch.zeros(1)}, "has the key 1: the keys of a state dict are texts"),
+        ({1: torch.zeros(1)}, "has the key 1: the keys of a state dict are strings"),
         ("model.pt", "not str; the path of a file goes to like="),
         (3, "not int"),
         (nn.Linear, "not type"),
-        (nn.ReLU(), "ReLU has neither parameters nor buffers"),
+        (nn.ReLU(), "ReLU has no parameters or buffers"),
         (nn.LazyLinear(3), "LazyLinear has no shape for weight yet"),
     ],
 )

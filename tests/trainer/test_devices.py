@@ -201,7 +201,7 @@ def test_a_cpu_build_of_torch_is_named_as_the_reason(monkeypatch):
         ("No CUDA GPUs are available", "the NVIDIA driver sees no GPU"),
         (
             "The NVIDIA driver on your system is too old (found version 11040).\nMore",
-            "too old (found version 11040)); look",
+            "too old (found version 11040)); check",
         ),
     ],
 )
@@ -323,7 +323,7 @@ def test_a_run_takes_every_gpu_or_two_virtual_replicas(gpus, strategy, kind, the
         ("single", "cpu", 2, 1, "trains one replica, not 2; leave --world-size out"),
         ("exact", "cpu", 3, 1, "choose a --world-size of 1, 2, 4, 8"),
         ("exact", "cpu", 16, 1, "choose a --world-size of 1, 2, 4, 8"),
-        ("dp", "cuda", 3, 1, "there are 2 GPUs here; ask for fewer"),
+        ("dp", "cuda", 3, 1, "there are 2 GPUs here; choose fewer"),
         ("ddp", "cuda", 5, 2, "there are 2 GPUs on each of 2 machines"),
         ("dp", "mps", 2, 1, "there is one MPS device here"),
         ("manual", "cuda", 4, 2, "stays on one machine; use --strategy ddp"),

@@ -141,7 +141,7 @@ def test_code_that_fails_is_shown_with_its_lines(tmp_path):
         settings=Settings(model=f"{bad}:Net"),
     )
     lines = said.split("\n")
-    assert "It is your own code that fails" in lines[0]
+    assert "The error is in your own code" in lines[0]
     assert lines[1] == "Traceback (most recent call last):" and lines[-1].startswith("ValueError: ")
     assert all(line.isprintable() for line in lines)
 

@@ -30,7 +30,7 @@ def test_every_screen_has_names(folder, monkeypatch):
     monkeypatch.chdir(folder)
     picker, contents = walk(".", (), ("text:_41", "enter"), size=PHONE)
     assert "checkpoint_of_epoch_41.pt" in picker and "✓ no problems" in picker
-    assert "• W301  the weights lie under" in contents
+    assert "• W301  the weights are" in contents
     compared = browse("a.pt", size=PHONE, other="b.pt")
     assert "conv1.weight" in compared and "[10, 32] ≠ [100, 32]" in compared
     assert "layer1.0.bn1.bias  whole" in browse("a_download_that_was_cut.pt", size=PHONE)

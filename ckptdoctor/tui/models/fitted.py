@@ -50,7 +50,7 @@ def rows(fit: Fit) -> list[FitRow]:
     after = " after that" if fit.steps else ""
     for title, misfits in (
         ("missing", fit.missing),
-        ("of another shape", fit.mismatched),
+        ("shape mismatch", fit.mismatched),
         ("more than it wants", fit.unexpected),
     ):
         if misfits:

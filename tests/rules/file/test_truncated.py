@@ -49,7 +49,7 @@ def test_salvage_is_advised_where_it_saves_something(tmp_path, part, named):
     """An archive that ends in its only storage is not one to salvage."""
     example = Example("cut", {"w": T((10_000,))}, damage=lambda data: data[part])
     (finding,) = found(build(example, tmp_path), "F005")
-    assert ("ckptdoctor salvage FILE saves" in finding.advice) is named
+    assert ("ckptdoctor salvage FILE" in finding.advice) is named
     assert finding.advice.startswith("Copy or download it again")
 
 
@@ -62,11 +62,11 @@ def test_salvage_is_advised_where_a_tensor_is_whole(tmp_path, kind, suffix, code
     example = Example("cut", {"a": T((5_000,)), "b": T((5_000,))}, kind, suffix, damage=lambda data: data[:cut])
     path = build(example, tmp_path)
     (finding,) = found(path, code)
-    assert ("ckptdoctor salvage FILE saves" in finding.advice) is named
+    assert ("ckptdoctor salvage FILE" in finding.advice) is named
     if named:
         assert salvage(str(path)).output
     else:
-        with pytest.raises(RefusedError, match="nothing to save"):
+        with pytest.raises(RefusedError, match="nothing to recover"):
             salvage(str(path))
 
 

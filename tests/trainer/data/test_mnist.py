@@ -60,7 +60,7 @@ DAMAGED = {
     "cut in the values": (IMAGES[:-1], TruncatedError, len(IMAGES) - 1, "1 before the end of its 3 items"),
     "empty": (b"", TruncatedError, 0, "ends after 0 bytes"),
     "goes on": (IMAGES + b"\0", DamagedError, len(IMAGES), "continues after its last image"),
-    "a page of a web server": (b"<!DOCTYPE html>" * 20, DamagedError, 0, "begins with 3c 21 44 4f where this"),
+    "a page of a web server": (b"<!DOCTYPE html>" * 20, DamagedError, 0, "begins with 3c 21 44 4f instead of"),
     "of floats": (idx(digits(3)[0], magic=b"\0\0\x0d\x03"), DamagedError, 0, "begins with 00 00 0d 03"),
     "of labels": (idx(digits(3)[1]), DamagedError, 0, "begins with 00 00 08 01"),
     "no images": (

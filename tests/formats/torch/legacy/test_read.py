@@ -135,10 +135,10 @@ def parts(value):
 @pytest.mark.parametrize(
     ("lie", "kind", "words"),
     [
-        (lambda keys: [*keys, "123"], NoteKind.STORAGE_MISSING, "none that the pickle names"),
+        (lambda keys: [*keys, "123"], NoteKind.STORAGE_MISSING, "not one that the pickle names"),
         (lambda keys: keys[:1], NoteKind.STORAGE_MISSING, "not in the list"),
         (lambda keys: [keys[0], *keys], NoteKind.STORAGE_SIZE, "listed twice"),
-        (lambda keys: [None, *keys], NoteKind.STORAGE_MISSING, "none that the pickle names"),
+        (lambda keys: [None, *keys], NoteKind.STORAGE_MISSING, "not one that the pickle names"),
         (lambda keys: [], NoteKind.STORAGE_MISSING, "not in the list"),
     ],
 )

@@ -349,6 +349,8 @@ BEHIND_DOORS = {
     "explaining/test_load_error.py": {"match.shapes.pairs"},
     # renderers, given reports that no file gives: hostile text in every part, golden screens that no rule changes
     "rendering/test_diff.py": {"diffing.summary", "rendering.diff_json", "rendering.diff_text"},
+    "rendering/test_depth.py": {"rendering.depth"},
+    "rendering/test_fates.py": {"rendering.fates"},
     "rendering/test_full.py": {"rendering.full", "rendering.paint"},
     "rendering/test_markdown.py": {"rendering.markdown"},
     "rendering/test_renumbered.py": {"rendering.fix_text"},
@@ -367,6 +369,8 @@ BEHIND_DOORS = {
     "examine/test_offers.py": {"examine.offers"},
     "examine/test_paths.py": {"examine.paths"},
     "test_brief.py": {"edits.elements"},
+    "tui/models/test_comparison.py": {"rendering.depth"},
+    "tui/test_damaged_shard.py": {"rendering.fates"},
     "tui/models/test_command_line.py": {"rendering.escape", "rendering.shell"},
     # makers of edits, of files and of contents: what is asked of them is asked of all kinds, of sabotaged ones too
     "account/repairs.py": {"edits.computing"},

@@ -54,11 +54,16 @@ class Command(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples."""
         super().format_epilog(ctx, formatter)
-        if self.examples:
-            with formatter.section("Examples"):
-                for meaning, line in self.examples:
-                    formatter.write_text(f"{meaning}:")
-                    formatter.write(f"{'':{formatter.current_indent}}  {line}\n")
+        write_examples(self.examples, formatter)
+
+
+def write_examples(examples: Examples, formatter: click.HelpFormatter) -> None:
+    """Add what each example does and its line, if there are any."""
+    if examples:
+        with formatter.section("Examples"):
+            for meaning, line in examples:
+                formatter.write_text(f"{meaning}:")
+                formatter.write(f"{'':{formatter.current_indent}}  {line}\n")
 
 
 class Choice(click.Choice):  # type: ignore[type-arg]  # generic for type checkers alone: not where click is older
@@ -71,6 +76,10 @@ class Choice(click.Choice):  # type: ignore[type-arg]  # generic for type checke
             offer = did_you_mean(str(value), known, quote="'")
             self.fail(f"'{value}' is not one of {', '.join(known)}.{offer}", param, ctx)
         return super().convert(value, param, ctx)
+
+    def get_missing_message(self, *context: Any, **more: Any) -> str:
+        """What there is to choose from, in the same line."""
+        return f"Use one of {', '.join(map(str, self.choices))}"
 
 
 def usage_error(error: click.ClickException) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from tempfile import TemporaryDirectory
 from zlib import crc32
@@ -248,6 +247,8 @@ class Checksums:
     """Holds storages against the checksums that their container has, in threads of their own, while others write."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # a repair reads no value, and needs no threads
+
         storages: dict[Extent, Storage] = {}
         for tensor in tensors:
             for each in (tensor, *[chunk for _, chunk in tensor.chunks]):
@@ -262,6 +263,8 @@ class Checksums:
 
     def require(self) -> None:
         """Raise DamagedError for the first storage that does not match."""
+        from concurrent.futures import wait
+
         total = sum([each.length for (each,) in self._storages])
         with progress.phase("checksums", total) as reading:
             for future in self._found:

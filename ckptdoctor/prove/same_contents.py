@@ -105,7 +105,10 @@ def _tree_difference(wanted: Node, got: Node, ties: _Ties) -> str | None:
             if not isinstance(mine, Tensor):
                 stack.append((mine, its, (trail, one, slot)))
                 continue
-            found = _node_difference(mine, its, ties)
+            if isinstance(its, Tensor):
+                found = _tensor_difference(mine, its, ties)
+            else:
+                found = _node_difference(mine, its, ties)
             if found is not None:
                 return f"at {show_path(_path((trail, one, slot)))} {found}"
     return None
@@ -165,6 +168,8 @@ def _tensor_difference(wanted: Tensor, got: Tensor, ties: _Ties) -> str | None:
                 return f"the tensor's {name} is {_shown(other)} instead of {_shown(one)}"
     if not ties.agree(wanted.storage, got.storage):
         return "the tensor is on another storage, or on one with another size or device"
+    if not wanted.parts and not got.parts:  # as nearly all have none
+        return None
     if len(wanted.parts) != len(got.parts):
         return f"the tensor has {plural(len(got.parts), 'part')} instead of {len(wanted.parts)}"
     for one, other in zip(wanted.parts, got.parts, strict=True):

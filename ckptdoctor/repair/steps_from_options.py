@@ -170,7 +170,7 @@ def _strip_step(prefix: str) -> OptionStep:
     def edits(checkpoint: Checkpoint) -> list[Edit]:
         found = _renames(checkpoint, lambda key: key[len(prefix) :] if key.startswith(prefix) else key, label, prefix)
         if not found:
-            raise RefusedError(f'No key begins with "{prefix}"{_nearest(prefix, checkpoint)}.')
+            raise RefusedError(f'No key begins with "{prefix}".{_nearest(prefix, checkpoint)}')
         return found
 
     return OptionStep(label, f'strip "{prefix}" from keys', edits)
@@ -260,7 +260,8 @@ def _nearest(text: str, checkpoint: Checkpoint) -> str:
         return ""
     most = sorted(prefixes, key=lambda each: -prefixes[each])[:200]
     near = sorted(most, key=lambda each: -SequenceMatcher(None, text, each).ratio())[:_SHOWN]
-    return f"; there are {', '.join(near)}"
+    named = ", ".join([f'"{each}"' for each in near])
+    return f" The nearest prefixes are {named}."
 
 
 # ---- ``--slim``: what only resuming a training needs is left out: optimizers, schedulers, scalers, random generators

@@ -15,11 +15,20 @@ from ckptdoctor.casting.proof import is_cast
 
 TARGETS = ("float64", "float32", "float16", "bfloat16")
 FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+EIGHT_BITS = [each for each in (*FLOAT8, "float8_e8m0fnu") if hasattr(torch, each)]
 EVERY = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16)
 
 
 def data_of(tensor: torch.Tensor) -> bytes:
     return bytes(tensor.contiguous().view(torch.uint8).tolist())
+
+
+def cast_by_torch(numbers: torch.Tensor, target: str) -> bytes:
+    """Where there is no infinity, the largest number for what is too large: older torch made NaN of it."""
+    if target == "float8_e4m3fn":
+        limit = torch.tensor(torch.finfo(torch.float8_e4m3fn).max, dtype=numbers.dtype)
+        numbers = torch.where(numbers.abs() > limit, limit.copysign(numbers), numbers)
+    return data_of(numbers.to(getattr(torch, target)))
 
 
 def insist_on_torchs(tensor: torch.Tensor, target: str) -> None:
@@ -70,7 +79,7 @@ def test_nan_of_8_bits_has_the_bits_that_torch_gives_it(source):
     assert cast(data_of(every), source, "bfloat16") == data_of(every.bfloat16())
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", *FLOAT8, "float8_e8m0fnu"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", *EIGHT_BITS])
 def test_widening_is_exact(dtype):
     """Every number of a narrow dtype as float32 is the one that torch makes of it."""
     bits = EVERY if dtype in ("float16", "bfloat16") else torch.arange(256, dtype=torch.int32).to(torch.uint8)
@@ -136,7 +145,7 @@ def test_nothing_is_nothing():
     assert is_cast(b"", b"", "float32", "bfloat16")
 
 
-@pytest.mark.parametrize("target", [*FLOAT8, "float8_e8m0fnu"])
+@pytest.mark.parametrize("target", EIGHT_BITS)
 @given(seed=st.integers(0, 2**31))
 def test_to_8_bits(target, seed):
     """Numbers of every size near those that 8 bits have, ties among them; and any bits at all."""
@@ -145,6 +154,4 @@ def test_to_8_bits(target, seed):
     coarse = (torch.randint(0, 1 << 13, (3000,), generator=source) << 19).to(torch.int32)
     every = torch.cat([bits, coarse, coarse + 1, coarse - 1, -coarse]).view(torch.float32)
     every = torch.cat([every, torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan")])])
-    wanted = every.to(getattr(torch, target)).view(torch.uint8)
-    found = torch.from_numpy(cast_array(every.numpy(), "float32", target))
-    assert torch.equal(found, wanted)
+    assert cast_array(every.numpy(), "float32", target).tobytes() == cast_by_torch(every, target)

@@ -7,7 +7,7 @@ import torch
 
 from ckptdoctor.casting.cast import cast
 from ckptdoctor.casting.proof import is_cast
-from tests.casting.test_cast import EVERY, FLOAT8, TARGETS, data_of
+from tests.casting.test_cast import EVERY, FLOAT8, TARGETS, cast_by_torch, data_of
 
 PAIRS = [(source, target) for source in TARGETS for target in TARGETS if source != target]
 VALUES = [
@@ -72,14 +72,6 @@ def near_ties(dtype: str) -> torch.Tensor:
     above, below = (torch.nextafter(between, torch.tensor(each)) for each in (float("inf"), 0.0))
     found = torch.cat([torch.zeros(1), between, above, below, beyond, torch.tensor([float("inf")])])
     return torch.cat([found, -found])
-
-
-def cast_by_torch(numbers: torch.Tensor, target: str) -> bytes:
-    """Where there is no infinity, the largest number for what is too large: torch made NaN of it once."""
-    if target == "float8_e4m3fn":
-        limit = torch.tensor(torch.finfo(torch.float8_e4m3fn).max, dtype=numbers.dtype)
-        numbers = torch.where(numbers.abs() > limit, limit.copysign(numbers), numbers)
-    return data_of(numbers.to(getattr(torch, target)))
 
 
 @pytest.mark.parametrize("target", FLOAT8)

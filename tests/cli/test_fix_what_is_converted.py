@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from ckptdoctor.cli.main import run
+from tests.dtypes import needs_dtype
 from tests.libraries import real
 
 MADE = ["script.pt", "program.pt2", "arrays.pkl", "arrays.pt", "tensors.pkl", "tensors.pt", "arrays.npz"]
@@ -100,6 +101,7 @@ def test_what_stays_packed_is_not_healthy(name, fixed):
     assert (status, said.splitlines()[-1]) == (1, f"next · ckptdoctor fix {name} --select C102")
 
 
+@needs_dtype("float8_e8m0fnu")
 def test_tensors_that_torch_cannot_give_their_values(tmp_path, monkeypatch, capsys):
     """torch.load fails for them in every mode: the step is a conversion, and no word is of weights_only."""
     monkeypatch.chdir(tmp_path)

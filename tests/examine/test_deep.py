@@ -30,6 +30,7 @@ from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.values import examine
 from ckptdoctor.values.statistics import Values
 from tests.builders import build
+from tests.dtypes import needs_dtype
 
 DEEP = Settings(deep=True)
 
@@ -107,6 +108,7 @@ def test_values_are_examined_without_torch(sick):
     assert "V651" in done.stdout.split()
 
 
+@needs_dtype("float4_e2m1fn_x2")
 def test_opaque_dtypes_are_said_to_be_left_out(tmp_path):
     """How many tensors, and why."""
     packed = {f"w{number}": torch.zeros(8, dtype=torch.uint8).view(torch.float4_e2m1fn_x2) for number in range(3)}

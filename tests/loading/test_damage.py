@@ -18,6 +18,7 @@ import ckptdoctor
 from ckptdoctor.crash import no_torch
 from ckptdoctor.errors import CkptDoctorError, DamagedError, UnreadableError
 from ckptdoctor.loading import Inert, load
+from tests.dtypes import needs_dtype
 from tests.formats.safetensors.forge import entry, file, raw
 from tests.formats.safetensors.test_strictness import ODD_HEADERS, mutated, sound
 
@@ -116,6 +117,7 @@ def test_shards_load_as_safetensors_loads_each_of_them(tmp_path):
     assert 20 < refused < 145
 
 
+@needs_dtype("float4_e2m1fn_x2")
 def test_four_bit_floats_come_in_pairs(tmp_path):
     """F4 of safetensors is what safetensors gives: two numbers in one element."""
     path = tmp_path / "m.safetensors"

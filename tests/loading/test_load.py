@@ -14,11 +14,12 @@ from ckptdoctor.errors import DamagedError
 from ckptdoctor.loading import Inert, load
 from tests import broken_shards
 from tests.builders import moved, saving_tags, tagged
+from tests.dtypes import known
 
 PLAIN_DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.int64,
     torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool,
-    torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
+    torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, *known("float8_e8m0fnu"),
 ]  # fmt: skip
 
 

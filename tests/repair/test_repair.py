@@ -173,7 +173,7 @@ def prefixed_plain(state_dict: OrderedDict, prefix: str) -> OrderedDict:
 def test_a_prefix_that_no_key_has_is_refused_with_those_there_are(tmp_path: Path):
     """The nearest first."""
     path = save(training("model")["state_dict"], tmp_path / "model.pt")
-    with pytest.raises(RefusedError, match=r'No key begins with "modle\."; there are model\., '):
+    with pytest.raises(RefusedError, match=r'No key begins with "modle\."\. The nearest prefixes are "model\.", '):
         fixed(path, strip_prefixes=("modle",))
     with pytest.raises(RefusedError, match="matches no key"):
         fixed(path, renames=(substitution("xyz=abc"),))

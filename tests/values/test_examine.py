@@ -20,6 +20,7 @@ from ckptdoctor.errors import StoppedError
 from ckptdoctor.values.distinct import bytes_to_read
 from ckptdoctor.values.examine import examine_values
 from ckptdoctor.values.flat_chunks import CHUNK
+from tests.dtypes import needs_dtype
 from tests.values.reading import one, saved, values_in
 from tests.values.test_statistics import holds
 
@@ -126,6 +127,7 @@ def test_conjugates(tmp_path):
     assert (found.min, found.max) == (-3.0, 1.0)
 
 
+@needs_dtype("float4_e2m1fn_x2")
 def test_packed_dtypes_are_said_to_be_left_out(tmp_path):
     """float4 is opaque."""
     tensor = torch.zeros(8, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)

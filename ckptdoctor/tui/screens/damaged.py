@@ -21,6 +21,7 @@ from ckptdoctor.findings import FileReport, RepairReport, SalvageReport
 from ckptdoctor.remote import addresses
 from ckptdoctor.rendering import full
 from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.fates import LOST, PARTIAL, Fate, byte_map, fates, intact
 from ckptdoctor.rendering.numbers import plural, shape, size
 from ckptdoctor.rendering.paint import Paint
 from ckptdoctor.rendering.salvage import next_step, vouched, what_it_means
@@ -30,7 +31,7 @@ from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background, posting, until_cancelled
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.salvaged import LOST, PARTIAL, Fate, byte_map, fates, in_figures, intact, output_for
+from ckptdoctor.tui.models.salvaged import in_figures, output_for
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.questions import Question

@@ -19,14 +19,14 @@ from textual.widgets import Static
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.differences import Absent, Verdict
 from ckptdoctor.rendering.contents import value
+from ckptdoctor.rendering.depth import FROM_ZERO, DepthMap, far, in_columns, short_kinds
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import count, shape
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import LineActivated, LineSelected, LinesWanted
-from ckptdoctor.tui.models.comparison import FROM_ZERO, ComparedEntries, Flag, far
+from ckptdoctor.tui.models.comparison import ComparedEntries, Flag
 from ckptdoctor.tui.models.comparison_facts import facts, same, title
-from ckptdoctor.tui.models.depth import DepthMap, in_columns, short_kinds
 from ckptdoctor.tui.models.side_by_side import ComparisonLine, EntryLine, FoldLine, HeadLine, OtherLine
 from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_middle
 

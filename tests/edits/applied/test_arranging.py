@@ -26,6 +26,7 @@ from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.writing import Generated, Literal, Recipe
+from tests.dtypes import needs_dtype
 from tests.repair.applying import planned, repaired
 from tests.repair.arranging import FORMATS, edited, loaded, random, same, written
 from tests.repair.checkpoints import save
@@ -69,6 +70,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, suffix: str, edit: Edit, w
     assert words in refusal(written(contents, tmp_path, suffix), edit)
 
 
+@needs_dtype("float4_e2m1fn_x2")
 def test_packed_elements_are_not_put_in_another_order(tmp_path: Path):
     """Two of them share a byte; another shape is fine."""
     path = tmp_path / "model.pt"

@@ -289,13 +289,13 @@ class ZipStorages:
             message = f"storage {shown(key)} ({plural(nbytes, 'byte')}) has no record: its values are not in the file"
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, member))
             return Storage(key, nbytes, dtype, device, None)
-        if record.size != nbytes:
+        _, method, _, crc, size, compressed, _, offset, _ = record  # by name each takes as long as all of them
+        if size != nbytes:
             member = shown(f"{self._directory.prefix}/data/{key}")
             message = (
                 f"storage {shown(key)} should be {plural(nbytes, 'byte')}, but its record has "
-                f"{record.size:,}: torch.load rejects it, but reads bytes of its neighbours with mmap=True"
+                f"{size:,}: torch.load rejects it, but reads bytes of its neighbours with mmap=True"
             )
             self.notes.append(Note(NoteKind.STORAGE_SIZE, message, member))
-        extent = Extent(self._path, record.data_offset, record.compressed)
-        crc = record.crc if record.crc or not record.size else None
-        return Storage(key, nbytes, dtype, device, extent, crc, record.method != structs.STORED)
+        extent = Extent(self._path, offset, compressed)
+        return Storage(key, nbytes, dtype, device, extent, crc if crc or not size else None, method != structs.STORED)

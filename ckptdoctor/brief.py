@@ -41,7 +41,7 @@ def in_full(value: object) -> str:
 
     Two texts are equal only where a reader would take the values for the same.
 
-    Unlike with ``==``, NaN is itself, and True is not 1. Fields that are no part of what an object says are left out.
+    Unlike with ``==``, NaN is itself, and True is not 1. Fields that are not part of what an object says are left out.
     """
     if is_dataclass(value) and not isinstance(value, type):
         told = [f"{each.name}={in_full(getattr(value, each.name))}" for each in fields(value) if each.repr]

@@ -73,6 +73,6 @@ def one_line(error: BaseException) -> str:
         place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
         trace = trace.tb_next
     return (
-        f"ckptdoctor itself failed: {type(error).__name__} at {place}: {error}. "
-        "Nothing was changed. CKPTDOCTOR_TRACEBACK=1 shows the whole trace; please report it."
+        f"ckptdoctor itself failed: {type(error).__name__} at {place}: {error}. Nothing was changed. Set "
+        "CKPTDOCTOR_TRACEBACK=1 for the full traceback, and please report it."
     )

@@ -31,7 +31,7 @@ class Numbers:
     ``changed`` counts values that differ, ``beyond`` those that differ by more than the tolerances allow, and
     ``odd`` those of which one alone is NaN. ``largest`` and ``total`` are the largest and the sum of all absolute
     differences; ``square``, ``square_a`` and ``square_b`` the sums of squares of the differences and of the values of
-    either side, where all are finite. ``nan_a`` and ``nan_b`` count NaNs: those in the same places are no difference.
+    either side, where all are finite. ``nan_a`` and ``nan_b`` count NaNs: those in equal places are not a difference.
     """
 
     elements: int = 0

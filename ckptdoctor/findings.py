@@ -44,7 +44,7 @@ class Finding:
 
     ``message`` is one sentence without a full stop ("all 320 keys of state_dict begin with \"module.\"").
     ``cause`` says in a sentence or two why it is so and why it matters. ``torch_says`` are the lines of the error
-    that the user meets, exactly as torch or safetensors words it (empty: it loads without a word).
+    that the user meets, exactly as torch or safetensors words it (empty: it loads silently).
     ``advice`` says what to do where there is no ``fix``, or beside it, and ``commands`` are complete lines of which one
     is to be chosen then; FILE stands for the file in both.
     """
@@ -174,7 +174,7 @@ class RepairReport:
     """All that is said of one repair: planned, or carried out when there is a ``proof``.
 
     ``size`` and ``new_bytes`` are the output's bytes, and how many of them are not the original's. ``left`` are the
-    findings for which nothing was done. ``weights`` is where the model's state dict lies in the output. ``next`` says
+    findings for which nothing was done. ``weights`` is where the model's state dict is in the output. ``next`` says
     what to do with the output, or where there is nothing to repair with the original. ``converts`` is the container
     that the output is to be, where it is not the original's, and ``conversion`` what became of that.
     """
@@ -220,12 +220,30 @@ class LostTensor:
 
 
 @noun
+class HealedTensor:
+    """A tensor whose checksum is explained by one flipped bit, which was flipped back.
+
+    It is bit ``bit`` (0: the lowest) of byte ``offset`` of the damaged file. ``chance`` is how often other damage looks
+    the same (0 to 1), and ``vouched`` names the seal or published checksum that agrees ("": its own checksum alone).
+    ``file`` is the shard that it is in, where there are several.
+    """
+
+    path: KeyPath
+    offset: int
+    bit: int
+    chance: float
+    vouched: str = ""
+    file: str = ""
+
+
+@noun
 class SalvageReport:
     """What was saved of a broken checkpoint.
 
     ``recovered`` counts the tensors in the output, ``verified`` those of them that a checksum vouches for. ``left_out``
     are the places in lists where None stands for what was lost. ``lost_files`` says of each file of a folder of which
-    nothing is saved why that is so; which tensors it held is known only where an index says it.
+    nothing is saved why that is so; which tensors it held is known only where an index says it. ``healed`` are tensors
+    in the output of which one bit is another than in the original.
     """
 
     path: str
@@ -237,6 +255,7 @@ class SalvageReport:
     lost: tuple[LostTensor, ...]
     left_out: tuple[KeyPath, ...] = ()
     lost_files: tuple[str, ...] = ()
+    healed: tuple[HealedTensor, ...] = ()
 
     @property
     def partial(self) -> tuple[LostTensor, ...]:

@@ -32,7 +32,7 @@ def percent(
 ) -> str:
     """Return ``99.9 %``: 100 only where nothing is missing, 0 only where nothing is there.
 
-    ``rounded`` writes what lies between, instead of at least 0.1 and at most 99.9; ``empty`` is a share of nothing.
+    ``rounded`` writes what is between, instead of at least 0.1 and at most 99.9; ``empty`` is a share of nothing.
     """
     if part == whole:
         return "100 %" if whole else empty
@@ -66,7 +66,7 @@ def system_says(error: OSError) -> str:
     """Return why the system did not open something, with a full stop, and who can help where that is not clear."""
     told = f"{error.strerror}."
     if isinstance(error, PermissionError):
-        return f"{told} Whoever owns it, or a folder that it lies in, can give leave to read it."
+        return f"{told} The owner of it, or of a folder that it is in, can grant read access."
     return told
 
 

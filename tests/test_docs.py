@@ -112,7 +112,7 @@ def rule_pages():
     return kept("rules")
 
 
-PRINTED = re.compile(r"## What check prints\n\n```console\n.*?^```\n\n", re.DOTALL | re.MULTILINE)
+PRINTED = re.compile(r"## Output of check\n\n```console\n.*?^```\n\n", re.DOTALL | re.MULTILINE)
 
 
 def test_the_reference_is_up_to_date():
@@ -128,7 +128,7 @@ def test_the_reference_shows_what_check_prints():
     found = {code: PRINTED.findall(text) for code, text in kept("rules").items()}
     made = dict(rules.samples())
     assert {code: each for code, each in found.items() if each} == {
-        code: [f"## What check prints\n\n{block}\n\n"] for code, block in made.items()
+        code: [f"## Output of check\n\n{block}\n\n"] for code, block in made.items()
     }
 
 
@@ -137,7 +137,7 @@ def test_every_rule_has_a_page(rule_pages):
     assert set(rule_pages) == {"index", *RULES}
     for code, rule in RULES.items():
         assert rule_pages[code].startswith(f"# {code} {rule.name}\n")
-        assert "\n## What you see\n" in rule_pages[code] and "\n## Repair\n" in rule_pages[code]
+        assert "\n## Symptoms\n" in rule_pages[code] and "\n## Repair\n" in rule_pages[code]
         assert f"| [{code}]({code}.md) | `{rule.name}` | {rule.severity.value} |" in rule_pages["index"]
 
 
@@ -166,7 +166,7 @@ def test_a_message_is_a_heading_of_its_rule(code, message, rule_pages):
 
 def test_what_is_no_message_is_no_heading(rule_pages):
     """Where a rule says that nothing is to be seen, that is a sentence."""
-    assert "\n### " not in rule_pages["F009"].split("## How it is found")[0]
+    assert "\n### " not in rule_pages["F009"].split("## Detection")[0]
     assert "Nothing: training or inference just gets worse, or NaN." in rule_pages["F009"]
 
 
@@ -190,7 +190,7 @@ def test_a_page_of_a_message_shows_where_it_was_seen():
     """Who printed it, the text as it was met, what it means in it, and the rule."""
     page = kept("messages")["cannot-instantiate-posixpath-on-your-system"]
     assert "NotImplementedError: cannot instantiate 'PosixPath' on your system" in page
-    assert "[P203 path-object](../rules/P203.md)" in page and "ckptdoctor" in page.split("## What to do")[1]
+    assert "[P203 path-object](../rules/P203.md)" in page and "ckptdoctor" in page.split("## Solution")[1]
 
 
 def test_the_manual_page_is_up_to_date():

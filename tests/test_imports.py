@@ -301,12 +301,12 @@ BEHIND_DOORS = {
     "rendering/samples.py": {"checkpoint.tensor"},
     # the laws of all examples ask for what no command shows: the request of a command, the objects of a file
     "rules/sick.py": {"cli.fix"},
-    "rules/test_laws.py": {"loading.inert"},
     "rules/test_printed_commands.py": {"checkpoint.weights"},
     # what rules are made of, given what no reader gives: a note of each kind, a comparison of nothing
     "rules/test_framework.py": {"match.comparison"},
     "rules/test_notes.py": {"values.damage"},
     # plain functions of names, shapes and sizes, asked for hundreds of them or for how their work grows
+    "checkpoint/test_cached_by_identity.py": {"checkpoint.cached_by_identity"},
     "checkpoint/test_key_patterns.py": {"checkpoint.patterns", "rules.kit.wording", "rules.reference.missing_keys"},
     "rules/adapter/test_adapter_not_merged.py": {"facts.adapters"},
     "rules/adapter/test_layouts.py": {"rules.adapter.layouts"},
@@ -323,7 +323,6 @@ BEHIND_DOORS = {
     "checkpoint/test_weights.py": {"checkpoint.weights"},
     "look/test_filtered.py": {"look.filtered"},
     # the machine is asked for its tables, of which each opcode has to be in one, and for what it folds
-    "pickles/test_folded.py": {"pickles.graph"},
     "pickles/test_tensor_opcodes.py": {
         *("pickles.graph", "pickles.opcode_handlers.containers", "pickles.weights_only"),
     },
@@ -350,6 +349,8 @@ BEHIND_DOORS = {
     "explaining/test_load_error.py": {"match.shapes.pairs"},
     # renderers, given reports that no file gives: hostile text in every part, golden screens that no rule changes
     "rendering/test_diff.py": {"diffing.summary", "rendering.diff_json", "rendering.diff_text"},
+    "rendering/test_depth.py": {"rendering.depth"},
+    "rendering/test_fates.py": {"rendering.fates"},
     "rendering/test_full.py": {"rendering.full", "rendering.paint"},
     "rendering/test_markdown.py": {"rendering.markdown"},
     "rendering/test_renumbered.py": {"rendering.fix_text"},
@@ -368,6 +369,8 @@ BEHIND_DOORS = {
     "examine/test_offers.py": {"examine.offers"},
     "examine/test_paths.py": {"examine.paths"},
     "test_brief.py": {"edits.elements"},
+    "tui/models/test_comparison.py": {"rendering.depth"},
+    "tui/test_damaged_shard.py": {"rendering.fates"},
     "tui/models/test_command_line.py": {"rendering.escape", "rendering.shell"},
     # makers of edits, of files and of contents: what is asked of them is asked of all kinds, of sabotaged ones too
     "account/repairs.py": {"edits.computing"},
@@ -407,7 +410,6 @@ BEHIND_DOORS = {
     "formats/fresh/test_sidecar.py": {"checkpoint.keypath"},
     "grafting/test_heal.py": {"edits.grafts"},
     "grafting/test_refusals.py": {"edits.grafts"},
-    "match/test_leftovers.py": {"checkpoint.cached_by_identity", "checkpoint.patterns"},
     "repair/test_repair_watched.py": {"checkpoint.process"},
     "repair/test_splitting.py": {"match.shapes.projections"},
     "target/test_error_text.py": {"match.shapes.pairs", "rules.incompatible_keys"},

@@ -49,12 +49,12 @@ MESSAGES = (
     Banned(r"(?<![A-Za-z])E(?:rror|RROR):", 'one spelling: "error:"'),
     Banned(r"(?<![.\s/])\.\.(?=\s|$)", "one period"),
     Banned(r"^(?:What|Which|Whether|Whatever)\b(?!.*\?)", "a heading or sentence that does not begin like that"),
-    Banned(r"\b(?:is|are|be|not|damaged or) whole\b|\bwhole of (?:a|it|the)\b", "intact, complete"),
+    Banned(r"\b(?:is|are|be|not|damaged or) whole\b(?! bytes)|\bwhole of (?:a|it|the)\b", "intact, complete"),
     Banned(r"\b(?:that|which|none) (?:is|are) (?:not )?known\b|\b(?:is|are) not known\b", "unknown, unrecognised"),
     Banned(r"\bof another (?:shape|kind|dtype)\b", "shape mismatch, a different shape"),
-    Banned(r"\bwant(?:s|ed)?\b", "expects, requires, needs"),
+    Banned(r"\bwant(?:s|ed)\b|(?<!you )\bwant\b", "expects, requires, needs"),
     Banned(r"\b(?:tells?|told|telling)\b", "shows, reports, prints; is determined"),
-    Banned(r"[,;] for (?:it|they|its|their|this|no|there|what|only|each|every|all|such)\b", "because, since"),
+    Banned(r"[,;] for (?:it|they|its|their|this|no|there|what|only)\b", "because, since"),
     Banned(r"\bkind of (?:it|them)\b", "a noun"),
     Banned(r"\bby (?:its|their) names?\b", "by name"),
 )
@@ -70,42 +70,14 @@ QUOTED: dict[str, tuple[str, ...]] = {}
 
 # what is still to be edited: rooms and files, which only ever leave these lists
 MESSAGES_TO_DO: tuple[str, ...] = (
-    "account",
-    "api",
-    "checkpoint",
     "cli/convert.py",
-    "cli/exit_status.py",
     "cli/fix.py",
     "cli/merge.py",
     "cli/options.py",
     "cli/show.py",
     "cli/train.py",
-    "config.py",
-    "converting",
-    "diagnose",
-    "diffing",
-    "edits",
-    "examine",
-    "explaining",
-    "facts",
-    "filters",
-    "fit",
-    "formats",
-    "grafting",
-    "loading",
-    "match",
-    "pickles",
-    "prove",
-    "remote",
-    "rendering",
-    "repair",
-    "rules",
-    "salvaging",
-    "target",
-    "trainer",
+    "rendering/html",
     "tui",
-    "values",
-    "wording.py",
 )
 DOCSTRINGS_TO_DO: tuple[str, ...] = (
     "__init__.py",
@@ -114,15 +86,6 @@ DOCSTRINGS_TO_DO: tuple[str, ...] = (
     "autoexplain.py",
     "brief.py",
     "checkpoint",
-    "cli/check.py",
-    "cli/convert.py",
-    "cli/diff.py",
-    "cli/fix.py",
-    "cli/graft.py",
-    "cli/main.py",
-    "cli/merge.py",
-    "cli/options.py",
-    "cli/show.py",
     "converting",
     "crash.py",
     "diagnose",
@@ -156,22 +119,9 @@ DOCSTRINGS_TO_DO: tuple[str, ...] = (
     "writing",
 )
 PAGES_TO_DO: tuple[str, ...] = (
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "README.md",
-    "docs/architecture.md",
-    "docs/benchmarks.md",
     "docs/commands/check.md",
-    "docs/commands/explain.md",
-    "docs/commands/fix.md",
     "docs/commands/index.md",
-    "docs/formats.md",
-    "docs/index.md",
-    "docs/loading.md",
-    "docs/messages",
     "docs/rules",
-    "docs/safety.md",
-    "docs/tour.md",
 )
 
 
@@ -193,12 +143,11 @@ def catalogue() -> tuple[tuple[Text, ...], tuple[Text, ...]]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         seen: set[int] = set()
         for node in ast.walk(tree):
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-                first = node.body[0] if node.body else None
-                said = first.value if isinstance(first, ast.Expr) else None
+            if isinstance(node, ast.Expr):  # of a module, class or function, or below an attribute
+                said = node.value
                 if isinstance(said, ast.Constant) and isinstance(said.value, str):
                     seen.add(id(said))
-                    shown = isinstance(node, ast.Module) and file.startswith("rules/") and "\nRepair\n" in said.value
+                    shown = file.startswith("rules/") and "\nRepair\n" in said.value
                     (printed if shown else docstrings).append(Text(file, said.lineno, said.value))
             elif isinstance(node, ast.JoinedStr):
                 seen.update(id(part) for part in node.values)

@@ -2,7 +2,7 @@
 
 A tensor in a place is the source's, or says what an edit named about it; its storage stands for a ``Store``, which says
 what became of that storage. Nothing in here is shared with what plans a repair or applies it to nouns or bytes, but for
-the edits, what they say of themselves (how module prefixes follow keys, which keys come and go, where new ones stand),
+the edits, what they say of themselves (how module prefixes follow keys, which keys come and go, where new ones are),
 and facts that read: what an array holds, which strings Python 2 wrote, what rebuilds a tensor.
 """
 

@@ -1,7 +1,7 @@
 """Describes contents as places in which things are, so that an edit moves a thing and leaves it the same.
 
 A tree of nouns says at every tensor where it is. Here only the places know their steps: what is renamed, dropped or
-taken out is one place, whatever lies below it, and where a thing is at the end follows from the places around it.
+taken out is one place, whatever is below it, and where a thing is at the end follows from the places around it.
 Containers are opened when somebody looks into them.
 """
 
@@ -228,7 +228,7 @@ def box_at(root: Place, path: KeyPath) -> Box:
     """Return the container at a key path. Raises UnaccountedError where there is none."""
     box = place_at(root, path).holds
     if not isinstance(box, Box):
-        raise UnaccountedError(f"an edit names what lies in {show_path(path)}, which would hold nothing")
+        raise UnaccountedError(f"an edit names something in {show_path(path)}, which would be empty")
     return box
 
 

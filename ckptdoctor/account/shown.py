@@ -272,7 +272,7 @@ def _computed_unlike(shown: Shown, elements: Elements) -> str | None:
         if not (value.agree(told) if isinstance(value, Scales) else told == value):
             return f"the {name} of what is computed would be {told} instead of {value}"
     if len(elements.parts) != len(shown.parts):
-        return f"it would be computed of {len(elements.parts)} tensors instead of {len(shown.parts)}"
+        return f"it would be computed from {len(elements.parts)} tensors instead of {len(shown.parts)}"
     for mine, its in zip(shown.parts, elements.parts, strict=True):
         found = unlike(mine, its)
         if found is not None:

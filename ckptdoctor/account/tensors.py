@@ -141,7 +141,7 @@ def unwrap(account: Account, edit: Unwrap) -> None:
     for place in tensor_places(account.root):
         if isinstance(place.holds, Tensor) and place.holds.subclass in edit.classes:
             if len(place.holds.parts) != 1:
-                raise UnaccountedError(f"an edit unwraps {place.holds.key}, which is not made of one tensor")
+                raise UnaccountedError(f"an edit unwraps {place.holds.key}, which does not consist of one tensor")
             place.holds = place.holds.parts[0]
     account.gone_storages |= set(edit.storages)
 

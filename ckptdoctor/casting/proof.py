@@ -97,7 +97,7 @@ def _open_edges(dtype: str) -> tuple[Array, Array]:
 
 
 def _is_each(old: Array, new: Array, source: str, target: str) -> bool:
-    """Return the same for any numbers, NaN and infinity among them."""
+    """Return whether the same holds for any numbers, NaN and infinity among them."""
     before, after = _sizes(old, source), _sizes(new, target)
     lost, nan = _is_nan(old, before, source), _is_nan(new, after, target)
     same_sign = (old < 0) == (new < 0)

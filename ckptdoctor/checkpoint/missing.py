@@ -14,20 +14,23 @@ _NO_GLOB = str.maketrans("", "", "*?[]")
 
 
 def missing(path: str) -> MissingFileError:
-    """The error for a path, or a pattern, that nothing is called; it offers what is there and most like it."""
+    """Return the error for a path, or a pattern, that nothing is called; it offers what is there and most like it."""
     if path != path.translate(_NO_GLOB):
         return MissingFileError(f"No file matches {path}.{offer(path)}", filename=path)
     return MissingFileError(f"{path} cannot be opened: No such file or directory.{offer(path)}", filename=path)
 
 
 def offer(path: str) -> str:
-    """`` Did you mean "runs/best.pt"?``, with a blank before it; "" where nothing that is there is like the path."""
+    """Return `` Did you mean "runs/best.pt"?``, with a blank before it.
+
+    It is "" where nothing that is there is like the path.
+    """
     meant = _meant(path)
     return f' Did you mean "{meant}"?' if meant and meant != path else ""
 
 
 def _meant(path: str) -> str:
-    """The path with every part that is not there replaced by the one most like it; "" where none is."""
+    """Return the path with every part that is not there replaced by the one most like it, or "" where none is."""
     drive, rest = os.path.splitdrive(path.translate(_NO_GLOB).replace(os.sep, "/"))
     found = f"{drive}/" if rest.startswith("/") else drive
     for part in filter(None, rest.split("/")):

@@ -57,14 +57,14 @@ class NoteKind(str, Enum):
 
 
 # the guidance of TRUNCATED where tensors lie whole in front of the cut
-IN_FRONT = "If there is no other copy: ckptdoctor salvage FILE saves every tensor in front of the cut."
+IN_FRONT = "If there is no other copy, recover every tensor before the cut: ckptdoctor salvage FILE"
 
 
 @noun
 class Note:
     """One thing a reader noticed: what, in which record, and at which byte.
 
-    ``keys`` are the tensors that are lost with it, ``branch`` is where in the tree its file stands or would stand, and
+    ``keys`` are the tensors that are lost with it, ``branch`` is where in the tree its file is or would be, and
     ``guidance`` says what to do, each as far as a reader knows.
     """
 

@@ -49,7 +49,7 @@ def kept_paths(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> tuple[KeyPa
     """Return what goes so that only what matches ``--keep`` stays.
 
     A pattern that matches keys of a state dict empties that state dict of its other keys. A pattern that matches
-    whole key paths also takes away what lies beside them, up to the root. State dicts without a match stay whole.
+    whole key paths also takes away what is next to them, up to the root. State dicts without a match stay whole.
     Raises RefusedError for a pattern that matches nothing.
     """
     kept: set[KeyPath] = set()
@@ -119,7 +119,7 @@ def _entries(node: Node) -> list[tuple[str | int | Special, Node]]:
 def _leave_something(checkpoint: Checkpoint, gone: set[KeyPath]) -> None:
     top = [(part,) for part, _ in children(checkpoint.tree) if not isinstance(part, Special)]
     if top and all(path in gone for path in top):
-        raise RefusedError("That would drop everything, and leave an empty checkpoint.")
+        raise RefusedError("That would drop everything and leave an empty checkpoint.")
 
 
 def _nothing(option: str, pattern: str, checkpoint: Checkpoint) -> RefusedError:

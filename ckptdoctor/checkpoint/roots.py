@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import ROOT, KeyPath, Node, at, children, show_part, show_path
 from ckptdoctor.checkpoint.changed_trees import tensors_in
 from ckptdoctor.errors import UsageError
-from ckptdoctor.wording import and_so_on
+from ckptdoctor.wording import and_so_on, did_you_mean
 
 _SHOWN = 8  # how many names a message offers before it breaks off
+_COMPARED = 2_000  # and how many it compares with what was typed
 
 
 def find_root(tree: Node, text: str) -> KeyPath:
@@ -25,8 +26,10 @@ def find_root(tree: Node, text: str) -> KeyPath:
     found = _descend(tree, text.strip("/"))
     if found is None:
         names = [show_part(part) for part, _ in children(tree)]
-        offer = and_so_on(names, _SHOWN)
-        raise UsageError(f"There is no “{text}” in the checkpoint. Its top level holds {offer or 'nothing to enter'}.")
+        listed = and_so_on(names, _SHOWN) or "nothing to enter"
+        offer = did_you_mean(text, names[:_COMPARED])
+        end = "" if listed.endswith("…") else "."
+        raise UsageError(f'The checkpoint has no "{text}".{offer} Its top level holds {listed}{end}')
     return found
 
 

@@ -173,7 +173,7 @@ def same(
 ) -> bool:
     """Return whether two tensors that can be read have the same bytes; of those that differ little is read.
 
-    ``base`` are the bytes of the other one, where it lies in another checkpoint. ``work`` counts those of one of them.
+    ``base`` are the bytes of the other one, where it is in another checkpoint. ``work`` counts those of one of them.
     """
     base, work = source if base is None else base, work or Work()
     if one.nbytes != other.nbytes or probe(source, one) != probe(base, other):

@@ -42,7 +42,7 @@ def read_at(fd: int, length: int, offset: int) -> bytes:
 class Source(Protocol):
     """Bytes that can be read at any offset; ``bytes_read`` grows with each read.
 
-    ``path`` is what the person named, for messages. ``file`` is what extents call the file that the bytes lie in: the
+    ``path`` is what the person named, for messages. ``file`` is what extents call the file that the bytes are in: the
     path of a local file wherever there is one, which may be another than ``path`` when that was packed.
     ``distant`` says that each read may cost a request over a network, so that headers must do.
     """
@@ -97,11 +97,13 @@ class FileSource:
             self._fd = os.open(self.file, READING)
         except FileNotFoundError as error:
             message = f"{self.path} cannot be opened: {system_says(error)}"
+            if any(sign in self.path for sign in "*?["):  # a pattern that the shell left as it was
+                message = f"No file matches {self.path}."
             raise MissingFileError(message, filename=self.path) from error
         except OSError as error:
             raise UnreadableError(f"{self.path} cannot be opened: {system_says(error)}") from error
         except ValueError as error:  # a zero byte or half a surrogate pair, out of an index or a pickle
-            raise UnreadableError(f"{self.path} cannot be opened: no file can have such a name.") from error
+            raise UnreadableError(f"{self.path} cannot be opened: that is not a possible file name.") from error
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(self._fd)
@@ -120,7 +122,7 @@ class FileSource:
         """Return exactly ``length`` bytes at ``offset``. Raises TruncatedError when the file ends before."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise TruncatedError(
-                f"{length} bytes are wanted at offset {offset}, but the file has {self.size}.", offset=offset
+                f"{length} bytes are needed at offset {offset}, but the file has {self.size}.", offset=offset
             )
         chunks = []
         while length:
@@ -205,7 +207,7 @@ class FolderSource:
         """
         steps = name.replace("\\", "/").split("/")
         if os.path.isabs(name) or ".." in steps or "" in steps or "\0" in name or os.path.splitdrive(name)[0]:
-            raise HostileError(f"{self.path}: the name “{name}” leads out of the folder, so it is not opened.")
+            raise HostileError(f'{self.path}: the name "{name}" leads out of the folder, so it is not opened.')
         return self._opened(os.path.join(self.path, *steps))
 
     def part(self, file: str) -> Source:

@@ -28,7 +28,7 @@ def find_state_dicts(tree: Node) -> tuple[StateDict, ...]:
 
     Optimizers and schedulers are known by their shape, others by their tensors.
 
-    What lies inside an optimizer belongs to it; what lies inside a pickled ``nn.Module`` is no state dict.
+    What is inside an optimizer belongs to it; what is inside a pickled ``nn.Module`` is not a state dict.
     """
     found: list[StateDict] = []
     stack: list[tuple[KeyPath, Node]] = [((), tree)]

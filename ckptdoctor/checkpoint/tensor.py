@@ -22,7 +22,7 @@ class Extent:
 class Storage:
     """A run of bytes that one or more tensors view.
 
-    ``nbytes`` is the length that the checkpoint declares; ``extent`` says where the bytes really lie
+    ``nbytes`` is the length that the checkpoint declares; ``extent`` says where the bytes really are
     (None: they are not in the file; ``extent.length != nbytes``: the record has another length).
     ``crc32`` is the stored checksum, None where the container has none or did not compute it.
     ``compressed`` is true for a deflated zip record: the extent then covers the compressed bytes.
@@ -48,10 +48,10 @@ class Tensor:
     ``rebuild`` names what makes it when loaded (``torch._utils._rebuild_tensor_v2``, ``safetensors``).
     ``layout`` is "strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged" or "mkldnn";
     other layouts, quantized tensors and tensor subclasses hold their inner tensors in ``parts``.
-    ``details`` are the plain facts beside the view: ``scheme`` ("per_tensor_affine", …), ``scale``, ``zero_point``
+    ``details`` are the plain facts next to the view: ``scheme`` ("per_tensor_affine", …), ``scale``, ``zero_point``
     and ``axis`` of a quantized tensor, ``coalesced`` of a sparse one, ``conj`` and ``neg`` bits.
     ``storage`` is None where there are no bytes of its own: meta tensors, and tensors made of ``parts``.
-    ``values`` are the elements, laid out as ``stride`` says, where they stand in the pickle instead of in a storage;
+    ``values`` are the elements, laid out as ``stride`` says, where they are in the pickle instead of in a storage;
     tensors that share them hold one and the same object.
     ``chunks`` are the pieces of a tensor that was saved in several: where each begins in the whole (an index for each
     dimension), and the tensor that holds its elements. Together they cover the whole, or a note says that they do not.

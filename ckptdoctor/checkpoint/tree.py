@@ -147,7 +147,7 @@ def node_of(value: object) -> Node:
         return Sequence("list" if isinstance(value, list) else "tuple", tuple([node_of(item) for item in value]))
     if isinstance(value, dict):
         return Mapping("dict", tuple([(part_of(key), node_of(item)) for key, item in value.items()]))
-    raise RefusedError(f"A {type(value).__name__} is not plain data, and cannot be put into a checkpoint.")
+    raise RefusedError(f"A {type(value).__name__} is not plain data, so it cannot be put into a checkpoint.")
 
 
 def part_of(key: object) -> Part:

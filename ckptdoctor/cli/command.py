@@ -29,6 +29,10 @@ class Command(click.Command):
         self.examples = tuple(examples)
         self.groups = dict(groups or {"Options": ()})
 
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """Both names, in whatever context the help is asked for first: the option is made only once."""
+        return list(SHORT_HELP["help_option_names"])
+
     def grouped(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
         """Each heading with its options, in the order of the groups."""
         headings = {name: heading for heading, names in self.groups.items() for name in names}
@@ -50,11 +54,16 @@ class Command(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples."""
         super().format_epilog(ctx, formatter)
-        if self.examples:
-            with formatter.section("Examples"):
-                for meaning, line in self.examples:
-                    formatter.write_text(f"{meaning}:")
-                    formatter.write(f"{'':{formatter.current_indent}}  {line}\n")
+        write_examples(self.examples, formatter)
+
+
+def write_examples(examples: Examples, formatter: click.HelpFormatter) -> None:
+    """Add what each example does and its line, if there are any."""
+    if examples:
+        with formatter.section("Examples"):
+            for meaning, line in examples:
+                formatter.write_text(f"{meaning}:")
+                formatter.write(f"{'':{formatter.current_indent}}  {line}\n")
 
 
 class Choice(click.Choice):  # type: ignore[type-arg]  # generic for type checkers alone: not where click is older
@@ -67,6 +76,10 @@ class Choice(click.Choice):  # type: ignore[type-arg]  # generic for type checke
             offer = did_you_mean(str(value), known, quote="'")
             self.fail(f"'{value}' is not one of {', '.join(known)}.{offer}", param, ctx)
         return super().convert(value, param, ctx)
+
+    def get_missing_message(self, *context: Any, **more: Any) -> str:
+        """What there is to choose from, in the same line."""
+        return f"Use one of {', '.join(map(str, self.choices))}"
 
 
 def usage_error(error: click.ClickException) -> str:

@@ -98,7 +98,7 @@ _GROUPS = {
 @click.option(
     "--expert-layout",
     type=Choice(EXPERT_LAYOUTS),
-    help="Whether slices of stacked experts are outputs × inputs, or inputs × outputs.",
+    help="The layout of the slices of stacked experts: outputs × inputs, or inputs × outputs.",
 )
 @click.option("--heads", type=int, metavar="N", help="Number of attention heads, if no config has it.")
 @click.option("--orthogonal-map", type=Choice(ORTHOGONAL_MAPS), help="The map of orthogonal parametrizations.")

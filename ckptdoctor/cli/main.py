@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ckptdoctor.checkpoint import process
-from ckptdoctor.cli.command import SHORT_HELP, usage_error
+from ckptdoctor.cli.command import SHORT_HELP, usage_error, write_examples
 from ckptdoctor.cli.console import print_error
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.failures import status_of, tell_interrupt
@@ -31,7 +31,7 @@ class LazyGroup(click.Group):
         self.modules = {name: module for group in groups.values() for name, module in group.items()}
 
     def for_paths(self) -> str:
-        """The command that is meant where a path stands alone: to look inside on a terminal, to check elsewhere."""
+        """The command that is meant by a path alone: to look inside on a terminal, to check elsewhere."""
         terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         return "browse" if terminal else "check"
 
@@ -55,6 +55,10 @@ class LazyGroup(click.Group):
         """The commands, and below them the options of none of them."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The two commands that most people need, as examples."""
+        write_examples(EXAMPLES, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands below the headings of their groups, in one column."""
@@ -93,6 +97,8 @@ class LazyGroup(click.Group):
 
 def _instead(word: str, commands: Iterable[str]) -> str:
     """The command, the file or the page of a rule that an unknown word may stand for; "" where it is like none."""
+    if word in ("help", "version"):
+        return f" Did you mean '--{word}'?"
     offer = did_you_mean(word, commands, quote="'") or did_you_mean(word, _entries_here(), quote="'")
     if offer:
         return offer
@@ -113,6 +119,10 @@ def _is_path(word: str) -> bool:
     return os.path.exists(word) or any(mark in word for mark in "./\\")
 
 
+EXAMPLES = (
+    ("See what is wrong with a checkpoint", "ckptdoctor check model.pt"),
+    ("Repair it into a new file", "ckptdoctor fix model.pt"),
+)
 _GROUPS = {
     "Find out": {
         "check": "ckptdoctor.cli.check",

@@ -40,7 +40,7 @@ _EXAMPLES = (
     metavar="OUT",
     required=True,
     shell_complete=files,
-    help="What to write: OUT.safetensors, OUT.pt, or a folder.",
+    help="The output: OUT.safetensors, OUT.pt, or a folder.",
 )
 @click.option("--shard-size", metavar="SIZE", help="Write a folder of files of at most this size each, such as 5GB.")
 @click.option("--force", is_flag=True, help="Replace an existing output, and allow the same weights under two names.")

@@ -97,7 +97,7 @@ def reference_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class WithModel(Command):
-    """A command with ``--model``: what stands behind ``--`` is the command line of the model's own code."""
+    """A command with ``--model``: what follows ``--`` is the command line of the model's own code."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep these arguments for the time when the code is imported, and parse the others."""
@@ -111,7 +111,7 @@ class WithModel(Command):
 
 
 def codes(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An option that takes rule codes or names, separated by commas, as often as wanted; None when it is not given."""
+    """An option that takes rule codes or names, separated by commas, and is repeatable; None when it is not given."""
     return click.option(name, multiple=True, metavar="CODES", callback=_split, shell_complete=rule_codes, help=text)
 
 

@@ -13,7 +13,7 @@ from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 
 _EXAMPLES = (
     ("Everything intact of a truncated file, next to it", "ckptdoctor salvage broken.pt"),
-    ("The same as safetensors", "ckptdoctor salvage broken.pt -o intact.safetensors"),
+    ("The same under a name of your own", "ckptdoctor salvage broken.pt -o intact.pt"),
 )
 
 

@@ -34,7 +34,7 @@ class _Home:
 
 
 @click.command("setup", cls=Command, examples=_EXAMPLES)
-@click.argument("what", type=Choice(["completion"]))
+@click.argument("what", type=Choice(["completion"]), metavar="completion")
 @click.argument("shell", type=Choice(_SHELLS), required=False)
 @click.option("--install", is_flag=True, help="Write the script to your home folder, and have the shell load it.")
 @quiet

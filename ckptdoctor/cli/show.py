@@ -24,7 +24,7 @@ ORDERS = ("nan", "absmax", "norm", "mean", "std", "zeros", "size")
 
 
 class _Explaining(Command):
-    """Below the options of its help stands the language of the filter, in the words of the browser's help."""
+    """Below the options, its help explains the language of the filter, in the words of the browser's help."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Add it."""

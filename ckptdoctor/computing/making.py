@@ -80,7 +80,7 @@ def _orthogonal(given: Calculated, read: Read) -> Iterator[bytes]:
     for _ in range(prod(given.shape[:-2])):
         numbers = original.doubles(rows, columns)
         if not np.isfinite(numbers).all():
-            raise WriteError("An orthogonal matrix is not computed of NaN or infinities; nothing was written.")
+            raise WriteError("An orthogonal matrix cannot be computed from NaN or infinities; nothing was written.")
         made = _MAPS[given.form](numbers if rows >= columns else numbers.T)
         for base in bases:
             made = base.doubles(size, size) @ made

@@ -33,11 +33,13 @@ def require_calculated(given: Calculated, read: Read, written: Written) -> None:
         for right, count in _FORMS[given.form](given, read, written) if prod(given.shape) else ():
             if not right:
                 raise WriteError(
-                    f"A number of the output is not what it is computed of ({given.form}); it was thrown away."
+                    f"A number of the output does not match its computation ({given.form}); it was discarded."
                 )
             at += count
     if at != prod(given.shape):
-        raise WriteError("A tensor of the output has not as many numbers as it is computed of; it was thrown away.")
+        raise WriteError(
+            "A tensor of the output does not have the number of elements that it is computed from; it was discarded."
+        )
 
 
 def _there(given: Calculated, written: Written, at: int, count: int) -> Array:

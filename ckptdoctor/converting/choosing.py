@@ -45,8 +45,8 @@ _ALONE = "tensor"  # what a tensor without a name is called
 class Chosen:
     """The tensors of a flat file by their names, and what else there is.
 
-    ``rest`` is everything that is no tensor, to be kept beside the file; None where there is nothing. ``kept`` are the
-    places of it, ``described`` those of objects that are no plain data. ``left_out`` says what goes. ``called`` is the
+    ``rest`` is everything that is no tensor, to be kept next to the file; None where there is nothing. ``kept`` are the
+    places of it, ``described`` those of objects that are not plain data. ``left_out`` says what goes. ``called`` is the
     name that a tensor was given that had none.
     """
 
@@ -92,7 +92,7 @@ def chosen(tree: Node, root: KeyPath, wanted: bool, flatten: bool, source_format
 
 def _nothing(node: Node, root: KeyPath) -> RefusedError:
     place = show_path(root) if root else "the checkpoint"
-    return RefusedError(f"There are no tensors in {place} that could be converted.{_whole_module(node)}")
+    return RefusedError(f"{place} has no tensors to convert.{_whole_module(node)}")
 
 
 def _alone(tensor: Tensor, root: KeyPath, left_out: list[str]) -> Chosen:
@@ -121,7 +121,7 @@ def _flat_name(path: KeyPath) -> str:
 def _require_one_each(named: Sequence[tuple[str, Tensor]]) -> None:
     twice = next((name for name, count in Counter(name for name, _ in named).items() if count > 1), None)
     if twice is not None:
-        raise RefusedError(f"Two tensors would be called “{twice}”; take one part with --root.")
+        raise RefusedError(f'Two tensors would be called "{twice}". Choose one part with --root.')
 
 
 def _state_dict(node: Node, root: KeyPath) -> KeyPath:
@@ -152,12 +152,12 @@ def _state_dict(node: Node, root: KeyPath) -> KeyPath:
 
 def _module_first(node: Node) -> Iterator[str]:
     if next(outermost_modules(node), None) is not None:
-        yield "  it holds a model that was saved whole: ckptdoctor fix FILE --select P204 first makes its state dict"
+        yield "  it holds a whole pickled model: ckptdoctor fix FILE --select P204 first extracts its state dict"
 
 
 def _whole_module(node: Node) -> str:
     pickled = any(isinstance(each, Opaque) for _, each in walk(node))
-    return " A model that was saved whole: ckptdoctor fix --select P204 --unsafe-fixes first." if pickled else ""
+    return " It is a whole pickled model: run ckptdoctor fix --select P204 --unsafe-fixes first." if pickled else ""
 
 
 def _plain_way(node: Node, path: KeyPath) -> bool:
@@ -265,7 +265,7 @@ def require_torch(node: Node, root: KeyPath) -> None:
             trouble.append((show_path(path), reason))
         elif isinstance(each, (Mapping, Items)):
             stack += reversed([((*path, part), child) for part, child in children(each)])
-    _refuse(trouble, "a torch file", "take the part without them: --root KEY")
+    _refuse(trouble, "a torch file", "choose the part without them: --root KEY")
 
 
 def _refuse(trouble: Sequence[tuple[str, str]], what: str, way: str) -> None:
@@ -273,7 +273,7 @@ def _refuse(trouble: Sequence[tuple[str, str]], what: str, way: str) -> None:
         return
     number = "one thing" if len(trouble) == 1 else f"{len(trouble):,} things"
     lines = first_few([f"  {name} {why}" for name, why in trouble], _LISTED, before="  … and ")
-    raise RefusedError("\n".join([f"{number} in it cannot be written into {what}", *lines, f"  choose: {way}"]))
+    raise RefusedError("\n".join([f"{number} in it cannot be written to {what}", *lines, f"  choose: {way}"]))
 
 
 def with_owners(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
-from shlex import join
+from shlex import join, quote
 from time import perf_counter
 
 from ckptdoctor.checkpoint import ROOT, FileIdentity, KeyPath, Tensor, show_path
@@ -182,8 +182,8 @@ def lossless(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRe
     outcome = repair(planned)
     if outcome.written is None:
         raise RefusedError(
-            f"{path}: nothing in it can be rewritten, because torch refuses the file as well; "
-            "ckptdoctor check says why."
+            f"{path}: nothing in it can be rewritten, because torch rejects the file as well. To see why: "
+            f"ckptdoctor check {quote(path)}"
         )
     contents = planned.expected
     return replace(

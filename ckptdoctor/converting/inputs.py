@@ -84,7 +84,7 @@ def _read(stack: ExitStack, path: str, root: str | None) -> tuple[Checkpoint, So
     source, container = stack.enter_context(formats.opened(path))
     checkpoint = formats.read(source, container)
     if source.distant:
-        raise RefusedError(f"{checkpoint.path} is not on this machine; fetch it first.")
+        raise RefusedError(f"{checkpoint.path} is not on this machine; download it first.")
     if any(note.kind in _DOUBTED for note in checkpoint.notes):
         require_whole(checkpoint, path, ROOT if root is None else find_root(checkpoint.tree, root))
     return checkpoint, source
@@ -96,8 +96,8 @@ def require_whole(checkpoint: Checkpoint, path: str, root: KeyPath) -> None:
     broken = next((note for note in checkpoint.notes if note.kind in _BROKEN and concerns(note, root)), None)
     if broken is not None:
         raise DamagedError(
-            f"{path}: {broken.message.rstrip('.')}; "
-            f"“ckptdoctor salvage {quote(to_salvage(checkpoint, broken.member))}” saves what is whole, if anything is."
+            f"{path}: {broken.message.rstrip('.')}. Recover what is intact: ckptdoctor salvage "
+            f"{quote(to_salvage(checkpoint, broken.member))}"
         )
     require_every_file(checkpoint, root)
 
@@ -110,7 +110,7 @@ def file_in(checkpoint: Checkpoint, path: str) -> str:
         for piece in (tensor, *[chunk for _, chunk in tensor.chunks]):
             if piece.storage is not None and piece.storage.extent is not None:
                 return piece.storage.extent.file
-    raise RefusedError(f"{checkpoint.path} holds no values that could be converted.")
+    raise RefusedError(f"{checkpoint.path} has no values to convert.")
 
 
 def _together(checkpoints: Sequence[Checkpoint], names: Sequence[str], file: str) -> Wanted:
@@ -159,7 +159,7 @@ def _merge(
     for each, name in zip(checkpoints, parts, strict=True):
         tree = plain(each).tree
         if not isinstance(tree, Mapping):
-            raise RefusedError(f"{each.path} is no dict of names, so it cannot be put together with others.")
+            raise RefusedError(f"{each.path} is not a dict of names, so it cannot be merged with others.")
         for part, node in _below(name, tree, each.path) if name else tree.entries:
             if part not in entries:
                 entries[part] = node, each.path
@@ -168,9 +168,9 @@ def _merge(
             for held, path in ((known, first), (node, each.path)):
                 reason = refusal(held) if isinstance(held, Tensor) else None
                 if reason is not None:
-                    raise RefusedError(f"“{show_part(part)}” in {path} {reason}.")
+                    raise RefusedError(f'"{show_part(part)}" in {path} {reason}.')
             if not _same(known, node, swapped):
-                raise RefusedError(f"“{show_part(part)}” is in {first} and in {each.path}, with different values.")
+                raise RefusedError(f'"{show_part(part)}" is in {first} and in {each.path}, with different values.')
 
 
 def _below(name: str, tree: Mapping, path: str) -> Iterator[tuple[Part, Node]]:
@@ -178,8 +178,8 @@ def _below(name: str, tree: Mapping, path: str) -> Iterator[tuple[Part, Node]]:
     for part, node in tree.entries:
         if not isinstance(part, str) or not isinstance(node, Tensor):
             raise RefusedError(
-                f"{path} holds more than the tensors of one part ({show_part(part)}). Take its state dict out first: "
-                f"ckptdoctor fix {quote(path)} --root NAME"
+                f"{path} holds more than the tensors of one part ({show_part(part)}). Extract its state dict "
+                f"first: ckptdoctor fix {quote(path)} --root NAME"
             )
         yield f"{name}.{part}", move_tensor(node, (part,), (f"{name}.{part}",))
 

@@ -55,7 +55,9 @@ def _wanted(plan: Plan) -> Wanted:
     else:
         require_whole(original, path, ROOT)
         if original.big_endian and plan.wanted.remade:
-            raise RefusedError("The values are big-endian, and are not computed with; convert the file first.")
+            raise RefusedError(
+                "The values are big-endian, so they cannot be used in computations; convert the file first."
+            )
     wanted = by_itself(plan.wanted, file_in(original, plan.file))
     return replace(wanted, contents=plain(wanted.contents))
 

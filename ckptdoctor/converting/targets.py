@@ -151,7 +151,7 @@ def _left_out(node: Node, apart: Flat) -> list[str]:
     """Return contents that such a folder has no place for, as torch itself leaves them out."""
     found = []
     if apart.renamed:
-        found.append(f"that keys are no text: {_places(apart.renamed)}")
+        found.append(f"that keys are not strings: {_places(apart.renamed)}")
     if any(isinstance(each, Entries) and each.attributes is not None for _, each in walk(node)):
         found.append("attributes of dicts (_metadata, the versions of modules)")
     return found

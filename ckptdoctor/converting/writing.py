@@ -21,10 +21,10 @@ from ckptdoctor.writing.folder import publish_folder
 
 @noun
 class Output:
-    """What is to be written, and what is said of it but for the proof.
+    """What is to be written, and what is said of it except for the proof.
 
     ``containers`` are what is wanted of each, with the path under which it is published; ``beside`` is the file of what
-    they cannot hold, and ``index`` says which container holds what. ``folder``: all of them lie in a folder that the
+    they cannot hold, and ``index`` says which container holds what. ``folder``: all of them are in a folder that the
     output is. The stored checksums of ``unsummed`` tensors, which the output cannot tell any more, are checked first.
     The only container may be a copy of ``source``.
     """

@@ -1,6 +1,6 @@
 """Finds the weights that a checkpoint holds once: leaving one of them out loses what was trained.
 
-No weights are what torch or a model counts and works out itself (batches, positions, masks), and whatever lies outside
+No weights are what torch or a model counts and works out itself (batches, positions, masks), and whatever is outside
 of a model's state dict: an optimizer's moments, say.
 """
 

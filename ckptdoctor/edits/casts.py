@@ -37,10 +37,10 @@ def can_be_cast(tensor: Tensor) -> bool:
 def require_castable(tensor: Tensor, edit: Cast) -> None:
     """Raise RefusedError for a tensor that the edit cannot cast."""
     if edit.dtype not in TARGETS and not (edit.exact and edit.dtype in EXACT):
-        raise RefusedError(f"Tensors can be cast to {', '.join(TARGETS)}, and not to {edit.dtype}.")
+        raise RefusedError(f"Tensors can be cast to {', '.join(TARGETS)}, but not to {edit.dtype}.")
     if not can_be_cast(tensor):
         what = "is not a plain tensor" if tensor.dtype.name in SOURCES else f"is {tensor.dtype.name}"
-        raise RefusedError(f"{show_path(tensor.path)} {what}, and cannot be cast to {edit.dtype}.")
+        raise RefusedError(f"{show_path(tensor.path)} {what}, so it cannot be cast to {edit.dtype}.")
 
 
 def converted(part: Elements, source: DType, edit: Cast) -> Converted:

@@ -28,9 +28,9 @@ class ConvertReport:
     ``output``. Of the ``tensors``, ``identical`` are ranges of the sources, ``remade`` hold the same elements in a new
     layout (in C order, put together out of pieces, unpacked), and ``computed`` what a repair computes, which a second
     computation gives as well. ``tied`` are (alias, owner): one name keeps the bytes; ``doubled`` counts tensors that
-    shared memory and have bytes of their own now. ``sidecar`` holds what are no tensors (``kept``); ``described`` are
-    the objects in it that are no plain data. ``left_out`` is what was not asked for, ``absent`` what belongs to the
-    sources and was in none of them. ``weights`` is where the state dict lies in the output. ``called`` is the name that
+    shared memory and have bytes of their own now. ``sidecar`` holds what are not tensors (``kept``); ``described`` are
+    the objects in it that are not plain data. ``left_out`` is what was not asked for, ``absent`` what belongs to the
+    sources and was in none of them. ``weights`` is where the state dict is in the output. ``called`` is the name that
     a tensor got that had none. ``twins`` are the weights that several sources have under different names, and the
     output twice.
     """

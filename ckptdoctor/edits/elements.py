@@ -1,6 +1,6 @@
 """Describes the elements that edits make: views of runs of bytes, several put together, and computed ones.
 
-The writers make bytes of it, and the proof of a repair holds the output against it, each in its own way.
+The writers make bytes of it, and the proof of a repair compares the output with it, each in its own way.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ def _stride(view: View, shape: Shape) -> Shape | None:
 
 def _twice() -> RefusedError:
     return RefusedError(
-        "A tensor is computed or gets a shape that no view can have; apply the edits that follow on their own."
+        "A tensor is computed or gets a shape that no view can have; apply the following edits separately."
     )
 
 

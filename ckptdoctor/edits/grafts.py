@@ -43,7 +43,7 @@ class Likeness:
     """How far two copies agree apart from what is grafted.
 
     Of the tensors that both have and neither is known to have damaged, ``equal`` are byte-equal; ``unlike`` are not.
-    ``others`` counts what differs beside tensors (an epoch). ``alone`` counts tensors that only the damaged file has.
+    ``others`` counts what differs next to tensors (an epoch). ``alone`` counts tensors that only the damaged file has.
     """
 
     equal: int = 0

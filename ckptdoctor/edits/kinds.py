@@ -101,7 +101,7 @@ class MakeContiguous:
 class Clone:
     """The tensors at these paths get C-contiguous storages of their own, which they share with no other tensor.
 
-    ``MakeContiguous`` is the same but for equal views of one storage, which go on sharing theirs.
+    ``MakeContiguous`` is the same except for equal views of one storage, which go on sharing theirs.
     """
 
     paths: tuple[KeyPath, ...]
@@ -134,10 +134,10 @@ class MakeTensors:
 
 @noun
 class Repickle:
-    """The pickle is written anew as ``torch.save`` writes it today: protocol 2, what it says being the same.
+    """The pickle is written again as ``torch.save`` writes it today: protocol 2, what it says being the same.
 
     Strings of Python 2 become text, the values of NumPy arrays and numbers among them bytes; tensors of torch 0.3 are
-    made by today's function. ``encoding`` ("latin1") is that of the strings that are no UTF-8; None: these stay.
+    made by today's function. ``encoding`` ("latin1") is that of the strings that are not UTF-8; None: these stay.
     """
 
     encoding: Union[str, None] = None
@@ -190,7 +190,7 @@ class Split:
     """The tensor at ``path`` becomes several: ``parts`` are (key, start, stop) of its indices along ``dim``.
 
     The parts of one key, in their order, make up one tensor: a key has several where heads are interleaved. All parts
-    together are the whole tensor, each index once. The new keys stand where the old one stood.
+    together are the whole tensor, each index once. The new keys are where the old one was.
     """
 
     path: KeyPath
@@ -200,7 +200,7 @@ class Split:
 
 @noun
 class Fuse:
-    """The tensors at ``paths``, entries of one state dict, become one along ``dim``, where the first of them stood.
+    """The tensors at ``paths``, entries of one state dict, become one along ``dim``, where the first of them was.
 
     ``order`` says in which order their indices follow: (number of the path, start, stop), together each index of each
     once. () is one whole tensor after another, as ``torch.cat`` gives.
@@ -214,7 +214,7 @@ class Fuse:
 
 @noun
 class FuseNorm:
-    """What a norm of weights is computed from becomes the plain weight ``key``, where the first of the tensors stood.
+    """What a norm of weights is computed from becomes the plain weight ``key``, where the first of the tensors was.
 
     ``paths`` are (v, g) of a "weight" norm: the weight is ``v * g / ‖v‖``, the norm being that of each index along
     ``dim``, or of all of v where it is None; or (original, u, v) of a "spectral" norm: ``original / (uᵀ·W·v)``, W being
@@ -300,7 +300,7 @@ class SetMetadata:
 
 @noun
 class TextMetadata:
-    """The safetensors ``__metadata__`` entries that are no text become the text of their JSON; those of null go.
+    """The safetensors ``__metadata__`` entries that are not text become the text of their JSON; those of null go.
 
     ``entries`` are all of them: name and text (None: null).
     """

@@ -1,6 +1,6 @@
 """Describes what weight norm and spectral norm keep of a weight, and along which dimension, by their shapes alone.
 
-torch computes the weight of them anew whenever it is asked for. Sources: ``torch.nn.utils.weight_norm``,
+torch computes the weight of them again whenever it is asked for. Sources: ``torch.nn.utils.weight_norm``,
 ``torch.nn.utils.spectral_norm`` and ``torch.nn.utils.parametrizations``, and ``norm_except_dim`` of ATen.
 """
 
@@ -52,9 +52,9 @@ def spectral_dims(original: Shape, u: Shape, v: Shape) -> tuple[int, ...]:
 def undecided(shape: Shape) -> RefusedError:
     """Return the refusal where the shapes allow several dimensions and the values do not tell either."""
     return RefusedError(
-        f"A weight of {list(shape)} has a spectral norm along its first or its second dimension, as transposed "
-        "convolutions have it: its shape fits both, and its u and v do not tell. Remove the norm in Python "
-        "(torch.nn.utils.remove_spectral_norm) and save the model again."
+        f"A weight of {list(shape)} has a spectral norm along its first or its second dimension, as for "
+        "transposed convolutions: its shape fits both, and its u and v do not show which. Remove the norm in "
+        "Python (torch.nn.utils.remove_spectral_norm) and save the model again."
     )
 
 
@@ -62,15 +62,15 @@ def normed(edit: FuseNorm, given: Sequence[tuple[DType, Elements]]) -> Normed:
     """Return what the edit makes of these tensors. Raises RefusedError for those that no such norm keeps."""
     what, shapes = show_path(edit.paths[0]), [part.shape for _, part in given]
     if edit.norm not in (WEIGHT, SPECTRAL) or len(given) != (2 if edit.norm == WEIGHT else 3):
-        raise RefusedError(f"{what} is no part of a weight norm or a spectral norm.")
+        raise RefusedError(f"{what} is not part of a weight norm or a spectral norm.")
     dtypes = {dtype.name for dtype, _ in given}
     if len(dtypes) != 1 or not dtypes.issubset(DTYPES):
-        raise RefusedError(f"{what} and what belongs to it are {', '.join(sorted(dtypes))}: that cannot be computed.")
+        raise RefusedError(f"{what} and its parts are {', '.join(sorted(dtypes))}: that cannot be computed.")
     dims = weight_dims(*shapes) if edit.norm == WEIGHT else spectral_dims(*shapes)
     told = edit.norm == SPECTRAL and edit.dim is None and dims  # the values tell
     if edit.dim not in dims and not told:
         sizes = ", ".join([str(list(shape)) for shape in shapes])
         raise RefusedError(f"The shapes {sizes} of {what} and its norm are not those of a norm along {edit.dim}.")
     if max(map(prod, shapes[1:])) > _HELD:
-        raise RefusedError(f"The norm of {what} has more than {_HELD:,} numbers, and is not computed.")
+        raise RefusedError(f"The norm of {what} has more than {_HELD:,} numbers, so it is not computed.")
     return Normed(edit.norm, tuple([part for _, part in given]), edit.dim, dtypes.pop(), shapes[0])

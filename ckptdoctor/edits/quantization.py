@@ -35,7 +35,7 @@ def dequantized(edit: Dequantize, given: Sequence[tuple[DType, Elements]]) -> El
     kinds, parts = tuple([dtype.name for dtype, _ in given]), tuple([part for _, part in given])
     fewest, most = _NUMBERS.get(edit.scheme, (1, 0))
     if not fewest <= len(parts) <= most or edit.dtype not in TARGETS:
-        raise _refused(edit, "is no part of a weight that can be computed")
+        raise _refused(edit, "is not part of a computable weight")
     if edit.scheme == SAME:
         if kinds[0] != edit.dtype:
             raise _refused(edit, f"is {kinds[0]}, not {edit.dtype}")
@@ -61,7 +61,7 @@ def _shape_of_four(edit: Dequantize, kinds: tuple[str, ...], parts: tuple[Elemen
     wanted = ("uint8", "uint8" if nested else "float32", "float32", "uint8", "float32", "float32")
     packed, values, state = (prod(parts[place].shape) for place in (0, 2, 3))
     if kinds != wanted[: len(kinds)] or len(parts) == 5 or values != 16 or not 0 < state <= _LONGEST:
-        raise _refused(edit, "and what belongs to it are not as bitsandbytes keeps them")
+        raise _refused(edit, "and its parts are not as bitsandbytes writes them")
     if edit.shape is None or packed != (prod(edit.shape) + 1) // 2 or (nested and prod(parts[5].shape) != 256):
         raise _refused(edit, f"has {plural(packed, 'byte')}, not those of {list(edit.shape or ())}")
     return edit.shape
@@ -113,6 +113,7 @@ def state_of(data: bytes, shape: Shape, absmax: int, nested: int) -> tuple[int, 
             raise ValueError
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise RefusedError(
-            f"The quant_state of a weight of {list(shape)} is not that of such a weight: nothing is computed of it."
+            f"The quant_state of a weight of {list(shape)} does not belong to such a weight: nothing is "
+            "computed from it."
         ) from error
     return size, inner, float(offset)

@@ -34,7 +34,7 @@ def renamed_modules(prefixes: Iterable[str], renames: Mapping[str, str]) -> dict
 def named_after(parameters: Iterable[object], keys: Collection[str]) -> bool:
     """Return whether an optimizer that calls its parameters so has the names of exactly a state dict's keys.
 
-    Then both are renamed together, as FSDP's optimizers need it. One name that is no key, and it may be another's.
+    Then both are renamed together, as FSDP's optimizers need it. One name that is not a key, and it may be another's.
     """
     named = list(parameters)
     return bool(named) and all(isinstance(each, str) and each in keys for each in named)

@@ -38,7 +38,7 @@ def scattered(layout: str, shape: Shape, given: Sequence[tuple[DType, Elements]]
     """Return the dense elements of a tensor with these parts: its indices, and last its values. Raises RefusedError."""
     fault = _fault(layout, shape, [(dtype, part.shape) for dtype, part in given])
     if fault:
-        raise RefusedError(f"{name} {fault}, and is not made dense.")
+        raise RefusedError(f"{name} {fault}, so it is not made dense.")
     kinds = tuple([dtype.name for dtype, _ in given[:-1]])
     return Scattered(layout, tuple([part for _, part in given]), kinds, given[-1][0].bits // 8, shape)
 
@@ -46,7 +46,7 @@ def scattered(layout: str, shape: Shape, given: Sequence[tuple[DType, Elements]]
 def _fault(layout: str, shape: Shape, parts: Sequence[tuple[DType, Shape]]) -> str:
     """Return what is odd about it, or "" for nothing."""
     if layout not in LAYOUTS or len(parts) != (2 if layout == COO else 3):
-        return "is not sparse in a way that is known"
+        return "has an unknown sparse layout"
     *indices, (dtype, values) = parts
     if any(kind.name not in _INDICES for kind, _ in indices) or dtype.kind == "quantized" or dtype.bits % 8:
         return "has indices or values of an odd dtype"
@@ -54,7 +54,7 @@ def _fault(layout: str, shape: Shape, parts: Sequence[tuple[DType, Shape]]) -> s
         return "has values of a dtype without a zero"
     fits = _fits_coo(shape, indices[0][1], values) if layout == COO else _fits_lines(layout, shape, parts)
     if not fits:
-        return "has parts that do not fit each other"
+        return "has inconsistent parts"
     if prod(values) > _MOST or prod(values) * dtype.bits // 8 > _HELD:
         return f"has more than {_MOST:,} entries"
     return ""

@@ -90,11 +90,11 @@ def place_of(edit: Entering) -> KeyPath:
     if isinstance(edit, (Dequantize, Compute)):
         depth = len(edit.place)
         if not all(path[:depth] == edit.place and isinstance((*path, None)[depth], str) for path in edit.paths):
-            raise RefusedError(f"The parts of {edit.key} do not lie in {show_path(edit.place)}.")
+            raise RefusedError(f"The parts of {edit.key} are not in {show_path(edit.place)}.")
         return edit.place
     paths = edit.paths if isinstance(edit, (Fuse, FuseNorm)) else (edit.path,)
     if not paths or not all(path and path[:-1] == paths[0][:-1] and isinstance(path[-1], str) for path in paths):
-        raise RefusedError("Tensors can be split, fused and added under the keys of one state dict only.")
+        raise RefusedError("Tensors can be split, fused and added only under the keys of one state dict.")
     if len(set(paths)) != len(paths):
         raise RefusedError(f"{show_path(paths[0])} cannot be fused with itself.")
     return paths[0][:-1]
@@ -129,7 +129,7 @@ def made(edit: TensorEdit, given: Sequence[tuple[DType, Elements]]) -> list[Elem
         return [calculated(edit, given)]
     for (dtype, _), path in zip(given, sources(edit), strict=True):
         if dtype.bits % 8 or dtype.name in _PACKED or dtype.kind == "quantized":
-            raise RefusedError(f"{show_path(path)} is {dtype.name}: its elements cannot be put in another order.")
+            raise RefusedError(f"{show_path(path)} is {dtype.name}: its elements cannot be reordered.")
     if isinstance(edit, Transpose):
         return [_transposed(edit, given[0][1])]
     if isinstance(edit, FuseNorm):
@@ -165,10 +165,10 @@ def _fused(edit: Fuse, given: Sequence[tuple[DType, Elements]]) -> Elements:
         others = (dtype.name, part.shape[:dim], part.shape[dim + 1 :])
         if others != (given[0][0].name, parts[0].shape[:dim], parts[0].shape[dim + 1 :]):
             first = f"{show_path(edit.paths[0])} ({given[0][0].name} {list(parts[0].shape)})"
-            raise RefusedError(f"{show_path(path)} ({dtype.name} {list(part.shape)}) does not fit behind {first}.")
+            raise RefusedError(f"{show_path(path)} ({dtype.name} {list(part.shape)}) cannot be joined to {first}.")
     order = edit.order or tuple([(number, 0, size) for number, size in enumerate(sizes)])
     if any(not 0 <= number < len(parts) for number, _, _ in order):
-        raise RefusedError(f"The order of {edit.key} names tensors that are not there.")
+        raise RefusedError(f"The order of {edit.key} names missing tensors.")
     for number, size in enumerate(sizes):
         _require_all([(start, stop) for each, start, stop in order if each == number], size, edit.paths[number])
     return joined([narrowed(parts[number], dim, start, stop) for number, start, stop in order], dim)
@@ -190,7 +190,7 @@ def _require_all(ranges: Sequence[tuple[int, int]], size: int, path: KeyPath) ->
     else:
         if at == size:
             return
-    raise RefusedError(f"The parts of {show_path(path)} are not the whole of its {size:,} indices, each once.")
+    raise RefusedError(f"The parts of {show_path(path)} do not cover its {size:,} indices exactly once.")
 
 
 def _filled(edit: Fill) -> View:

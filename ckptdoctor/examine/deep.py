@@ -240,7 +240,7 @@ def _is_another(other: Checkpoint, source: Source) -> bool:
 def unread(values: Values | None, *, interrupted: bool = False, checked: bool = True) -> Iterator[Skipped]:
     """Yield the values that were not looked at, by reason; not ``checked``: nor were their checksums."""
     if values is None and not interrupted:
-        yield Skipped("whether values are NaN or infinite", "no rule reads them")
+        yield Skipped("whether values are NaN or infinite", "no rule needs them")
     elif values is None:
         yield Skipped("the values", "interrupted")
     if values is None:

@@ -223,7 +223,7 @@ class _Examination:
         if rebuilt is None or rebuilt.state_dict in comparison.checkpoint.state_dicts:
             return comparison
         fit = rebuilt.coverage
-        step = CoverageStep("take the state dict out of the module", "P204", fit.keys, fit.parameters)
+        step = CoverageStep("extract the state dict from the module", "P204", fit.keys, fit.parameters)
         self.coverage = replace(fit, keys=0, parameters=0, steps=(step, *fit.steps))
         self.rebuilt = True
         return rebuilt
@@ -238,7 +238,7 @@ class _Examination:
             yield from self._skip([Skipped("all keys of the model", "the error text is cut short")])
         if told.left_out:
             yield from self._skip(
-                [Skipped(plural(len(told.left_out), "missing key"), "the error does not tell their shapes")]
+                [Skipped(plural(len(told.left_out), "missing key"), "the error does not give their shapes")]
             )
 
     def _run(self, *subjects: object) -> Iterator[Event]:
@@ -333,7 +333,7 @@ class _Examination:
                 yield Skipped("the contents", "interrupted")
             return
         if self.interrupted and not self.readings:
-            yield Skipped("what the headers say", "interrupted")
+            yield Skipped("the headers", "interrupted")
         if not self.settings.deep:
             yield Skipped("checksums and values", "--deep")
         if self.reference is None:
@@ -353,5 +353,5 @@ def _narrowed(checkpoint: Checkpoint, root: KeyPath | None) -> Checkpoint:
         return checkpoint
     chosen = tuple([each for each in checkpoint.state_dicts if each.path[: len(root)] == root])
     if not chosen:
-        raise UsageError(f"There is no state dict in “{show_path(root)}”: it holds no tensors under text keys.")
+        raise UsageError(f'There is no state dict in "{show_path(root)}": it holds no tensors under text keys.')
     return replace(checkpoint, state_dicts=chosen)

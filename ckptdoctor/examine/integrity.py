@@ -1,4 +1,4 @@
-"""Reads every byte of the storages once, for checksums and for holes, and holds the file against the promised checksum.
+"""Reads every byte of the storages once, for checksums and for holes, and compares the file with the promised checksum.
 
 It also compares embeddings with heads of which no checksums tell whether they are the same.
 """

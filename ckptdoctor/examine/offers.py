@@ -166,7 +166,7 @@ def _offer(group: Sequence[Finding], alone: Collection[str]) -> Offer:
     options = [each.fix.option for each in group if each.fix is not None]
     patterns = tuple(dict.fromkeys([pattern for option in options for pattern in _patterns(option)]))
     if not patterns:
-        return replace(offer, safety=None, why=f"It is asked for on the command line: {' '.join(first.fix.options)}")
+        return replace(offer, safety=None, why=f"It was requested on the command line: {' '.join(first.fix.options)}")
     return replace(offer, patterns=patterns)
 
 

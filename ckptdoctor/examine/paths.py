@@ -35,7 +35,7 @@ def expand(patterns: Iterable[str]) -> list[str]:
 
     A path that exists is taken as it is, whatever its name. A directory is searched with everything below it,
     except hidden files and directories, and without following symbolic links to directories; a folder that is one
-    checkpoint in several files stands for itself, and what lies in it is not examined singly. Other patterns are
+    checkpoint in several files stands for itself, and what is in it is not examined singly. Other patterns are
     globs (``**`` for any depth); one that matches nothing stays, so that opening it says why.
     Raises UsageError for a directory without checkpoints.
     """
@@ -49,8 +49,8 @@ def _expanded(pattern: str) -> Iterator[str]:
             _require_listing(pattern)
             suffixes = ", ".join(sorted(SUFFIXES))
             left = ", ".join([f"{each.path} ({each.nbytes:,} bytes)" for each in left_in([pattern])])
-            more = f" Writes that were killed left {left}: the next write to the folder removes them." if left else ""
-            raise UsageError(f"{pattern} holds no checkpoint: no file ends in {suffixes}, or begins like one.{more}")
+            more = f" Killed writes left {left}: the next write to the folder removes them." if left else ""
+            raise UsageError(f"{pattern} holds no checkpoint: no file ends in {suffixes} or begins like one.{more}")
         yield from found
     elif _is_meant(pattern) or not any(char in pattern for char in "*?["):
         yield pattern
@@ -182,8 +182,8 @@ def spooled(stream: BinaryIO) -> Iterator[str]:
                         file.write(chunk)
             except OSError as error:
                 raise UnreadableError(
-                    f"Standard input could not be kept in {os.path.dirname(path)}: {error.strerror}. Let TMPDIR name a "
-                    "folder with more room, or save it as a file and name that."
+                    f"Standard input could not be kept in {os.path.dirname(path)}: {error.strerror}. Set "
+                    "TMPDIR to a folder with more space, or save it as a file and name that."
                 ) from error
             yield path
         except CkptDoctorError as error:  # nobody knows the copy

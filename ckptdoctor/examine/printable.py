@@ -29,7 +29,7 @@ _IN_DOUBT = ("P213",)  # readers disagree on what the pickle holds, so that noth
 _LAYOUT = ("M971", "M978")  # of no account in a file of which values are missing
 _TRAINED = ("L906",)  # its repair leaves out what was trained: it can be asked for, and is no advice
 _AUTO = "--auto"
-_TRY = "That alone does not make the file fit. What would, or that nothing does, is told by:"
+_TRY = "That alone does not make the file fit. To see what would, or that nothing does:"
 
 
 def printable(findings: Iterable[Finding], checkpoint: Checkpoint | None) -> list[Finding]:
@@ -89,7 +89,7 @@ def _decided(finding: Finding, loss: int, command: str, passed: bool) -> dict[st
     """Return the words and the command with which a person decides, in the place of a repair."""
     what = "This file has the only copy of it" if loss == 1 else f"This file has the only copy of {loss:,} of them"
     what = "This file has the only copy of each" if 1 < loss == len(finding.keys) else what
-    over = " load_state_dict(strict=False) passes over what the model does not have." if passed else ""
+    over = " load_state_dict(strict=False) ignores keys that the model does not have." if passed else ""
     if not command:
         said = f"{what}, so no command that drops {'it' if loss == 1 else 'them'} is offered.{over}"
         return {"advice": f"{finding.advice} {said}".strip()}
@@ -130,7 +130,7 @@ def _is_drafted(path: str, reference: Reference, root: KeyPath | None) -> bool:
 def _without_values(finding: Finding) -> Finding:
     if not any(each.startswith("ckptdoctor convert ") for each in finding.commands):
         return finding
-    return replace(finding, commands=(), advice="No values can be read from it that could be converted.")
+    return replace(finding, commands=(), advice="It has no readable values to convert.")
 
 
 def towards(

@@ -86,7 +86,7 @@ def _downloaded(folder: Folder) -> Iterator[Promise]:
     path = os.path.join(folder.path, ".cache", "huggingface", "download", f"{folder.name}.metadata")
     lines = read_small(path).split("\n")
     if len(lines) >= 3 and _DIGITS.fullmatch(lines[1].strip()):
-        yield Promise(lines[1].strip(), "what huggingface_hub noted when it was downloaded")
+        yield Promise(lines[1].strip(), "the checksum that huggingface_hub recorded at download")
 
 
 def _listed(folder: Folder, name: str, lone: bool) -> Iterator[Promise]:

@@ -17,7 +17,7 @@ def read_reference(settings: Settings, path: str | None = None) -> Reference | N
     """Return what the target that ``settings`` names expects to load, or None when none is named.
 
     ``settings.model`` runs the user's own code. ``path`` is the file that should fit: where the target leaves something
-    open, such as the arguments of a class, what lies in or beside the file may say it (``Reference.told``).
+    open, such as the arguments of a class, what is in or next to the file may say it (``Reference.told``).
     Raises UsageError for more than one, and whatever is wrong with it.
     """
     named = [f"--{name}" for name in SOURCES if getattr(settings, name) is not None]

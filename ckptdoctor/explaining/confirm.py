@@ -31,11 +31,9 @@ def confirm(hit: Hit, report: FileReport, error: LoadError | None, implemented: 
     if keys is not None:
         return keys
     if not hit.code.startswith(_OF_THE_FILE) or hit.code in _OF_THE_PROGRAM:
-        return Confirmation(
-            None, f"nothing in {report.path} says so; what makes it may be the program{_instead(report)}"
-        )
+        return Confirmation(None, f"nothing in {report.path} shows it; the cause may be the program{_instead(report)}")
     if hit.code not in implemented:
-        return Confirmation(None, f"cannot be told from {report.path}: no check looks for it yet{_instead(report)}")
+        return Confirmation(None, f"{report.path} does not show it: no check looks for it yet{_instead(report)}")
     return Confirmation(False, f"not in {report.path}: check finds no {hit.code}{_instead(report)}")
 
 
@@ -63,7 +61,7 @@ def _about_keys(report: FileReport, error: LoadError | None) -> Confirmation | N
     there = len(named.intersection((*best.keys, *best.others))) if best is not None else 0
     if named <= names_at_top(report.checkpoint):
         return Confirmation(
-            True, f"{report.path} has all of the {plural(len(named), 'key')} that the error names at its top"
+            True, f"{report.path} has all of the {plural(len(named), 'key')} that the error names, at its top"
         )
     kind = "calls unexpected" if error.unexpected else "names"
     if best is None or 2 * there < len(named):
@@ -99,4 +97,4 @@ def _prefix(error: LoadError, best: StateDict | None) -> str:
         return ""
     prefix = f"{firsts.pop()}."
     begun = best is not None and any(key.startswith(prefix) for key in best.keys)
-    return "" if begun else f", and no key that begins with “{prefix}”"
+    return "" if begun else f', and no key that begins with "{prefix}"'

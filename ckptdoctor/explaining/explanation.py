@@ -88,7 +88,7 @@ class _Candidate:
 def source_file(text: PastedText, offset: int | None = None) -> str | None:
     """Return the path of the checkpoint that the text is about, or None when it names none, or more than one on a par.
 
-    ``offset`` is where the message stands (in the squeezed text): of several files the nearest above it is meant.
+    ``offset`` is where the message is (in the squeezed text): of several files the nearest above it is meant.
     """
     found = list(_candidates(text))
     if not found:

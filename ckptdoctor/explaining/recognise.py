@@ -1,7 +1,7 @@
 """Finds every known message in a text, and which of them is the root of the others.
 
 Each message is looked for by words that it always has, and only then by a bounded pattern: the time grows with the
-length of the text, whatever stands in it. An error of ``load_state_dict`` is judged by the rules.
+length of the text, whatever is in it. An error of ``load_state_dict`` is judged by the rules.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class AdapterPart:
 class Adapter:
     """What of a state dict belongs to adapters.
 
-    ``parts`` are their tensors by key, ``copies`` those of layers trained beside them (``modules_to_save``).
+    ``parts`` are their tensors by key, ``copies`` those of layers trained next to them (``modules_to_save``).
     ``wrapped`` are the modules whose base layer is in the state dict as well: then it is a whole model.
     """
 
@@ -156,8 +156,8 @@ def adapter_in(state_dict: StateDict) -> Adapter | None:
 def _wrapped(keys: Iterable[str], parts: Mapping[str, AdapterPart]) -> Iterator[str]:
     """Return the modules with an adapter whose own weights are here, too.
 
-    peft saves biases, and embeddings beside an adapter on them, under the name of the base layer; they have no
-    adapter's name beside them then.
+    peft saves biases, and embeddings next to an adapter on them, under the name of the base layer; they have no
+    adapter's name next to them then.
     """
     named = {part.module: part.adapter for part in parts.values()}
     found: dict[str, None] = {}
@@ -192,7 +192,7 @@ def has_adapters(keys: Iterable[str]) -> bool:
 def foreign(state_dict: StateDict | None, wanted: Iterable[str]) -> Adapter | None:
     """Return the adapters in a state dict that is held against a model without any.
 
-    None where layers hold their own weights beside the matrices under their usual names (loralib): then the state dict
+    None where layers hold their own weights next to the matrices under their usual names (loralib): then the state dict
     is the model's, with something left over.
     """
     adapter = adapter_in(state_dict) if state_dict is not None else None

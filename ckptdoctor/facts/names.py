@@ -52,7 +52,7 @@ _TELLING = 3  # letters from which an end of such a name is no name of its own
 
 def ends_of_names(keys: Collection[str]) -> list[str]:
     """Return keys that begin with a dot, or are the end of a common name, cut in the middle of a word."""
-    return [key for key in keys if key.startswith(".") or (len(key) >= _TELLING and key in _ENDS)]
+    return [key for key in keys if key in _ENDS or key[:1] == "."]
 
 
 _ENDS = frozenset(
@@ -141,10 +141,10 @@ def leading(key: str) -> list[str]:
 
 def without_module(key: str) -> str:
     """Return the key without the ``module`` tokens among its leading wrapper tokens; the others stay."""
-    if MODULE not in key:
-        return key
     if key.startswith(_PREFIX) and not key.startswith(_MORE, len(_PREFIX)):  # nearly all: one wrapper, and no more
         return key[len(_PREFIX) :]
+    if MODULE not in key:
+        return key
     run = leading(key)
     if MODULE not in run:
         return key
@@ -223,17 +223,20 @@ class Renaming:
 
 def renaming(keys: Iterable[str], change: Callable[[str], str]) -> Renaming:
     """Return what ``change`` makes of the keys, checked to be one-to-one over all of them."""
-    pairs = []
+    olds = list(keys)
+    news = list(map(change, olds))
+    pairs = tuple([(old, new) for old, new in zip(olds, news, strict=True) if new != old])
+    return Renaming(pairs, None if len(set(news)) == len(news) else _collision(olds, news))
+
+
+def _collision(olds: Sequence[str], news: Sequence[str]) -> tuple[str, str, str] | None:
+    """Return the first two that would get one name."""
     owners: dict[str, str] = {}
-    collision = None
-    for old in keys:
-        new = change(old)
+    for old, new in zip(olds, news, strict=True):
         rival = owners.setdefault(new, old)
-        if rival is not old and collision is None:
-            collision = (rival, old, new)
-        if new != old:
-            pairs.append((old, new))
-    return Renaming(tuple(pairs), collision)
+        if rival is not old:
+            return rival, old, new
+    return None
 
 
 # ---- tensors that models are known to share: output layers that are the input embedding

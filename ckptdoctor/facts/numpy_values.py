@@ -39,7 +39,7 @@ class NotPlainError(Exception):
 
 @noun
 class Element:
-    """One element: its code (kind and bytes, "f4"), and how its bytes lie.
+    """One element: its code (kind and bytes, "f4"), and how its bytes are laid out.
 
     ``unit`` is (name, count) of a datetime64; ``fields`` are (name, element, offset) of a structured one.
     """
@@ -137,7 +137,7 @@ def element_of(dtype: Node) -> Element:
     order = state[1] if len(state) > 1 else None
     named = isinstance(dtype, Opaque) and dtype.class_name == "numpy.dtype"
     if not named or not isinstance(code, str) or not code[1:].isdigit() or order not in ("<", ">", "|", None):
-        raise NotPlainError("it holds a NumPy value of a kind that is not understood")
+        raise NotPlainError("it holds a NumPy value of an unknown kind")
     width = int(code[1:]) * (4 if code[0] == "U" else 1)
     fields = _fields(state) if code[0] == "V" else ()
     return Element(code, width, str(order), _unit(state) if code[0] == "M" else None, fields)
@@ -163,7 +163,7 @@ def _fields(state: tuple[Node, ...]) -> tuple[tuple[str, Element, int], ...]:
         place = places.get(name) if isinstance(name, str) else None
         offset = place.items[1] if isinstance(place, Sequence) and len(place.items) > 1 else None
         if not isinstance(name, str) or not isinstance(place, Sequence) or type(offset) is not int:
-            raise NotPlainError("it holds a NumPy record of a kind that is not understood")
+            raise NotPlainError("it holds a NumPy record of an unknown kind")
         found.append((name, element_of(place.items[0]), offset))
     return tuple(found)
 
@@ -251,7 +251,7 @@ def values(data: bytes, element: Element) -> list[object]:
     if element.fields:
         return [_record(value, element) for value in each]
     if code[0] in "fc":  # float128: 80 bits of Intel's, 128 of IEEE's or two doubles, and the pickle does not say which
-        raise NotPlainError(f"it holds {element.called} of NumPy, which is another format on each kind of machine")
+        raise NotPlainError(f"it holds {element.called} of NumPy, whose format differs between machines")
     raise NotPlainError(f"it holds {element.called} of NumPy, for which there is no plain value")
 
 
@@ -259,7 +259,7 @@ def _text(data: bytes, swapped: bool) -> str:
     try:
         return data.decode("utf-32-be" if swapped else "utf-32-le", "surrogatepass").rstrip("\0")
     except UnicodeDecodeError as error:
-        raise NotPlainError("it holds a text of NumPy that is damaged") from error
+        raise NotPlainError("it holds a damaged NumPy string") from error
 
 
 def _record(data: bytes, element: Element) -> dict[str, object]:
@@ -267,7 +267,7 @@ def _record(data: bytes, element: Element) -> dict[str, object]:
     for name, field, offset in element.fields:
         part = data[offset : offset + field.width]
         if offset < 0 or len(part) != field.width or not field.width:
-            raise NotPlainError("it holds a NumPy record of a kind that is not understood")
+            raise NotPlainError("it holds a NumPy record of an unknown kind")
         found[name] = values(part, field)[0]
     return found
 
@@ -291,7 +291,7 @@ def _time(count: int, unit: tuple[str, int] | None) -> str:
     elif digits or name in _PER_DAY:
         days, rest = divmod(count, _PER_DAY.get(name, 86400 * 10**digits))
     else:
-        raise NotPlainError("it holds a datetime64 of NumPy without a unit")
+        raise NotPlainError("it holds a NumPy datetime64 without a unit")
     _require_year(1 <= days + _EPOCH <= date.max.toordinal())
     day = date.fromordinal(days + _EPOCH).isoformat()
     return day if name in ("W", "D") else f"{day}T{_clock(rest, name, digits)}"
@@ -299,7 +299,7 @@ def _time(count: int, unit: tuple[str, int] | None) -> str:
 
 def _require_year(known: bool) -> None:
     if not known:
-        raise NotPlainError("it holds a datetime64 of NumPy outside of the years 1 to 9999")
+        raise NotPlainError("it holds a NumPy datetime64 outside of the years 1 to 9999")
 
 
 def _clock(count: int, unit: str, digits: int) -> str:

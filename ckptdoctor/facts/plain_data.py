@@ -53,9 +53,7 @@ def as_plain(node: Node, depth: int = 0, loosely: bool = False) -> object:
 def _what(node: Node) -> str:
     if isinstance(node, Sequence):
         return f"a {node.kind}"
-    return {"Tensor": "a tensor", "Named": "a class or function"}.get(
-        type(node).__name__, "something that was not read"
-    )
+    return {"Tensor": "a tensor", "Named": "a class or function"}.get(type(node).__name__, "an unread value")
 
 
 def _dict(node: Mapping, depth: int, loosely: bool) -> dict[str | int, object]:
@@ -68,7 +66,7 @@ def _dict(node: Mapping, depth: int, loosely: bool) -> dict[str | int, object]:
     plain: dict[str | int, object] = {}
     for part, child in node.entries:
         if not isinstance(part, (str, int)):
-            raise NotPlainError("it holds a dict whose keys are neither text nor integers")
+            raise NotPlainError("it holds a dict whose keys are neither strings nor integers")
         plain[part] = as_plain(child, depth + 1, loosely)
     return plain
 
@@ -96,7 +94,7 @@ def _object(node: Opaque, depth: int, loosely: bool) -> object:
         return number(node)
     if f"{module}.{name}" in NUMPY_MAKERS | NUMPY_BUFFERS:
         if not loosely:
-            raise NotPlainError("it holds an array of NumPy")
+            raise NotPlainError("it holds a NumPy array")
         return _array(node, depth)
     if f"{module}.{name}" == "builtins.complex" and all(isinstance(each, float) for each in node.arguments):
         return complex(*node.arguments)  # type: ignore[arg-type]  # they are floats
@@ -108,6 +106,8 @@ def _object(node: Opaque, depth: int, loosely: bool) -> object:
         return as_plain(node.state, depth + 1, True)
     if loosely and not is_dangerous(module, name) and not module.startswith(("numpy", "torch")):
         return _bare(node, depth)
+    if module.startswith("numpy") and name == "_reconstruct":
+        raise NotPlainError("it is a NumPy array")
     raise NotPlainError(f"it holds an object of the class {module}.{name}")
 
 
@@ -147,7 +147,7 @@ def _array(node: Opaque, depth: int) -> object:
     """Return an array as lists in lists; one of objects with what these are."""
     array = array_of(node)
     if array is None:
-        raise NotPlainError("it holds an array of NumPy that was not written in the usual way")
+        raise NotPlainError("it holds a NumPy array that was not written in the usual way")
     if isinstance(array.contents, Sequence):
         return nested(array, [as_plain(item, depth + 1, True) for item in array.contents.items])
     return listed(array)
@@ -161,7 +161,7 @@ def _date(node: Opaque, name: str) -> str:
     try:
         made: datetime.datetime | datetime.date | datetime.time = getattr(datetime, name)(as_bytes(node.arguments[0]))
     except (TypeError, ValueError) as error:
-        raise NotPlainError(f"it holds a {name} that makes no sense") from error
+        raise NotPlainError(f"it holds an invalid {name}") from error
     return made.isoformat()
 
 

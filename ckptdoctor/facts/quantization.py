@@ -65,7 +65,7 @@ class Layer:
     """One quantised weight. ``key`` is what it is called where it is plain, ``parts`` are its own keys by what they do.
 
     ``weight`` and ``scale`` are among the parts where there are such. ``shape`` is that of the plain weight, as far as
-    shapes tell. ``block`` is what shares a scale: so many rows and columns (or, of a flat weight, one number); 0 stands
+    shapes tell. ``block`` is what shares a scale: so many rows and columns (or, of a flat weight, one number); 0 is
     for all of them. ``kind`` says more of the scheme: ``nf4``, ``float8_e4m3fn``.
     """
 

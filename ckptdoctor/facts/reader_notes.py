@@ -27,17 +27,17 @@ def is_salvaged_whole(checkpoint: Checkpoint) -> bool:
 
 
 def salvage_advice(checkpoint: Checkpoint, file: str) -> str:
-    """Return the command that saves what is whole where ``file`` of the folder is damaged, as a sentence."""
+    """Return the command that recovers what is intact if ``file`` of the folder is damaged, as a sentence."""
     if is_salvaged_whole(checkpoint):
-        return "If there is no other copy: ckptdoctor salvage FILE saves every tensor that is whole, in a new folder."
+        return "If there is no other copy, recover every intact tensor into a new folder: ckptdoctor salvage FILE"
     path = quote(to_salvage(checkpoint, file))
-    return f"If there is no other copy: “ckptdoctor salvage {path}” saves every tensor in front of the cut."
+    return f"If there is no other copy, recover every tensor before the cut: ckptdoctor salvage {path}"
 
 
 def to_salvage(checkpoint: Checkpoint, member: str | None) -> str:
     """Return the path to give to ``salvage`` where ``member`` is damaged.
 
-    Of most folders it is the file that the member is, or lies in.
+    Of most folders it is the file that the member is, or is in.
     """
     if not os.path.isdir(checkpoint.path) or is_salvaged_whole(checkpoint) or member is None:
         return checkpoint.path
@@ -56,8 +56,8 @@ def require_every_file(checkpoint: Checkpoint, root: KeyPath = ROOT) -> None:
     if unread:
         its = "its" if len(unread) == 1 else "their"
         raise DamagedError(
-            f"{addresses.shown(checkpoint.path)}: {told_of(checkpoint, unread)}. "
-            f"Put the real file{'' if len(unread) == 1 else 's'} in {its} place, {_remedy(checkpoint)}."
+            f"{addresses.shown(checkpoint.path)}: {told_of(checkpoint, unread)}. Put the real "
+            f"file{'' if len(unread) == 1 else 's'} in {its} place, {_remedy(checkpoint)}"
         )
 
 
@@ -67,8 +67,8 @@ def require_own_values(checkpoint: Checkpoint, root: KeyPath = ROOT) -> None:
     if replaced is not None:
         path = addresses.shown(checkpoint.path)
         raise DamagedError(
-            f"{path}: {replaced.message.rstrip('.')}. No values are taken from this file: take it from its source "
-            f"again, or see what “ckptdoctor check {quote(path)}” says."
+            f"{path}: {replaced.message.rstrip('.')}. No values are taken from this file. Download it again, "
+            f"or look closer: ckptdoctor check {quote(path)}"
         )
 
 
@@ -77,11 +77,11 @@ def _replaces(note: Note, root: KeyPath) -> bool:
 
 
 def _remedy(checkpoint: Checkpoint) -> str:
-    """Return what else can be done, as the end of a sentence: another folder of what is whole, or to look closer."""
+    """Return the end of a sentence that names the other way: to recover what is intact, or to look closer."""
     path = quote(addresses.shown(checkpoint.path))
     if checkpoint.tensors and is_salvaged_whole(checkpoint):
-        return f"or first save what is whole with “ckptdoctor salvage {path}”"
-    return f"or see what “ckptdoctor check {path}” says"
+        return f"or recover what is intact: ckptdoctor salvage {path}"
+    return f"or look closer: ckptdoctor check {path}"
 
 
 # ---- why safetensors refuses a header: for its metadata, or for all else
@@ -89,7 +89,7 @@ def _remedy(checkpoint: Checkpoint) -> str:
 
 # how the reader's notes on metadata begin (formats.safetensors.header)
 ENTRY = "the __metadata__ entry "
-_METADATA = (ENTRY, "__metadata__ is not an object of texts")
+_METADATA = (ENTRY, "__metadata__ is not an object of strings")
 _REST = "are not listed"  # how its last note ends, which only counts
 
 

@@ -1,4 +1,4 @@
-"""Looks beside a local checkpoint: at the names in its folder, and its ``config.json``.
+"""Looks next to a local checkpoint: at the names in its folder, and its ``config.json``.
 
 One listing of the folder, and reads with a limit. Links are not followed out of the folder, but for one: the cache of
 ``huggingface_hub`` keeps each file as a link to ``../../blobs/`` and its hash.

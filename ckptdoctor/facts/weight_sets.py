@@ -140,7 +140,7 @@ class Network:
 def networks(checkpoint: Checkpoint) -> list[Network]:
     """Return the networks of a file in file order, each with all its sets of weights: those with the same parameters.
 
-    Statistics for normalizing, look-up tables and the like are no networks: see ``is_network``.
+    Statistics for normalizing, look-up tables and the like are not networks: see ``is_network``.
     """
     sets = [each for each in weight_sets(checkpoint)[:_LOOKED_AT] if is_network(each)]
     if len(sets) < 2:  # nothing to tell apart, which is most files

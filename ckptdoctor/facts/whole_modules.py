@@ -1,7 +1,7 @@
 """Finds modules that were pickled whole: where their tensors are, and their state dict, told without the code.
 
 The layout of the state and the order of the keys are those of ``torch.nn.Module.state_dict`` and
-``_save_to_state_dict``, which have not changed since torch 0.1 but for ``_non_persistent_buffers_set`` (1.6).
+``_save_to_state_dict``, which have not changed since torch 0.1 except for ``_non_persistent_buffers_set`` (1.6).
 What a class does in methods of its own (``state_dict``, ``get_extra_state``) is in its code, and so cannot be seen.
 """
 
@@ -204,7 +204,7 @@ def _entries(place: _Place, state: dict[str, Node], name: str) -> list[tuple[str
         raise UnknownStateError(f"{name} of {place.name} {'is missing' if node is None else _instead(node, 'a dict')}")
     entries = [(part, child) for part, child in node.entries if isinstance(part, str)]
     if len(entries) != len(node.entries):
-        raise UnknownStateError(f"{name} of {place.name} has keys that are no names")
+        raise UnknownStateError(f"{name} of {place.name} has keys that are not names")
     return entries
 
 
@@ -241,7 +241,7 @@ def detached(tensor: Tensor) -> Tensor:
     if tensor.subclass is not None:
         raise UnknownStateError(f"{tensor.key} is a tensor of the class {tensor.subclass}")
     if tensor.moved and tensor.storage is None and not tensor.parts:
-        raise UnknownStateError(f"{tensor.key} is a tensor of {tensor.device} that lies outside of all storages (D605)")
+        raise UnknownStateError(f"{tensor.key} is a tensor of {tensor.device} outside of all storages (D605)")
     there = tensor.storage is not None
     known = tensor.rebuild in _REBUILT_AS_SAVED or tensor.rebuild in _REBUILT_IN_A_WRAPPER
     if tensor.layout.startswith("sparse"):
@@ -249,7 +249,7 @@ def detached(tensor: Tensor) -> Tensor:
     elif tensor.layout != "strided":
         known = False
     if not known or not (there or tensor.device == "meta"):
-        raise UnknownStateError(f"{tensor.key} is a tensor of a kind that only torch can take apart")
+        raise UnknownStateError(f"{tensor.key} is a kind of tensor that only torch can take apart")
     return derived(tensor, requires_grad=False, is_parameter=False, rebuild=_rebuild(tensor))
 
 

@@ -102,7 +102,7 @@ def _sieve(word: str) -> tuple[Sieve, int]:
     if size is not None:
         return _sized(size[1], size[2], size[3]), 1
     if plain[0] in "<>=":
-        raise UsageError(f"“{plain}” is no size: write >1MB for bytes, or >1M for elements.")
+        raise UsageError(f'"{plain}" is not a size. Use >1MB for bytes, or >1M for elements.')
     field, value = _asked(word)
     if field:
         return _field(field, value), 0
@@ -122,7 +122,7 @@ def _require_field(word: str) -> None:
 
 def _field(field: str, value: str) -> Sieve:
     if not value:
-        raise UsageError(f"{field}: needs something behind it, such as {_EXAMPLES[field]}.")
+        raise UsageError(f"{field}: needs a value, such as {_EXAMPLES[field]}.")
     if field == "dtype":
         return of_dtype(frozenset(map(_dtype, filter(None, value.split(",")))))
     if field == "shape":
@@ -152,7 +152,7 @@ def _dtype(text: str) -> str:
 def _sized(sign: str, number: str, unit: str) -> Sieve:
     of_bytes = unit.lower() in _BYTES and unit != "B"
     if not of_bytes and unit not in _ELEMENTS:
-        raise UsageError(f"“{unit}” is no unit: kB, MB, GB for bytes; k, M, B for elements.")
+        raise UsageError(f'"{unit}" is not a unit. Use kB, MB, GB for bytes; k, M, B for elements.')
     limit = float(number) * (_BYTES[unit.lower()] if of_bytes else _ELEMENTS[unit])
     return sized(_COMPARED[sign], limit, of_bytes=of_bytes)
 

@@ -16,7 +16,7 @@ _GLOB = set("*?[")
 
 
 def better_filter(text: str, table: Table, found: FoundRows) -> str:
-    """The filter most like ``text`` that matches something; "" where none comes to mind.
+    """Return the filter most like ``text`` that matches something, or "" where none comes to mind.
 
     A glob must match a whole name, which people forget: ``layer1.*`` is tried as ``*layer1.*``. A word that no name has
     is tried as the one that is spelt most like it, and so are the words of a glob.

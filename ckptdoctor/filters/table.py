@@ -49,7 +49,7 @@ class Table:
     def _fill(self) -> list[str | None]:
         """Fill the columns, and give the storage of each tensor.
 
-        All in one pass: most of the time is spent waiting for the memory in which a tensor lies.
+        All in one pass: most of the time is spent waiting for the memory in which a tensor is.
         """
         elements, nbytes, kinds, steps = self.elements, self.nbytes, self.kinds, self._steps[0]
         numbers: dict[tuple[str, str], int] = {}

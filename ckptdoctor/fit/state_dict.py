@@ -74,7 +74,7 @@ def load_state_dict(
                 raise refusal(comparison, settled.alignment, settled.doubled, findings)
             unread = unread_files(checkpoint)
             if unread:
-                said = f"{checkpoint.path}: {told_of(checkpoint, unread)}. What belongs there is not loaded."
+                said = f"{checkpoint.path}: {told_of(checkpoint, unread)}. Its contents are not loaded."
                 warnings.warn(said, stacklevel=5)  # the line that calls ckptdoctor.load_state_dict
         return _made(settled, TorchTensors(StorageReader(checkpoint, source)))
 
@@ -182,7 +182,7 @@ def _made(settled: _Settled, tensors: TorchTensors) -> OrderedDict[str, torch.Te
         value = tensors.make(replace(tensor, is_parameter=False, requires_grad=False))
         if isinstance(value, Inert) or value.is_meta:
             kind = "was saved without values" if not isinstance(value, Inert) else f"is a {value.class_name}"
-            raise RefusedError(f"{show_path(tensor.path)} {kind}: there is no plain tensor of it to load.")
+            raise RefusedError(f"{show_path(tensor.path)} {kind}: it cannot be loaded as a plain tensor.")
         made[key] = value
     if settled.metadata:
         made._metadata = settled.metadata  # type: ignore[attr-defined]
@@ -204,8 +204,8 @@ def refusal(
     if comparison.rivals and comparison.state_dict is not None:
         places = [show_path(each.path) or "the top level" for each in (comparison.state_dict, *comparison.rivals)]
         return RefusedError(
-            f"{checkpoint.path} holds more than one set of weights that fits {reference.source} equally well "
-            f"({', '.join(places[:_SHOWN])}): choose with root={places[0]!r} or another."
+            f"{checkpoint.path} has more than one set of weights that fits {reference.source} equally well "
+            f"({', '.join(places[:_SHOWN])}): choose one with root={places[0]!r} or another."
         )
     lines = [
         f"{checkpoint.path} does not fit {reference.source}: {len(now.fits):,} of "
@@ -216,14 +216,14 @@ def refusal(
     lines += [f"  {told_of(checkpoint, unread)}."] if unread else []
     lines += _named("missing", now.missing)
     lines += _named("left over", now.unexpected)
-    lines += _named("of another shape", [_shapes(comparison, now, key) for key in now.mismatched])
-    lines += _named("would get a name that another key has", doubled)
+    lines += _named("shape mismatch", [_shapes(comparison, now, key) for key in now.mismatched])
+    lines += _named("would get the name of another key", doubled)
     lines += [f"  {each.code} {each.name}: {each.message}." for each in _telling(comparison, findings)]
     if not all(move.sure for move in comparison.moves):
-        lines.append("  More names can be guessed from their order, but not proven; no guess is made here.")
+        lines.append("  More names can be guessed from their order, but not proven; ckptdoctor does not guess here.")
     lines.append(
-        f"  ckptdoctor check {checkpoint.path} --model … says more, ckptdoctor fix repairs what needs a new file, and "
-        "strict=False gives what fits."
+        f"  More: ckptdoctor check {checkpoint.path} --model …; ckptdoctor fix writes a repaired file, and "
+        "strict=False loads what fits."
     )
     return RefusedError("\n".join(lines))
 

@@ -87,7 +87,7 @@ def opened(
         container = examine(source)
         if container.format not in PACKED or isinstance(source, FolderSource):
             if member is not None:
-                raise UnreadableError(f"{os.fspath(path)} cannot be opened: {source.path} is no archive.")
+                raise UnreadableError(f"{os.fspath(path)} cannot be opened: {source.path} is not an archive.")
             yield source, container
             return
         from ckptdoctor.formats.packed import opened_inside
@@ -244,7 +244,10 @@ def _unreadable(container: Container) -> CkptDoctorError:
             message = f"{container.path}: {note.message.rstrip('.')}. {container.guidance}".rstrip()
             return kind(message, offset=note.offset, member=note.member)
     if not container.format:
-        return NotACheckpointError(f"{container.path} is no checkpoint that is known. {container.guidance}".rstrip())
+        told = container.guidance or "Unrecognised format."
+        if told.startswith("It is "):
+            return NotACheckpointError(f"{container.path} {told.removeprefix('It ')}")
+        return NotACheckpointError(f"{container.path}: {told[0].lower()}{told[1:]}")
     article = "an" if container.format[:1].lower() in "aeiou" else "a"
     return NotACheckpointError(f"{container.path} is {article} {container.format}. {container.guidance}".rstrip())
 
@@ -270,7 +273,7 @@ def salvage(source: Source, container: Container) -> Checkpoint:
     what_is_left = getattr(format_named(container.format), "salvage", None) if container.format in _WRITTEN else None
     if what_is_left is None:
         article = "an" if container.format[:1].lower() in "aeiou" else "a"
-        kind = f"{article} {container.format}" if container.format else "no checkpoint that is known"
+        kind = f"{article} {container.format}" if container.format else "not in a known format"
         raise NotACheckpointError(f"{container.path} is {kind}: only {listed(_WRITTEN)} files can be salvaged.")
     checkpoint: Checkpoint = what_is_left(source, container)
     return replace(checkpoint, size=container.size, identity=source.identity, container=container)

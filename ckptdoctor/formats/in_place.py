@@ -45,7 +45,7 @@ def _segments(source: Source, patches: Iterable[Patch]) -> Iterator[Segment]:
     at = 0
     for start, data in sorted(patches, key=lambda patch: patch[0]):
         if start < at:
-            raise RefusedError(f"Two records of the file share byte {start:,}, so that neither can be replaced.")
+            raise RefusedError(f"Two records of the file share byte {start:,}, so neither can be replaced.")
         if start > at:
             yield Copy(at, start - at)
         yield from data

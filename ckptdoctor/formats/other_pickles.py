@@ -1,7 +1,7 @@
 """Finds every pickle in a file, wherever some loader unpickles one, and what each names as far as it can be followed.
 
 The readers of formats take in what a checkpoint is made of, and stop where that breaks off. Here the same bytes are
-gone through for nothing but the names in their pickles: of what cannot be read, of what lies beside the contents, and
+gone through for nothing but the names in their pickles: of what cannot be read, of what is next to the contents, and
 of what follows their end. No tree is made, nothing is imported, and the work is bounded.
 """
 

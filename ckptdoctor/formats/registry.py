@@ -99,4 +99,4 @@ def format_named(name: str) -> Format:
         for format_ in formats():
             if name == format_.NAME:
                 return format_
-    raise UsageError(f"There is no format called “{name}”.")
+    raise UsageError(f'No format is called "{name}".')

@@ -40,7 +40,7 @@ OWN = {
 
 
 def suffix_notes(container: Container) -> tuple[Note, ...]:
-    """A note when the file's suffix promises another format than its contents have.
+    """Return a note when the file's suffix promises another format than its contents have.
 
     Names without a suffix, with an unknown one, and of unfinished downloads (``.incomplete``) promise nothing.
     """
@@ -53,7 +53,7 @@ def suffix_notes(container: Container) -> tuple[Note, ...]:
 
 
 def _fitting(container: Container, suffix: str) -> str:
-    """The suffix that the file should have; "" where its own will do."""
+    """Return the suffix that the file should have, or "" where its own will do."""
     name = container.format
     if name == "safetensors":
         return ".safetensors" if suffix in TORCH or suffix in _FOREIGN else ""
@@ -73,7 +73,7 @@ _WRITERS = {".gguf": ("GGUF", "llama.cpp's convert_hf_to_gguf.py"), ".onnx": ("O
 
 
 def not_written(output: str) -> str:
-    """The sentence for an output whose name asks for nothing that is written here."""
+    """Return the sentence for an output whose name asks for nothing that is written here."""
     suffix = os.path.splitext(output)[1].lower()
     if suffix in _WRITERS:
         name, writer = _WRITERS[suffix]
@@ -90,7 +90,7 @@ _OF_TORCH = (TORCH_ZIP, "torch legacy")
 
 
 def asked_for(output: str | None, own: str) -> str | None:
-    """The container that the name of a repair's output asks for, where that is not the kind of ``own``; None without.
+    """Return the container that the name of a repair's output asks for, or None where it is ``own``.
 
     A folder that is there takes a file of the original's name, and a suffix that says nothing leaves the container.
     Raises UsageError for one of a container that others write.
@@ -118,7 +118,7 @@ _OTHERS = {"NumPy archive": (".npz",), "NumPy array": (".npy",), "pickle": (".pk
 
 
 def unwrapped_path(container: Container) -> str | None:
-    """Where the inside of a packed file goes: beside it, under its name without what says how it was packed.
+    """Return where the inside of a packed file goes: beside it, under its name without what says how it was packed.
 
     Only its own name counts, or the one that the person gave (``weights.zip/epoch_9.pt``), and none that the file
     holds: those could be anything. None where it is not packed.

@@ -28,7 +28,7 @@ class Window:
         """Return exactly ``length`` bytes at ``offset``. Raises TruncatedError when the window ends before."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise TruncatedError(
-                f"{plural(length, 'byte is', 'bytes are')} wanted at offset {offset} of a file of "
+                f"{plural(length, 'byte is', 'bytes are')} needed at offset {offset} of a file of "
                 f"{self.size} inside {self.path}.",
                 offset=offset,
             )
@@ -71,7 +71,7 @@ class Memory:
         """Return exactly ``length`` bytes at ``offset``. Raises TruncatedError when there are fewer."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise TruncatedError(
-                f"{plural(length, 'byte is', 'bytes are')} wanted at offset {offset} of {self.size}.", offset=offset
+                f"{plural(length, 'byte is', 'bytes are')} needed at offset {offset} of {self.size}.", offset=offset
             )
         return self.data[offset : offset + length]
 

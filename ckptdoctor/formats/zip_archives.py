@@ -73,7 +73,7 @@ def required(source: Source, head: bytes) -> Archive:
     """Return the same for a file that was examined as one. Raises DamagedError when it no longer is one."""
     archive = archive_of(source, head)
     if archive is None:
-        raise DamagedError(f"{source.path} is no zip archive any more: it changed while it was read.")
+        raise DamagedError(f"{source.path} is no longer a zip archive: it changed while it was read.")
     return archive
 
 

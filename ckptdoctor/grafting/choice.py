@@ -84,16 +84,16 @@ class Choice:
     def _healed(self, storage: Storage, paths: list[KeyPath], views: Views) -> Healed:
         extent = storage.extent
         if extent is None or (extent.length != storage.nbytes and not storage.compressed):
-            raise RefusedError("its bytes are not all in the file: see ckptdoctor salvage and ckptdoctor merge")
+            raise RefusedError("the file does not have all of its bytes: see ckptdoctor salvage and ckptdoctor merge")
         if storage.compressed:
-            raise RefusedError("it is compressed in the archive, so that nothing can be put in its place")
+            raise RefusedError("it is compressed in the archive, so it cannot be replaced in place")
         damage = self.mine[2].damage.get(storage.key)
         patches = views.whole(storage) if damage is not None else views.some(storage, paths)
         made = heal(self.mine[1], storage, patches, damage)
         for path in paths:
             pair = self.partners.get(path)
             if pair is not None and pair.b.path in self.its[1].not_finite and not made.fits:
-                raise RefusedError(f"{show_path(pair.b.path)} {self.its[1].troubles[pair.b.path]} there, too")
+                raise RefusedError(f"{show_path(pair.b.path)} {self.its[1].troubles[pair.b.path]} there too")
         return made
 
     def _give_up(self, users: Mapping[str, list[KeyPath]]) -> None:
@@ -105,7 +105,7 @@ class Choice:
                 refused = next((path for path in paths if path in self.why), None)
                 if refused is not None and (key in self.made or any(path not in self.why for path in paths)):
                     self.made.pop(key, None)
-                    reason = f"{show_path(refused)}, which lies in the same bytes, cannot be healed"
+                    reason = f"{show_path(refused)}, which shares its bytes, cannot be healed"
                     self.why.update({path: reason for path in paths if path not in self.why})
                     stays = True
 

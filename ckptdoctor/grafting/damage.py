@@ -64,7 +64,7 @@ def _trouble(storage: Storage, damage: Damage | None) -> str:
     if extent is None:
         return "is not in the file" if storage.nbytes else ""
     if extent.length < storage.nbytes and not storage.compressed:
-        return "is not all in the file"
+        return "is not completely in the file"
     if damage is None:
         return ""
     return "has a hole of zero bytes" if damage.holes else "does not match its checksum"

@@ -59,7 +59,7 @@ class _Opened:
 
 
 def graft(request: GraftRequest) -> GraftReport:
-    """Write the damaged file anew with tensors of the other copy; says what was done.
+    """Write the damaged file again with tensors of the other copy; says what was done.
 
     The output is verified before it gets its name, and the original is never touched. Raises UnreadableError,
     NotACheckpointError, DamagedError, UsageError, RefusedError for what would be a mixture or a guess, and WriteError.
@@ -104,7 +104,7 @@ def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
     """Return the file that is to be healed, which must be one whose bytes can be changed in their places."""
     path = request.path
     if os.path.isdir(path):
-        raise UsageError(f"{path} is a folder: name the file in it that is damaged. --from may be a folder.")
+        raise UsageError(f"{path} is a folder: name the damaged file in it. --from may be a folder.")
     source, container = stack.enter_context(formats.opened(path, here=True))
     try:
         checkpoint = formats.read(source, container)
@@ -113,7 +113,7 @@ def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
     require_own_values(checkpoint)
     if checkpoint.format not in _WRITTEN:
         known = listed(_WRITTEN)
-        raise RefusedError(f"{path} is a {checkpoint.format}: only {known} files can be healed in their places.")
+        raise RefusedError(f"{path} is a {checkpoint.format}: only {known} files can be healed in place.")
     return _Opened(path, source, container, checkpoint, _root(checkpoint, request.root))
 
 
@@ -123,8 +123,8 @@ def _two_commands(request: GraftRequest) -> Iterator[str]:
     stem, suffix = os.path.splitext(path)
     part = f"{stem}.part{suffix}"
     yield (
-        "A graft changes bytes in their places, and so needs a file whose headers are whole. For a state dict two "
-        "commands do it: they save what is whole, and add what only the other copy has, if all that both have is equal."
+        "A graft replaces bytes in place, so the file's headers must be intact. For a state dict use two "
+        "commands: recover what is intact, and add what only the other copy has, if everything else is equal:"
     )
     yield f"  ckptdoctor salvage {quote(path)} -o {quote(part)}"
     yield f"  ckptdoctor merge {quote(part)} {quote(donor)} -o {quote(output)}"
@@ -259,7 +259,7 @@ def _require(request: GraftRequest, report: GraftReport, choice: Choice) -> None
     """Raise RefusedError where nothing can be done, and for what needs a consent that was not given."""
     stays = [f"  {show_path(each.path)} {each.trouble}, and {each.why}" for each in report.left]
     if report.left and (request.keys or not report.grafted):
-        what = "what was named" if request.keys else "what is damaged"
+        what = "the named tensors" if request.keys else "the damaged tensors"
         seen = [f"not examined: {report.unexamined}"] if report.unexamined else []
         lines = [f"{request.donor} cannot stand for {what}:", *first_few(stays, _NAMED, before="  and "), *seen]
         raise RefusedError("\n".join(lines))
@@ -274,10 +274,10 @@ def _as_what(likeness: Likeness, one_file: bool) -> str:
     if one_file:
         return ""
     few = len(likeness.unlike) * _FEW <= likeness.compared
-    return "; if that is damage too, name it with --key" if few else ", as those of another training step do"
+    return "; if that is damage too, name it with --key" if few else ", like those of another training step"
 
 
-_CONSENT = "The result would be a mixture. Take a copy of the same save, or say --unsafe-fixes if a mixture is meant."
+_CONSENT = "The result would be a mixture. Use a copy of the same save, or add --unsafe-fixes if you want a mixture."
 
 
 def _against(request: GraftRequest, report: GraftReport, denied: bool) -> Iterator[str]:
@@ -285,7 +285,9 @@ def _against(request: GraftRequest, report: GraftReport, denied: bool) -> Iterat
     likeness, first = report.likeness, next(each for each in report.grafted if each.ground is Ground.CONSENT)
     one_file = os.path.realpath(request.path) == os.path.realpath(request.donor)
     copy = (
-        f"{request.from_root} is no copy of {request.root}" if one_file else f"{request.donor} is no copy of that save"
+        f"{request.from_root} is not a copy of {request.root}"
+        if one_file
+        else f"{request.donor} is not a copy of that save"
     )
     if likeness.unlike:
         names = and_so_on(map(show_path, likeness.unlike), _NAMED)
@@ -296,4 +298,4 @@ def _against(request: GraftRequest, report: GraftReport, denied: bool) -> Iterat
     elif not likeness.equal:
         yield f"Nothing shows that {request.donor} is a copy of that save: there is no other tensor that both have."
     if denied:
-        yield f"What it has for {show_path(first.path)} does not fit the checksum of what was saved."
+        yield f"Its bytes for {show_path(first.path)} do not match the checksum of the saved ones."

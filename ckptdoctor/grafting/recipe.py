@@ -110,13 +110,13 @@ def write(
 def _wrong(written: Opened, original: Checkpoint, its: Opened, healed: Container[str], donors: Pairs) -> str | None:
     """Return what of the output is not what it should be, although every byte is from where it must be."""
     if {note.kind for note in written[0].notes} - {note.kind for note in original.notes}:
-        return "there is something odd about it that is not about the original"
+        return "it has a note that the original does not have"
     storages = tuple([storage for storage in written[0].storages if storage.key in healed])
     if any(
         each.computed is not None
         for each in examine_integrity(replace(written[0], storages=storages), written[1]).damage
     ):
-        return "a checksum does not fit"
+        return "a checksum does not match"
     tensors = {tensor.path: tensor for tensor in written[0].tensors}
     same = same_bytes([(tensors[one.path], other) for one, other in donors], written, its, current())
     return None if all(each is not False for each in same) else "a tensor is not that of the other copy"

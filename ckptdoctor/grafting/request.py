@@ -12,7 +12,7 @@ from ckptdoctor.noun import noun
 class GraftRequest:
     """A damaged file, and the copy to take tensors from.
 
-    ``output`` None means beside it, ``name.grafted.ext``; a folder takes a file of its name. ``keys`` are patterns of
+    ``output`` None means next to it, ``name.grafted.ext``; a folder takes a file of its name. ``keys`` are patterns of
     what to take; none: what is damaged. ``root`` and ``from_root`` are the parts of both that belong together, where
     that is not obvious. ``unsafe`` consents to a mixture of two saves; ``dry`` writes nothing.
     """
@@ -29,11 +29,12 @@ class GraftRequest:
 
     def __post_init__(self) -> None:
         if self.from_root is not None and self.root is None:
-            raise UsageError("--from-root says what stands for which part: name that part with --root.")
+            raise UsageError("--from-root needs the part that it replaces: name that part with --root.")
         same = os.path.realpath(self.path) == os.path.realpath(self.donor)
         if same and (self.from_root is None or self.root == self.from_root):
             raise UsageError(
-                "Both are one file. To take one part of it for another, name both: --root model --from-root model_ema."
+                "Both are the same file. To replace one part of it with another, name both: --root model "
+                "--from-root model_ema"
             )
 
 

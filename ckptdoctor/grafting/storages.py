@@ -68,7 +68,7 @@ class Views:
         views = self.on[storage.key]
         lacking = next((view.path for view in views if view.donor is None), None)
         if lacking is not None:
-            raise RefusedError(f"{show_path(lacking)} lies in the same storage, and the other copy has nothing for it")
+            raise RefusedError(f"{show_path(lacking)} is in the same storage, and the other copy does not have it")
         donor = _same_layout(storage, views)
         if donor is not None and self.swapped[0] == self.swapped[1]:
             return [Patch(0, _all_of(donor))]
@@ -78,8 +78,8 @@ class Views:
             if patch.start != at:
                 raise RefusedError(
                     f"{abs(patch.start - at):,} bytes of its storage "
-                    f"{'belong to no tensor' if patch.start > at else 'belong to several tensors'}, and the other copy "
-                    "does not hold them in the same way"
+                    f"{'belong to no tensor' if patch.start > at else 'belong to several tensors'}, and the "
+                    "other copy does not have them in the same place"
                 )
             at += patch.nbytes
         if at != storage.nbytes:
@@ -118,7 +118,7 @@ class Views:
             made = [Patch(group[0].start, self._elements(group[0].mine, each)) for each in _distinct(group)]
             if any(not _same(made[0], other) for other in made[1:]):
                 names = " and ".join(show_path(each.path) for each in group[:2])
-                raise RefusedError(f"{names} are one tensor here, and two with different values in the other copy")
+                raise RefusedError(f"{names} are one tensor here, but two with different values in the other copy")
             patches += made[:1]
         return sorted(patches, key=lambda patch: patch.start)
 
@@ -131,11 +131,11 @@ class Views:
         if not is_contiguous(mine):
             order = sorted(range(len(mine.shape)), key=lambda dim: -mine.stride[dim])
             if not is_contiguous(_permuted(mine, order)) or donor.chunks:
-                raise RefusedError("its elements do not lie one behind the other in the damaged file")
+                raise RefusedError("its elements are not contiguous in the damaged file")
             donor = _permuted(donor, order)
         found = segments(donor, self.swapped[0] != self.swapped[1])
         if sum(each.length for each in found) != length(mine):
-            raise RefusedError("the other copy holds another number of bytes for it")
+            raise RefusedError("the other copy has a different number of bytes for it")
         return found
 
 
@@ -147,12 +147,12 @@ def unlike(mine: Tensor, donor: Tensor) -> str | None:
     if kinds[0] != kinds[1]:
         return f"it is {kinds[1][1] or kinds[1][0]} there, and {kinds[0][1] or kinds[0][0]} here"
     if mine.details != donor.details:
-        return "its scale, or another number that belongs to it, is another one there"
+        return "its scale, or another of its numbers, is different there"
     if mine.storage is None and not mine.parts:
-        return "its values stand in the pickle and not in bytes of their own"
+        return "its values are in the pickle, not in separate bytes"
     one, other = list(_leaves(mine)), list(_leaves(donor))
     if [(each.dtype.name, each.shape) for each in one] != [(each.dtype.name, each.shape) for each in other]:
-        return "it is made of other parts there"
+        return "it consists of other parts there"
     return None
 
 

@@ -111,7 +111,7 @@ def _unread(checkpoint: Checkpoint) -> list[str]:
 
 
 class _Builder:
-    """Builds Python objects from the tree, top down and without recursion, so that cycles and depth are no trouble.
+    """Builds Python objects from the tree, top down and without recursion, so that cycles and depth cause no trouble.
 
     What is damaged raises DamagedError; if not ``strict``, it becomes ``Inert``, and ``damaged`` says why.
     """
@@ -152,7 +152,7 @@ class _Builder:
         elif isinstance(node, Named):
             job.place.set(self._named(node.name))
         elif isinstance(node, Elided):
-            error = DamagedError(f"{show_path(job.path)} cannot be given: it {_predicate(node.reason)}")
+            error = DamagedError(f"{show_path(job.path)} cannot be loaded: it {_predicate(node.reason)}")
             job.place.set(self._fault(error, "elided", {"reason": node.reason}))
         else:
             job.place.set(node)
@@ -227,7 +227,7 @@ class _Builder:
     def _closed(self, kind: str, items: list[Any], path: KeyPath) -> Any:
         """Return the immutable or hashed kind of sequence, or the list itself where its items cannot be hashed.
 
-        Raises DamagedError for sizes that are no numbers.
+        Raises DamagedError for sizes that are not numbers.
         """
         if kind == "tuple":
             return tuple(items)

@@ -72,7 +72,7 @@ class NumpyArrays(TensorMaker):
     def size(self, sizes: Sequence[Any]) -> tuple[int, ...]:
         """Return a tuple, which torch.Size is one of."""
         if not all(isinstance(each, int) for each in sizes):
-            raise TypeError("a size is no number")
+            raise TypeError("a size is not a number")
         return tuple(sizes)
 
     def dtype(self, name: str) -> Any:
@@ -94,7 +94,7 @@ def _dtype(tensor: Tensor) -> Any:
     if name in _OWN:
         return np.dtype(name)
     if name not in _ADDED:
-        raise damaged(tensor, f'has the dtype {name}, which NumPy lacks; framework="pt" may give it.')
+        raise damaged(tensor, f'has the dtype {name}, which NumPy lacks; framework="pt" may load it.')
     try:
         import ml_dtypes
     except ModuleNotFoundError:

@@ -43,10 +43,10 @@ def require_sound(checkpoint: Checkpoint, source: Source, root: KeyPath = ROOT) 
     path = addresses.shown(checkpoint.path)
     known = note.offset is None or f"{note.offset:,}" in note.message
     where = "" if known else f" (at byte {note.offset:,})"
-    refused = "" if note.kind in _LOST else ", for which safetensors refuses it"
+    refused = "" if note.kind in _LOST else ", so safetensors rejects it"
     raise DamagedError(
-        f"{path}: {note.message.rstrip('.')}{where}{refused}. strict=False gives what can be given, and "
-        f"“ckptdoctor check {quote(path)}” says more.",
+        f"{path}: {note.message.rstrip('.')}{where}{refused}. strict=False loads what can be loaded. More: "
+        f"ckptdoctor check {quote(path)}",
         offset=note.offset,
         member=note.member,
     )

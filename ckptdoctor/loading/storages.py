@@ -62,8 +62,7 @@ class StorageReader:
             there = 0 if extent is None else extent.length
             raise DamagedError(
                 f"Storage {storage.key} of {self._source.path} should have {plural(storage.nbytes, 'byte')}, "
-                f"but {there:,} are in"
-                " the file; ckptdoctor check says what is damaged.",
+                f"but the file has {there:,}; ckptdoctor check shows the damage.",
                 offset=None if extent is None else extent.offset,
             )
         if storage.compressed:
@@ -81,8 +80,9 @@ class StorageReader:
         if self._swapped and _itemsize(storage) > 1 and storage.dtype is not None:
             if storage.nbytes % _itemsize(storage):
                 raise DamagedError(
-                    f"Storage {storage.key} of {self._source.path} cannot be turned into this machine's byte order: "
-                    f"its {plural(storage.nbytes, 'byte')} are no whole number of {storage.dtype.name} elements.",
+                    f"Storage {storage.key} of {self._source.path} cannot be converted to this machine's "
+                    f"byte order: its {plural(storage.nbytes, 'byte')} are not a whole number of "
+                    f"{storage.dtype.name} elements.",
                     offset=None if storage.extent is None else storage.extent.offset,
                 )
             made = bytearray(little_endian(bytes(made), storage.dtype))

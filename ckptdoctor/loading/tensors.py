@@ -78,17 +78,17 @@ class TensorMaker(ABC):
         if there != tensor.numel:
             raise damaged(
                 tensor,
-                f"has {plural(tensor.numel, 'element')}, but its pieces hold {there:,};"
-                " ckptdoctor check says what is missing.",
+                f"has {plural(tensor.numel, 'element')}, but its pieces hold {there:,}; ckptdoctor check "
+                "shows what is missing.",
             )
         left = uncovered(tensor.shape, [(start, chunk.shape) for start, chunk in tensor.chunks])
         if left:
-            raise damaged(tensor, f"cannot be put together: {left}; ckptdoctor check says what is wrong.")
+            raise damaged(tensor, f"cannot be put together: {left}; ckptdoctor check shows what is wrong.")
         made = self._empty(tensor)
         for start, chunk in tensor.chunks:
             piece = self.make(chunk)
             if isinstance(piece, Inert):
-                raise damaged(tensor, "has a piece that is no plain tensor.")
+                raise damaged(tensor, "has a piece that is not a plain tensor.")
             with judged(tensor):
                 place = tuple([slice(first, first + size) for first, size in zip(start, chunk.shape, strict=True)])
                 self._copy(made[place], piece)

@@ -22,7 +22,7 @@ class FilterAsked:
 
 @noun
 class Excerpt:
-    """``node``, which lies at ``root``. ``checkpoint`` keeps only the tensors and storages that are in it.
+    """``node``, which is at ``root``. ``checkpoint`` keeps only the tensors and storages that are in it.
 
     ``asked`` is the filter that kept no more than these; None: there was none.
     """
@@ -34,7 +34,7 @@ class Excerpt:
 
 
 def read_part(path: str, root: str | None = None) -> Excerpt:
-    """The contents of the file at ``path`` below ``root`` (None: all).
+    """Return the contents of the file at ``path`` below ``root`` (None: all).
 
     Raises what ``formats.open_checkpoint`` does, and UsageError when there is no such root.
     """
@@ -42,7 +42,7 @@ def read_part(path: str, root: str | None = None) -> Excerpt:
 
 
 def part_of(checkpoint: Checkpoint, root: str | None) -> Excerpt:
-    """The excerpt below ``root`` (None: all). Raises UsageError when there is no such root."""
+    """Return the excerpt below ``root`` (None: all). Raises UsageError when there is no such root."""
     if root is None:
         return Excerpt(checkpoint, (), checkpoint.tree)
     place = find_root(checkpoint.tree, root)
@@ -56,6 +56,6 @@ def _below(checkpoint: Checkpoint, root: KeyPath) -> Checkpoint:
 
 
 def viewed(checkpoint: Checkpoint, tensors: Iterable[Tensor]) -> tuple[Storage, ...]:
-    """The storages that these tensors view."""
+    """Return the storages that these tensors view."""
     keys = {tensor.storage.key for tensor in tensors if tensor.storage is not None}
     return tuple([storage for storage in checkpoint.storages if storage.key in keys])

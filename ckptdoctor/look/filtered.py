@@ -26,10 +26,10 @@ from ckptdoctor.look.contents import Excerpt, FilterAsked, part_of, viewed
 
 
 def read_filtered(path: str, text: str, root: str | None = None) -> Excerpt:
-    """The excerpt that a filter keeps of the file at ``path`` below ``root`` (None: all).
+    """Return the excerpt that a filter keeps of the file at ``path`` below ``root`` (None: all).
 
     The file is examined only where the filter asks for findings. Raises what ``formats.open_checkpoint`` does, and
-    UsageError for a filter that makes no sense, or when there is no such root.
+    UsageError for a filter that is invalid, or when there is no such root.
     """
     query = parse(text)
     report = _examined(path) if query.asks_findings else None
@@ -42,7 +42,10 @@ def read_filtered(path: str, text: str, root: str | None = None) -> Excerpt:
 
 
 def filtered(part: Excerpt, checkpoint: Checkpoint, text: str, path: str) -> Excerpt:
-    """The excerpt that a filter keeps of a part of the checkpoint at ``path``; examined as by ``read_filtered``."""
+    """Return the excerpt that a filter keeps of a part of the checkpoint at ``path``.
+
+    The part is examined as by ``read_filtered``.
+    """
     query = parse(text)
     found = _examined(path).findings if query.asks_findings else ()
     return _sifted(part, checkpoint, query, text, found)
@@ -92,7 +95,9 @@ _Below = list[tuple[Part, Node]]  # what is left below a level, last first
 
 
 def pruned(node: Node, paths: Set[KeyPath]) -> Node:
-    """``node`` with only the tensors at the ``paths``, and the levels on the way; where there are none, an empty dict.
+    """Return ``node`` with only the tensors at the ``paths``, and the levels on the way.
+
+    It is an empty dict where there are none.
 
     Every step stays as it was, so that a list in which something is left out becomes a mapping of its indices. However
     deep it is, there is no recursion.
@@ -108,7 +113,10 @@ def pruned(node: Node, paths: Set[KeyPath]) -> Node:
 
 
 def _levels(node: Node, paths: Set[KeyPath]) -> tuple[list[Node], list[tuple[int, Part]]]:
-    """Levels and wanted tensors, parents before children; and the number of the parent, and the step, of each."""
+    """Return levels and wanted tensors, parents before children.
+
+    With them come the number of the parent, and the step, of each.
+    """
     nodes: list[Node] = [node]
     above: list[tuple[int, Part]] = [(0, "")]
     for number, level in enumerate(nodes):  # which grows meanwhile
@@ -120,7 +128,7 @@ def _levels(node: Node, paths: Set[KeyPath]) -> tuple[list[Node], list[tuple[int
 
 
 def _with(node: Node, below: _Below) -> Node:
-    """The level with other contents, each under the step that led to it before; a tensor as it is."""
+    """Return the level with other contents, each under the step that led to it before; a tensor as it is."""
     entries = tuple(reversed(below))
     if isinstance(node, Mapping):
         return Mapping(node.kind, entries)

@@ -120,7 +120,7 @@ class Inspector:
         return self._try(see, work)
 
     def measure(self, tensors: Sequence[Tensor], work: Work) -> Union[Values, Refused]:
-        """All values of some tensors in numbers: for few bytes, of a file on this machine."""
+        """Return all values of some tensors in numbers: for few bytes, of a file on this machine."""
 
         def see(boxes: Boxes, distant: bool) -> Union[Values, Refused]:
             from ckptdoctor.values.examine import examine_values

@@ -57,6 +57,20 @@ def measured(
     return Measurement(part, values, not (found.complete and values.complete))
 
 
+def _nothing(checkpoint: Checkpoint, pattern: str) -> str:
+    """Return the sentence for a pattern without a match, with one that has some, or the way to the keys."""
+    from shlex import quote
+
+    from ckptdoctor.filters.found import Findings
+    from ckptdoctor.filters.suggestions import better_filter
+    from ckptdoctor.filters.table import Table
+
+    table = Table(checkpoint.tensors)
+    better = better_filter(pattern, table, Findings(table, ()))
+    offer = f' Did you mean "{better}"?' if better else ""
+    return f"--only {pattern} matches no tensor.{offer} List the keys: ckptdoctor show {quote(checkpoint.path)} --keys"
+
+
 def chosen(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> Checkpoint:
     """Return the checkpoint with the tensors that match. Raises UsageError for a pattern that matches none."""
     if not patterns:
@@ -66,7 +80,7 @@ def chosen(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> Checkpoint:
         matches = re.compile(translate(pattern)).match
         found = [id(each) for each in checkpoint.tensors if matches(show_path(each.path)) or matches(each.key)]
         if not found:
-            raise UsageError(f"--only {pattern} matches no tensor. The keys are listed by: ckptdoctor show --keys")
+            raise UsageError(_nothing(checkpoint, pattern))
         kept.update(found)
     tensors: tuple[Tensor, ...] = tuple([each for each in checkpoint.tensors if id(each) in kept])
     return replace(checkpoint, tensors=tensors)

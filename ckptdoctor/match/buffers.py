@@ -30,7 +30,7 @@ def is_derived(key: str, shape: Shape, dtype: DType | None) -> bool:
 
 
 def _row(shape: Shape, parent: str) -> bool:
-    """Return ``torch.arange(n)``, or the same expanded to (1, n)."""
+    """Recognise ``torch.arange(n)``, or the same expanded to (1, n)."""
     return len(shape) == 1 or (len(shape) == 2 and shape[0] == 1)
 
 
@@ -39,7 +39,7 @@ def _vector(shape: Shape, parent: str) -> bool:
 
 
 def _rope(shape: Shape, parent: str) -> bool:
-    """``freqs`` is a parameter in some libraries; right under ``rope`` it is Meta's Llama's."""
+    """Recognise Meta's Llama's: right under ``rope``, while in some libraries ``freqs`` is a parameter."""
     return len(shape) == 1 and parent == "rope"
 
 
@@ -61,7 +61,7 @@ def _scalar(shape: Shape, parent: str) -> bool:
 
 
 def _index(shape: Shape, parent: str) -> bool:
-    """Swin's is a square of window positions; torchvision's is the same in one dimension."""
+    """Recognise Swin's, a square of window positions, and torchvision's, the same in one dimension."""
     return len(shape) == 1 or (len(shape) == 2 and shape[0] == shape[1])
 
 

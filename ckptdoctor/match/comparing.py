@@ -63,7 +63,7 @@ def _compared(
         steps.append(_step("put the parts together", "W312", now))
     done: list[NameFix] = []
     if nested and state_dict is not None:
-        steps.append(_step(f"take {show_path(state_dict.path)}", "W301", plain))
+        steps.append(_step(f"extract {show_path(state_dict.path)}", "W301", plain))
     for fix in _wanted_fixes(state_dict, reference):
         after = _renamed(now, reference, fix.change, fix.drops)
         if not fix.sure and len(after.fits) <= len(now.fits):

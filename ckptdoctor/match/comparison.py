@@ -29,7 +29,7 @@ class Alignment:
     target does not tell, though its model may have them, each with the key that fits of the very same tensor; they are
     not unexpected. ``spared`` are keys that are wanted, and not missed
     though there is no tensor of that name: what is tied by itself, and extra state that is no tensor. ``others`` are
-    the extra states here that are no tensors; ``extra_missing`` and ``extra_unexpected`` are extra states that are no
+    the extra states here that are not tensors; ``extra_missing`` and ``extra_unexpected`` are extra states that are no
     tensors, either.
     """
 
@@ -57,13 +57,13 @@ class Alignment:
 class Comparison:
     """One state dict of a checkpoint against a reference.
 
-    ``state_dict`` is None where the checkpoint holds no weights. ``nested``: it lies deeper than the reference's keys
+    ``state_dict`` is None where the checkpoint holds no weights. ``nested``: it is deeper than the reference's keys
     do in their own file, and nobody asked for it by name. ``rivals`` are other state dicts that fit just as well.
     ``plain`` compares the keys as they are, ``before_prefix`` after ``name_fixes``, ``after_prefix`` after ``prefix``
     as well, and ``renamed`` after ``moves``, the renames that come last. ``cut``: all keys lack their first letters,
     which is then neither a prefix nor a rename. ``conversion`` is the way from the layout of another code base, where
-    one is published: it stands in the place of prefix and moves, and ``renamed`` is what it comes to, unless it lacks
-    something. ``parts`` are those of the target, where they lie in dicts of their own: then there is no state dict yet,
+    one is published: it is in the place of prefix and moves, and ``renamed`` is what it comes to, unless it lacks
+    something. ``parts`` are those of the target, where they are in dicts of their own: then there is no state dict yet,
     and ``before_prefix`` is that of all parts together.
     """
 
@@ -154,7 +154,7 @@ def align(here: Mapping[str, Tensor], wanted: Mapping[str, Expected]) -> Alignme
 def sort_keys(here: Mapping[str, Tensor], reference: Reference, others: Iterable[str] = ()) -> Alignment:
     """Sort the keys by how they fit: same key and shape, same key and other shape, missing, unexpected.
 
-    ``others`` are the keys here of extra state that is no tensor.
+    ``others`` are the keys here of extra state that is not a tensor.
     """
     wanted, extra, others = reference.tensors, reference.extra, tuple(others)
     fits, missing, mismatched, recast = [], [], [], []

@@ -37,7 +37,7 @@ def another_quantity(old: str, new: str, shape: tuple[int, ...]) -> bool:
     """Return whether what is called ``old`` cannot become ``new`` by a rename.
 
     A square matrix says nothing of which side is which, so a parameter of another kind of owner (bare, a Keras kernel)
-    is not the weight of a linear layer without a word. A kernel of Keras or Flax has its outputs last, so that it never
+    is not silently the weight of a linear layer. A kernel of Keras or Flax has its outputs last, so that it never
     is the weight of torch, whatever its sizes are.
     """
     return another_owner(old, new, shape) or another_thing(old, new)

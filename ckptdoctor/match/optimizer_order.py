@@ -59,7 +59,7 @@ def own_target(checkpoint: Checkpoint, model: StateDict) -> Target:
     here = tuple(candidates(model))
     order = tuple([each.key for each in here])
     if not ordered(here) and len(here) > 1:
-        raise NoRemapError("the weights are sorted by name, so that their order says nothing")
+        raise NoRemapError("the weights are sorted by name, so their order shows nothing")
     alone = len(saved_optimizers(checkpoint)) == 1
     return Target(
         "the model", order, {each.key: each.shape for each in here}, here, {key: key for key in order}, alone=alone
@@ -78,7 +78,7 @@ def target_of(comparison: Comparison, model: StateDict, optimizer: SavedOptimize
     )
     groups = _groups_there(comparison, optimizer, first)
     if groups is None and not reference.parameters and len(there) > 1 and not ordered(there):
-        raise NoRemapError(f"{reference.source} is sorted by name, so that its order says nothing")
+        raise NoRemapError(f"{reference.source} is sorted by name, so its order shows nothing")
     known = set(wanted)
     here = [
         each for each in candidates(model) if finals[each.key] in known or finals[each.key] not in reference.tensors
@@ -170,13 +170,15 @@ def _ordered(
     if len(places) == 1 and target.alone and (found.complete or target.frozen):
         idle = not all(slot.has_state for slot in optimizer.slots)
         if target.frozen and found.complete and not idle:
-            raise NoRemapError(f"nobody can tell whether the parameters that {target.source} does not train are given")
+            raise NoRemapError(
+                f"nothing shows whether the parameters that {target.source} does not train are passed to the optimizer"
+            )
         every = order if found.complete else tuple([name for name in order if name not in target.frozen])
         return [(0, every)]
     here = set(target.finals.values())
     new = [name for name in order if name not in here]
     if new:
-        raise NoRemapError(f"nobody can tell to which group {new[0]} belongs, which is not in the file")
+        raise NoRemapError(f"nothing shows the group of {new[0]}, which is not in the file")
     rank = {name: number for number, name in enumerate(order)}
     return [
         (number, tuple(sorted([name for name in group if name in rank], key=rank.__getitem__)))
@@ -193,7 +195,7 @@ def _regrouped(
     for number, group in enumerate(wanted):
         homes = sorted({home[name] for name in group if name in home})
         if not homes:
-            raise NoRemapError(f"group {number} of the target has parameters only that the file does not have")
+            raise NoRemapError(f"group {number} of the target has only parameters that the file does not have")
         if any(optimizer.options[each] != optimizer.options[homes[0]] for each in homes):
             raise NoRemapError(f"group {number} of the target joins parameters that have other options here")
         made.append((homes[0], tuple(group)))
@@ -205,7 +207,7 @@ def _require_shapes(optimizer: SavedOptimizer, numbers: Mapping[str, int], targe
     for name, number in numbers.items():
         shape = shapes[number]
         if shape is not None and target.shapes.get(name, shape) != shape:
-            raise NoRemapError(f"{name} has another shape in {target.source} than the state here")
+            raise NoRemapError(f"{name} has different shapes in {target.source} and in the state here")
 
 
 Shape = tuple[int, ...]
@@ -236,16 +238,16 @@ def owners(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> Owners:
     slots = optimizer.slots
     numbers = [slot.number for slot in slots]
     if any(slot.flat for slot in slots):
-        raise NoRemapError("it keeps what belongs to all parameters at once")
+        raise NoRemapError("it has state for all parameters at once")
     if len(set(numbers)) != len(numbers):
-        raise NoRemapError("it numbers two parameters alike")
+        raise NoRemapError("it gives two parameters the same number")
     labels = optimizer.names
     keys = {each.key: each for each in here}
     if labels is not None and all(name in keys for name in labels) and len(set(labels)) == len(labels):
         states = _named(slots, [keys[name] for name in labels])
         return _owners(optimizer, labels, states, here)
     if any(slot.has_state and slot.shape is None for slot in slots):
-        raise NoRemapError("it notes no names, and what it keeps tells no shapes")
+        raise NoRemapError("it records no names, and its state shows no shapes")
     found = _placed(optimizer, here) if ordered(here) or len(here) == 1 else None
     names = _told_apart(slots, here) if found is None else found
     return _owners(optimizer, names, names, here)
@@ -290,8 +292,8 @@ def _doubt(shapes: Sequence[Shape | None], here: Sequence[Candidate]) -> NoRemap
     wanted = set(shapes)
     names = [each.key for each in here if None in wanted or each.shape in wanted]
     if not names:
-        return NoRemapError("what it keeps has shapes that no parameter has")
-    return NoRemapError(f"shapes do not tell which of {and_more(names, 3)} its states belong to")
+        return NoRemapError("its state has shapes that no parameter has")
+    return NoRemapError(f"shapes do not show which of {and_more(names, 3)} its states belong to")
 
 
 def _placed(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> list[str] | None:

@@ -64,7 +64,7 @@ def orthogonals(comparison: Comparison) -> tuple[tuple[str, tuple[str, ...]], ..
     """Return those that ``torch.nn.utils.parametrizations.orthogonal`` may be: (wanted key, its original and its base).
 
     The base is what ``use_trivialization`` keeps, the square matrix that the map's is multiplied by; without it there
-    is the original alone, as a module of one's own may have it. Nothing else lies beside them.
+    is the original alone, as a module of one's own may have it. Nothing else is next to them.
     """
     here, found = comparison.renamed.here, []
     for key, original in parametrized(comparison):
@@ -138,9 +138,9 @@ def _found_pruned(key: str, here: Mapping[str, Tensor], loose: Container[str]) -
     original, mask = (here.get(key + end) if key + end in loose else None for end in (ORIGINAL, MASK))
     if (original is None and mask is None) or any(key + end in here for end in _NORM_PARTS):
         return
-    fits = original is not None and mask is not None and _fit(original, mask)
+    fits = original is not None and mask is not None and _are_alike(original, mask)
     yield Pruned(key, original, mask, fits)
 
 
-def _fit(original: Tensor, mask: Tensor) -> bool:
+def _are_alike(original: Tensor, mask: Tensor) -> bool:
     return original.shape == mask.shape and original.device == mask.device

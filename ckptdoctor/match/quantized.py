@@ -107,7 +107,7 @@ _BUFFER = regex(r"(?:.*_)?(?:scale|zero_point)_\d+")
 class TorchLayer:
     """A layer of torch: the plain names of what it holds, and the entries that go when it becomes plain.
 
-    ``gone`` are key paths of entries beside those of the tensors: the output's scale and zero point, the dtype.
+    ``gone`` are key paths of entries next to those of the tensors: the output's scale and zero point, the dtype.
     """
 
     key: str

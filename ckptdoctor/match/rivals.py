@@ -1,6 +1,6 @@
 """Finds parts that fit a target equally well behind different prefixes: generator and discriminator, say.
 
-Neither names nor shapes tell which of them is meant; only parts that hold the same values are no rivals.
+Neither names nor shapes tell which of them is meant; only parts that hold the same values are not rivals.
 """
 
 from __future__ import annotations

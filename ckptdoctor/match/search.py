@@ -183,7 +183,7 @@ def _audited(step: Move) -> bool:
 def _find(here: Here, wanted: Wanted, proposals: Sequence[Proposal], steps: int) -> _Chain:
     """Return the chain from these proposals.
 
-    Where most of what is here would still be left over, names must be the same but for their spelling: among many
+    Where most of what is here would still be left over, names must be the same except for their spelling: among many
     foreign keys some have the right shape.
     """
     found = _chain(here, wanted, proposals, steps)
@@ -330,7 +330,7 @@ def _as_a_whole(pairs: Mapping[int, int | None], goals: set[int], same: bool) ->
 
     In order they do, where no number is on both sides.
 
-    Where what stands below the numbers is not the ``same``, their order will do: nothing can keep its number.
+    Where what is below the numbers is not the ``same``, their order will do: nothing can keep its number.
     """
     news = {new for new in pairs.values() if new is not None}
     if news != goals or len(news) != len(pairs):

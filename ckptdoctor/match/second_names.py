@@ -55,7 +55,7 @@ _DEPTH = 32  # tokens of a key that are compared: keys of a million dots must no
 class Alias:
     """``keys`` (after the renames) are the very tensors of ``twins``, which the target wants.
 
-    All that lies under ``name`` is in them; ``twin`` is the name that stands in its place in the twins.
+    All that is under ``name`` is in them; ``twin`` is the name that is in its place in the twins.
     """
 
     name: str

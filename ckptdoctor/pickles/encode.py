@@ -298,6 +298,7 @@ def _tensors(w: _Writer, values: list[Value], at: int) -> int:
     """Write keys with their tensors as long as each is as usual; the place of the first that is not."""
     owners, out, kept, protocol = w.owners, w.out, w.kept, w.protocol
     function: Value = None
+    form: Form | None = None  # the last one of which a tensor was kept: what it needs in the memo is still there
     get = b""
     end = at + (len(values) - at) // 2 * 2
     for place in range(at, end, 2):
@@ -314,11 +315,12 @@ def _tensors(w: _Writer, values: list[Value], at: int) -> int:
             if not isinstance(function, PickleNode) or owners.get(function.memo) is not function:
                 return place
             get = canonical.get(function.memo, protocol)
-        raw = kept(folded)
+        raw = form.data[folded.at : folded.end] if folded.form is form and not folded.opened else kept(folded)
         if raw is None:
             return place
+        form = folded.form
         text = key.value.encode("utf-8", "surrogatepass")  # type: ignore[union-attr]  # the opcode says that it is text
-        out.append(b"X%br%b%b%b" % (_WORD(len(text)) + text, _WORD(name), get, raw))
+        out.append(b"X%b%br%b%b%b" % (_WORD(len(text)), text, _WORD(name), get, raw))
         owners[name] = key
         owners[memo] = value
     return end

@@ -117,7 +117,7 @@ class Mutation:
 class Made(PickleNode):
     """Anything that steps can change after it was made: a list, dict, set, or the result of a call.
 
-    ``op`` is EMPTY_LIST, LIST, EMPTY_DICT, DICT, EMPTY_SET (``items``: what stood between MARK and LIST or DICT), or
+    ``op`` is EMPTY_LIST, LIST, EMPTY_DICT, DICT, EMPTY_SET (``items``: what was between MARK and LIST or DICT), or
     REDUCE, NEWOBJ, NEWOBJ_EX, OBJ, INST (``items``: callable and arguments; for REDUCE and NEWOBJ [callable, args],
     for NEWOBJ_EX [class, args, kwargs], for OBJ [class, arg …], for INST [Global, arg …]).
     ``folded`` holds a tensor's call in a small form; ``items`` are made of it when they are first asked for.

@@ -36,8 +36,8 @@ class Budgets:
 def exceeded(budget: str, limit: int, offset: int) -> HostileError:
     """Return the error for a pickle that asks for more than ``limit`` of what ``budget`` bounds."""
     return HostileError(
-        f"the pickle exceeds the budget of {limit:,} for {budget.replace('_', ' ')} at byte {offset}: it looks built "
-        "to exhaust its reader; do not load it, ask for the file again from its source",
+        f"the pickle exceeds the budget of {limit:,} for {budget.replace('_', ' ')} at byte {offset}: it "
+        "looks built to exhaust its reader; do not load it, and download the file again from its source",
         offset=offset,
     )
 
@@ -54,7 +54,7 @@ class Machine:
 
     ``limit`` is where the main loop must stop and look around: the end of the frame or of the data, or the next look at
     the budgets. ``memo`` holds the entries 0, 1, 2 … that came in order, ``sparse`` all others. ``borrowed`` says at
-    which place of the stack (open MARKs, depth) an object lies that was fetched from the memo rather than made there.
+    which place of the stack (open MARKs, depth) an object is that was fetched from the memo rather than made there.
     ``protocol`` is -1 until the stream shows it. ``discarded`` says that some value does not reach the result;
     ``calls`` counts the calls, so that it can be told in the end whether one of them is missing from it. ``forms`` are
     those of tensors by the bytes that say them, as long as no memo entry is given another value.
@@ -132,8 +132,9 @@ class Machine:
         end = at + count
         if end > self.size:
             raise TruncatedError(
-                f"the pickle says that {what} of {plural(count, 'byte')} follows at byte {at}, but only "
-                f"{plural(self.size - at, 'remains', 'remain')}: the file is cut off or damaged; get a complete copy",
+                f"the pickle announces {what} of {plural(count, 'byte')} at byte {at}, but only "
+                f"{plural(self.size - at, 'remains', 'remain')}: the file is cut off or damaged; get a "
+                "complete copy",
                 offset=at,
             )
         return end

@@ -95,7 +95,7 @@ def judged(
     except WeightsOnlyError as error:
         return WeightsOnlyVerdict(str(error), machine.at)
     except (IndexError, KeyError):
-        return WeightsOnlyVerdict(f"the stream takes what is not there, at byte {machine.at:,}", machine.at)
+        return WeightsOnlyVerdict(f"the stream takes a missing value, at byte {machine.at:,}", machine.at)
     return WeightsOnlyVerdict("", machine.at)
 
 
@@ -287,13 +287,13 @@ class _Machine:
         try:
             return line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise WeightsOnlyError("a name is no text") from error
+            raise WeightsOnlyError("a name is not a string") from error
 
     def _text(self, data: bytes, errors: str) -> None:
         try:
             text = data.decode("utf-8", errors)
         except UnicodeDecodeError as error:
-            raise WeightsOnlyError("a text is not UTF-8") from error
+            raise WeightsOnlyError("a string is not UTF-8") from error
         self._stack.append(_STORAGE_TEXT if text == "storage" else _TEXT)
 
     # ---- steps
@@ -343,12 +343,12 @@ class _Machine:
     def append(self) -> None:
         """Append one item to a list."""
         self._stack.pop()
-        self._require(self._stack[-1] == _LIST, "fills as a list what is none")
+        self._require(self._stack[-1] == _LIST, "fills as a list an object that is not one")
 
     def appends(self) -> None:
         """Append items to a list."""
         self._marked()
-        self._require(self._stack[-1] == _LIST, "fills as a list what is none")
+        self._require(self._stack[-1] == _LIST, "fills as a list an object that is not one")
 
     def setitem(self) -> None:
         """Set one entry of a dict."""
@@ -363,9 +363,9 @@ class _Machine:
 
     def _set(self, keys: list[Any]) -> None:
         target = self._stack[-1]
-        self._require(isinstance(target, str) and target in _FILLED, "fills as a dict what is none")
+        self._require(isinstance(target, str) and target in _FILLED, "fills as a dict an object that is not one")
         if not all((type(key) is str and key not in _UNHASHABLE) or _is_key(key) for key in keys):
-            raise WeightsOnlyError("a dict has a key that cannot be one")
+            raise WeightsOnlyError("a dict has an impossible key")
 
     def call(self) -> None:
         """Call ``function(*arguments)``, by name only."""
@@ -373,7 +373,7 @@ class _Machine:
         self._stack[-1] = self._made(self._stack[-1], arguments)
 
     def _made(self, function: Any, arguments: Any) -> str:
-        self._require(isinstance(function, NamedGlobal), "calls what is no function")
+        self._require(isinstance(function, NamedGlobal), "calls an object that is not a function")
         self._require(isinstance(arguments, tuple), "calls a function without a tuple of arguments")
         path: str = function.path
         if path.startswith(_UTILS):
@@ -387,16 +387,16 @@ class _Machine:
         """Give an object its state."""
         state = self._stack.pop()
         target = self._stack[-1]
-        self._require(isinstance(target, str) and target in _BUILT, "gives a state to what can have none")
+        self._require(isinstance(target, str) and target in _BUILT, "gives a state to an object that cannot have one")
         wanted = isinstance(state, tuple) if target in (_TENSOR, _PARAMETER) else state in (_DICT, _ORDERED)
-        self._require(wanted, "gives an object a state of another kind")
+        self._require(wanted, "gives an object the wrong kind of state")
 
     def stored(self) -> None:
         """Push a storage, by what torch calls it in the file."""
         identity = self._stack.pop()
         parts = identity if isinstance(identity, tuple) else ()
         wanted = 6 if self._typed else 5
-        self._require(len(parts) == wanted and parts[0] == _STORAGE_TEXT, "refers to something that is no storage")
+        self._require(len(parts) == wanted and parts[0] == _STORAGE_TEXT, "refers to an object that is not a storage")
         path = parts[1].path if isinstance(parts[1], NamedGlobal) else ""
         self._require(
             path.endswith("Storage") and not (self._typed and path == _UNTYPED), "has a storage without a type"

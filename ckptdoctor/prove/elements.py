@@ -1,4 +1,4 @@
-"""Holds storages that were made anew against the original: every element must lie where the edits say.
+"""Compares storages that were made again with the original: every element must be where the edits say.
 
 Nothing that wrote the output is used: each view of the original is compared, tile by tile, with the place in the output
 that its elements must have got.
@@ -69,7 +69,7 @@ class _Bytes:
 def require_elements(elements: Elements, places: Mapping[str, Extent], place: Extent) -> None:
     """Raise WriteError unless the bytes at ``place`` are the elements; ``places`` says where their sources lie."""
     if place.length != nbytes(elements):
-        raise WriteError("A storage of the output has a wrong length; it was thrown away.")
+        raise WriteError("A storage of the output has a wrong length; it was discarded.")
     with ExitStack() as stack:
         paths = {place.file, *[each.file for each in places.values()]}
         files = {path: stack.enter_context(FileSource(path)) for path in paths}
@@ -85,7 +85,7 @@ def require_elements(elements: Elements, places: Mapping[str, Extent], place: Ex
                 source = _Bytes(files[places[view.source].file], places[view.source].offset + view.start)
             target = _Bytes(files[place.file], place.offset + start * view.width, output=True)
             if not _equal(view, stride, source, target):
-                raise WriteError(f"Elements of storage {view.source} are others in the output; it was thrown away.")
+                raise WriteError(f"Elements of storage {view.source} differ in the output; it was discarded.")
 
 
 _Computed = Union[Normed, Dequantized, Calculated, Converted, Scattered]
@@ -269,7 +269,7 @@ def _require_cast(
         length = len(given) // width * numbers.width
         if not is_cast(given, read(at, length), numbers.kind, numbers.dtype):
             raise WriteError(
-                f"A number of the output is not the nearest one that {numbers.dtype} has; it was thrown away."
+                f"A number of the output is not the nearest one that {numbers.dtype} has; it was discarded."
             )
         at += length
 
@@ -296,7 +296,7 @@ def require_scattered(dense: Scattered, chunks: Chunks, read: Read) -> None:
     total = prod(dense.shape) * dense.width
     zeros = sum([read(at, min(_PIECE, total - at)).count(0) for at in range(0, total, _PIECE)])
     if not same or len(set(places)) != len(places) or total - zeros != len(values) - values.count(0):
-        raise WriteError("A tensor of the output is not the sparse one that it was made of; it was thrown away.")
+        raise WriteError("A tensor of the output differs from the sparse one that it was made from; it was discarded.")
 
 
 def _integers(data: bytes, kind: str) -> list[int]:

@@ -42,7 +42,7 @@ def require_weights(weights: Normed, chunks: Chunks, read: Read) -> None:
     for piece in _pieces(values, weights.dtype, chunks):
         there = decoded(read(at * size, len(piece) * size), weights.dtype)
         if not _near(piece, _factors(factors, at, len(piece), inner), there, weights.dtype):
-            raise WriteError("A weight of the output is not what its norm gives; it was thrown away.")
+            raise WriteError("A weight of the output does not match its norm; it was discarded.")
         at += len(piece)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from tempfile import TemporaryDirectory
 from zlib import crc32
@@ -155,7 +154,7 @@ def _reopened(files: Mapping[str, str], output: str) -> Checkpoint:
 def _require_stored(stored: Stored, swapped: bool, place: Extent | None, copied: CopiedRanges, name: str) -> CopyTally:
     """Raise WriteError unless the bytes at ``place`` are those of the storage; what each of its tensors counts as.
 
-    What was made is held against what it is made of, and made again where that does not lie in files as it is.
+    What was made is compared with what it is made of, and made again where that is not in files as it is.
     """
     size = 0 if place is None else place.length
     if place is not None and len(stored.data) == 1 and isinstance(only := stored.data[0], Copy):  # nearly every one
@@ -236,7 +235,7 @@ def _require(wanted: Segment, found: Direct | None, place: Extent, copied: Copie
 
 
 def _wrong(name: str) -> WriteError:
-    return WriteError(f"The values of {name} are others in the output; it was thrown away.")
+    return WriteError(f"The values of {name} differ in the output; it was discarded.")
 
 
 def _read(path: str, offset: int, length: int) -> bytes:
@@ -248,6 +247,8 @@ class Checksums:
     """Holds storages against the checksums that their container has, in threads of their own, while others write."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # a repair reads no value, and needs no threads
+
         storages: dict[Extent, Storage] = {}
         for tensor in tensors:
             for each in (tensor, *[chunk for _, chunk in tensor.chunks]):
@@ -262,6 +263,8 @@ class Checksums:
 
     def require(self) -> None:
         """Raise DamagedError for the first storage that does not match."""
+        from concurrent.futures import wait
+
         total = sum([each.length for (each,) in self._storages])
         with progress.phase("checksums", total) as reading:
             for future in self._found:
@@ -271,8 +274,9 @@ class Checksums:
             broken = future.result()
             if broken is not None and broken.extent is not None:
                 raise DamagedError(
-                    f"The values of storage {broken.key} of {broken.extent.file} do not match their checksum, which "
-                    "the output could not tell any more; ckptdoctor salvage saves what is whole."
+                    f"The values of storage {broken.key} of {broken.extent.file} do not match their "
+                    "checksum, and the output could not show that any more; recover what is intact with "
+                    "ckptdoctor salvage."
                 )
 
     def close(self) -> None:
@@ -330,7 +334,7 @@ def trace(wanted: Wanted, written: Checkpoint, recipe: Recipe) -> Proof:
             continue
         if extent.length != old.extent.length or not copied.copied_from(extent.offset, Copy(source, extent.length)):
             raise WriteError(
-                f"Storage {storage.key} of the output is not storage {old.key} of the original; it was thrown away."
+                f"Storage {storage.key} of the output is not storage {old.key} of the original; it was discarded."
             )
         keys += [old.key] if old.key == storage.key else []
     return _counted(keys, len(written.storages), wanted)

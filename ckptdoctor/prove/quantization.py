@@ -38,7 +38,7 @@ def require_dequantized(weights: Dequantized, chunks: Chunks, read: Read) -> Non
             if weights.scheme == FOUR:
                 codes = bytes([half for byte in codes for half in (byte >> 4, byte & 15)])[: total - at]
             if not judge.agrees(at, codes, read(at * weights.width, len(codes) * weights.width)):
-                raise WriteError("A weight of the output is not what its scale gives; it was thrown away.")
+                raise WriteError("A weight of the output does not match its scale; it was discarded.")
             at += len(codes)
 
 

@@ -19,7 +19,7 @@ def require_local(path: str) -> None:
     if local is not None:
         raise UsageError(f"{path} is on this machine: give its path, {local}.")
     name = shown(path)
-    raise UsageError(f"{name} is not on this machine, and is not repaired where it is: {download_first(name)}")
+    raise UsageError(f"{name} is not on this machine, so it cannot be repaired there: {download_first(name)}")
 
 
 def path_of(address: str) -> str | None:

@@ -39,7 +39,7 @@ class FilesystemFile:
             raise UnreadableError(f"{path} is a folder, not a file: name one of its files{self._some_files()}.")
         size = info.get("size")
         if not isinstance(size, int):
-            raise UnreadableError(f"{path}: its server does not say how long it is: download it first.")
+            raise UnreadableError(f"{path}: its server does not report its size. Download it first.")
         self.size = size
 
     def fetch(self, start: int, stop: int) -> bytes:
@@ -47,9 +47,8 @@ class FilesystemFile:
         data: bytes = self._asked(lambda: self._system.cat_file(self._file, start=start, end=stop))
         if len(data) != stop - start:
             raise UnreadableError(
-                f"{self._path}: {plural(stop - start, 'byte was', 'bytes were')} asked for and {len(data):,} "
-                "came: it changed while it was "
-                "read, or its server does not serve parts of files."
+                f"{self._path}: {plural(stop - start, 'byte was', 'bytes were')} requested but {len(data):,} "
+                "arrived: it changed while it was read, or its server does not serve parts of files."
             )
         return data
 
@@ -68,7 +67,7 @@ class FilesystemFile:
             raise UsageError(f"{self._path} needs another package: install it ({how}).") from error
         except ValueError as error:
             scheme = self._path.partition("://")[0]
-            raise UnreadableError(f"{self._path}: there is no way to read “{scheme}://” addresses.") from error
+            raise UnreadableError(f'{self._path}: ckptdoctor cannot read "{scheme}://" addresses.') from error
         return system, file
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
@@ -82,10 +81,10 @@ class FilesystemFile:
             except CkptDoctorError:
                 raise
             except FileNotFoundError as error:
-                raise UnreadableError(f"{self._path} is not there: look at the address again.") from error
+                raise UnreadableError(f"{self._path} does not exist. Check the address.") from error
             except PermissionError as error:
                 raise UnreadableError(
-                    f"{self._path} may not be read: its server wants credentials, or other ones."
+                    f"{self._path}: access denied. Its server requires credentials, or different ones."
                 ) from error
             except Exception as error:  # each file system has errors of its own, with no common base
                 if type(error).__name__ == "NoCredentialsError":

@@ -1,7 +1,7 @@
 """Opens ``hf://owner/name/file``, a file of the Hugging Face Hub, at the address from which its server hands it out.
 
 The address is made here rather than by ``HfFileSystem``, which asks the server about the repository and the file
-before it reads, and is redirected anew for each part: three requests become eight.
+before it reads, and is redirected again for each part: three requests become eight.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def open_file(address: str, path: str) -> HttpFile:
     url = f"{endpoint}/{folder}{quote(place.repository)}/resolve/{revision}/{quote(place.file)}"
     token = _token()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    hint = "" if token else " Set HF_TOKEN, or run “hf auth login”, where it is private or gated."
+    hint = "" if token else " If it is private or gated, set HF_TOKEN or run: hf auth login"
     return HttpFile(url, path, headers, hint)
 
 

@@ -67,7 +67,7 @@ class RemoteSource:
         stop = offset + length
         if offset < 0 or length < 0 or stop > self.size:
             raise TruncatedError(
-                f"{plural(length, 'byte is', 'bytes are')} wanted at offset {offset}, but the file has {self.size}.",
+                f"{plural(length, 'byte is', 'bytes are')} needed at offset {offset}, but the file has {self.size}.",
                 offset=offset,
             )
         data = self._kept(offset, stop)
@@ -114,7 +114,7 @@ class RemoteSource:
     def _count(self, length: int) -> None:
         self._requests += length < _LARGE
         if self._requests > MOST_REQUESTS:
-            many = f"what it holds cannot be told in {MOST_REQUESTS} requests for parts of it"
+            many = f"its contents cannot be determined in {MOST_REQUESTS} requests for parts of it"
             raise UnreadableError(f"{self.path}: {many}: {download_first(self.path)}")
 
     def _keep(self, start: int, data: bytes) -> None:

@@ -158,7 +158,7 @@ def _coverage(coverage: Coverage, findings: Iterable[Finding], width: int | None
         )
     if coverage.retied:
         verb = "is" if coverage.retied == 1 else "are"
-        line += f"; {count(coverage.retied)} of them {verb} not in the file, and tied again by from_pretrained"
+        line += f"; {count(coverage.retied)} of them {verb} not in the file, but from_pretrained ties them again"
     if (best.keys if best is not None else coverage.keys) < coverage.total_keys:
         line += f"; {_of_the_rest(coverage, findings)}"
     yield from wrapped(line, width, "", "  ")

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import field
 from datetime import datetime
 
-from ckptdoctor.checkpoint.progress import Listener
+from ckptdoctor.checkpoint.progress import Listener, heard
 from ckptdoctor.diagnose.events import Event, Measured
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.differences import Difference
 from ckptdoctor.diffing.diff import Measure, diff
 from ckptdoctor.diffing.request import DiffRequest
-from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.examine.files import examine_all
 from ckptdoctor.examine.paths import STANDARD_INPUT, expand
 from ckptdoctor.findings import FileReport
 from ckptdoctor.noun import noun, replace
-from ckptdoctor.rendering.html.examined import Examined
+from ckptdoctor.rendering.fates import damaged_file, fates
+from ckptdoctor.rendering.html.examined import DamagedFile, Examined
 from ckptdoctor.values.statistics import Values
 from ckptdoctor.wording import and_so_on
 from ckptdoctor.writing.fresh import require, write_fresh
 
+_DAMAGED = 4  # files of a folder that have a map
 _KIND = b"<!doctype html>"
 
 
@@ -61,7 +63,7 @@ def single(path: str) -> str:
     found = expand([path])
     if len(found) != 1:
         some = and_so_on(found, 3)
-        raise UsageError(f"{path} means {len(found):,} checkpoints ({some}): a page is about one. Name it.")
+        raise UsageError(f"{path} has {len(found):,} checkpoints ({some}), and a page shows one. Name it.")
     return found[0]
 
 
@@ -77,7 +79,7 @@ def compared(
     Raises KeyboardInterrupt where Ctrl-C came before the end.
     """
     if STANDARD_INPUT in (path, other):
-        raise UsageError("Two files can be compared only by their names: standard input can be read once.")
+        raise UsageError("Name both files to compare them: standard input can be read only once.")
     found = diff(DiffRequest(single(path), single(other), root), measure, listener)
     if found.interrupted is not None:
         raise KeyboardInterrupt
@@ -122,9 +124,24 @@ def write_report(
         measure = _measure() if settings.deep else None
         difference = compared(found.report.path, other, settings.root, measure, listener)
     when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    page = render(Examined(found.report, found.values, difference, __version__, when))
+    damaged = tuple(_damaged(found.report, listener)) if settings.deep else ()
+    page = render(Examined(found.report, found.values, difference, __version__, when, damaged))
     write_page(page, output, _KIND, force=force)
     return len(page)
+
+
+def _damaged(report: FileReport, listener: Listener) -> Iterator[DamagedFile]:
+    """Yield the files that findings say are cut off or damaged, with what can be recovered of each."""
+    findings = report.findings if report.path != STANDARD_INPUT else ()  # which can be read once
+    files = dict.fromkeys([damaged_file(report.path, finding) for finding in findings])
+    for path in [each for each in files if each is not None][:_DAMAGED]:
+        from ckptdoctor.salvaging.checkpoint import beside, plan_salvage
+
+        try:
+            with heard(listener):
+                yield DamagedFile(path, tuple(fates(plan_salvage(path, beside(path), force=True))))
+        except CkptDoctorError as error:
+            yield DamagedFile(path, why=error.message)
 
 
 def _measure() -> Measure:

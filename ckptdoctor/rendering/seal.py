@@ -31,7 +31,7 @@ def _sealed(report: SealReport, paint: Paint) -> Iterator[str]:
     digest = [] if report.seal.folder else [f"sha256 {files[0].digest}"]
     yield " · ".join([escape(report.path), *what, plural(tensors, "tensor"), size(report.nbytes), *digest])
     for name, reason in report.unnamed[:_LISTED]:
-        yield f"note · {escape(name or report.path)}: its tensors cannot be told apart. {escape(reason)}"
+        yield f"note · {escape(name or report.path)}: its tensors cannot be distinguished. {escape(reason)}"
     if len(report.unnamed) > _LISTED:
         yield beyond(len(report.unnamed) - _LISTED, "file", before="note · ")
     yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s"

@@ -104,7 +104,7 @@ def _compound(node: Mapping | Sequence | Opaque | Named | Cycle | Elided, depth:
     if isinstance(node, Cycle):
         return {"$same": show_path(node.path)}
     if isinstance(node, Elided) or depth == 0:
-        return {"$elided": node.reason if isinstance(node, Elided) else "nested deeper than this report goes"}
+        return {"$elided": node.reason if isinstance(node, Elided) else "nested deeper than this report shows"}
     if isinstance(node, Mapping):
         return {show_part(part): _plain(child, depth - 1) for part, child in node.entries}
     if isinstance(node, Sequence):

@@ -235,8 +235,8 @@ class Outlier:
 def outliers(read: Sequence[Read]) -> Iterator[Outlier]:
     """Not finite, far from tensors of the same kind, all zero; the worst first."""
     yield from _first(_not_finite(read), "tensors with NaN or infinities")
-    yield from _first(_far(read), "far from their kind")
-    yield from _first(_zero(read), "kinds that are all zero")
+    yield from _first(_far(read), "outliers among similar tensors")
+    yield from _first(_zero(read), "groups that are all zero")
 
 
 def _first(lines: Sequence[Outlier], what: str) -> Iterator[Outlier]:

@@ -2,7 +2,7 @@
 
 Source: peft 0.21, ``tuners/lora/model.py`` (``_create_and_replace``), ``tuners/lora/layer.py`` (``update_layer``),
 ``tuners/lora/config.py`` and ``utils/other.py`` (``get_pattern_key``). Patterns in a config are regular expressions of
-whoever wrote it: none is run, only plain names are matched, and what is no plain name is refused.
+whoever wrote it: none is run, only plain names are matched, and what is not a plain name is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DEPTH = 32  # tokens of a name that are looked at
 
 @noun
 class Strength:
-    """What is known of an adapter besides its tensors. ``source`` says where it stands, ``base`` what it is for.
+    """What is known of an adapter besides its tensors. ``source`` says where it is, ``base`` what it is for.
 
     ``rank`` None: nobody says it, and the tensors show it. ``turned``: weights are kept transposed (fan_in_fan_out).
     """
@@ -58,12 +58,13 @@ class Strength:
         wanted = _of(module, self.ranks, self.rank, self.source)
         if wanted is not None and wanted != rank:
             raise RefusedError(
-                f"The factors of {module} have the rank {rank}, and {self.source} gives it {wanted}: it describes "
-                "another adapter, or rank_pattern is missing. Correct it, or say the numerator yourself: add ,alpha=N."
+                f"The factors of {module} have the rank {rank}, and {self.source} gives it {wanted}: it "
+                "describes another adapter, or rank_pattern is missing. Correct it, or specify the numerator "
+                "yourself: add ,alpha=N."
             )
         alpha = _of(module, self.alphas, self.alpha, self.source)
         if type(alpha) not in (int, float) or not isfinite(float(alpha)):  # type: ignore[arg-type]  # a number
-            raise RefusedError(f"{self.source} gives {module} no lora_alpha that is a number.")
+            raise RefusedError(f"{self.source} does not give {module} a numeric lora_alpha.")
         return float(alpha) / (sqrt(rank) if self.by_root else rank)  # type: ignore[arg-type]  # a number
 
 
@@ -71,14 +72,14 @@ def strength_of(fields: Mapping[str, object], source: str) -> Strength:
     """Return what an ``adapter_config.json`` with these fields says. Raises RefusedError for what is no plain sum."""
     method = fields.get("peft_type")
     if method not in (LORA, IA3):
-        raise RefusedError(f"{source} describes an adapter of the kind {method!r}: only LoRA and IA3 are merged here.")
+        raise RefusedError(f"{source} describes a {method!r} adapter: ckptdoctor merges only LoRA and IA3.")
     _require_plain(fields, source)
     rank, base = fields.get("r"), fields.get("base_model_name_or_path")
     alpha, patterns = fields.get("lora_alpha"), [fields.get(name) or {} for name in ("rank_pattern", "alpha_pattern")]
     if method == LORA and (type(rank) is not int or type(alpha) not in (int, float)):
-        raise RefusedError(f"{source} does not say r and lora_alpha. Say the numerator yourself: add ,alpha=N.")
+        raise RefusedError(f"{source} does not give r and lora_alpha. Specify the numerator yourself: add ,alpha=N.")
     if not all(isinstance(each, dict) for each in patterns):
-        raise RefusedError(f"{source} has a rank_pattern or alpha_pattern that is no table.")
+        raise RefusedError(f"{source} has a rank_pattern or alpha_pattern that is not a table.")
     return Strength(
         source=source,
         method=str(method),
@@ -104,16 +105,18 @@ def _require_plain(fields: Mapping[str, object], source: str) -> None:
         used = value not in (None, False, "", 0) and value != [] and value != {}
         if used and name not in _HARMLESS:
             what = "DoRA" if name == "use_dora" else name
-            raise RefusedError(f"{source} says {name}: {what} is no plain sum, and is not merged here. {_PEFT}")
+            raise RefusedError(
+                f"{source} has {name}: {what} is not a plain sum, so ckptdoctor does not merge it. {_PEFT}"
+            )
     beginning = fields.get("init_lora_weights", True)
     if not any(beginning is each or (isinstance(each, str) and beginning == each) for each in _BEGINNINGS):
         raise RefusedError(
-            f"{source} says init_lora_weights: {beginning!r}, which changes the base before training: these factors "
-            f"are not for the base as it was published. {_PEFT}"
+            f"{source} has init_lora_weights: {beginning!r}, which changes the base before training: these "
+            f"factors are not for the published base. {_PEFT}"
         )
 
 
-_PEFT = "Merge it with peft: PeftModel.from_pretrained, and merge_and_unload() of what that gives."
+_PEFT = "Merge it with peft: PeftModel.from_pretrained, and merge_and_unload() on the result."
 
 
 def _of(module: str, patterns: Mapping[str, object], usual: object, source: str) -> object:
@@ -121,8 +124,8 @@ def _of(module: str, patterns: Mapping[str, object], usual: object, source: str)
     for pattern, value in patterns.items():
         if not isinstance(pattern, str) or not _PLAIN.fullmatch(pattern):
             raise RefusedError(
-                f"{source} has the pattern {pattern!r}, a regular expression, which is not run: write the modules out "
-                "by their names, or merge with peft."
+                f"{source} has the pattern {pattern!r}, a regular expression, which is not run: list the "
+                "modules by name, or merge with peft."
             )
         name = pattern.removesuffix("$").replace("\\.", ".")
         if module == name.removeprefix("^") or (not name.startswith("^") and name in _endings(module)):

@@ -44,7 +44,7 @@ def dtype_edits(checkpoint: Checkpoint, dtype: str) -> list[Edit]:
     weights = weights_among(checkpoint.state_dicts)
     found = [tensor for state_dict in weights for tensor in _floats(state_dict)]
     if not found:
-        raise RefusedError("--dtype casts the floating-point weights of a model, and there are none in this file.")
+        raise RefusedError("--dtype casts the floating-point weights of a model, and this file has none.")
     paths = [tensor.path for tensor in found if tensor.dtype.name != dtype]
     return [Cast(tuple(dict.fromkeys(paths)), dtype)] if paths else []
 
@@ -119,7 +119,7 @@ def _require_bytes(tensor: Tensor, storages: Iterable[Storage]) -> None:
         extent = storage.extent
         if storage.nbytes and (extent is None or (extent.length < storage.nbytes and not storage.compressed)):
             raise RefusedError(
-                f"{show_path(tensor.path)} is not all in the file, so that it cannot be cast: see ckptdoctor salvage."
+                f"{show_path(tensor.path)} is not completely in the file, so it cannot be cast: see ckptdoctor salvage."
             )
 
 

@@ -37,8 +37,8 @@ _SCALED = re.compile(
 )
 _NO_PLACE = "the target has no place for it: null leaves it out"
 _KERNEL = "kernel"
-_LAST = "others of these kernels have their outputs last"
-_FLAT = "behind a flattened image the inputs come in another order where the channels are last: only its code tells"
+_LAST = "other kernels of this group have their outputs last"
+_FLAT = "after a flattened image the inputs come in another order if the channels are last: only its code shows it"
 _TOKEN = re.compile(r"[A-Za-z]+|[0-9]+")
 
 
@@ -163,7 +163,7 @@ def _kernels(found: _Open, comparison: Comparison, shapes: Mapping[str, tuple[in
             if len(shape) > 2 and key not in marks and (shape[-1], shape[-2], *shape[:-2]) == there:
                 as_it_is = None if shape == there else Form(tuple(range(len(shape))), (), there)
                 plain = Given((key,), form=as_it_is)
-                marks[key] = Mark(_last_first(key, len(shape)), f"its sizes do not tell, and {_LAST}", (plain,))
+                marks[key] = Mark(_last_first(key, len(shape)), f"its sizes do not show it, and {_LAST}", (plain,))
     return marks
 
 
@@ -210,7 +210,7 @@ def _tie(found: _Open, comparison: Comparison, marks: dict[str, Mark]) -> None:
             continue
         old = by_name.get(partner, partner)
         before = marks.get(old, Mark(Given((partner,)), ""))
-        why = "; ".join(filter(None, (before.why, f"{key} is the same tensor in models of this kind, but is not here")))
+        why = "; ".join(filter(None, (before.why, f"{key} is the same tensor in such models, but is not here")))
         given = replace(before.given, to=(*before.given.to, key))
         marks[old] = Mark(given, why, (before.given, *before.rivals))
 
@@ -314,7 +314,7 @@ def _forms(found: _Open, old: str, new: str) -> tuple[Given, ...]:
 
 def _why(found: _Open, old: str, partner: str | None, names: Sequence[str]) -> str:
     if partner is None:
-        return f"{plural(len(names), 'name')} of its shape, and none is left for it: null leaves it out"
+        return f"{plural(len(names), 'name')} with its shape, and none is left for it: null leaves it out"
     reasons = []
     if old != partner or len(names) > 1:
         more = len(names) - 1
@@ -322,12 +322,12 @@ def _why(found: _Open, old: str, partner: str | None, names: Sequence[str]) -> s
             listed = "" if more <= _RIVALS else f", of which {_RIVALS} are listed"
             reasons.append(f"{plural(more, 'other name')} of the target fit its shape as well{listed}")
         else:
-            reasons.append("only its shape says so")
+            reasons.append("only its shape supports this")
     if len(_forms(found, old, partner)) > 1:
-        reasons.append("a square matrix does not show which side is which")
+        reasons.append("a square matrix does not show which dimension is which")
     if other_layout(tuple(old.split(".")), tuple(partner.split("."))) and old != partner:
-        reasons.append("its rows may lie in another order there")
-    return "; ".join(reasons) or "its shape is another one"
+        reasons.append("its rows may be in another order there")
+    return "; ".join(reasons) or "its shape is different"
 
 
 def unfilled(draft: NameMap, wanted: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Finds what would finish a repair that was refused: commands that were tried, but for the writing.
+"""Finds what would finish a repair that was refused: commands that were tried, except for the writing.
 
 Each is planned as it would be carried out, from headers alone, and named only if it makes everything fit.
 """
@@ -59,7 +59,7 @@ class Ways:
 
 
 def ways(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
-    """Give what would finish the refused ``request``."""
+    """Return the ways that would finish the refused ``request``."""
     told: tuple[str, ...] = ()
     if request.write_map is None:
         told, finishes = _losing(request, attempt)
@@ -69,7 +69,7 @@ def ways(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
             return Ways(lines)
     found = _drafting(original, request, attempt)
     if told and not found.lines:
-        return Ways((*told, "  no command that keeps it can finish: the target has no place for it"))
+        return Ways((*told, "  no command that keeps it can finish: the target has no such key"))
     return replace(found, lines=(*told, *found.lines))
 
 
@@ -97,8 +97,8 @@ def _losing(request: FixRequest, attempt: Try) -> tuple[tuple[str, ...], bool]:
     if found.lost:
         gone = [key for step in found.steps if step.safety is Safety.UNSAFE for key in _gone([step])]
         those = "" if set(gone) == set(found.lost) else f" of {_listed(found.lost)}"
-        return (f"  --unsafe-fixes would also {_losses(found.steps)}: no other copy{those} is in this file",), False
-    return (f"  to finish: --unsafe-fixes, which also would {_losses(found.steps)}:", f"    {again(wanted)}"), True
+        return (f"  --unsafe-fixes would also {_losses(found.steps)}: this file has no other copy{those}",), False
+    return (f"  to finish with --unsafe-fixes, which would also {_losses(found.steps)}:", f"    {again(wanted)}"), True
 
 
 def _losses(steps: Sequence[Step]) -> str:
@@ -128,7 +128,10 @@ def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
         slices = [replace(request, expert_layout=each) for each in EXPERT_LAYOUTS]
         told = [each for each in slices if attempt(each).fits]
         if told:
-            yield "  to finish, say whether slices of experts are outputs × inputs or transposed, which no shape tells:"
+            yield (
+                "  to finish, specify whether slices of experts are outputs × inputs or transposed, which no "
+                "shape shows:"
+            )
             yield from (f"    {again(each)}" for each in told)
     found = known.qkv if request.qkv_layout is None else ()
     if not found:
@@ -141,7 +144,7 @@ def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
             losing = attempt(replace(wanted, unsafe=True))
             rows += [replace(wanted, unsafe=True)] if losing.fits and not losing.lost else []
     if rows:
-        yield "  to finish, say how queries, keys and values lie in it, which no shape tells:"
+        yield "  to finish, specify the layout of queries, keys and values in it, which no shape shows:"
         yield from (f"    {again(each)}" for each in rows)
 
 
@@ -157,7 +160,9 @@ def _mapped(request: FixRequest, attempt: Try) -> Iterator[str]:
     asked = [replace(request, orthogonal_map=each, auto=True) for each in ORTHOGONAL]
     rows = [again(each) for each in asked if attempt(each).fits]
     if rows:
-        yield "  to finish, if it is torch.nn.utils.parametrizations.orthogonal, say its map, which no file does:"
+        yield (
+            "  to finish, if it is torch.nn.utils.parametrizations.orthogonal, specify its map, which no file records:"
+        )
         yield from (f"    {row}" for row in rows)
 
 
@@ -173,7 +178,7 @@ def with_heads(request: FixRequest, attempt: Try, comparison: Comparison) -> lis
     sizes = [size for size in HEAD_SIZES if all(rows % size == 0 and rows > size for rows in queries)]
     tried = [replace(request, heads=queries[0] // size) for size in sizes] if queries else []
     rows = [again(each) for each in tried if attempt(each).fits][:_NUMBERS]
-    said = "  to finish, say how many heads there are, as its config.json or params.json has it (n_heads):"
+    said = "  to finish, specify the number of heads, which its config.json or params.json has (n_heads):"
     return [said, *[f"    {row}" for row in rows]] if rows else []
 
 
@@ -205,9 +210,9 @@ def _confirming(request: FixRequest, attempt: Try, draft: NameMap) -> Ways:
         return Ways()
     number = plural(len(draft.marks), "pair")
     if request.write_map is not None:
-        told = f"  {path} is a draft: it marks {number} as uncertain. In the place of each mark, the whole "
+        told = f"  {path} is a draft: it marks {number} as uncertain. Replace each mark, the whole "
         lines = [
-            f'{told}{{"to": …, "uncertain": …}}, put the right name (or null, to leave the tensor out); then:',
+            f'{told}{{"to": …, "uncertain": …}}, with the right name (or null, to leave the tensor out); then:',
             f"    {again(applied)}",
         ]
         return Ways(tuple(lines), draft)
@@ -230,8 +235,8 @@ def _variants(request: FixRequest) -> Iterator[FixRequest]:
 def without_an_answer(reference: Reference, missing: Sequence[str]) -> str:
     """Return the sentence for a file that nothing makes fit."""
     if not missing:
-        return "  no command can finish: what is left over or of another shape has no place in the target"
+        return "  no command can finish: the target has no key for what is left over or has a different shape"
     first = missing[0]
     more = beyond(len(missing) - 1)
     shape = list(reference.tensors[first].shape) if first in reference.tensors else ""
-    return f"  no command can finish: nothing in this file can be told to be {first} {shape}{more}"
+    return f"  no command can finish: nothing in this file can be identified as {first} {shape}{more}"

@@ -32,7 +32,7 @@ from ckptdoctor.wording import and_more, plural
 
 _SHOWN = 5  # keys that a refusal names
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
-_NEVER = "  no command can finish: the file does not hold what the target computes with"
+_NEVER = "  no command can finish: the file does not hold the values that the target computes with"
 
 
 def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest, source: Source) -> KeyPath | None:
@@ -89,8 +89,7 @@ def spare_parts(
 class UnfitError(RefusedError):
     """What is there does not fit its target, nor does anything that no guess makes of it.
 
-    ``missing`` are the wanted keys that it lacks or has in another shape.
-    """
+    ``missing`` are the wanted keys that it lacks or has in shape mismatch."""
 
     def __init__(self, message: str, missing: tuple[str, ...] = (), draft: NameMap | None = None) -> None:
         super().__init__(message)
@@ -122,7 +121,7 @@ def require_no_others(checkpoint: Checkpoint, reference: Reference) -> None:
         strange = []
     lines = _lines("missing", found.extra_missing) + _lines("left over", (*found.extra_unexpected, *strange))
     if lines:
-        first = f"all tensors fit {reference.source}, but not what is no tensor beside them."
+        first = f"all tensors fit {reference.source}, but the other values do not."
         raise UnfitError("\n".join([first, *lines]))
 
 
@@ -132,7 +131,7 @@ def answered(error: UnfitError, original: Checkpoint, request: FixRequest, attem
     why = attempt(replace(request, unsafe=False)).why if request.unsafe else ""  # before anything was left out
     lines, found = [why or error.message], ways(original, request, attempt)
     told = f" {request.target}" if request.target else ""
-    lines += [f"  ckptdoctor check {quote(request.path)}{told} says what each of them means"] if told else []
+    lines += [f"  to see what each of them means: ckptdoctor check {quote(request.path)}{told}"] if told else []
     # the sentence names the option then; a map leaves rows where they are
     comparison = compare(original, request.reference)
     if lacking(comparison):
@@ -165,7 +164,7 @@ def fits(comparison: Comparison) -> bool:
 def _foreign(plain: Alignment, wanted: Mapping[str, Expected]) -> list[str]:
     """Return other names of wanted tensors in a part that the target does not have: no model takes them along.
 
-    A head that safetensors left out beside its embedding lies in a part that is there.
+    A head that safetensors left out next to its embedding is in a part that is there.
     """
     holders = {key: key.rpartition(".")[0].rpartition(".")[0] for key in plain.twins}
     return [key for key, part in holders.items() if part and not any(each.startswith(f"{part}.") for each in wanted)]
@@ -188,10 +187,10 @@ def _why(comparison: Comparison) -> str:
     lines += _lines("missing", plain.missing) + _lines(
         "left over", (*plain.unexpected, *_foreign(plain, comparison.reference.tensors))
     )
-    lines += _lines("another shape", plain.mismatched)
-    lines += _lines("integers, which are no weights without their scale", codes(plain, comparison.reference.tensors))
+    lines += _lines("shape mismatch", plain.mismatched)
+    lines += _lines("integers, which are not weights without their scale", codes(plain, comparison.reference.tensors))
     if comparison.moves:
-        lines.append("  some names can only be guessed from their order, and no guess is written")
+        lines.append("  some names can only be guessed from their order, and a guess is never written")
     lines += _undone(comparison)
     family = family_of(layout(plain.here), layout(comparison.reference.tensors))
     said = lacking(comparison)
@@ -208,31 +207,33 @@ def _undone(comparison: Comparison) -> list[str]:
     lines = []
     adapter = foreign(comparison.state_dict, comparison.reference.tensors)
     if adapter is not None and adapter.wrapped and not adapter.copies:
-        lines.append("  there is an adapter in it, which is not merged: --merge-adapter adds it")
+        lines.append("  the file has an unmerged adapter: --merge-adapter adds it")
     if norms:
         what = ", ".join(norms[0].parts)
-        lines.append(f"  {norms[0].key} has to be computed of its norm ({what})")
+        lines.append(f"  {norms[0].key} has to be computed from its norm ({what})")
     for key, original in parametrized(comparison)[:1]:
         lines.append(
-            f"  {key} is computed of {original} by a parametrization that the file does not name (orthogonal, say): "
-            "remove it in Python with torch.nn.utils.parametrize.remove_parametrizations, and save the model again"
+            f"  {key} is computed from {original} by a parametrization that the file does not name (for "
+            "example orthogonal): remove it in Python with "
+            "torch.nn.utils.parametrize.remove_parametrizations, and save the model again"
         )
     if any(spelled(each) for each in found.gates):
-        lines.append("  the order of gate and up projection is told by their name alone")
+        lines.append("  only their name shows the order of gate and up projection")
     whole = _vector(comparison)
     if whole:
         lines.append(
-            f"  {whole} has as many numbers as all parameters of the target: no file says in which order. In the model "
-            "that it was made of: torch.nn.utils.vector_to_parameters(vector, model.parameters())"
+            f"  {whole} has as many numbers as all parameters of the target, but no file records their "
+            "order. In the model that it was made from: torch.nn.utils.vector_to_parameters(vector, "
+            "model.parameters())"
         )
     turned = [key for key in comparison.plain.unexpected if may_be_turned(key, comparison.plain.here[key].shape)]
     if turned:
         lines.append(
-            f"  {turned[0]} may be of a transposed convolution: Flax turns those by 180°, which no command undoes, and "
-            "no name or size tells which they are"
+            f"  {turned[0]} may belong to a transposed convolution: Flax rotates those by 180°, which no "
+            "command undoes, and no name or size shows which they are"
         )
     if any(part.square for each in found.experts for part in stacks(comparison, each)):
-        lines.append("  the slices of stacked experts are square: no shape tells whether they are transposed")
+        lines.append("  the slices of stacked experts are square: no shape shows whether they are transposed")
     return lines
 
 

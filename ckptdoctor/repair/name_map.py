@@ -85,9 +85,9 @@ class NameMap:
         """
         if self.forms:
             some = next(iter(self.forms))
-            raise RefusedError(f"{self.file} gives the values of {some} another order: there is no way back for it.")
+            raise RefusedError(f"{self.file} reorders the values of {some}: that cannot be reversed.")
         if self.marks:
-            raise RefusedError(f"{self.file} has pairs that nobody has confirmed: it has no way back yet.")
+            raise RefusedError(f"{self.file} has unconfirmed pairs: it cannot be reversed yet.")
         back = {new: old for old, new in self.names.items()}
         more = tuple([name for each in self.ties.values() for name in each])
         return NameMap("", back, more, turned=tuple([self.names.get(old, old) for old in self.turned]), file=self.file)
@@ -154,7 +154,7 @@ def turn_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
     for state_dict in weights_among(checkpoint.state_dicts) if wanted else ():
         for tensor in state_dict.tensors:
             if tensor.key in wanted and len(tensor.shape) != 2:
-                raise RefusedError(f"--map would transpose {tensor.key}, which is no matrix: {list(tensor.shape)}.")
+                raise RefusedError(f"--map would transpose {tensor.key}, which is not a matrix: {list(tensor.shape)}.")
             found += [Transpose(tensor.path)] if tensor.key in wanted else []
     return found
 
@@ -165,7 +165,7 @@ def _form_edits(checkpoint: Checkpoint, forms: dict[str, Form]) -> Iterator[Edit
     held = [each for state_dict in sets for each in state_dict.tensors if each.key in forms]
     for tensor in held:
         if not forms[tensor.key].fits(tensor.shape):
-            raise RefusedError(f"--map would give {tensor.key} {list(tensor.shape)} an order that it cannot have.")
+            raise RefusedError(f"--map would give {tensor.key} {list(tensor.shape)} an impossible order.")
     pairs = [(tensor.path, forms[tensor.key]) for tensor in held]
     yield from (Reshape(path, form.view) for path, form in pairs if form.view)
     yield from (Transpose(path, form.axes) for path, form in pairs)

@@ -59,7 +59,7 @@ class Plan:
     Planning took so many ``seconds``: a cast is measured first.
     ``next`` is what to do with the original where there is nothing to repair. ``converts`` is the container that the
     output's name asks for, where the original's is another: what is wanted is written in that one. ``file`` is where
-    the original's bytes lie: itself, what it was unpacked into, or a folder.
+    the original's bytes are: itself, what it was unpacked into, or a folder.
     """
 
     request: FixRequest
@@ -222,4 +222,4 @@ def _fix_findings(
             draft.add(finding.code, finding.name, fix.title, fix.safety, fix.edits)
             if outside(fix.edits):  # the file around the contents is examined again once it is written
                 around.remove(finding)
-    raise RuntimeError(f"there is no end of fixes; the last one was that of {draft.steps[-1].label}")
+    raise RuntimeError(f"the fixes do not end; the last one was {draft.steps[-1].label}")

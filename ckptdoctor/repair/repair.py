@@ -112,14 +112,14 @@ def verify_index(path: str, plan: Plan) -> Proof:
             container = formats.examine(changed)
             written = formats.read(changed, container)
     except CkptDoctorError as error:
-        raise WriteError(f"The new index cannot be read and was thrown away: {error.message}") from error
+        raise WriteError(f"The new index cannot be read and was discarded: {error.message}") from error
     before, after = dict(_places(plan.original)), dict(_places(written))
     unlike = next((name for name in (*before, *after) if before.get(name) != after.get(name)), None)
     if unlike is not None:
-        raise WriteError(f"With the new index {unlike} would be another tensor; it was thrown away.")
+        raise WriteError(f"With the new index {unlike} would be another tensor; it was discarded.")
     wrong = against_index(written)
     if wrong is not None:
-        raise WriteError(f"The new index is not right either ({wrong}), and was thrown away.")
+        raise WriteError(f"The new index is not right either ({wrong}), and was discarded.")
     count = len(plan.original.storages)
     return Proof(storages=count, identical=count, findings=tuple(worst_first(_findings(container, written))))
 
@@ -176,7 +176,7 @@ def _require_no_new_names(original: Checkpoint, written: Checkpoint) -> None:
     names = [modern(each.module, each.name) for each in written.globals]
     new = [".".join(name) for name in names if name not in known and not is_allowed(*name)]
     if new and original.format == written.format:
-        raise WriteError(f"The output names {new[0]}, which the original does not; it was thrown away.")
+        raise WriteError(f"The output names {new[0]}, which the original does not; it was discarded.")
 
 
 def _require_fixed(plan: Plan, findings: Iterable[Finding]) -> None:
@@ -185,7 +185,7 @@ def _require_fixed(plan: Plan, findings: Iterable[Finding]) -> None:
     for finding in findings:
         step = fixed.get(finding.code)
         if step is not None and finding.fix is not None and finding.fix.safety is step.safety:
-            raise WriteError(f"The output still has {finding.code} ({finding.message}); it was thrown away.")
+            raise WriteError(f"The output still has {finding.code} ({finding.message}); it was discarded.")
 
 
 def elided(checkpoint: Checkpoint) -> int:

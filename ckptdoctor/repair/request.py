@@ -35,20 +35,20 @@ class Substitution:
 class FixRequest:
     """One file and what to do with it. Nothing named: the safe fixes of everything that is found.
 
-    ``output`` None means beside the original, ``name.fixed.ext``; a directory takes a file of the original's name.
+    ``output`` None means next to the original, ``name.fixed.ext``; a directory takes a file of the original's name.
     What is named applies in this order: ``root``, ``drop`` and ``keep``, ``slim``, ``strip_module``,
     ``strip_prefixes``, ``renames``, ``add_prefix``, ``merge_adapter``, ``to_cpu``, ``weights_only_safe``,
     ``clone_shared``, ``tie``, and last the fixes of ``selection``, where that selects rules.
     ``unsafe`` admits fixes that change or drop something; ``force`` replaces an existing output. ``auto`` asks for
     the chain of repairs that makes the file fit ``target``, and for nothing at all where there is none; ``error`` is
     the path of a text with an error of ``load_state_dict`` that says instead what is wanted ("-": standard input).
-    ``qkv_layout`` and ``heads`` say how queries, keys and values lie in a fused tensor, which no shape tells; ``heads``
-    alone serves layouts of which rows are permuted in each head. ``expert_layout`` says how the slices of stacked
-    experts lie.
+    ``qkv_layout`` and ``heads`` say how queries, keys and values are laid out in a fused tensor, which no shape tells;
+    ``heads`` alone serves layouts of which rows are permuted in each head. ``expert_layout`` says how the slices of
+    stacked experts are laid out.
     ``orthogonal_map`` says how parametrized weights are computed, which no file does.
     ``name_map`` renames as an earlier repair did, after ``root``, and ``write_map`` is the file that the renames are
     written to, or the draft of them. ``remap_optimizer`` numbers the parameters of optimizers as ``target`` does, or
-    else as the weights beside them, after ``auto``, which leaves the weights where they are then. ``dtype`` (torch's
+    else as the weights next to them, after ``auto``, which leaves the weights where they are then. ``dtype`` (torch's
     name) is what the weights are cast to, after everything that was named.
     """
 
@@ -167,11 +167,11 @@ def substitution(text: str) -> Substitution:
         pattern = re.compile(expression)
     except re.error as error:
         place = "" if error.pos is None else f" at character {error.pos + 1}"
-        raise UsageError(f"--rename: “{expression}” is no regular expression{place}: {error.msg}.") from error
+        raise UsageError(f'--rename: "{expression}" is not a regular expression{place}: {error.msg}.') from error
     try:
         pattern.sub(replacement, "")
     except (re.error, IndexError) as error:
-        raise UsageError(f"--rename: “{replacement}” cannot be filled in from “{expression}”: {error}.") from error
+        raise UsageError(f'--rename: "{replacement}" cannot be filled in from "{expression}": {error}.') from error
     return Substitution(text, pattern, replacement)
 
 

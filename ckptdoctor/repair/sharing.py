@@ -24,7 +24,7 @@ _ALIKE = ("shape", "device", "requires_grad", "is_parameter", "rebuild", "subcla
 def clone_edits(checkpoint: Checkpoint) -> list[Edit]:
     """Return storages of their own for tensors of one state dict that share theirs; of tied ones, the first keeps it.
 
-    Raises RefusedError, with the name, for one that is no plain tensor.
+    Raises RefusedError, with the name, for one that is not a plain tensor.
     """
     groups = [group for state_dict in _weights(checkpoint) for group in shared(state_dict.tensors)]
     wanted = [tensor for group in groups for tensor in (group.tensors[1:] if group.tied else group.tensors)]
@@ -51,7 +51,7 @@ def tie_edits(checkpoint: Checkpoint) -> list[Edit]:
     names = [pair for rank in zip_longest(*map(_names, groups)) for pair in rank if pair is not None]
     torch = checkpoint.format in _TORCH
     if max(map(len, groups)) > _MOST if torch else len(names) > _MOST:
-        raise RefusedError(f"More than {_MOST:,} tensors have the same bytes as others; that is no tying of weights.")
+        raise RefusedError(f"More than {_MOST:,} tensors have the same bytes as others; those are not tied weights.")
     drop = Drop(tuple([other.path for _, other in names]))
     ties = [Tie(owner.path, other.key) if torch else SetMetadata(other.key, owner.key) for owner, other in names]
     return [drop, *ties]
@@ -88,7 +88,9 @@ def require_twins(checkpoint: Checkpoint, edits: Sequence[Edit]) -> None:
     with formats.opened(checkpoint.path) as (source, _):
         for path, owner in wanted.items():
             if path in found and owner in found and not compared(found[path], found[owner], source):
-                raise RefusedError(f"{show_path(path)} has other bytes than {show_path(owner)}: they are not one.")
+                raise RefusedError(
+                    f"{show_path(path)} and {show_path(owner)} have different bytes: they are not one tensor."
+                )
 
 
 def _weights(checkpoint: Checkpoint) -> list[StateDict]:

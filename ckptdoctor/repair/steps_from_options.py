@@ -66,7 +66,7 @@ def add_last_options(draft: Draft, request: FixRequest) -> None:
     """Add the steps of the options that apply after that: parameters are numbered anew, and weights are cast."""
     if request.remap_optimizer:
         edits = tuple(_remap_edits(draft.checkpoint, request.reference, request.unsafe))
-        draft.add("--remap-optimizer", "", "number the parameters of optimizers anew", Safety.SAFE, edits)
+        draft.add("--remap-optimizer", "", "renumber the parameters of optimizers", Safety.SAFE, edits)
     if request.dtype is not None:
         edits = tuple(dtype_edits(draft.checkpoint, request.dtype))
         draft.add(f"--dtype {request.dtype}", "", f"cast to {request.dtype}", Safety.SAFE, edits)
@@ -83,20 +83,18 @@ def option_steps(request: FixRequest) -> Iterator[OptionStep]:
     """Yield the options of a request, in the order in which they apply."""
     if request.root is not None:
         root = request.root
-        yield OptionStep(f"--root {root}", f"take {root} out of the rest", lambda checkpoint: _root(checkpoint, root))
+        yield OptionStep(f"--root {root}", f"extract {root}", lambda checkpoint: _root(checkpoint, root))
     if request.name_map is not None:
         wanted = request.name_map
-        yield OptionStep(
-            "--map", "take the state dict out of the rest", lambda checkpoint: root_edits(checkpoint, wanted)
-        )
-        yield OptionStep("--map", "transpose as the map says", lambda checkpoint: turn_edits(checkpoint, wanted))
-        yield OptionStep("--map", "rename as the map says", lambda checkpoint: name_edits(checkpoint, wanted))
+        yield OptionStep("--map", "extract the state dict", lambda checkpoint: root_edits(checkpoint, wanted))
+        yield OptionStep("--map", "transpose by the map", lambda checkpoint: turn_edits(checkpoint, wanted))
+        yield OptionStep("--map", "rename by the map", lambda checkpoint: name_edits(checkpoint, wanted))
     if request.drop:
         yield _pattern_step("--drop", request.drop, dropped_paths)
     if request.keep:
         yield _pattern_step("--keep", request.keep, kept_paths)
     if request.slim:
-        yield OptionStep("--slim", "leave out what only resuming a training needs", slim_edits)
+        yield OptionStep("--slim", "leave out everything that only resuming needs", slim_edits)
     if request.strip_module:
         yield OptionStep("--strip-module", "strip what training wrappers put before keys", _strip_module)
     for prefix in request.strip_prefixes:
@@ -108,17 +106,17 @@ def option_steps(request: FixRequest) -> Iterator[OptionStep]:
     if request.merge_adapter is not None:
         yield _merge_step(request.merge_adapter)
     if request.to_cpu:
-        yield OptionStep("--to-cpu", "bring every tensor to the CPU", _to_cpu)
+        yield OptionStep("--to-cpu", "move every tensor to the CPU", _to_cpu)
     if request.weights_only_safe:
         yield OptionStep(
             "--weights-only-safe",
-            "turn what torch.load refuses into plain data",
+            "convert objects that torch.load rejects to plain data",
             lambda checkpoint: weights_only_edits(checkpoint, _command(request)),
         )
     if request.clone_shared:
         yield OptionStep("--clone-shared", "give tensors that share memory bytes of their own", clone_edits)
     if request.tie:
-        yield OptionStep("--tie", "make one of weights that have the same bytes", tie_edits)
+        yield OptionStep("--tie", "re-tie weights with identical bytes", tie_edits)
 
 
 def _command(request: FixRequest) -> str:
@@ -138,7 +136,7 @@ def _pattern_step(option: str, patterns: tuple[str, ...], find: Callable[..., tu
         paths = find(checkpoint, patterns)
         return [Drop(paths)] if paths else []  # type: ignore[arg-type]  # both functions give key paths
 
-    return OptionStep(label, "drop what matches" if option == "--drop" else "keep only what matches", edits)
+    return OptionStep(label, "drop matching entries" if option == "--drop" else "keep only matching entries", edits)
 
 
 def _merge_step(text: str) -> OptionStep:
@@ -147,7 +145,7 @@ def _merge_step(text: str) -> OptionStep:
 
         return merge_edits(checkpoint, text)
 
-    title = "add the adapter to the weights, rounded once: it cannot be taken out again"
+    title = "add the adapter to the weights, rounded once: it cannot be removed again"
     return OptionStep(f"--merge-adapter {text}", title, edits)
 
 
@@ -172,17 +170,17 @@ def _strip_step(prefix: str) -> OptionStep:
     def edits(checkpoint: Checkpoint) -> list[Edit]:
         found = _renames(checkpoint, lambda key: key[len(prefix) :] if key.startswith(prefix) else key, label, prefix)
         if not found:
-            raise RefusedError(f"No key begins with “{prefix}”{_nearest(prefix, checkpoint)}.")
+            raise RefusedError(f'No key begins with "{prefix}".{_nearest(prefix, checkpoint)}')
         return found
 
-    return OptionStep(label, f"strip “{prefix}” from keys", edits)
+    return OptionStep(label, f'strip "{prefix}" from keys', edits)
 
 
 def _add_step(prefix: str) -> OptionStep:
     prefix = prefix if prefix.endswith(".") else f"{prefix}."
     label = f"--add-prefix {prefix}"
     return OptionStep(
-        label, f"put “{prefix}” before keys", lambda each: _some(_renames(each, lambda key: prefix + key, label))
+        label, f'put "{prefix}" before keys', lambda each: _some(_renames(each, lambda key: prefix + key, label))
     )
 
 
@@ -200,7 +198,7 @@ def _rename_step(wanted: Substitution) -> OptionStep:
 
 def _some(edits: list[Edit]) -> list[Edit]:
     if not edits:
-        raise RefusedError("There is no state dict whose keys could be renamed.")
+        raise RefusedError("The file has no state dict whose keys could be renamed.")
     return edits
 
 
@@ -262,7 +260,8 @@ def _nearest(text: str, checkpoint: Checkpoint) -> str:
         return ""
     most = sorted(prefixes, key=lambda each: -prefixes[each])[:200]
     near = sorted(most, key=lambda each: -SequenceMatcher(None, text, each).ratio())[:_SHOWN]
-    return f"; there are {', '.join(near)}"
+    named = ", ".join([f'"{each}"' for each in near])
+    return f" The nearest prefixes are {named}."
 
 
 # ---- ``--slim``: what only resuming a training needs is left out: optimizers, schedulers, scalers, random generators
@@ -285,7 +284,7 @@ def slim_edits(checkpoint: Checkpoint) -> list[Edit]:
     Raises RefusedError where there are no weights beside it.
     """
     if not any(each.role in WEIGHTS for each in checkpoint.state_dicts):
-        raise RefusedError("--slim keeps the weights, and this file has none: it is needed to resume a training only.")
+        raise RefusedError("--slim keeps only the weights, and this file has none: it serves only to resume training.")
     kept = {
         each.path[:depth] for each in checkpoint.state_dicts if each.role in WEIGHTS for depth in _depths(each.path)
     }
@@ -351,13 +350,13 @@ def _remap_edits(checkpoint: Checkpoint, reference: Reference | None, unsafe: bo
     States are dropped only where ``unsafe`` admits it.
     """
     if not any(each.role is Role.OPTIMIZER for each in checkpoint.state_dicts):
-        raise RefusedError("There is no state of an optimizer in this file whose parameters could be numbered anew.")
+        raise RefusedError("This file has no optimizer state whose parameters could be renumbered.")
     edits: list[Edit] = []
     for optimizer in saved_optimizers(checkpoint):
         subject: Checkpoint | Comparison = checkpoint if reference is None else compare(checkpoint, reference)
         fix, reason = remap_fix(subject, optimizer)
         if reason:
-            raise RefusedError(f"{show_path(optimizer.path)} cannot be numbered anew: {reason.partition(': ')[2]}")
+            raise RefusedError(f"{show_path(optimizer.path)} cannot be renumbered: {reason.partition(': ')[2]}")
         if fix is not None and reference is not None and fix.safety is Safety.UNSAFE and not unsafe:
             raise RefusedError(f"--remap-optimizer would {fix.title}, which is a guess or a loss: add --unsafe-fixes.")
         edits += [each for each in fix.edits if each not in edits] if fix is not None else []

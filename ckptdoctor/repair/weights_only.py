@@ -33,7 +33,7 @@ _WHOLE_MODULE = "P204"
 def weights_only_edits(checkpoint: Checkpoint, command: str = "") -> list[Edit]:
     """Return the edits after which torch refuses nothing in the file any more.
 
-    Raises RefusedError, with the list of what stands in the way and what does away with it: ``command`` is what was
+    Raises RefusedError, with the list of what is in the way and what does away with it: ``command`` is what was
     asked, for the options that it lacks ("": they are named alone).
     """
     refused = [each for each in blocked_globals(checkpoint) if each.path not in NEEDS_IMPORT]
@@ -42,8 +42,10 @@ def weights_only_edits(checkpoint: Checkpoint, command: str = "") -> list[Edit]:
         return anew
     wanted = plain_forms(checkpoint.tree, outermost(refused))
     unseen = [each for each in refused if not (each.places or _is_bytes(each))]
-    trouble = [f"{show_path(place.path)} stays refused: {reason}" for place, reason in wanted.stuck]
-    trouble += [f"{each.path} is named, but no value of it is shown" for each in unseen]
+    trouble = [
+        f"{show_path(place.path)} cannot be loaded with weights_only=True: {reason}" for place, reason in wanted.stuck
+    ]
+    trouble += [f"{each.path} is named, but has no visible value" for each in unseen]
     if trouble:
         drop = None if unseen else _drop_options(checkpoint, [place.path for place, _ in wanted.stuck])
         raise _refusal(trouble, _way(checkpoint, refused, drop, command))
@@ -108,10 +110,10 @@ def _way(checkpoint: Checkpoint, refused: list[Blocked], drop: str | None, comma
     if BlockedCause.DEVICE in causes and any(moved_tensors(checkpoint, MoveToCpu())):
         return f"choose: {other or 'ckptdoctor fix FILE'} --to-cpu"
     if drop is not None:
-        return f"choose: {command} {drop}".replace("  ", " ") + "   (leaves it out)"
-    return "nothing that ckptdoctor can write says the same; ckptdoctor.load(FILE) in Python opens it and runs nothing"
+        return f"leave it out: {command} {drop}".replace("  ", " ")
+    return "ckptdoctor cannot write an equivalent file; ckptdoctor.load(FILE) in Python opens it and runs nothing"
 
 
 def _refusal(trouble: list[str], way: str) -> RefusedError:
     lines = first_few([f"  {each}" for each in trouble], _LISTED, before="  … and ")
-    return RefusedError("\n".join(["--weights-only-safe cannot say everything in plain data", *lines, f"  {way}"]))
+    return RefusedError("\n".join(["--weights-only-safe cannot convert everything to plain data", *lines, f"  {way}"]))

@@ -71,3 +71,23 @@ class Example:
     name: str = ""
     beside: dict[str, bytes] = field(default_factory=dict)
     files: dict[str, bytes | dict[str, object]] = field(default_factory=dict)
+
+
+def repacked(ending: str = "", contents: bytes = b"") -> Callable[[bytes], bytes]:
+    """Return the damage of an archive that Python's zipfile packs again.
+
+    The record whose name ends in ``ending`` gets these contents, which may have another length.
+    """
+
+    def damage(data: bytes) -> bytes:
+        import io
+        import zipfile
+
+        made = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w") as new:
+            for entry in old.infolist():
+                replaced = ending and entry.filename.endswith(ending)
+                new.writestr(entry.filename, contents if replaced else old.read(entry))
+        return made.getvalue()
+
+    return damage

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # where the pages of the rules are published, one file a code: tools/readme.py writes them
 PAGES = "https://github.com/ckptdoctor/ckptdoctor/blob/main/docs/rules"
 
-SECTIONS = ("What it means", "Why it matters", "What you see", "How it is found", "Repair")
+SECTIONS = ("Meaning", "Why it matters", "Symptoms", "Detection", "Repair")
 
 
 @noun

@@ -87,7 +87,7 @@ class Cause:
     """What a rule makes of an error: what it means, what to do, and the keys that it explains.
 
     TARGET in a command stands for the way to name the model. Without ``ways`` the command follows from ``repair``, and
-    from those of the other causes in the same error. ``code`` is "" where the cause is no problem of the file, and
+    from those of the other causes in the same error. ``code`` is "" where the cause is not a problem of the file, and
     None for that of the rule.
     """
 
@@ -109,7 +109,7 @@ class Turn(IntEnum):
     """When a rule is asked. What it explains is taken off the rest, so what says most of a file comes first."""
 
     FILE = 0
-    """The file is something else than the weights of this model: an optimizer, a training checkpoint, an adapter."""
+    """The file does not hold the weights of this model: an optimizer, a training checkpoint, an adapter."""
 
     WRAPPER = 1
     """Every key has what a wrapper puts there."""

@@ -249,7 +249,7 @@ def numbered_layers(checkpoint: Checkpoint) -> bool:
 @_of_contents
 def cut_names(checkpoint: Checkpoint) -> bool:
     """A key may be what is left of a longer one."""
-    return any(ends_of_names(each.keys) for each in checkpoint.state_dicts)
+    return any(ends_of_names(keys_of(each)) for each in checkpoint.state_dicts)
 
 
 @_of_contents

@@ -24,7 +24,7 @@ from ckptdoctor.formats.folders.gathering import why, why_closed
 from ckptdoctor.formats.folders.shards import SINGLE
 from ckptdoctor.formats.folders.weights import Weights, weights_in
 from ckptdoctor.formats.fresh.safetensors import index_text
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.prove.same_contents import require_right
 from ckptdoctor.repair.repair import repair, verify
 from ckptdoctor.salvaging.checkpoint import Salvage, beside, plan_salvage
@@ -34,7 +34,7 @@ from ckptdoctor.writing.folder import publish_folder
 
 
 def salvage(path: str, output: str | None = None, *, force: bool = False) -> SalvageReport:
-    """Write what is whole of the checkpoint at ``path`` to ``output`` (None: beside it, ``name.salvaged.ext``).
+    """Write what is whole of the checkpoint at ``path`` to ``output`` (None: next to it, ``name.salvaged.ext``).
 
     Of a folder of shards it makes a folder. The output is verified before it gets its name; the original is never
     touched. Raises UnreadableError and NotACheckpointError for a file that is none, DamagedError where its headers are
@@ -71,7 +71,7 @@ class _Folder:
         for name in self.weights.files:
             path = os.path.join(self.path, name)
             if name != os.path.basename(name):
-                self.failed[name] = f"{name} lies in another folder"
+                self.failed[name] = f"{name} is in another folder"
                 continue
             try:
                 planned = plan_salvage(path, os.path.join(self.output, name))
@@ -105,20 +105,20 @@ def _why(path: str, error: CkptDoctorError) -> str:
 
 
 def salvage_folder(path: str, output: str | None = None, *, force: bool = False) -> SalvageReport:
-    """Write what is whole of the shards at ``path`` to the folder ``output`` (None: beside it, ``name.salvaged``).
+    """Write what is whole of the shards at ``path`` to the folder ``output`` (None: next to it, ``name.salvaged``).
 
     All files are verified before the folder gets its name. Raises as ``salvage`` does.
     """
     folder = _Folder(path, output or f"{path.rstrip('/' + os.sep)}.salvaged", _weights(path))
     if os.path.realpath(folder.output) == os.path.realpath(path):
-        raise UsageError("The folder that is salvaged stays as it is: give another one with -o.")
+        raise UsageError("The salvaged folder itself is never overwritten: give another one with -o.")
     folder.look()
     where = folder.where
     if not where:
         reasons = and_more(list(folder.failed.values()), _REASONS, between="; ", before="; and ")
         raise RefusedError(
-            f"{path}: nothing can be saved of its {plural(len(folder.weights.files), 'file')}: "
-            f"{reasons or 'no tensor in them is whole'}."
+            f"{path}: nothing can be recovered from its {plural(len(folder.weights.files), 'file')}: "
+            f"{reasons or 'no tensor in them is intact'}."
         )
     files: dict[str, str] = {}
     kept = [name for name in folder.saved if name in where.values()]
@@ -134,10 +134,10 @@ def _weights(path: str) -> Weights:
         container = formats.examine(folder)
         weights = weights_in(folder)
     if container.format not in (sharded.NAME, model_folder.NAME) or weights is None:
-        kind = f"is a {container.format}" if container.format else "is no checkpoint that is known"
+        kind = f"is a {container.format}" if container.format else "is not a sharded checkpoint"
         named = "" if container.format else container.guidance
         raise NotACheckpointError(
-            f"{path} {kind}, and of folders only those of shards are salvaged. {named or 'Name one of its files.'}"
+            f"{path} {kind}, and only folders of shards can be salvaged. {named or 'Name one of its files.'}"
         )
     return weights
 
@@ -184,6 +184,7 @@ def _report(folder: _Folder, where: dict[str, str], kept: list[str]) -> SalvageR
         verified=sum(report.verified for report in reports),
         lost=(*lost.values(), *_gone(folder, where, {str(path[-1]) for path in lost})),
         lost_files=tuple(_lost_files(folder, where)),
+        healed=tuple([replace(each, file=name) for name in kept for each in folder.saved[name].report.healed]),
     )
 
 

@@ -83,7 +83,7 @@ class _Blocks:
             here = end
 
     def _coming(self, here: int, stop: int) -> tuple[int, int]:
-        """The span that byte ``here`` is in, or comes to next; none begins at ``stop``."""
+        """Return the span that byte ``here`` is in, or comes to next; none begins at ``stop``."""
         while self._next < len(self._spans):
             start, length = self._spans[self._next]
             if start + length > here:
@@ -92,7 +92,7 @@ class _Blocks:
         return stop, 0
 
     def end(self) -> tuple[tuple[str, ...], ...]:
-        """The digests of each span; the last block of one that the file ends in is what there is of it."""
+        """Return the digests of each span; the last block of one that the file ends in is what there is of it."""
         if self._fed:
             self._close()
         return tuple([tuple(each) for each in self._found])

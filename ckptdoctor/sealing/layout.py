@@ -14,7 +14,7 @@ Place = tuple[int, int, tuple[SealedTensor, ...]]
 
 
 def places(checkpoint: Checkpoint) -> dict[str, list[Place]]:
-    """The regions of each file by its real path, sorted and apart: extents that overlap are one."""
+    """Return the regions of each file by its real path, sorted and apart: extents that overlap are one."""
     found: dict[str, dict[tuple[int, int], list[SealedTensor]]] = {}
     for tensor in checkpoint.tensors:
         name = show_path(tensor.path)
@@ -26,7 +26,7 @@ def places(checkpoint: Checkpoint) -> dict[str, list[Place]]:
 
 
 def _pieces(tensor: Tensor) -> Iterator[tuple[Tensor, Extent]]:
-    """The tensors that hold the elements of one, each with the place of its storage."""
+    """Yield the tensors that hold the elements of one, each with the place of its storage."""
     if tensor.storage is not None and tensor.storage.extent is not None:
         yield tensor, tensor.storage.extent
     for part in tensor.parts:

@@ -84,14 +84,14 @@ class Seal:
 
 
 def joined(blocks: tuple[str, ...]) -> str:
-    """The digest of a region by those of its blocks."""
+    """Return the digest of a region by those of its blocks."""
     if len(blocks) == 1:
         return blocks[0]
     return hashlib.sha256(b"".join([bytes.fromhex(each) for each in blocks])).hexdigest()
 
 
 def seal_beside(path: str) -> str:
-    """The file that the seal of a path is kept in."""
+    """Return the file that the seal of a path is kept in."""
     return os.path.join(path, IN_FOLDER) if os.path.isdir(path) else path + SUFFIX
 
 
@@ -99,7 +99,7 @@ def seal_beside(path: str) -> str:
 
 
 def encoded(seal: Seal) -> bytes:
-    """The seal as JSON, with each file and each region in a line of its own."""
+    """Return the seal as JSON, with each file and each region in a line of its own."""
     head = {"format": FORMAT, "version": VERSION, "algorithm": "sha256", "block": seal.block, "folder": seal.folder}
     files = ",\n".join([_file(each) for each in seal.files])
     return f'{_json(head)[:-1]},\n"files":[\n{files}\n]}}\n'.encode()
@@ -146,7 +146,10 @@ def read_seal(path: str) -> Seal:
 
 
 def decoded(raw: bytes, path: str) -> Seal:
-    """The seal that ``encoded`` made these bytes of. Raises DamagedError for any others, whose file is ``path``."""
+    """Return the seal that ``encoded`` made these bytes of.
+
+    Raises DamagedError for any others, whose file is ``path``.
+    """
     try:
         if len(raw) > _LONGEST:
             raise ValueError(f"it is longer than {_LONGEST:,} bytes")

@@ -17,12 +17,12 @@ _PREDICATE = "https://model_signing/signature/v1.0"
 
 
 def beside(path: str) -> str:
-    """The file that the manifest of a path is written to: never in a folder, whose files it lists."""
+    """Return the file that the manifest of a path is written to: never in a folder, whose files it lists."""
     return f"{path.rstrip('/' + os.sep)}.openssf.json"
 
 
 def statement(path: str, seal: Seal) -> bytes:
-    """The statement as JSON."""
+    """Return the statement as JSON."""
     # a Path of Python sorts by its steps, as the order of names in the manifest does
     files = sorted(seal.files, key=lambda each: each.name.split("/"))
     root = hashlib.sha256(b"".join([bytes.fromhex(each.digest) for each in files])).hexdigest()

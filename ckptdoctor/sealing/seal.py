@@ -71,7 +71,9 @@ def seal(path: str, output: str | None = None, *, form: str = "ckptdoctor", forc
 
 
 def files_in(folder: str, but: str = "") -> list[str]:
-    """The files below a folder by their names in it, with slashes, sorted: all but seals, ``but``, .git and .cache.
+    """Return the files below a folder by their names in it, with slashes, sorted.
+
+    All but seals, ``but``, .git and .cache.
 
     Links to files are files; links to folders are not followed. Raises UnreadableError where it cannot be listed.
     """
@@ -105,7 +107,7 @@ def _size(path: str) -> int:
 
 
 def _places(path: str, names: list[str]) -> tuple[dict[str, list[Place]], tuple[tuple[str, str], ...]]:
-    """Where the tensors of each file are, by its name; and the files without any, each with the reason."""
+    """Return where the tensors of each file are, by its name; and the files without any, each with the reason."""
     by_path: dict[str, list[Place]] = {}
     reasons: dict[str, str] = {}
     if names != [""]:
@@ -122,7 +124,7 @@ def _places(path: str, names: list[str]) -> tuple[dict[str, list[Place]], tuple[
 
 
 def _read(path: str, reasons: dict[str, str], name: str) -> dict[str, list[Place]]:
-    """The regions by real path. What is not a checkpoint has none, and one that is damaged gives its reason."""
+    """Return the regions by real path. What is not a checkpoint has none, and one that is damaged gives its reason."""
     try:
         return places(formats.open_checkpoint(path, headers=True))
     except UnreadableError:

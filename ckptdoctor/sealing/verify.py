@@ -9,6 +9,7 @@ from hashlib import sha256
 from time import perf_counter
 
 from ckptdoctor.checkpoint import FileSource, Source
+from ckptdoctor.checkpoint.missing import missing
 from ckptdoctor.checkpoint.progress import Work, phase
 from ckptdoctor.errors import DamagedError, UnreadableError, UsageError
 from ckptdoctor.noun import noun
@@ -108,7 +109,7 @@ def _seal(where: str, path: str) -> Seal:
             return decoded(b"".join(pieces), where)
     if not os.path.lexists(where):
         if not is_address(path) and not os.path.lexists(path):
-            raise UnreadableError(f"There is no file {path}.")
+            raise missing(path)
         raise UnreadableError(f"{path} has no seal: there is no {where}. Make one with ckptdoctor seal.")
     return read_seal(where)
 
@@ -121,7 +122,7 @@ def _require_known(tensors: Sequence[str], seal: Seal, where: str) -> None:
 
 
 def _opened(path: str, name: str, folder: bool) -> Source | None:
-    """The file; None where there is none."""
+    """Return the file, or None where there is none."""
     if is_address(path):
         return open_remote(path)
     file = os.path.join(path, *name.split("/")) if folder else path
@@ -179,7 +180,7 @@ def _compared(file: SealedFile, size: int, now: Digests, block: int) -> FileVerd
 
 
 def _unlike(region: Region, blocks: Sequence[str], block: int) -> list[Span]:
-    """The blocks of a region that are not as they were sealed, by their bytes in the file."""
+    """Return the blocks of a region that are not as they were sealed, by their bytes in the file."""
     end = region.offset + region.length
     return [
         (region.offset + at * block, min(region.offset + (at + 1) * block, end))
@@ -189,7 +190,7 @@ def _unlike(region: Region, blocks: Sequence[str], block: int) -> list[Span]:
 
 
 def _shown(region: Region, unlike: Sequence[Span]) -> Iterator[tuple[str, Span]]:
-    """What each tensor shows of blocks that changed."""
+    """Yield what each tensor shows of blocks that changed."""
     for start, stop in unlike:
         for tensor in region.tensors:
             first, last = max(start, region.offset + tensor.start), min(stop, region.offset + tensor.stop)
@@ -198,7 +199,7 @@ def _shown(region: Region, unlike: Sequence[Span]) -> Iterator[tuple[str, Span]]
 
 
 def _merged(spans: Sequence[Span]) -> Iterator[Span]:
-    """The same bytes as few ranges."""
+    """Yield the same bytes as few ranges."""
     begun: Span | None = None
     for start, stop in sorted(spans):
         if begun is not None and start <= begun[1]:

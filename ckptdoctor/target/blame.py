@@ -23,10 +23,10 @@ _NO_GPU = (
     "No CUDA GPUs are available",
 )
 NO_CUDA = (
-    "There is no GPU here, and none is needed to know what the model loads: move it only where "
-    "torch.cuda.is_available(), or behind the classes."
+    "This machine has no GPU, and none is needed to see what the model loads: move the model only if "
+    "torch.cuda.is_available(), or after the classes."
 )
-MEND = "It is your own code that fails: fix it there, or name a checkpoint that loads, with --like."
+MEND = "The error is in your own code: fix it there, or name a checkpoint that loads, with --like."
 _INSTALLED = ("site-packages", "dist-packages")
 
 

@@ -102,11 +102,11 @@ def require_plain(file: str, config: dict[str, Any]) -> None:
     """Raise UsageError for settings that do not tell the keys, or that no model has."""
     if config.get("quantization_config"):
         raise UsageError(
-            f"{file} is of a quantized model: its keys come about only while transformers loads it, and the config "
-            "does not tell them. Compare with a file that loads: --like."
+            f"{file} describes a quantized model: its keys exist only while transformers loads it, and the "
+            "config does not list them. Compare with a file that loads: --like."
         )
     if "_class_name" in config:
-        raise UsageError(f"{file} is of diffusers; --config reads those of transformers. Use --model or --like.")
+        raise UsageError(f"{file} is a diffusers config; --config reads those of transformers. Use --model or --like.")
     _bounded(file, config)
 
 
@@ -139,8 +139,8 @@ def library(file: str) -> Any:
         if isinstance(error, ModuleNotFoundError) and error.name == "transformers":
             other = "" if file.startswith("transformers:") else "--model with the class, or "
             raise UsageError(
-                f"{file} can be read with transformers only, which is not installed: pip install transformers. "
-                f"Or use {other}--like with a file that loads."
+                f"{file} can be read only with transformers, which is not installed: pip install "
+                f"transformers. Or use {other}--like with a file that loads."
             ) from error
         raise UsageError(f"transformers cannot be imported: {in_words(error)}.") from error
 
@@ -154,8 +154,8 @@ def _model_class(transformers: Any, name: str, file: str) -> Any:
     if is_class and getattr(found, "config_class", None) is not None:
         return found
     raise UsageError(
-        f"transformers {transformers.__version__} has no model class “{name}”, which {file} names. A newer one may: "
-        "pip install --upgrade transformers. Or use --model with the class."
+        f'transformers {transformers.__version__} has no model class "{name}", which {file} names. A newer '
+        "one may: pip install --upgrade transformers. Or use --model with the class."
     )
 
 

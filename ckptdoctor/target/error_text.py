@@ -51,7 +51,9 @@ def from_error(text: str, source: str = "the error") -> LoadError:
     """
     error = load_error(cleaned(text))
     if error is None:
-        raise UsageError(f"{source} has no error of load_state_dict in it: no missing or unexpected keys are named.")
+        raise UsageError(
+            f"{source} does not contain an error of load_state_dict: it names no missing or unexpected keys."
+        )
     return error
 
 
@@ -147,7 +149,7 @@ def _meant(error: LoadError, checkpoint: Checkpoint) -> StateDict:
     named = _named(error)
     candidates = weights_among(checkpoint.state_dicts)
     if not candidates:
-        raise UsageError(f"{checkpoint.path} holds no weights that the error could be about.")
+        raise UsageError(f"{checkpoint.path} has no weights that the error could be about.")
     return max(candidates, key=lambda each: (len(named.intersection(each.keys)), len(each.tensors)))
 
 

@@ -39,7 +39,7 @@ def folder_of(text: str) -> str | None:
         return None
     folder = _snapshot(found["name"], found["revision"] or "main")
     if folder is None and is_name(text):
-        raise UsageError(f"{text} is neither a path here nor in the Hugging Face cache ({root()}). {fetch(text)}")
+        raise UsageError(f"{text} is neither an existing path nor in the Hugging Face cache ({root()}). {fetch(text)}")
     return folder
 
 
@@ -63,7 +63,7 @@ def fetch(text: str, file: str = "") -> str:
     assert found is not None
     words = ["hf", "download", found["name"], *([file] if file else [])]
     words += ["--revision", found["revision"]] if found["revision"] else []
-    return f"ckptdoctor downloads nothing; this does, once: {shlex.join(words)}"
+    return f"ckptdoctor downloads nothing; download it once: {shlex.join(words)}"
 
 
 def root() -> str:

@@ -137,7 +137,7 @@ def _resolved(value: object, root: object, steps: Iterator[int], depth: int = 0)
     """Return the value with what its references stand for. Raises NotPlainError for those that compute something."""
     root = value if root is None else root
     if depth > _DEPTH or next(steps, None) is None:
-        raise NotPlainError("its references have no end")
+        raise NotPlainError("its references never end")
     if isinstance(value, _Reference):
         match = _REFERENCE.fullmatch(value)
         if match is None:
@@ -161,7 +161,7 @@ def _inert(value: object) -> object:
         if isinstance(each, dict):
             for key, inner in each.items():
                 if key in _CALLED and isinstance(inner, str) and _DOTTED.fullmatch(inner):
-                    raise NotPlainError(f"it names what would be called, {inner[:_DEPTH]} ({key})")
+                    raise NotPlainError(f"it names a callable, {inner[:_DEPTH]} ({key})")
             stack.extend(each.values())
         elif isinstance(each, (list, tuple)):
             stack.extend(each)
@@ -171,6 +171,6 @@ def _inert(value: object) -> object:
 def _at(root: object, path: str) -> object:
     for step in path.split("."):
         if not isinstance(root, dict) or step not in root:
-            raise NotPlainError(f"it refers to {path}, which is not there")
+            raise NotPlainError(f"it refers to {path}, which is missing")
         root = root[step]
     return root

@@ -69,7 +69,7 @@ def _inside(module: ModuleType, target: NamedTarget) -> object:
         except AttributeError as error:
             holder = ".".join([target.stem, *target.attributes[:depth]])
             guarded = _GUARDED if found is module and _is_guarded(module, name) else _instead(found, name)
-            raise UsageError(f"{holder} has no “{name}”.{guarded}") from error
+            raise UsageError(f'{holder} has no "{name}".{guarded}') from error
     return found
 
 
@@ -86,7 +86,7 @@ def _of_library(target: NamedTarget, module: object) -> object | None:
     return None
 
 
-_GUARDED = ' It is made only where the file is run, below if __name__ == "__main__": move it above that.'
+_GUARDED = ' It is defined only when the file is run, under if __name__ == "__main__": move it above that.'
 
 
 def _is_guarded(module: ModuleType, name: str) -> bool:
@@ -177,11 +177,13 @@ def _imported(target: NamedTarget) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         if target.module in LIBRARIES and error.name == target.module:
-            raise UsageError(f"{target.module} is not installed beside ckptdoctor: pip install {error.name}") from error
+            raise UsageError(
+                f"{target.module} is not installed in ckptdoctor's environment: pip install {error.name}"
+            ) from error
         if not target.is_file and error.name and f"{target.module}.".startswith(f"{error.name}."):
             raise UsageError(
-                f"There is no module “{error.name}” in the current directory or installed: name it as Python imports "
-                f"it, or give its file, such as path/to/nets.py:{target.attributes[0]}."
+                f'No module "{error.name}" is in the current directory or installed. Name it as Python '
+                f"imports it, or give its file, such as path/to/nets.py:{target.attributes[0]}."
             ) from error
         raise UsageError(failed(target, error)) from error
     except BaseException as error:  # of any kind: pytest.skip() and sys.exit() are no Exceptions
@@ -196,12 +198,15 @@ def failed(target: NamedTarget, error: BaseException) -> str:
 def _way_out(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return (
-            "If it reads a command line, give that behind --, as in: --model train.py:Net -- --lr 0.1. What is only "
-            'for running the file belongs under if __name__ == "__main__".'
+            "If it reads a command line, give that after --, as in: --model train.py:Net -- --lr 0.1. Code "
+            'that is only for running the file belongs under if __name__ == "__main__".'
         )
     if isinstance(error, ModuleNotFoundError) and error.name:
         top = error.name.partition(".")[0]
-        return f"Install it beside ckptdoctor (pip install {top}), or start ckptdoctor in the folder that has it."
+        return (
+            f"Install it in ckptdoctor's environment (pip install {top}), or start ckptdoctor in the folder that "
+            "has it."
+        )
     return NO_CUDA if wants_cuda(error) else MEND
 
 
@@ -239,7 +244,7 @@ def _from_file(target: NamedTarget) -> ModuleType:
     """Return the file as a module; as part of its package where it lies in one, so that relative imports work."""
     path = os.path.abspath(target.module)
     if not os.path.isfile(path):
-        raise UsageError(f"There is no file {target.module} to import {'.'.join(target.attributes)} from.")
+        raise UsageError(f"{target.module}: no such file, so {'.'.join(target.attributes)} cannot be imported from it.")
     folder, parts = os.path.dirname(path), [target.stem]
     while os.path.isfile(os.path.join(folder, "__init__.py")):
         folder, name = os.path.split(folder)
@@ -263,5 +268,5 @@ def _alone(target: NamedTarget, path: str) -> ModuleType:
     name = target.stem if known is None or getattr(known, "__file__", None) == path else f"_model_{target.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{target.module} is no file of Python code: its name does not end in .py.")
+        raise UsageError(f"{target.module} is not a Python file: its name does not end in .py.")
     return _run(spec, target)

@@ -32,8 +32,8 @@ def from_checkpoint(path: str, root: str | None = None) -> Reference:
     unread = unread_files(checkpoint, state_dict.path)
     if unread and not lists_all(checkpoint):
         raise DamagedError(
-            f"{shown(path)} is not whole, so that nothing can be held against it: {told_of(checkpoint, unread)}. "
-            "Name a whole copy."
+            f"{shown(path)} is incomplete, so nothing can be compared with it: "
+            f"{told_of(checkpoint, unread)}. Name a complete copy."
         )
     tensors = {tensor.key: Expected(tensor.shape, tensor.dtype) for tensor in state_dict.tensors}
     extra = frozenset(filter(is_extra_state, (*tensors, *state_dict.others)))
@@ -80,9 +80,9 @@ def _chosen(checkpoint: Checkpoint, root: str | None) -> StateDict:
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
-        raise UsageError(f"{checkpoint.path} holds no state dict of a model that another file could be compared with.")
+        raise UsageError(f"{checkpoint.path} has no model state dict to compare another file with.")
     found = " and ".join([show_path(each.path) for each in candidates])
-    raise UsageError(f"{checkpoint.path} holds more than one set of weights ({found}): choose with --root.")
+    raise UsageError(f"{checkpoint.path} has more than one set of weights ({found}): choose one with --root.")
 
 
 def _candidates(checkpoint: Checkpoint) -> list[StateDict]:

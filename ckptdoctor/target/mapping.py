@@ -40,7 +40,7 @@ def from_module(module: Any, source: str) -> Reference:
     refused = {key for key, loads in _extra_states(module) if not loads}  # torch refuses what nobody loads
     found = from_mapping({key: value for key, value in kept.items() if key not in refused}, source)
     if not found.tensors:
-        raise UsageError(f"{source} has neither parameters nor buffers: there is nothing to compare with.")
+        raise UsageError(f"{source} has no parameters or buffers: there is nothing to compare with.")
     extra = {key for key, loads in _extra_states(module) if loads}
     trained = {key: each.requires_grad for key, each in module.named_parameters() if key in found.tensors}
     return replace(
@@ -63,7 +63,7 @@ def _heads(module: Any) -> int | None:
 
 
 def _labels(module: Any) -> tuple[tuple[str, int], ...]:
-    """The number of labels that the config of a model of transformers has."""
+    """Return the number of labels that the config of a model of transformers has."""
     labels = getattr(getattr(module, "config", None), "num_labels", None)
     return (("num_labels", labels),) if type(labels) is int else ()
 
@@ -99,7 +99,7 @@ def from_mapping(mapping: Mapping[Any, Any], source: str) -> Reference:
     tensors = {}
     for key, value in mapping.items():
         if not isinstance(key, str):
-            raise UsageError(f"{source} has the key {key!r}: the keys of a state dict are texts.")
+            raise UsageError(f"{source} has the key {key!r}: the keys of a state dict are strings.")
         expected = _expected(key, value, source)
         if expected is not None:
             tensors[key] = expected
@@ -120,7 +120,7 @@ def _expected(key: str, value: Any, source: str) -> Expected | None:
     if is_extra_state(key):
         return None
     hint = ": give the state dict inside" if isinstance(value, Mapping) else ""
-    raise UsageError(f"{source} has no tensor or shape under “{key}”, but {type(value).__name__}{hint}.")
+    raise UsageError(f'{source} has no tensor or shape under "{key}", but {type(value).__name__}{hint}.')
 
 
 def _dtype(given: object) -> DType | None:

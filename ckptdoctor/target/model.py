@@ -104,7 +104,7 @@ def _module(found: object, target: NamedTarget, extra: Taken) -> torch.nn.Module
 
 
 def _numbers(found: object, target: NamedTarget, extra: Taken) -> tuple[tuple[str, int], ...]:
-    """The whole numbers among the arguments of the call, those that it has by default as well."""
+    """Return the whole numbers among the arguments of the call, those that it has by default as well."""
     try:
         call = inspect.signature(found).bind(  # type: ignore[arg-type]  # what has no signature raises
             *target.arguments, **dict(target.keywords), **extra.arguments
@@ -141,7 +141,9 @@ def _failure(target: NamedTarget, found: object, error: BaseException, path: str
         )
     lacking = missing(found, target, extra.arguments)
     if isinstance(error, TypeError) and (lacking or not own_place(error)):
-        others = "What is no number or text takes a function that builds the model. " if lacking else ""
+        others = (
+            "For arguments other than numbers and strings, write a function that builds the model. " if lacking else ""
+        )
         return f"{said} {others}Arguments go in parentheses: {_command(target, found, path, extra, lacking)}."
     return f"{said} {NO_CUDA if wants_cuda(error) else MEND}{own_traceback(error)}"
 

@@ -27,7 +27,7 @@ class Record(dict[Any, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"the saved settings have no “{name}”") from None
+            raise AttributeError(f'the saved settings have no "{name}"') from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
@@ -124,7 +124,7 @@ def _is_wanted(name: str, saved: Saved, free: Mapping[str, inspect.Parameter], o
 
 def _left_out(saved: Saved, free: Mapping[str, inspect.Parameter], whole: bool = False) -> str:
     names = [name for name in saved.unfit if whole or name in free]
-    return "".join([f"; {name} is not taken from there: {saved.unfit[name]}" for name in names])
+    return "".join([f"; {name} is not read from there: {saved.unfit[name]}" for name in names])
 
 
 def spelled(target: NamedTarget, arguments: Mapping[str, object]) -> NamedTarget | None:

@@ -32,7 +32,7 @@ def is_meant(text: str) -> bool:
 def from_transformers(text: str, path: str | None = None) -> Reference:
     """Return the expectation of the model, built without its weights and without the network.
 
-    The settings of a class are those of the ``config.json`` beside the file at ``path``, or where there is none the
+    The settings of a class are those of the ``config.json`` next to the file at ``path``, or where there is none the
     class's own, which ``Reference.told`` says; ``transformers:BertModel(num_hidden_layers=2)`` changes some. A name of
     the Hub is looked up in its cache. Raises UsageError, and UnreadableError for a config that cannot be read.
     """
@@ -43,8 +43,8 @@ def from_transformers(text: str, path: str | None = None) -> Reference:
     target = parse_target(text)
     if target.arguments:
         raise UsageError(
-            f"{target.place} takes its settings by their names, such as {target.place}(num_hidden_layers=2); "
-            f"the others come from the {NAME} beside the checkpoint."
+            f"{target.place} takes its settings by name, such as {target.place}(num_hidden_layers=2); the "
+            f"others come from the {NAME} next to the checkpoint."
         )
     file = _beside(path)
     with offline(), redirect_stdout(sys.stderr):
@@ -71,8 +71,8 @@ def _beside(path: str | None) -> str | None:
 
 
 def _by_default(target: NamedTarget, path: str | None, config: str) -> str:
-    where = "" if path is None else f" beside {shown(path)}"
-    return f"there is no {NAME}{where}: what is not given of {target.place} is as {config} has it by default"
+    where = "" if path is None else f" next to {shown(path)}"
+    return f"there is no {NAME}{where}: settings of {target.place} that you do not give have the defaults of {config}"
 
 
 def _named(transformers: Any, target: NamedTarget, file: str | None) -> Any:
@@ -91,8 +91,8 @@ def _named(transformers: Any, target: NamedTarget, file: str | None) -> Any:
     except Exception as error:
         raise UsageError(f"transformers cannot import {name}: {in_words(error.__cause__ or error)}.") from error
     raise UsageError(
-        f"transformers {transformers.__version__} has no model class “{name}”. A newer one may: "
-        "pip install --upgrade transformers."
+        f'transformers {transformers.__version__} has no model class "{name}". A newer one may: pip install '
+        "--upgrade transformers."
     )
 
 
@@ -101,8 +101,8 @@ def _chosen(transformers: Any, auto: Any, target: NamedTarget, file: str | None)
     kind = read_config(file).get("model_type") if file is not None else None
     if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
         raise UsageError(
-            f"{target.place} chooses its class by the model_type of a {NAME} beside the checkpoint, and there is "
-            "none: name the class itself, such as transformers:BertForMaskedLM."
+            f"{target.place} chooses its class by the model_type of a {NAME} next to the checkpoint, and "
+            "there is none: name the class itself, such as transformers:BertForMaskedLM."
         )
     found = auto.get(transformers.CONFIG_MAPPING[kind], None)
     return found[0] if isinstance(found, (tuple, list)) else found
@@ -117,6 +117,6 @@ def _own_part(config_class: Any, config: dict[str, Any], file: str, target: Name
     if isinstance(part, dict) and part.get("model_type", wanted) == wanted:
         return part
     raise UsageError(
-        f"{file} is of a model of the type {kind}, and {target.place} takes {wanted}: name a class for {kind}, or "
-        f"move that {NAME} away to compare with the default settings."
+        f"{file} describes a model of the type {kind}, and {target.place} accepts {wanted}: name a class for "
+        f"{kind}, or move that {NAME} away to compare with the default settings."
     )

@@ -1,7 +1,7 @@
 """The GPUs that a run may see are settled before torch starts.
 
 A machine numbers its GPUs 0, 1, 2, …: the physical numbers, those of ``nvidia-smi``. A process sees those that
-``CUDA_VISIBLE_DEVICES`` lists, and numbers them anew in the order of the list: the logical numbers. With
+``CUDA_VISIBLE_DEVICES`` lists, and numbers them again in the order of the list: the logical numbers. With
 ``CUDA_VISIBLE_DEVICES=0,4`` there are two GPUs, physical 0 is ``cuda:0`` and physical 4 is ``cuda:1``; ``cuda:4`` does
 not exist. Two traps:
 
@@ -78,7 +78,7 @@ def parse_numbers(choice: str) -> tuple[int, ...]:
     parts = [part.strip() for part in choice.split(",")]
     if not all(re.fullmatch(r"[0-9]{1,4}", part) for part in parts):
         raise UsageError(
-            f'--gpus "{_plain(choice)}": name GPUs by their numbers with commas between, such as "0,4", or say "auto"'
+            f'--gpus "{_plain(choice)}": give the numbers of GPUs separated by commas, such as "0,4", or "auto"'
         )
     numbers = tuple(int(part) for part in parts)
     twice = [number for number in numbers if numbers.count(number) > 1]
@@ -95,7 +95,7 @@ def query() -> tuple[Gpu, ...]:
 def parse_memory(text: str) -> tuple[Gpu, ...]:
     """Return the answer to ``--query-gpu=index,memory.free,memory.total,name --format=csv,noheader,nounits``.
 
-    A number that the driver does not give stands in brackets: [N/A], [Not Supported], [Unknown Error]. nvidia-smi also
+    A number that the driver does not give is in brackets: [N/A], [Not Supported], [Unknown Error]. nvidia-smi also
     prints what ails it among the lines. Warnings are passed over; any other such text is a TrainingError that quotes
     it: a machine with one GPU lost is not one to choose from blindly.
     """
@@ -125,7 +125,7 @@ def _nvidia_smi(columns: tuple[str, ...], asker: str) -> str:
             command, capture_output=True, timeout=_PATIENCE, encoding="utf-8", errors="replace", check=False
         )
     except FileNotFoundError as error:
-        raise TrainingError(f"{asker} asks nvidia-smi, which is not on this machine; {_BY_HAND}") from error
+        raise TrainingError(f"{asker} needs nvidia-smi, which is not installed on this machine; {_BY_HAND}") from error
     except subprocess.TimeoutExpired as error:
         raise TrainingError(f"nvidia-smi did not answer within {_PATIENCE:.0f} seconds; {_BY_HAND}") from error
     except OSError as error:
@@ -144,9 +144,9 @@ def _most_free(gpus: tuple[Gpu, ...], allowed: tuple[int, ...] | None, count: in
     if not 1 <= wanted <= len(usable):
         where = "this machine has" if allowed is None else f"{VISIBLE} leaves visible"
         raise UsageError(
-            f"--gpus auto: {wanted} GPUs asked for, and {where} {len(usable)}; ask for no more than these"
+            f"--gpus auto: {wanted} GPUs requested, but {where} {len(usable)}; request no more than these"
             if usable and wanted > 0
-            else f"--gpus auto: {wanted} GPUs asked for; ask for at least one, or train on the CPU: --device cpu"
+            else f"--gpus auto: {wanted} GPUs requested; request at least one, or train on the CPU: --device cpu"
         )
     return tuple(gpu.index for gpu in sorted(usable, key=_fullness)[:wanted])
 
@@ -170,8 +170,8 @@ def _refuse_hidden(numbers: tuple[int, ...], allowed: tuple[int, ...] | None) ->
     if allowed is not None and hidden:
         visible = ", ".join(map(str, allowed))
         raise UsageError(
-            f"--gpus: GPU {hidden[0]} is not visible here, {VISIBLE} leaves {visible}; choose among these,"
-            " by their physical numbers"
+            f"--gpus: GPU {hidden[0]} is not visible here, {VISIBLE} leaves {visible}; choose from these, by "
+            "their physical numbers"
         )
 
 
@@ -198,8 +198,8 @@ def _allowed(environ: MutableMapping[str, str]) -> tuple[int, ...] | None:
     allowed = _by_uuid(entries) if entries[0].startswith(("GPU-", "MIG-")) else _by_number(entries)
     if not allowed:
         raise UsageError(
-            f"--gpus: {VISIBLE} is set to {_plain(visible)!r}, which leaves no GPU visible; ask the scheduler for GPUs"
-            f" (or unset it, where there is no scheduler) or train on the CPU: --device cpu"
+            f"--gpus: {VISIBLE} is set to {_plain(visible)!r}, which leaves no GPU visible; ask the "
+            "scheduler for GPUs (or unset it, if there is no scheduler) or train on the CPU: --device cpu"
         )
     return allowed
 

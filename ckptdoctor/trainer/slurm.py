@@ -114,14 +114,14 @@ def _resuming(config: RunConfig, always: bool) -> list[str]:
 
 def _refuse(config: RunConfig, nodes: int, gpus_per_node: int, command: list[str]) -> None:
     if config.device in ("mps", "xla"):
-        raise UsageError(f"--slurm asks for GPUs or for CPU cores, not for --device {config.device}; use cuda or cpu")
+        raise UsageError(f"--slurm requests GPUs or CPU cores, not --device {config.device}; use cuda or cpu")
     if any(word.partition("=")[0] == "--gpus" for word in command):
         raise UsageError("--gpus and --slurm exclude each other: Slurm picks the GPUs of a job; leave --gpus out")
     if nodes < 1 or gpus_per_node < 1:
-        raise UsageError("--slurm: a job has at least one node with room for at least one replica")
+        raise UsageError("--slurm: a job needs at least one node with room for at least one replica")
     if nodes > config.world_size:
         raise UsageError(
-            f"--slurm: {nodes} nodes for {config.world_size} replicas leave nodes idle; ask for fewer nodes"
+            f"--slurm: {nodes} nodes for {config.world_size} replicas leave nodes idle; request fewer nodes"
         )
     if config.strategy not in PROCESSES and (nodes > 1 or config.world_size > gpus_per_node):
         raise UsageError(
@@ -130,6 +130,6 @@ def _refuse(config: RunConfig, nodes: int, gpus_per_node: int, command: list[str
         )
     if config.world_size > nodes * gpus_per_node:
         raise UsageError(
-            f"--slurm: {nodes} × {gpus_per_node} GPUs hold no {config.world_size} replicas; ask for"
-            f" {nodes_for(config.world_size, gpus_per_node)} nodes"
+            f"--slurm: {nodes} × {gpus_per_node} GPUs cannot hold {config.world_size} replicas; request "
+            f"{nodes_for(config.world_size, gpus_per_node)} nodes"
         )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Team:
     """The rank of this process, the number of ranks, and the device on which it computes.
 
-    ``control`` is a gloo group beside the one that carries gradients: small decisions are made on the CPU, so that no
+    ``control`` is a gloo group next to the one that carries gradients: small decisions are made on the CPU, so that no
     GPU has to be waited for. It is None where there is no process group: a world of one process.
     """
 

@@ -66,7 +66,7 @@ class TensorBytes:
         """Raises DamagedError for a compressed record that is too large to be held whole."""
         storage = tensor.storage
         if storage is not None and storage.compressed and storage.nbytes > _INFLATED:
-            raise DamagedError(f"Storage {storage.key} is compressed and too large to be held whole.")
+            raise DamagedError(f"Storage {storage.key} is compressed and too large for memory.")
 
     def whole(self, tensor: Tensor) -> Array:
         """All numbers of a small tensor, in a dtype that NumPy has."""
@@ -130,8 +130,8 @@ class TensorBytes:
             return raw
         if raw.size % width:
             raise DamagedError(
-                f"Storage {storage.key} of {self._source.path} cannot be turned into this machine's byte order: "
-                f"{plural(raw.size, 'byte')} are no whole number of {kind.name} elements."
+                f"Storage {storage.key} of {self._source.path} cannot be converted to this machine's byte "
+                f"order: {plural(raw.size, 'byte')} are not a whole number of {kind.name} elements."
             )
         raw.view(f"u{width}").byteswap(inplace=True)
         return raw

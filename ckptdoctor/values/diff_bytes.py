@@ -140,11 +140,11 @@ def runs(number: int, a: Tensor, b: Tensor, swapped: tuple[bool, bool], distant:
     found: list[ByteRun] = []
     for leaf, (one, other) in enumerate(zip(mine, its, strict=False)):
         if len(mine) != len(its) or one.numel != other.numel:
-            return "they are made of other parts" if len(mine) > 1 else "they have other shapes"
+            return "they consist of other parts" if len(mine) > 1 else "their shapes differ"
         one, other = _in_memory_order(one, other)
         data = segments(one, swapped[0]), segments(other, swapped[1])
         if distant and any(isinstance(each, Generated) for side in data for each in side):
-            return "on another machine, only tensors that lie there as they are can be compared"
+            return "on another machine, only tensors that are stored there as they are can be compared"
         found += _cut(ByteRun(number, leaf, one, other, *data, one.numel))
     return found
 
@@ -176,7 +176,7 @@ def _why_not(tensor: Tensor) -> str | None:
     held = tensor.values.nbytes if tensor.values is not None else 0
     room = tensor.storage.nbytes if tensor.storage is not None else held
     if not tensor.chunks and length(tensor) > max(room, 1) * 64:  # an expanded view could take forever
-        return "its view shows its elements again and again"
+        return "its view repeats its elements"
     return None
 
 

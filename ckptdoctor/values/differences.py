@@ -150,7 +150,7 @@ def _compared(
         if isinstance(made, str):
             told[number] = Values(Verdict.NOT_COMPARED, why=made)
         elif pair.reshaped and pair.recast:
-            told[number] = Values(Verdict.NOT_COMPARED, why="they have other shapes")
+            told[number] = Values(Verdict.NOT_COMPARED, why="their shapes differ")
         else:
             told[number] = Values(Verdict.EQUAL if not pair.recast else Verdict.ROUNDED)
             every += made
@@ -179,7 +179,7 @@ def _settled(pair: Pair, apart: set[int]) -> Values:
     from ckptdoctor.values.diff_numbers import why_opaque
 
     if pair.reshaped:
-        return Values(Verdict.NOT_COMPARED, why="they have other shapes")
+        return Values(Verdict.NOT_COMPARED, why="their shapes differ")
     for tensor in (pair.a, pair.b):
         if tensor.dtype.kind == "quantized":
             return Values(Verdict.OTHER_BYTES, why="quantized")

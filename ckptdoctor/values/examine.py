@@ -320,7 +320,7 @@ def _compressed(tensor: Tensor, source: TensorBytes) -> Iterator[str]:
     line, other = ("rows", "columns") if tensor.layout in _BY_ROW else ("columns", "rows")
     count, limit = (rows, columns) if tensor.layout in _BY_ROW else (columns, rows)
     if not lines.shape or lines.shape[-1] != count + 1:
-        yield f"it has {count:,} {line}, and says of another number where they begin"
+        yield f"it has {count:,} {line}, but gives starts for another number"
         return
     entries = others.shape[-1] if others.shape else 0
     yield from _outside(lines, source, entries + 1, f"where its {line} begin")

@@ -58,7 +58,7 @@ def strips(tensor: Tensor, source: TensorBytes, most: int = BYTES) -> Iterator[S
         yield _quantized(tensor, source)
     elif tensor.parts or tensor.layout != "strided":
         if len(tensor.parts) != 1:
-            raise UnreadError(f"{_article(tensor)} is made of other tensors in its own way")
+            raise UnreadError(f"{_article(tensor)} consists of other tensors in its own way")
         yield from strips(tensor.parts[0], source, most)
     else:
         yield _strided(tensor, source, most)
@@ -163,7 +163,7 @@ def _quantized(tensor: Tensor, source: TensorBytes) -> Strip:
     if tensor.dtype.name not in _WHOLE:
         raise UnreadError(f"{tensor.dtype.name} is a packed dtype")
     if "scheme" not in details:
-        raise UnreadError("its scales are not known")
+        raise UnreadError("its scales are unknown")
     stored = replace(tensor, dtype=BY_NAME[_WHOLE[tensor.dtype.name]], parts=(), details=())
     _require_room(stored)
     source.require(stored)
@@ -175,7 +175,7 @@ def _quantized(tensor: Tensor, source: TensorBytes) -> Strip:
         shape[int(details["axis"])] = tensor.shape[int(details["axis"])]
         scale, zero = (source.whole(part).astype(np.float64).reshape(shape) for part in tensor.parts)
     else:
-        raise UnreadError("its scales are not known")
+        raise UnreadError("its scales are unknown")
     order = _outermost_first(tensor)
     stored, scale, zero = _turned(stored, order), scale.transpose(order), zero.transpose(order)
 

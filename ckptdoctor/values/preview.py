@@ -90,7 +90,7 @@ def difference_picture(
             raise UnreadError(f"values of {each.layout} tensors may belong to other places")
     a, b = plain(a), plain(b)
     if a.shape != b.shape:
-        raise UnreadError("they have other shapes")
+        raise UnreadError("their shapes differ")
     picks = _drawn(box, a)
     one, other = boxes[0].read(a, picks), boxes[1].read(b, picks)
     with np.errstate(all="ignore"):  # infinite ones have no difference

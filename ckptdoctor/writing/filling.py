@@ -175,8 +175,7 @@ def _parts(segment: Segment, original: Reading) -> Iterator[bytes | memoryview]:
             yield from (chunk[at : at + BLOCK] for at in range(0, len(chunk), BLOCK))
         if made != segment.length:
             raise WriteError(
-                f"{plural(made, 'byte was', 'bytes were')} made where {segment.length} were planned; the "
-                "original is untouched."
+                f"{plural(made, 'byte was', 'bytes were')} made instead of {segment.length}; the original is untouched."
             )
 
 

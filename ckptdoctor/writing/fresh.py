@@ -20,7 +20,7 @@ def require(output: str, kind: bytes, *, force: bool = False, what: str = "page"
     """Return where ``output`` leads, if it may be written: see ``write_fresh``."""
     target = resolve(output, None, force=force)
     if target.replaces and not _is(target.path, kind):
-        raise WriteError(f"{output} is not a {what}: it is never replaced. Give another output path.")
+        raise WriteError(f"{output} is not a {what} of ckptdoctor, so it is never replaced. Give another output path.")
     return target
 
 
@@ -40,7 +40,7 @@ def write_fresh(data: bytes, output: str, kind: bytes, *, force: bool = False, w
             reveal(path, target)
             sync_directory(target.directory)
     except OSError as error:
-        why = "there is no room" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        why = "no space left" if error.errno == errno.ENOSPC else error.strerror or str(error)
         raise WriteError(f"{output} could not be written: {why}. Nothing has changed.") from error
 
 
@@ -49,7 +49,7 @@ def _is(path: str, kind: bytes) -> bool:
         with open(path, "rb") as file:
             head = file.read(_BEGINNING)
     except OSError as error:
-        raise WriteError(f"{path} cannot be looked at: {error.strerror}.") from error
+        raise WriteError(f"{path} cannot be examined: {error.strerror}.") from error
     return not head or head.lstrip().lower().startswith(kind.lower())
 
 

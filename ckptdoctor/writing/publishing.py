@@ -183,12 +183,14 @@ def reveal(path: str, target: Target) -> None:
     try:
         os.link(path, target.path)  # unlike a rename it fails when a file has appeared there meanwhile
     except FileExistsError as error:
-        raise WriteError(f"{target.path} has appeared while the output was written; it was left alone.") from error
+        raise WriteError(f"{target.path} appeared while the output was being written; it was left alone.") from error
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
         if os.path.lexists(target.path):
-            raise WriteError(f"{target.path} has appeared while the output was written; it was left alone.") from error
+            raise WriteError(
+                f"{target.path} appeared while the output was being written; it was left alone."
+            ) from error
         os.rename(path, target.path)
 
 
@@ -197,10 +199,10 @@ def _sentence(error: OSError, output: str, recipe: Recipe) -> str:
         free = free_bytes(os.path.dirname(os.path.realpath(output)))
         room = "" if free is None else f" and {free:,} are free"
         needed = plural(recipe.size, "byte is", "bytes are")
-        return f"There is no room for {output}: {needed} needed{room}. Nothing was written; give another path."
+        return f"Not enough disk space for {output}: {needed} needed{room}. Nothing was written; give another path."
     if error.errno == errno.EFBIG:
-        most = f"{recipe.size:,} bytes are more than a file may have here"
-        return f"{output} cannot be written: {most}. Give another output path, or see what ulimit -f says."
+        most = f"{recipe.size:,} bytes exceed the limit for a file here"
+        return f"{output} cannot be written: {most}. Give another output path, or check ulimit -f."
     return f"{output} could not be written: {error.strerror or error}. The original is untouched; give another path."
 
 
@@ -211,21 +213,21 @@ def compare(recipe: Recipe, files: Originals, target: int, work: Work | None = N
     """Raise WriteError with the first block of ``target`` that is not what ``recipe`` makes of ``files``."""
     if os.fstat(target).st_size != recipe.size:
         raise WriteError(
-            f"The output has {plural(os.fstat(target).st_size, 'byte')} instead of {recipe.size}; it was thrown away."
+            f"The output has {plural(os.fstat(target).st_size, 'byte')} instead of {recipe.size}; it was discarded."
         )
     at, work = 0, work or Work()
     for block in blocks(recipe.segments, Reading(files)):
         if _read(target, len(block), at) != block:
             raise WriteError(
-                f"The output differs from what was meant within {plural(len(block), 'byte')} from byte {at};"
-                " it was thrown away. The disk or the memory may be faulty.",
+                f"The output differs from the plan within {plural(len(block), 'byte')} from byte {at}; it "
+                "was discarded. The disk or the memory may be faulty.",
                 offset=at,
             )
         at += len(block)
         work.reach(at)
     if at != recipe.size:
         raise WriteError(
-            f"{plural(at, 'byte was', 'bytes were')} verified instead of {recipe.size}; the output was thrown away."
+            f"{plural(at, 'byte was', 'bytes were')} verified instead of {recipe.size}; the output was discarded."
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Union
 
@@ -105,3 +105,21 @@ class CopiedRanges:
                 at, origin, length = at + step, origin + step, length - step
             index += 1
         return True
+
+
+def with_bytes(recipe: Recipe, bytes_at: Mapping[int, int]) -> Recipe:
+    """Return the same with other bytes wherever these bytes of the source are copied: offset → what is written."""
+    segments: list[Segment] = []
+    for segment in recipe.segments:
+        if not isinstance(segment, Copy) or segment.file not in (None, recipe.source):
+            segments.append(segment)
+            continue
+        at, end = segment.offset, segment.offset + segment.length
+        for offset in sorted(each for each in bytes_at if at <= each < end):
+            if offset > at:
+                segments.append(Copy(at, offset - at, segment.file))
+            segments.append(Literal(bytes([bytes_at[offset]])))
+            at = offset + 1
+        if at < end or not segment.length:
+            segments.append(Copy(at, end - at, segment.file))
+    return Recipe(recipe.source, tuple(segments), recipe.name, recipe.beside)

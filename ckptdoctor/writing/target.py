@@ -27,7 +27,9 @@ def require_folder(output: str) -> str:
     """Return the folder in which ``output`` is to be. Raises WriteError where there is none."""
     directory = os.path.dirname(os.path.realpath(output))
     if not os.path.isdir(directory):
-        raise WriteError(f"{output} cannot be written: there is no folder {directory}. Make it first, or give another.")
+        raise WriteError(
+            f"{output} cannot be written: there is no folder {directory}. Create it first, or give another."
+        )
     return directory
 
 
@@ -40,7 +42,7 @@ def resolve(output: str, source: os.stat_result | None, *, force: bool = False, 
     path = os.path.realpath(output)
     directory = require_folder(output)
     if output.endswith(_SLASHES) and not os.path.isdir(path):  # one that is there was told from a file before
-        raise WriteError(f"{output} cannot be written: there is no such folder. Make it first, or name a file.")
+        raise WriteError(f"{output} cannot be written: there is no such folder. Create it first, or name a file.")
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -62,7 +64,7 @@ def resolve(output: str, source: os.stat_result | None, *, force: bool = False, 
 def _exists(output: str, is_source: bool) -> str:
     if is_source:
         return f"{output} is the original itself; give another output path, or replace the original with --force."
-    return f"{output} exists already; give another output path, or replace it with --force."
+    return f"{output} already exists; give another output path, or replace it with --force."
 
 
 def temporary_name(target: Target) -> str:

@@ -52,6 +52,8 @@ def test_what_is_like_it_is_offered(folder, typed, said):
         ["salvage", "modle.pt"],
         ["graft", "modle.pt", "--from", "runs/best.pt"],
         ["report", "modle.pt"],
+        ["seal", "modle.pt"],
+        ["verify", "modle.pt"],
         ["browse", "modle.pt", "--serve"],
         ["explain", "modle.pt"],
         ["check", "model.pt", "--like", "modle.pt"],

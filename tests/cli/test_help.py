@@ -9,7 +9,7 @@ import click
 import pytest
 
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.main import COMMANDS, cli
+from ckptdoctor.cli.main import COMMANDS, EXAMPLES, cli
 from tests.commands import run_here
 from tools.pages import examples
 
@@ -36,6 +36,13 @@ def test_every_command_has_two_examples(name):
     assert all(shlex.split(typed)[:2] == ["ckptdoctor", name] for _, typed in command.examples)
 
 
+def test_the_first_help_ends_in_examples():
+    """They are those of the commands that most people need."""
+    shown = cli.get_help(click.Context(cli, info_name="ckptdoctor", terminal_width=80))
+    assert shown.split("\nExamples:\n")[1].splitlines()[1::2] == [f"    {typed}" for _, typed in EXAMPLES]
+    assert {typed for _, typed in EXAMPLES} <= {typed for name in COMMANDS for _, typed in ASKED[name].examples}
+
+
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in NOT_RUN])
 def test_examples_work(name, shelf, monkeypatch):
     """Each does what it says, and is neither refused nor misunderstood."""
@@ -45,6 +52,8 @@ def test_examples_work(name, shelf, monkeypatch):
         outcome = examples.carry_out(typed, shelf)
         assert outcome.status in (ExitStatus.CLEAN, ExitStatus.FINDINGS), f"{typed}: {outcome.printed}"
         assert not re.search(r"^(refused|error:)", outcome.printed, re.MULTILINE), outcome.printed
+        for written in re.findall(r"^wrote (\S+\.(?:pt|safetensors))\b", outcome.printed, re.MULTILINE):
+            assert ((shelf / written).read_bytes()[:2] == b"PK") is written.endswith(".pt"), written
 
 
 @pytest.mark.parametrize("name", sorted(NOT_RUN))
@@ -80,7 +89,9 @@ def test_every_option_has_one_group(name):
         (["modle"], "No such command 'modle'. Did you mean 'model'?"),
         (["N401"], "No such command 'N401'. It is a rule: ckptdoctor explain N401"),
         (["xyzzy"], "No such command 'xyzzy'.\n"),
+        (["help"], "No such command 'help'. Did you mean '--help'?"),
         (["diff", "m.pt"], "Missing argument 'B'."),
+        (["setup"], "Missing argument 'completion'. Use one of completion"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )

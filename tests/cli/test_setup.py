@@ -64,7 +64,7 @@ def test_what_is_offered(words, offers):
 def test_every_path_is_completed():
     """No argument or option that takes a path leaves a shell without an offer."""
     paths = {"path", "paths", "other", "a", "b", "donor", "parts", "output", "out", "data_dir", "source"}
-    paths |= {"like", "model", "config", "error", "merge_adapter", "map_file", "write_map"}
+    paths |= {"seal", "like", "model", "config", "error", "merge_adapter", "map_file", "write_map"}
     taken = [(name, each) for name in COMMANDS for each in cli.get_command(None, name).params if each.name in paths]
     assert [(name, each.name) for name, each in taken if each._custom_shell_complete is None] == []
     assert {each.name for _, each in taken} == paths

@@ -111,6 +111,20 @@ def test_a_filter_that_matches_is_offered(shelf, typed, better):
     assert not better or asked(shelf, "training.pt", "--keys", "--filter", better)[0] == ExitStatus.CLEAN
 
 
+def test_a_pattern_that_matches_is_offered(shelf):
+    """--only answers likewise, with the path in the command."""
+    status, out, err = asked(shelf, "training.pt", "--stats", "--only", "fc.*")
+    command = f"ckptdoctor show {shlex.quote(str(shelf / 'training.pt'))} --keys"
+    assert (status, out) == (ExitStatus.TROUBLE, "")
+    assert err == f'error: --only fc.* matches no tensor. Did you mean "*fc.*"? List the keys: {command}\n'
+
+
+def test_a_root_that_is_there_is_offered(shelf):
+    """A mistyped key of the top level."""
+    said = asked(shelf, "training.pt", "--root", "stat_dict")[2]
+    assert 'The checkpoint has no "stat_dict". Did you mean "state_dict"? Its top level holds epoch, args, ' in said
+
+
 def test_findings(shelf):
     """Headers are examined as check does; with values, too."""
     assert len(shown(shelf, "sick.pt", "--keys", "--filter", "finding:N401").splitlines()) == 2

@@ -7,9 +7,8 @@ import zipfile
 
 import torch
 
-from ckptdoctor.pickles import decode
+from ckptdoctor.pickles import Made, String, decode
 from ckptdoctor.pickles.encode import encode, prove
-from ckptdoctor.pickles.graph import Made, String
 
 
 def pickle_of(contents):

@@ -78,7 +78,7 @@ def test_diff_of_addresses(pair, both):
     before = pair.sent
     values = run("diff", pair.url("a.pt"), other, "--values", "--format", "json")
     document = json.loads(values.stdout)
-    assert not document["same"] and document["summary"] == "all of layer3 changed; the rest is bit-equal"
+    assert not document["same"] and document["summary"] == "all of layer3 changed; the rest is bit-identical"
     (changed,) = document["tensors"]
     assert changed["values"]["numbers"]["max_abs"] == pytest.approx(1, rel=1e-3)
     assert document["a"]["path"] == pair.url("a.pt")

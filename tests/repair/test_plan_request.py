@@ -22,7 +22,7 @@ def test_a_substitution_is_taken_apart_at_the_last_equals_sign():
         ("encoder", "is not REGEX=REPL"),
         ("=x", "is not REGEX=REPL"),
         ("enc(=x", r"no regular expression at character 4: missing \)"),
-        (r"enc=\1", r"“\\1” cannot be filled in from “enc”"),
+        (r"enc=\1", r'"\\1" cannot be filled in from "enc"'),
         (r"(?P<n>a)=\g<m>", "cannot be filled in"),
     ],
 )

@@ -239,7 +239,6 @@ def deep(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(detail, "REST", 1e6)
-        patch.setenv("CKPTDOCTOR_HISTORY", "0")
         return dict(zip(DEEP, walk(path, *DEEP.values(), look=look), strict=True))
 
 

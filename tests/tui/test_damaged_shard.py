@@ -9,7 +9,7 @@ import pytest
 from textual.widgets._footer import FooterKey
 
 from ckptdoctor.findings import Location
-from ckptdoctor.tui.models.salvaged import damaged_file
+from ckptdoctor.rendering.fates import damaged_file
 from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.damaged import DamagedScreen
 from ckptdoctor.tui.widgets.findings import FindingsView

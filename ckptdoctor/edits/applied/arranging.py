@@ -119,7 +119,7 @@ def _require_plain(tensor: Tensor, edit: TensorEdit) -> None:
     odd = odd or (bool(tensor.parts) and not (isinstance(edit, Dequantize) and _by_channel(edit, tensor)))
     if tensor.storage is None or tensor.layout != "strided" or odd:
         verb = _VERBS[type(edit)]
-        raise RefusedError(f"{show_path(tensor.path)} is not a plain tensor, and cannot be {verb}.")
+        raise RefusedError(f"{show_path(tensor.path)} is not a plain tensor, so it cannot be {verb}.")
     if tensor.moved:
         raise RefusedError(f"{show_path(tensor.path)} is a tensor of {tensor.device}; move it to the CPU first.")
 
@@ -157,7 +157,7 @@ def _results(edit: TensorEdit, given: Sequence[Tensor], format_: str) -> list[Re
         odd = next((name for name in alike if getattr(tensor, name) != getattr(given[0], name)), None)
         if odd is not None:
             other = show_path(given[0].path)
-            raise RefusedError(f"{show_path(tensor.path)} and {other} differ in {odd}, and cannot be one tensor.")
+            raise RefusedError(f"{show_path(tensor.path)} and {other} differ in {odd}, so they cannot be one tensor.")
     if isinstance(edit, Tie) and format_ != _SAFETENSORS:
         return [Result(derived(given[0], path=(*given[0].path[:-1], edit.key)), None)]
     keys = new_keys(edit) if isinstance(edit, ENTERING) else given[0].path[-1:]
@@ -199,7 +199,7 @@ def _fresh(
 def _entries(node: Node, place: KeyPath, changes: list[tuple[TensorEdit, list[Result]]]) -> Node:
     """Return the state dict with the entries that come and without those that go."""
     if not isinstance(node, Mapping):
-        raise RefusedError(f"What lies at {show_path(place)} is no dict, and has no keys to change.")
+        raise RefusedError(f"{show_path(place)} is not a dict, so it has no keys to change.")
     gone = {key for edit, _ in changes for key in gone_keys(edit)}
     taken = {part for part, _ in node.entries if isinstance(part, str)} - gone
     behind: dict[str, list[Tensor]] = {}
@@ -209,7 +209,7 @@ def _entries(node: Node, place: KeyPath, changes: list[tuple[TensorEdit, list[Re
         for each in found:
             if each.tensor.key in taken:
                 key = each.tensor.key
-                raise RefusedError(f"“{key}” is already there in {show_path(place)}; drop or rename it first.")
+                raise RefusedError(f'"{key}" already exists in {show_path(place)}; drop or rename it first.')
             taken.add(each.tensor.key)
         if isinstance(edit, Fill):
             filled[found[0].tensor.key] = found[0].tensor

@@ -19,8 +19,8 @@ _TYPED, _UNTYPED = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_ten
 def make_tensors(checkpoint: Checkpoint, edit: MakeTensors) -> Checkpoint:
     """Return the checkpoint with a tensor in the place of each array.
 
-    Raises RefusedError for what is no array of elements that torch has, and where other things than dicts and lists
-    lie around it.
+    Raises RefusedError for what is not an array of elements that torch has, and where other things than dicts and lists
+    are around it.
     """
     changer = _Changer(edit.paths, lambda held, path: _tensor_of(held, path, _key(path)))
     tree = changer.node(checkpoint.tree, ())
@@ -66,7 +66,7 @@ class _Changer:
         if path in self._wanted:
             held = held_values(node)
             if held is None:
-                raise RefusedError(f"{show_path(path)} is no array that can become a tensor.")
+                raise RefusedError(f"{show_path(path)} is not an array that can become a tensor.")
             self._wanted.discard(path)
             return self._change(held, path)
         if path not in self._ways:

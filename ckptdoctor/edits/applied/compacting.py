@@ -150,9 +150,9 @@ def _contiguous(tensor: Tensor, alone: bool) -> Tensor:
     Else equal views of one storage share theirs.
     """
     if tensor.storage is None or tensor.parts or tensor.layout != "strided":
-        raise RefusedError(f"{show_path(tensor.path)} is not a plain tensor, and cannot be made contiguous.")
+        raise RefusedError(f"{show_path(tensor.path)} is not a plain tensor, so it cannot be made contiguous.")
     if tensor.dtype.bits % 8:
-        raise RefusedError(f"Elements of {tensor.dtype.name} are not whole bytes, and cannot be put in another order.")
+        raise RefusedError(f"Elements of {tensor.dtype.name} are not whole bytes, so they cannot be reordered.")
     owner = show_path(tensor.path).encode("utf-8", "surrogatepass") if alone else b""
     return made_tensor(tensor, tensor.path, view_of(tensor), [tensor.storage.nbytes, *owner])
 

@@ -19,7 +19,7 @@ ORDERED_DICT = "collections.OrderedDict"
 def flatten(checkpoint: Checkpoint, edit: Flatten) -> Checkpoint:
     """Return the checkpoint with the object at ``edit.path`` as the state dict of its tensors.
 
-    Raises RefusedError for tensors that are not there, or of a kind that cannot stand in a state dict.
+    Raises RefusedError for tensors that are not there, or of a kind that cannot be in a state dict.
     """
     made = with_tree(checkpoint, changed_at(checkpoint.tree, edit.path, lambda node: _state_dict(node, edit)))
     if edit.path:
@@ -42,7 +42,7 @@ def _moved(inside: dict[KeyPath, Tensor], old: KeyPath, new: KeyPath) -> Tensor:
     try:
         return move_tensor(detached(tensor), old, new)
     except UnknownStateError as error:
-        raise RefusedError(f"{show_path(old)} cannot stand in a state dict: {error}.") from error
+        raise RefusedError(f"{show_path(old)} cannot be in a state dict: {error}.") from error
 
 
 def _told(checkpoint: Checkpoint, edit: Flatten, after: Checkpoint) -> Iterator[Change]:

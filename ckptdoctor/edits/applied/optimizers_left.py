@@ -33,7 +33,7 @@ def left_behind(checkpoint: Checkpoint, run: Sequence[Edit]) -> Iterator[Change]
     for optimizer in optimizers:
         if any(_fits(optimizer, each, paths) for each in weights):
             name = show_path(optimizer.path)
-            told = f"does not fit the repaired weights: --drop {name}, or train on with a fresh one"
+            told = f"does not fit the repaired weights: --drop {name}, or continue training with a fresh one"
             yield Change(KIND, ((name, told),), (), None)
 
 
@@ -53,7 +53,7 @@ def named_otherwise(checkpoint: Checkpoint, edit: Rename, after: Checkpoint) -> 
         if old.isdisjoint(called) or any(named_after(called, keys) for keys in theirs):
             continue
         strange = next(each for each in called if each not in _keys(checkpoint, edit.state_dict))
-        told = f"keeps its names for parameters, since {strange} is no key of these weights"
+        told = f"keeps its names for parameters, since {strange} is not a key of these weights"
         yield Change(KIND, ((show_path(path), told),), (), None)
 
 

@@ -32,7 +32,7 @@ def _smaller(node: Node, path: KeyPath, gone: set[Part]) -> Node:
     made, found = _removed(node, path, gone)
     if found < len(gone):
         names = ", ".join(sorted(map(show_part, gone))[:3])
-        raise RefusedError(f"Not everything that was to be dropped is in {show_path(path)}: {names}.")
+        raise RefusedError(f"{show_path(path)} does not have everything that you asked to drop: {names}.")
     return made
 
 

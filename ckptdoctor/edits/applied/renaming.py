@@ -43,7 +43,7 @@ def rename_modules(checkpoint: Checkpoint, edit: RenameModules) -> Checkpoint:
             raise RefusedError(f"{show_path(edit.state_dict)} has no _metadata whose prefixes could be renamed.")
         for old in names:
             if old not in dict(found.entries):
-                raise RefusedError(f"The _metadata of {show_path(edit.state_dict)} has no prefix “{old}”.")
+                raise RefusedError(f'The _metadata of {show_path(edit.state_dict)} has no prefix "{old}".')
         entries = _entries(found, (*edit.state_dict, METADATA), names)
         return _with_metadata(node, derived(found, entries=entries))
 
@@ -56,7 +56,7 @@ def _renamed(node: Node, path: KeyPath, names: Table[str, str]) -> Node:
     keys = [part for part, _ in node.entries if isinstance(part, str)]
     absent = next((old for old in names if old not in set(keys)), None) if not names.keys() <= set(keys) else None
     if absent is not None:
-        raise RefusedError(f"There is no key “{absent}” in {show_path(path)} to rename.")
+        raise RefusedError(f'{show_path(path)} has no key "{absent}" to rename.')
     made = derived(node, entries=_entries(node, path, names))
     found = _metadata(node)
     if found is None:
@@ -80,11 +80,11 @@ def _entries(node: Mapping, path: KeyPath, names: Table[str, str]) -> tuple[tupl
 def collision(path: KeyPath, one: str, other: str, name: str) -> RefusedError:
     """Return the refusal of a rename that would make one key of two."""
     place = f" of {show_path(path)}" if path else ""
-    stays = next((f"“{each}” is already there" for each in (one, other) if each == name), None)
+    stays = next((f'"{each}" already exists' for each in (one, other) if each == name), None)
     if stays is not None:
         moving = other if one == name else one
-        return RefusedError(f"“{moving}”{place} would become “{name}”, but {stays}; drop or rename one of them.")
-    return RefusedError(f"“{one}” and “{other}”{place} would both become “{name}”; drop or rename one of them.")
+        return RefusedError(f'"{moving}"{place} would become "{name}", but {stays}; drop or rename one of them.')
+    return RefusedError(f'"{one}" and "{other}"{place} would both become "{name}"; drop or rename one of them.')
 
 
 def _metadata(node: Node) -> Mapping | None:

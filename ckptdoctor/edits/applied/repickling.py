@@ -111,7 +111,7 @@ class _Changer:
         seen: set[Part] = set()
         for part, _ in made:
             if part in seen:
-                raise RefusedError(f"Two keys would both become “{show_part(part)}”; drop or rename one of them.")
+                raise RefusedError(f'Two keys would both become "{show_part(part)}"; drop or rename one of them.')
             seen.add(part)
         return made
 

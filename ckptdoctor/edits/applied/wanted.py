@@ -37,13 +37,13 @@ class Wanted:
     """What an output is to hold: reading it must give ``contents``.
 
     ``original`` is what it is made of; of several checkpoints the first. In a copy of the original a storage holds what
-    it holds there, but for three things, each by its key in ``contents``: ``pieces`` are the byte ranges to which it
-    shrinks; ``remade`` is what a new one holds, in terms of the original's storages and of values that stood in the
+    it holds there, except for three things, each by its key in ``contents``: ``pieces`` are the byte ranges to which it
+    shrinks; ``remade`` is what a new one holds, in terms of the original's storages and of values that were in the
     pickle; and ``stored`` is what is put in the place of its bytes, out of any file. Nodes know by ``origin`` what they
     were made of, and ``edits`` say how that came about.
 
-    What is no copy, but written out of nouns alone, has all of its storages in ``stored``, and the owner and
-    permissions of ``file``. Before it is known what container that will be, its storages lie where they say.
+    What is not a copy, but written out of nouns alone, has all of its storages in ``stored``, and the owner and
+    permissions of ``file``. Before it is known what container that will be, its storages are where they say.
     """
 
     original: Checkpoint
@@ -161,7 +161,7 @@ class Origins:
             if isinstance(known, View) and known.held is not None:
                 return replace(view, held=known.held)
             if view.start or not view.contiguous or nbytes(view) != nbytes(known):
-                raise RefusedError(f"Storage {view.source} was made anew before; apply this edit on its own.")
+                raise RefusedError(f"Storage {view.source} was already replaced; apply this edit separately.")
             return reshaped(known, view.shape)
         pieces = self.pieces.get(view.source)
         if pieces is None:

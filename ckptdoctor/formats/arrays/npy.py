@@ -91,8 +91,8 @@ def _storage(source: Source, header: Header) -> tuple[Storage | None, list[Note]
         notes.append(Note(NoteKind.TRUNCATED, message, offset=source.size))
     elif end < source.size:
         message = (
-            f"{plural(source.size - end, 'byte follows', 'bytes follow')} the array at byte {end:,}; numpy.load "
-            "never looks there"
+            f"{plural(source.size - end, 'byte follows', 'bytes follow')} the array at byte {end:,}; "
+            "numpy.load never reads there"
         )
         notes.append(Note(NoteKind.TRAILING_BYTES, message, offset=end))
     return storage, notes
@@ -115,7 +115,7 @@ Named = tuple[tuple[GlobalName, ...], tuple[Aside, ...]]
 def named_in(source: Source, header: Header, member: str = "") -> Named:
     """Return the names in the pickle that follows the header, and what other pickles in and behind it name.
 
-    Raises DamagedError when it makes no sense.
+    Raises DamagedError when it is invalid.
     """
     from ckptdoctor.formats.arrays.pickled.stream import read_stream
     from ckptdoctor.formats.other_pickles import asides_of, behind, of_texts

@@ -109,7 +109,7 @@ def header_size(prefix: bytes) -> int:
         raise TruncatedError("The array ends within its header.", offset=len(prefix))
     width = _LENGTH_BYTES.get(prefix[6])
     if not prefix.startswith(MAGIC) or width is None:
-        raise DamagedError("This does not begin as an array of NumPy does (versions 1 to 3).", offset=0)
+        raise DamagedError("This does not begin like a NumPy array (versions 1 to 3).", offset=0)
     length = int.from_bytes(prefix[8 : 8 + width], "little")
     if length > MAX_HEADER_BYTES:
         raise DamagedError(f"The header of the array claims to be {plural(length, 'byte')} long.", offset=8)
@@ -124,7 +124,7 @@ def parse(data: bytes) -> Header:
     text = data[8 + _LENGTH_BYTES[data[6]] : size].decode("utf-8" if data[6] == 3 else "latin1", "replace")
     description, order, shape = _DESCRIPTION.search(text), _ORDER.search(text), _SHAPE.search(text)
     if description is None or order is None or shape is None:
-        raise DamagedError("The header of the array does not say its type, order and shape.", offset=8)
+        raise DamagedError("The header of the array does not give its type, order and shape.", offset=8)
     code = STRUCTURE if description[3] else description[1] or description[2] or ""
     objects = _FIELD_OF_OBJECTS.search(text, description.start(3)) if description[3] else _OBJECTS.match(code)
     made = Header(code, element(code), order[1] == "True", _shape(shape[1]), size, objects is not None)
@@ -136,7 +136,7 @@ def parse(data: bytes) -> Header:
 def _shape(text: str) -> tuple[int, ...]:
     sizes = [word.strip().rstrip("L") for word in text.split(",") if word.strip()]
     if len(sizes) > _MOST_DIMENSIONS or not all(word.isdigit() and len(word) < 20 for word in sizes):
-        raise DamagedError("The shape of the array is none that an array can have.", offset=8)
+        raise DamagedError("The shape of the array is impossible.", offset=8)
     found = tuple(map(int, sizes))
     if any(size > _MAX_COUNT for size in found):
         raise DamagedError("The array has more elements than 64 bits can count.", offset=8)
@@ -178,4 +178,4 @@ def left_out(reasons: Mapping[str, list[KeyPath]], member: str | None = None) ->
 
 
 BIG_ENDIAN = "the values were written in big-endian byte order; they are swapped when they are loaded"
-OTHER_ORDER = "big-endian arrays beside others"
+OTHER_ORDER = "both big-endian arrays and others"

@@ -71,9 +71,7 @@ def _scales(weights: Dequantized, read: Read) -> tuple[Sequence[float], Sequence
     if weights.scheme != INT8:
         return scales, None, 1.0
     if len(weights.parts) > 2 and any(b"".join(read(weights.parts[2], _BLOCK))):
-        raise RefusedError(
-            "An int8 weight of bitsandbytes does not have its rows as a matrix has them (weight_format)."
-        )
+        raise RefusedError("A bitsandbytes int8 weight does not have the row layout of a matrix (weight_format).")
     return scales, None, 127.0
 
 

@@ -91,4 +91,4 @@ def _lines(elements: Scattered, lines: Sequence[int], others: Sequence[int]) -> 
 
 def _require(sound: bool) -> None:
     if not sound:
-        raise RefusedError("A sparse tensor has indices that lie outside of it: it is damaged, and not made dense.")
+        raise RefusedError("A sparse tensor has indices out of bounds: it is damaged, so it is not made dense.")

@@ -1,4 +1,4 @@
-"""Reads what is named by files that are in the folder of a checkpoint and are no part of it.
+"""Reads what is named by files that are in the folder of a checkpoint and are not part of it.
 
 ``training_args.bin``, ``optimizer.pt``, the states of another step: some program unpickles them, and somebody who was
 told that the folder is healthy lets it. They are looked at for what their pickles name, and for nothing else.

@@ -29,7 +29,7 @@ def uncovered(size: Sizes, chunks: Sequence[tuple[Sizes, Sizes]]) -> str:
             f"{'is' if prod(size) - there == 1 else 'are'} in no chunk"
         )
     if there > prod(size) or _overlap(filled):
-        return "some of its chunks lie over each other"
+        return "some of its chunks overlap"
     if not chunks and prod(size) == 0:
         return "it has no chunks"
     return ""

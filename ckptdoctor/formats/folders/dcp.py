@@ -67,10 +67,10 @@ def examine(source: Source, head: bytes) -> Container | None:
     container = known(folder, NAME, size_of(folder, [*files, _METADATA]))
     if _METADATA in folder.names:
         return container
-    message = ".metadata is missing, which says what the .distcp files hold"
+    message = ".metadata is missing, which lists what the .distcp files hold"
     guidance = (
-        "Copy .metadata from where it was saved (its name begins with a dot, so that “cp FOLDER/*” leaves it out); "
-        "a save that was interrupted never wrote it."
+        "Copy .metadata from where it was saved. Its name begins with a dot, so cp FOLDER/* skips it; an "
+        "interrupted save never wrote it."
     )
     return unread(container, guidance, [Note(NoteKind.FILE_MISSING, message, _METADATA)])
 
@@ -81,7 +81,7 @@ def read(source: Source, container: Container) -> Checkpoint:
     gathering = Gathering(folder)
     metadata = _metadata(folder, gathering)
     for name in metadata.odd[:8]:
-        gathering.note(NoteKind.NOT_EXAMINED, f"{name[:80]} is described in no way that is known", _METADATA)
+        gathering.note(NoteKind.NOT_EXAMINED, f"{name[:80]} has an unknown description", _METADATA)
     pieces = _Pieces(gathering, metadata)
     values = [(metadata.paths.get(entry.key) or (entry.key,), entry) for entry in metadata.entries]
     tree = nested(values, pieces.value, gathering)
@@ -108,7 +108,7 @@ def _metadata(folder: FolderSource, gathering: Gathering) -> Metadata:
     for each in pickle.ambiguities:
         gathering.note(NoteKind.PICKLE_AMBIGUOUS, each.message, _METADATA, each.offset)
     if pickle.discards_calls:
-        message = "the pickle calls something and throws the result away"
+        message = "the pickle makes a call and discards the result"
         gathering.note(NoteKind.PICKLE_HIDDEN_CALL, message, _METADATA)
     return metadata
 
@@ -138,7 +138,7 @@ def nested(
     top: dict[Part, object] = {}
     for path, entry in values:
         if len(path) > _DEEPEST or not _put(top, path, entry):
-            gathering.note(NoteKind.NOT_EXAMINED, f"{entry.key[:80]} has a place that another value has", ".metadata")
+            gathering.note(NoteKind.NOT_EXAMINED, f"{entry.key[:80]} has the same place as another value", ".metadata")
     return _node(top, (), made)
 
 
@@ -262,7 +262,7 @@ class _Pieces:
         rebased = Rebased(_label(item), item.offset)
         node = rebased.node(checkpoint.tree, path)
         if not isinstance(node, Tensor) or node.shape != sizes or node.dtype != entry.dtype:
-            message = f"{_short(entry.key)}: what lies at byte {item.offset:,} of {item.file} is not what it should be"
+            message = f"{_short(entry.key)}: the contents at byte {item.offset:,} of {item.file} are wrong"
             self._gathering.note(NoteKind.TENSOR_ODD, message, item.file, item.offset)
             return None
         rebased.tensors.clear()  # the whole tensor counts, not its chunks
@@ -273,7 +273,7 @@ class _Pieces:
         """Return the stretch of the file; None, and a note, where it is not there."""
         gathering = self._gathering
         if item.packed:
-            what = f"{item.file} was packed with {', '.join(item.packed)[:80]}, which is not read"
+            what = f"{item.file} was packed with {', '.join(item.packed)[:80]}, which ckptdoctor cannot read"
             gathering.note(NoteKind.NOT_EXAMINED, what, item.file)
         try:
             source = gathering.folder.open(item.file)
@@ -306,15 +306,13 @@ class _Pieces:
     def _cut(self, item: Item, size: int) -> None:
         if item.file not in self._lost:
             self._lost.add(item.file)
-            message = f"{item.file} was cut off: it has {plural(size, 'byte')}, and .metadata looks for more"
+            message = f"{item.file} was cut off: it has {plural(size, 'byte')}, and .metadata expects more"
             self._gathering.note(NoteKind.FILE_DAMAGED, message, item.file, size)
 
     def _overlapping(self, item: Item) -> None:
         if item.file not in self._lost:
             self._lost.add(item.file)
-            message = (
-                f"the values in {item.file[:120]} lie over each other, as none do that were saved: not all are read"
-            )
+            message = f"the values in {item.file[:120]} overlap, which no save writes: not all are read"
             self._gathering.note(NoteKind.FILE_DAMAGED, message, item.file[:120], item.offset)
 
 

@@ -55,7 +55,7 @@ class Entry:
 class Metadata:
     """All that ``.metadata`` says. ``places`` has an item for each chunk (by key and where it begins) and value (None).
 
-    ``paths`` are the places in the nested contents that the flat keys stand for. ``odd`` are keys that make no sense.
+    ``paths`` are the places in the nested contents that the flat keys stand for. ``odd`` are keys that are invalid.
     """
 
     pickle: Pickle
@@ -70,19 +70,19 @@ def read_metadata(data: bytes) -> Metadata:
     pickle = decode(data)
     root = attributes(pickle.root)
     if "state_dict_metadata" not in root:
-        raise DamagedError(".metadata is no record of torch.distributed.checkpoint.", member=".metadata")
+        raise DamagedError(".metadata is not a torch.distributed.checkpoint record.", member=".metadata")
     made = Metadata(pickle)
     left = len(data) // _CHUNK_BYTES
     for key, value in _pairs(root["state_dict_metadata"]):
         name = text(key)
         left -= len(_list(attributes(value).get("chunks")))
         if left < 0:
-            raise HostileError("it describes more chunks than there is room for in it.", member=".metadata")
+            raise HostileError("it describes more chunks than fit in it.", member=".metadata")
         entry = _entry(name, value) if name is not None else None
         if entry is not None:
             made.entries.append(entry)
         else:
-            made.odd.append(name or "a key that is no text")
+            made.odd.append(name or "a key that is not a string")
     for key, value in _pairs(root.get("planner_data")):
         name, path = text(key), _path(value)
         if name is not None and path:

@@ -120,7 +120,10 @@ class Gathering:
 
         asides, left = beside(self.folder, self.read)
         if left:
-            self.note(NoteKind.NOT_EXAMINED, f"what {plural(left, 'more file')} in the folder would call when loaded")
+            self.note(
+                NoteKind.NOT_EXAMINED,
+                f"the calls that {plural(left, 'more file')} in the folder would make when loaded",
+            )
         return Checkpoint(
             path=self.folder.path,
             format=container.format,
@@ -177,7 +180,7 @@ def unread(container: Container, guidance: str, notes: Iterable[Note] = ()) -> C
 class Rebased:
     """One file (or a stretch of one) on its way into a larger checkpoint.
 
-    ``label`` stands before its storages' keys, so that no two files share one, and before its notes. ``shift`` is where
+    ``label`` comes before its storages' keys, so that no two files share one, and before its notes. ``shift`` is where
     the stretch begins in its file.
     """
 
@@ -281,7 +284,7 @@ def why(container: Container, error: CkptDoctorError) -> str:
     if told:
         return told.rstrip(".")
     if not container.format:
-        return "it is no checkpoint that is known"
+        return "its format is unrecognised"
     return f"it is {'an' if container.format[:1].lower() in 'aeiou' else 'a'} {container.format}"
 
 

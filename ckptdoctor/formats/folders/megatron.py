@@ -35,8 +35,8 @@ def examine(source: Source, head: bytes) -> Container | None:
     if files:
         return container
     if ".metadata" in names:
-        return unread(container, f"The checkpoint itself lies in {prefix.rstrip('/')}: name that folder.")
-    return unread(container, f"{_TRACKER} names no iteration whose files are here.")
+        return unread(container, f"The checkpoint itself is in {prefix.rstrip('/')}: name that folder.")
+    return unread(container, f"{_TRACKER} does not name an iteration whose files are here.")
 
 
 def _step(folder: FolderSource) -> tuple[str, tuple[str, ...]]:

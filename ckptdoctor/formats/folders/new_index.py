@@ -39,7 +39,7 @@ def write_index(wanted: Wanted, source: Source | None) -> Recipe:
     try:
         text = json.dumps(_index(folder, name, _parts(folder, weights)), indent=2, sort_keys=True)
     except RecursionError as error:
-        raise RefusedError(f"{name} is nested too deep to be kept beside the new table; delete it first.") from error
+        raise RefusedError(f"{name} is nested too deep to be kept in the new index; delete it first.") from error
     return Recipe(os.path.join(folder.path, name), (Literal(f"{text}\n".encode()),))
 
 
@@ -50,7 +50,7 @@ def _parts(folder: FolderSource, weights: Weights) -> Parts:
     parts.compare()
     for note in gathering.notes:
         if note.kind in _IN_THE_WAY:
-            raise RefusedError(f"{folder.path}: {note.message}, so that no right index can be written.")
+            raise RefusedError(f"{folder.path}: {note.message}, so a correct index cannot be written.")
     missing = weights.shards.missing if weights.index is None and weights.shards is not None else []
     if missing or not parts.read:
         raise RefusedError(f"{folder.path}: {missing[0] if missing else 'every shard'} is missing.")

@@ -91,11 +91,11 @@ def read_index(folder: FolderSource, name: str) -> Index:
     """Return the index ``name``. Raises DamagedError when it is none, and UnreadableError when it cannot be opened."""
     source = folder.open(name)
     if source.size > LONGEST:
-        raise HostileError(f"{name} has {source.size:,} bytes; no index of a checkpoint is that long.", member=name)
+        raise HostileError(f"{name} has {source.size:,} bytes; no checkpoint index is that long.", member=name)
     try:
         said = json.loads(source.read(0, source.size))
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"{name} is no JSON: {_short(str(error))}.", member=name) from error
+        raise DamagedError(f"{name} is not JSON: {_short(str(error))}.", member=name) from error
     table = said.get("weight_map") if isinstance(said, dict) else None
     if not isinstance(table, dict) or not all(isinstance(file, str) for file in table.values()):
         raise DamagedError(f"{name} has no weight_map from the names of tensors to those of files.", member=name)

@@ -48,7 +48,7 @@ def examine(source: Source, head: bytes) -> Container | None:
     prefix, names = below
     container = known(folder, NAME, _size(folder, prefix, names))
     if "constants.pkl" in names:
-        return unread(container, "It was a TorchScript archive: pack it again with “zip -0 -r model.pt FOLDER”.")
+        return unread(container, "It was a TorchScript archive. Pack it again with zip -0 -r model.pt FOLDER.")
     return container
 
 

@@ -19,7 +19,7 @@ from ckptdoctor.wording import and_more, plural
 class Weights:
     """Where a folder's weights are. ``files`` are all of them; one that is alone is ``single``.
 
-    ``shards`` are the numbered files that lie there, whether the index names them or not. ``others`` are further
+    ``shards`` are the numbered files that are there, whether the index names them or not. ``others`` are further
     indexes and files of weights, which are not read. ``trouble`` says why there is an index but nothing of it.
     """
 
@@ -92,10 +92,10 @@ def gather_weights(gathering: Gathering, weights: Weights, path: tuple[str, ...]
     Notes tell what is odd about them.
     """
     for name in weights.others[:_MOST_OTHERS]:
-        gathering.note(NoteKind.NOT_EXAMINED, f"{name}, beside the weights that were read", name)
+        gathering.note(NoteKind.NOT_EXAMINED, f"{name}, next to the weights that were read", name)
     rest = len(weights.others) - _MOST_OTHERS
     if rest > 0:
-        gathering.note(NoteKind.NOT_EXAMINED, f"{plural(rest, 'more file')} beside the weights that were read")
+        gathering.note(NoteKind.NOT_EXAMINED, f"{plural(rest, 'more file')} next to the weights that were read")
     if weights.single:
         node = gathering.branch(weights.single, path)
         return Mapping("dict", ()) if node is None else node
@@ -140,7 +140,7 @@ def union(
 class Parts:
     """What each shard holds at its top, before it is known which of them a key is taken from.
 
-    ``stale`` says that the index is of another save than the shards. ``path`` is where their tensors will lie.
+    ``stale`` says that the index is of another save than the shards. ``path`` is where their tensors will be.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Parts:
         if checkpoint is None:
             return
         if not isinstance(checkpoint.tree, Mapping):
-            self.gathering.note(NoteKind.FILE_DAMAGED, f"{told(file, what)} holds no state dict", file)
+            self.gathering.note(NoteKind.FILE_DAMAGED, f"{told(file, what)} does not hold a state dict", file)
             rebased = Rebased(file)  # what it names when it is loaded is as true of it as of the others
             self.gathering.globals += rebased.globals(checkpoint)
             self.gathering.notes += rebased.notes(checkpoint.notes)
@@ -234,8 +234,8 @@ class Parts:
                 if note not in self.troubles or note.kind is not NoteKind.FILE_MISSING or note.member not in known
             ]
             message = (
-                f"{index.name} names {_listed(gone)}, which {'is' if len(gone) == 1 else 'are'} not there; "
-                f"the tensors lie in {_listed(unnamed)}"
+                f"{index.name} names {_listed(gone)}, which {'is' if len(gone) == 1 else 'are'} missing; the "
+                f"tensors are in {_listed(unnamed)}"
             )
             self.gathering.note(NoteKind.INDEX_STALE, message, index.name)
             self.stale = True
@@ -249,7 +249,7 @@ class Parts:
         if wrong:
             first = wrong[0]
             message = (
-                f"{index.name} looks for {_listed(wrong)} in the wrong file: {_short(first)} lies in "
+                f"{index.name} looks for {_listed(wrong)} in the wrong file: {_short(first)} is in "
                 f"{self.holders[first][0]}, not in {index.weight_map[first]}"
             )
             self.gathering.note(NoteKind.INDEX_WRONG, message, index.name)
@@ -278,7 +278,7 @@ class Parts:
         once = sum([named[key].nbytes for key in self.map if key in named])
         if index.total_size not in (each, stored, once):
             message = (
-                f"{index.name} counts {plural(index.total_size, 'byte')} of tensors, and there "
+                f"{index.name} counts {plural(index.total_size, 'byte')} of tensors, but there "
                 f"{'is' if stored == 1 else 'are'} {stored:,}"
             )
             self.gathering.note(NoteKind.INDEX_SIZE, message, index.name)

@@ -161,18 +161,18 @@ def flat(tree: Node, root: KeyPath = ()) -> Flat:
     Raises RefusedError where two values would get one key, and for what is no dict.
     """
     if not isinstance(tree, Mapping):
-        raise RefusedError(f"{show_path(root)} is no dict: a distributed checkpoint holds values by name.")
+        raise RefusedError(f"{show_path(root)} is not a dict: a distributed checkpoint holds values by name.")
     found = Flat()
     seen: set[str] = set()
     for value in _values(tree, (), root, found):
         if value.key in seen:
             raise RefusedError(
-                f"Two values would be called “{value.key}” in a distributed checkpoint; rename one first."
+                f'Two values would be called "{value.key}" in a distributed checkpoint; rename one first.'
             )
         seen.add(value.key)
         found.values.append(value)
     if not found.values:
-        raise RefusedError(f"There is nothing in {show_path(root)} that a distributed checkpoint could hold.")
+        raise RefusedError(f"{show_path(root)} has nothing that a distributed checkpoint can hold.")
     return found
 
 

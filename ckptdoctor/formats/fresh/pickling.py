@@ -67,7 +67,7 @@ def unsayable(node: Node) -> str | None:
     if node is None or isinstance(node, (bool, int, float, str, bytes)):
         return None
     name = getattr(node, "class_name", None)
-    return f"is an object of the class {name}" if name else "refers to what contains it, or was not read"
+    return f"is an object of the class {name}" if name else "refers to an object that contains it, or was not read"
 
 
 def _is_dtype(name: str) -> bool:
@@ -106,7 +106,7 @@ class _Pickler:
         elif isinstance(node, Named) and _is_dtype(node.name):
             self._named(node.name)
         else:
-            raise RefusedError(f"{show_path(path)} cannot be written into a torch file.")
+            raise RefusedError(f"{show_path(path)} cannot be written to a torch file.")
 
     # ---- containers
 

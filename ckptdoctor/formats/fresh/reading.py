@@ -89,9 +89,7 @@ def inflated(storage: Storage) -> Iterator[bytes]:
                 break
             yield piece
     if done != storage.nbytes:
-        raise DamagedError(
-            f"Storage {storage.key} does not inflate to the {plural(storage.nbytes, 'byte')} that it should be."
-        )
+        raise DamagedError(f"Storage {storage.key} does not inflate to its {plural(storage.nbytes, 'byte')}.")
 
 
 def _cut(data: Iterator[bytes], begin: int, length: int) -> Iterator[bytes]:

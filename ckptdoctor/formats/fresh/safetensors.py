@@ -103,21 +103,17 @@ def _header(contents: Checkpoint) -> bytes:
     at = 0
     for tensor in contents.tensors:
         if tensor.key == METADATA:
-            raise RefusedError(f"A tensor is called “{METADATA}”, which safetensors keeps for itself; rename it first.")
+            raise RefusedError(f'A tensor is called "{METADATA}", a name that safetensors reserves; rename it first.')
         end = at + length(tensor)
         fields[tensor.key] = {"dtype": code_of(tensor), "shape": list(tensor.shape), "data_offsets": [at, end]}
         at = end
     try:
         head = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     except UnicodeEncodeError as error:
-        raise RefusedError(
-            "A name or metadata is no text that UTF-8 can hold, so safetensors cannot either."
-        ) from error
+        raise RefusedError("A name or metadata cannot be encoded as UTF-8, so safetensors cannot hold it.") from error
     head += b" " * (-len(head) % LENGTH_BYTES)
     if len(head) > MAX_HEADER_BYTES:
-        raise RefusedError(
-            f"The header would have {len(head):,} bytes; safetensors reads {MAX_HEADER_BYTES:,} at most."
-        )
+        raise RefusedError(f"The header would have {len(head):,} bytes; safetensors allows {MAX_HEADER_BYTES:,}.")
     return head
 
 

@@ -1,4 +1,4 @@
-"""Writes what are no tensors as JSON: every plain value exactly, and objects by what the file says of them.
+"""Writes what are not tensors as JSON: every plain value exactly, and objects by what the file says of them.
 
 Numbers, texts, booleans, None, lists and dicts with text keys are what JSON calls them. Everything else is an object
 with one key that begins with ``$``: ``{"$tuple": […]}``, ``{"$float": "nan"}``, ``{"$bytes": base64}``,

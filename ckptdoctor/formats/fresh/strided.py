@@ -23,7 +23,7 @@ def refusal(tensor: Tensor) -> str | None:
     if tensor.rebuild.endswith("Storage"):
         return "is a storage that was saved on its own"
     if (tensor.subclass or "").endswith(".DTensor"):
-        return "is a DTensor of which other processes have a part: save whole tensors (ckptdoctor explain X810)"
+        return "is a DTensor, and other processes have parts of it: save full tensors (ckptdoctor explain X810)"
     if tensor.subclass not in _PLAIN_CLASSES:
         return f"is a {tensor.subclass}"
     if tensor.layout != "strided":
@@ -44,15 +44,15 @@ def _missing(tensor: Tensor) -> str | None:
     """Return what is wrong with the bytes of the tensor."""
     span = storage_span(tensor)
     if min(span[0], *tensor.stride, 0) < 0 or any(size < 0 for size in tensor.shape):
-        return "has a shape that makes no sense"
+        return "has an invalid shape"
     reach = (span[1] * tensor.dtype.bits + 7) // 8 if tensor.numel else 0
     if tensor.storage is None:
         have = tensor.values.nbytes if tensor.values is not None else 0
-        return "has fewer values than its shape says" if reach > have else None
+        return "has fewer values than its shape requires" if reach > have else None
     storage = tensor.storage
     there = 0 if storage.extent is None else storage.extent.length
     if reach > storage.nbytes or (reach > there and not storage.compressed and not isinstance(storage, NewStorage)):
-        return "is not whole in the file: ckptdoctor salvage saves what is there"
+        return "is not complete in the file: recover what is intact with ckptdoctor salvage"
     if tensor.dtype.bits % 8 and not (is_contiguous(tensor) and tensor.offset * tensor.dtype.bits % 8 == 0):
         return f"is {tensor.dtype.name} with gaps between its elements"
     return None

@@ -95,10 +95,9 @@ class _Storages:
             there = 0 if storage.extent is None else storage.extent.length
             if there != storage.nbytes:
                 message = (
-                    f"Storage {storage.key} should have {plural(storage.nbytes, 'byte')}, but {there:,} "
-                    f"{'is' if there == 1 else 'are'} in the file"
+                    f"Storage {storage.key} should have {plural(storage.nbytes, 'byte')}, but the file has {there:,}"
                 )
-                raise RefusedError(f"{message}; ckptdoctor salvage saves what is there.")
+                raise RefusedError(f"{message}; recover what is intact with ckptdoctor salvage.")
         return Stored(storage.nbytes, *self._copied(storage))
 
     def _copied(self, storage: Storage) -> tuple[tuple[Segment, ...], int | None]:

@@ -6,7 +6,7 @@ headers are enough, less is written there:
 
 - of a large compressed safetensors file or file of torch before 1.6, nothing: its beginning is unpacked (``front``);
 - of a compressed tar archive, always, the headers of its files: it passes by once, and then the file that is meant
-  is unpacked (``sieves``). In one that is not compressed, that is read where it lies;
+  is unpacked (``sieves``). In one that is not compressed, that is read where it is;
 - of safetensors, and of files of torch before 1.6 and of torch 0.1 in these, the headers, and of a pickle all but the
   long bytes that nobody looks into for other pickles (``sieves``).
 
@@ -80,7 +80,7 @@ def opened_inside(
     """Open the one checkpoint in a packed file, with a note on what it is packed in; ``member`` names it.
 
     Where there is none, or no telling which, it is the packed file itself, and its guidance says what is inside.
-    ``headers`` promises that no more is read: where they stand in front, the rest is not unpacked, and a note says so.
+    ``headers`` promises that no more is read: where they are in front, the rest is not unpacked, and a note says so.
     With ``passed``, values are read as well, but only in one passage (``Front``, ``Thin``), where that offers one.
     """
     if headers and member is None and not source.distant and container.format in STREAMS:
@@ -88,7 +88,7 @@ def opened_inside(
         if front is not None:
             inside = _in_front(front, examine)
             size = plural(front.size, "byte")
-            left = f"all but the header: whether the {size} that it tells of are there, and no more"
+            left = f"all but the header: whether the file has the {size} that it announces, and no more"
             yield front, replace(inside, notes=(*inside.notes, Note(NoteKind.NOT_EXAMINED, left)))
             return
     if source.distant and source.size > _MOST_DISTANT:
@@ -156,8 +156,8 @@ class _Opening:
             if inside is None:
                 return _without(self.outermost, candidates, wanted)
             if inside.locked:
-                how = f"unpack it with its password (unzip {shlex.quote(self.outermost.path)}), and open what comes out"
-                guidance = f"“{shortened(inside.name, 80)}” in it is encrypted: {how}."
+                how = f"unpack it with its password (unzip {shlex.quote(self.outermost.path)}), and open the result"
+                guidance = f'"{shortened(inside.name, 80)}" in it is encrypted: {how}.'
                 return replace(self.outermost, guidance=guidance)
             try:
                 source = self._unpacked(layer, inside)
@@ -220,7 +220,7 @@ class _Opening:
 
 def _without(container: Container, candidates: list[Inside], member: str | None) -> Container:
     if member is not None:
-        message = f"It holds no “{member}”, but {listed([each.name for each in candidates])}."
+        message = f'It does not hold "{member}", but {listed([each.name for each in candidates])}.'
         return replace(container, guidance=message)
     if len(candidates) < 2:
         return container
@@ -230,7 +230,7 @@ def _without(container: Container, candidates: list[Inside], member: str | None)
 
 
 def _no_archive(container: Container, member: str) -> Container:
-    guidance = f"What is in it is no archive with a “{shortened(member, 80)}”: open it as {container.path}."
+    guidance = f'It does not contain an archive with "{shortened(member, 80)}": open it as {container.path}.'
     return replace(container, guidance=guidance)
 
 
@@ -240,7 +240,7 @@ def _broken(container: Container, layer: Container, error: DamagedError) -> Cont
     kind = NoteKind.TRUNCATED if cut else NoteKind.CRC_MISMATCH
     message = f"the {layer.format} cannot be unpacked: {error.message.rstrip('.')}"
     note = Note(kind, message, error.member, error.offset)
-    return replace(container, notes=(*container.notes, note), guidance="Fetch the file again, or take another copy.")
+    return replace(container, notes=(*container.notes, note), guidance="Download the file again, or use another copy.")
 
 
 def _with_article(container: Container) -> str:

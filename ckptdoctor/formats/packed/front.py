@@ -28,7 +28,7 @@ _UNKNOWN = 1 << 62  # the size while nobody has said how long it is: longer than
 class Front:
     """What a compressed file unpacks to, from its beginning on, in memory; ``size`` is what its own header says.
 
-    What lies further back is unpacked and forgotten up to there. ``file`` is "": no extent can name what is nowhere.
+    What is further back is unpacked and forgotten up to there. ``file`` is "": no extent can name what is nowhere.
     """
 
     distant = False
@@ -57,7 +57,7 @@ class Front:
         stop = offset + length
         if offset < 0 or length < 0 or stop > self.size:
             raise TruncatedError(
-                f"{plural(length, 'byte is', 'bytes are')} wanted at offset {offset} of {self.size}.", offset=offset
+                f"{plural(length, 'byte is', 'bytes are')} needed at offset {offset} of {self.size}.", offset=offset
             )
         if stop <= LENGTH_BYTES + MAX_HEADER_BYTES:
             while len(self._kept) < stop:
@@ -101,7 +101,7 @@ class Front:
     def _next(self, pieces: Iterator[bytes], at: int) -> bytes:
         piece = next(pieces, None)
         if piece is None:
-            raise TruncatedError(f"What is packed ends after {plural(at, 'byte')}.", offset=at)
+            raise TruncatedError(f"The packed contents end after {plural(at, 'byte')}.", offset=at)
         return piece
 
 
@@ -137,8 +137,8 @@ def _of_safetensors(inside: Front, passed: bool) -> Front | None:
 def _of_legacy(inside: Front, passed: bool) -> Front | None:
     """Return a file of torch before 1.6: its pickles stand in front, and say how long each storage behind them is.
 
-    Before the values of each stands how many there are. Where all is to be ``passed`` by, it does so once before, to
-    hold these counts and the end against what the pickles say: what contradicts them lies elsewhere.
+    Before the values of each is how many there are. Where all is to be ``passed`` by, it does so once before, to
+    compare these counts and the end with what the pickles say: what contradicts them is elsewhere.
     """
     stream = read_stream(inside)
     table = LegacyStorages(inside, stream, believed=True)

@@ -44,7 +44,7 @@ class Passing:
         """Read exactly ``length`` bytes at ``offset``, not before those read last. Raises TruncatedError."""
         found = self.peek(offset, length)
         if len(found) < length:
-            message = f"{plural(length, 'byte is', 'bytes are')} wanted at offset {offset}, behind the end."
+            message = f"{plural(length, 'byte is', 'bytes are')} needed at offset {offset}, past the end."
             raise TruncatedError(message, offset=offset)
         self.want(offset + length)
         return found

@@ -192,8 +192,8 @@ class Writer:
         self._taken += 0 if hole else len(piece)
         if self._taken > self._room:
             raise RefusedError(
-                f"Unpacking stopped after {self.done + len(piece):,} bytes, to leave some room on the disk of "
-                f"{folder()}: unpack it yourself, or let TMPDIR name a folder with more room."
+                f"Unpacking stopped after {self.done + len(piece):,} bytes, to leave some space on the disk "
+                f"of {folder()}: unpack it yourself, or set TMPDIR to a folder with more space."
             )
         view = memoryview(b"" if hole else piece)
         with _refused():
@@ -234,6 +234,6 @@ def _refused() -> Iterator[None]:
         yield
     except OSError as error:
         raise RefusedError(
-            f"Unpacking stopped in {folder()}: {error.strerror}. Unpack it yourself, or let TMPDIR "
-            "name a folder with more room."
+            f"Unpacking stopped in {folder()}: {error.strerror}. Unpack it yourself, or set TMPDIR to a "
+            "folder with more space."
         ) from error

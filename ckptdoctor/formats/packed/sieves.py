@@ -38,7 +38,7 @@ Sieve = Callable[[Passing], bool]
 def sieve_of(head: bytes, headers: bool) -> Sieve | None:
     """Return what a file that begins so is reduced to, or None where all of it is wanted.
 
-    An archive that holds others is always reduced to its list; ``headers``: so is what has headers that stand alone.
+    An archive that holds others is always reduced to its list; ``headers``: so is what has headers of its own.
     """
     if is_tar(head):
         return _tar

@@ -68,7 +68,9 @@ class Passage:
         while self.at < stop:
             begin = self.at
             if not self.go_on():
-                raise self.error or TruncatedError(f"What is packed ends after {plural(begin, 'byte')}.", offset=begin)
+                raise self.error or TruncatedError(
+                    f"The packed contents end after {plural(begin, 'byte')}.", offset=begin
+                )
             found.append(self._piece[max(0, offset - begin) : max(0, stop - begin)])
         return b"".join(found)
 

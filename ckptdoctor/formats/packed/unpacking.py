@@ -1,6 +1,6 @@
 """Lists what is packed in a file, and unpacks one of it into the temporary folder.
 
-What is no checkpoint, a bomb, or too large for the disk is not unpacked.
+What is not a checkpoint, a bomb, or too large for the disk is not unpacked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CHUNK = 1 << 20
 class Inside:
     """One file in a packed one. ``name`` is "" where it has none; ``packed`` is how many bytes it takes there.
 
-    ``offset`` is where it lies, where it lies there as it is: those bytes are all of it.
+    ``offset`` is where it is, where it is there as it is: those bytes are all of it.
     """
 
     name: str
@@ -96,7 +96,7 @@ def _record(source: Source, record: Record) -> Iterator[bytes]:
         checksum = zlib.crc32(chunk, checksum)
         yield chunk
     if record.crc and checksum != record.crc:
-        raise DamagedError(f"“{shown(record.name)}” does not fit its checksum, so some of its bytes have changed.")
+        raise DamagedError(f'"{shown(record.name)}" does not match its checksum, so some of its bytes have changed.')
 
 
 def _in_tar(source: Source) -> Iterator[Inside]:
@@ -109,7 +109,7 @@ def _in_tar(source: Source) -> Iterator[Inside]:
 
 def _range(source: Source, offset: int, size: int) -> Iterator[bytes]:
     if offset + size > source.size:
-        raise TruncatedError(f"The archive ends at byte {source.size:,} and should go on to {offset + size:,}.")
+        raise TruncatedError(f"The archive ends at byte {source.size:,} but should continue to {offset + size:,}.")
     if isinstance(source, Thin):
         yield from _part(source.pieces(), offset, offset + size)
         return
@@ -147,7 +147,7 @@ def unpacked(source: Source, inside: Inside, most: int, headers: bool = False) -
 
     It is None where its first bytes are those of something else than a checkpoint.
 
-    ``most`` is how many packed bytes those that it unpacks to are held against. With ``headers``, and of an archive of
+    ``most`` is how many packed bytes those that it unpacks to are compared with. With ``headers``, and of an archive of
     other files, only parts are in the file (``scratch.holes``).
     Raises DamagedError for what cannot be unpacked (HostileError: a bomb) and RefusedError where there is no room.
     """

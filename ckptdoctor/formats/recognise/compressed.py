@@ -19,7 +19,7 @@ def recognise_compressed(head: bytes) -> Found | None:
         if head.startswith(magic):
             held = inside(peek(head))
             what = f"It holds {held}. " if held else ""
-            return Found(f"{name} file", f"{what}Unpack it ({command}) and open what comes out{_original(head)}.")
+            return Found(f"{name} file", f"{what}Unpack it ({command}) and open the result{_original(head)}.")
     return _without_magic(head)
 
 
@@ -40,7 +40,7 @@ def _original(head: bytes) -> str:
     if not head.startswith(b"\x1f\x8b") or len(head) < _GZIP_HEADER or not head[3] & _GZIP_NAME:
         return ""
     name = head[_GZIP_HEADER:].split(b"\0")[0].decode("latin-1")
-    return f" (it was called “{shortened(name, 60)}”)" if name.isprintable() and name else ""
+    return f' (it was called "{shortened(name, 60)}")' if name.isprintable() and name else ""
 
 
 def _gzip(head: bytes) -> bytes:

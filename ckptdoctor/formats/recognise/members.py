@@ -24,7 +24,7 @@ def checkpoints_in(names: Sequence[str], unpack: str) -> str:
     found = [name for name in names if name.lower().endswith(SUFFIXES) and not is_junk(name)]
     if not found:
         others = f", only {listed(names)}" if names else ""
-        return f"It holds no checkpoint{others}."
+        return f"It does not hold a checkpoint{others}."
     return f"It holds {listed(found)}: unpack it ({unpack}) and open that."
 
 
@@ -39,5 +39,5 @@ def is_junk(name: str) -> bool:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first of the names, and how many more there are."""
-    return and_more(names, _MOST_NAMED, say=lambda name: f"“{shortened(name, 80)}”")
+    """Return the first of the names, and how many more there are."""
+    return and_more(names, _MOST_NAMED, say=lambda name: f'"{shortened(name, 80)}"')

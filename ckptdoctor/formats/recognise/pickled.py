@@ -23,13 +23,13 @@ _FIRST = frozenset(bytes((code,)) for code in b"(cSVFILNPXTUGJKMBC]})\x80\x88\x8
 _DOTTED = regex(r"[A-Za-z_]\w*(?:\.\w+)+")
 _MOST_FOLLOWED = 16 << 20
 
-_CAUTION = "Unpickling runs whatever the file says, so do it only with files that you trust."
+_CAUTION = "Unpickling runs any code in the file, so do it only with files that you trust."
 
 # the index of a distributed checkpoint names this in its first bytes: a pickle that is of no use on its own
 _DISTRIBUTED = b"torch.distributed.checkpoint.metadata"
 _GUIDANCE = (
-    "Its tensors lie in the .distcp files beside it: torch.distributed.checkpoint.format_utils.dcp_to_torch_save "
-    "joins the folder."
+    "Its tensors are in the .distcp files next to it: "
+    "torch.distributed.checkpoint.format_utils.dcp_to_torch_save joins the folder."
 )
 
 

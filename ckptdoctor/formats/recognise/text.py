@@ -34,7 +34,7 @@ _FEW_LINES = 3
 # files that are meant to be text, whatever they say
 _TEXTS = frozenset({".py", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt", ".md", ".json", ".jsonl", ".log", ".sh"})
 
-_AGAIN = "It is what a server answered instead of the file: download it again."
+_AGAIN = "A server sent it instead of the file: download it again."
 
 
 def recognise_text(source: Source, head: bytes) -> Found | None:
@@ -75,7 +75,7 @@ def _pointer(head: bytes) -> Found:
     real = f" of {int(size):,} bytes" if size.isascii() and size.isdigit() and len(size) < 20 else ""
     known = f" (sha256 {shortened(oid, 64)})" if oid else ""
     message = f"a Git LFS pointer is here instead of the file{real}{known}"
-    guidance = "Fetch the file itself: git lfs install, then git lfs pull -I FILE."
+    guidance = "Get the file itself: git lfs install, then git lfs pull -I FILE."
     return Found("Git LFS pointer", guidance, (Note(NoteKind.LFS_POINTER, message, offset=0),))
 
 
@@ -88,7 +88,7 @@ def _page(source: Source, text: str) -> Found:
         text = source.read(0, min(source.size, _TITLE_WITHIN)).decode("utf-8", "replace")
     found = _TITLE.search(text)
     title = shortened(found[1]) if found else ""
-    message = f"a web page called “{title}” is here instead of the file" if title else "a web page without a title"
+    message = f'a web page called "{title}" is here instead of the file' if title else "a web page without a title"
     return Found("web page", _AGAIN, (Note(NoteKind.HTML_PAGE, message, offset=0),))
 
 
@@ -98,13 +98,13 @@ def _xml(text: str) -> Found:
     said = ": ".join([fields[name] for name in ("Code", "Message", "Details") if fields.get(name)])
     if said and "<Error" in text[:1024]:
         return Found("XML document", _AGAIN, (_body(said),))
-    return Found("XML document", "It is text, and no checkpoint.")
+    return Found("XML document", "It is text, not a checkpoint.")
 
 
 def _json(source: Source, text: str) -> Found:
     if source.size > _LONGEST_JSON:
         named = '"weight_map"' in text
-        return Found("JSON file", "It is an index of shards." if named else "It is text, and no checkpoint.")
+        return Found("JSON file", "It is an index of shards." if named else "It is text, not a checkpoint.")
     from json import loads
 
     try:
@@ -112,14 +112,14 @@ def _json(source: Source, text: str) -> Found:
     except (ValueError, RecursionError):
         return _plain(source, text)
     if isinstance(value, dict) and "weight_map" in value:
-        guidance = "It says which shard holds which tensor: open the shards, which lie beside it."
+        guidance = "It lists the tensors of each shard: open the shards, which are next to it."
         return Found("Hugging Face shard index", guidance)
     if isinstance(value, dict) and ("model_type" in value or "architectures" in value):
-        return Found("JSON file", "It is the configuration of a model: its weights lie in another file.")
+        return Found("JSON file", "It is the configuration of a model: its weights are in another file.")
     said = _said(value) if source.size <= _LONGEST_BODY and _suffix(source) not in _TEXTS else ""
     if said:
         return Found("JSON file", _AGAIN, (_body(said),))
-    return Found("JSON file", "It is text, and no checkpoint.")
+    return Found("JSON file", "It is text, not a checkpoint.")
 
 
 def _said(value: object) -> str:
@@ -147,7 +147,7 @@ def _plain(source: Source, text: str) -> Found:
     suffix = _suffix(source)
     if short and (suffix in TORCH or suffix in SAFETENSORS or (_SERVER_WORDS.search(text) and suffix not in _TEXTS)):
         return Found("text file", _AGAIN, (_body(lines[0]),))
-    return Found("text file", f"It is text, and no checkpoint; it begins with “{shortened(lines[0], 60)}”.")
+    return Found("text file", f'It is text, not a checkpoint; it begins with "{shortened(lines[0], 60)}".')
 
 
 def _suffix(source: Source) -> str:
@@ -155,4 +155,4 @@ def _suffix(source: Source) -> str:
 
 
 def _body(said: str) -> Note:
-    return Note(NoteKind.TEXT_BODY, f"a message is here instead of the file: “{shortened(said)}”", offset=0)
+    return Note(NoteKind.TEXT_BODY, f'a message is here instead of the file: "{shortened(said)}"', offset=0)

@@ -16,7 +16,7 @@ _PLACES = 256
 _DISTANT_PLACES = 8
 _PAGE = 4096
 
-_ADVICE = "Nothing was ever written into it: download or copy it again."
+_ADVICE = "Nothing was ever written to it: download or copy it again."
 
 
 def recognise_zeros(source: Source, head: bytes) -> Found | None:
@@ -41,7 +41,7 @@ def recognise_zeros(source: Source, head: bytes) -> Found | None:
     return Found("", _ADVICE, (Note(NoteKind.ZERO_FILLED, message, offset=0),))
 
 
-_LOST = "its beginning was lost, so nothing tells what it is. Download or copy it again."
+_LOST = "its beginning was lost, so its format cannot be determined. Download or copy it again."
 
 
 def _all_of(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -78,13 +78,13 @@ def info_from(value: object) -> Info | str:
     if isinstance(value, list):
         return _from_list(value)
     if not isinstance(value, tuple):
-        return f"is {_shown(value)} where a description of a tensor should be"
+        return f"is {_shown(value)} instead of the description of a tensor"
     fields: dict[str, object] = {}
     for name, field in value:
         if name in FIELDS and name in fields:
-            return f"has the field “{name}” twice"
+            return f'has the field "{name}" twice'
         if name not in FIELDS and (fault := _unreadable(field)):
-            return f"has an unknown field “{_cut(name)}” that {fault}"
+            return f'has an unknown field "{_cut(name)}" that {fault}'
         fields[name] = field
     for name in FIELDS:
         if name not in fields:
@@ -94,7 +94,7 @@ def info_from(value: object) -> Info | str:
 
 def _from_list(values: list[object]) -> Info | str:
     if len(values) != len(FIELDS):
-        return f"is a list of {plural(len(values), 'value')} where a description of a tensor should be"
+        return f"is a list of {plural(len(values), 'value')} instead of the description of a tensor"
     return _sound(*values)
 
 
@@ -103,13 +103,13 @@ def _sound(dtype: object, shape: object, offsets: object) -> Info | str:
     if found is None:
         return f"has the dtype {_shown(dtype)}, which safetensors does not know"
     if not isinstance(shape, list):
-        return f"has the shape {_shown(shape)}, which is no list"
+        return f"has the shape {_shown(shape)}, which is not a list"
     if not isinstance(offsets, list) or len(offsets) != 2:
         return f"has the data_offsets {_shown(offsets)}, which are not two numbers"
     for what, numbers in (("shape", shape), ("data_offsets", offsets)):
         for number in numbers:
             if not _is_number(number):
-                return f"has {_shown(number)} in its {what}, where only whole numbers of up to 64 bits may be"
+                return f"has {_shown(number)} in its {what}, where only integers of up to 64 bits are allowed"
     return Info(found, tuple(shape), offsets[0], offsets[1])
 
 
@@ -165,7 +165,7 @@ def _shown(value: object) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int) and abs(value) > MAX_NUMBER:
         return f"an integer of {value.bit_length()} bits"
-    return f"“{_cut(value)}”" if isinstance(value, str) else str(value)
+    return f'"{_cut(value)}"' if isinstance(value, str) else str(value)
 
 
 def _cut(text: str) -> str:

@@ -35,7 +35,7 @@ class Header:
 def read_header(source: Source) -> Header:
     """Return the header of a safetensors file, with notes on everything for which safetensors would refuse it.
 
-    Raises TruncatedError when the file ends within the header, and DamagedError when it is no JSON object.
+    Raises TruncatedError when the file ends within the header, and DamagedError when it is not a JSON object.
     """
     text = header_bytes(source)
     data = LENGTH_BYTES + len(text)
@@ -59,7 +59,7 @@ def header_bytes(source: Source) -> bytes:
     length = int.from_bytes(source.read(0, LENGTH_BYTES), "little")
     have = source.size - LENGTH_BYTES
     if length > MAX_HEADER_BYTES:
-        message = f"the header claims to be {length:,} bytes long; safetensors refuses more than {MAX_HEADER_BYTES:,}"
+        message = f"the header claims to be {length:,} bytes long; safetensors allows {MAX_HEADER_BYTES:,}"
         raise DamagedError(message, offset=0)
     if length > have:
         message = (
@@ -85,11 +85,11 @@ def _metadata(values: list[object], remarks: Remarks) -> dict[str, str] | None:
     if value is None:
         return None
     if not isinstance(value, tuple) or isinstance(value, Info):
-        remarks.add(NoteKind.HEADER_INVALID, f"{METADATA} is not an object of texts", LENGTH_BYTES)
+        remarks.add(NoteKind.HEADER_INVALID, f"{METADATA} is not an object of strings", LENGTH_BYTES)
         return None
     wrong = [pair for pair in value if type(pair[1]) is not str]
     for name, text in wrong[:MOST]:
-        message = f"the {METADATA} entry {quoted(name)} is {_kind(text)}, but only text may be there"
+        message = f"the {METADATA} entry {quoted(name)} is {_kind(text)}, but only text is allowed"
         remarks.add(NoteKind.HEADER_INVALID, message, LENGTH_BYTES)
     remarks.count(NoteKind.HEADER_INVALID, len(wrong[MOST:]))
     if len({name for name, _ in value}) != len(value):
@@ -147,7 +147,7 @@ def check_layout(entries: dict[str, Info | str], data: int, size: int, remarks: 
     """Return the byte of the file at which the values should end, for values from byte ``data`` on in ``size`` bytes.
 
     Remarks on whatever safetensors refuses. Holes are told only where every entry could be read: otherwise they are
-    where the others lie. A tensor that torch cannot have (its size cannot be counted, or it has too many dimensions)
+    where the others are. A tensor that torch cannot have (its size cannot be counted, or it has too many dimensions)
     becomes its own reason in ``entries``: nobody who shows or counts it should be kept busy by it.
     """
     end = _end_of_row(entries)
@@ -168,7 +168,7 @@ def check_layout(entries: dict[str, Info | str], data: int, size: int, remarks: 
             if bits is None:
                 entries[name] = fault
         if len(info.shape) > MAX_DIMENSIONS:
-            entries[name] = what = f"has {len(info.shape):,} dimensions, and torch knows no more than {MAX_DIMENSIONS}"
+            entries[name] = what = f"has {len(info.shape):,} dimensions, and torch supports only {MAX_DIMENSIONS}"
             remarks.add(NoteKind.TENSOR_ODD, f"{quoted(name)} {what}", data + begin, keys=((name,),))
     _check_end([(name, data + info.end) for _, _, name, info in found], data + at, size, complete, remarks)
     return data + at
@@ -192,9 +192,9 @@ def _misplaced(name: str, begin: int, end: int, at: int, data: int, complete: bo
     if end < begin:
         message = f"{quoted(name)} ends (at {end:,}) before it begins (at {begin:,})"
     elif begin < at:
-        message = f"{quoted(name)} begins {plural(at - begin, 'byte')} before the end of the tensor in front of it"
+        message = f"{quoted(name)} begins {plural(at - begin, 'byte')} before the end of the previous tensor"
     elif complete:
-        message = f"no tensor has the {plural(begin - at, 'byte')} in front of {quoted(name)}"
+        message = f"no tensor has the {plural(begin - at, 'byte')} before {quoted(name)}"
     else:
         return
     remarks.add(NoteKind.OFFSETS_INVALID, message, where)
@@ -221,8 +221,10 @@ def _fault(info: Info, bits: int | None) -> str:
     if bits is None:
         return "has a shape of more bytes than can be counted"
     if bits % 8:
-        return f"has {bits:,} bits ({info.dtype.safetensors}), which fill no whole number of bytes"
-    return f"needs {plural(bits // 8, 'byte')} for its shape and dtype, but its place has {info.end - info.begin:,}"
+        return f"has {bits:,} bits ({info.dtype.safetensors}), which are not a whole number of bytes"
+    return (
+        f"needs {plural(bits // 8, 'byte')} for its shape and dtype, but its offsets give it {info.end - info.begin:,}"
+    )
 
 
 def _check_end(ends: list[tuple[str, int]], end: int, size: int, complete: bool, remarks: Remarks) -> None:
@@ -230,8 +232,9 @@ def _check_end(ends: list[tuple[str, int]], end: int, size: int, complete: bool,
     if end > size:
         lost = [name for name, stop in ends if stop > size]
         message = (
-            f"the file ends after {size:,} bytes, but its tensors end at {end:,}: {len(ends) - len(lost):,} of "
-            f"{plural(len(ends), 'tensor is', 'tensors are')} whole, the first that is not is {quoted(lost[0])}"
+            f"the file ends after {size:,} bytes, but its tensors end at {end:,}: {len(ends) - len(lost):,} "
+            f"of {plural(len(ends), 'tensor is', 'tensors are')} complete, the first that is not is "
+            f"{quoted(lost[0])}"
         )
         remarks.add(NoteKind.TRUNCATED, message, size, IN_FRONT if len(lost) < len(ends) else "")
     elif end < size and complete:
@@ -286,5 +289,5 @@ class Remarks:
 
 
 def quoted(name: str) -> str:
-    """A tensor's name in a message, at a length that can be read."""
-    return f"“{name}”" if len(name) <= _LONGEST_NAME else f"“{name[:_LONGEST_NAME]}…” ({len(name):,} characters)"
+    """Return a tensor's name in a message, at a length that can be read."""
+    return f'"{name}"' if len(name) <= _LONGEST_NAME else f'"{name[:_LONGEST_NAME]}…" ({len(name):,} characters)'

@@ -32,8 +32,8 @@ _headers: WeakKeyDictionary[Source, Header] = WeakKeyDictionary()
 # shapes that are remembered; more could be chosen so that their hashes collide, which makes looking them up slow
 _MOST_SHAPES = 64
 
-_DAMAGED = "The header is broken, so nothing in the file can be found; fetch the file again, or take another copy."
-_CUT = "Fetch the file again, or take another copy: the list of its tensors is not whole."
+_DAMAGED = "The header is broken, so nothing in the file can be found; fetch the file again, or use another copy."
+_CUT = "Download the file again, or use another copy: the list of its tensors is not complete."
 
 
 def header_of(source: Source) -> Header:
@@ -64,7 +64,7 @@ def examine(source: Source, head: bytes) -> Container:
 def read(source: Source, container: Container) -> Checkpoint:
     """Return the tensors in header order, each on a storage of its own that is called after it.
 
-    A name whose entry makes no sense stays in the tree as Elided, with the reason. An extent that reaches past the
+    A name whose entry is invalid stays in the tree as Elided, with the reason. An extent that reaches past the
     end of the file is cut there. Raises DamagedError when the header cannot be read at all.
     """
     header = header_of(source)
@@ -122,7 +122,7 @@ def salvage(source: Source, container: Container) -> Checkpoint:
     """Return the contents with whatever is left of them; afterwards ``write`` copies what is whole.
 
     Tensors of which nothing is left have a storage without an extent, the one at the cut a shorter one. Raises
-    DamagedError where the header itself is not whole: all values lie behind it.
+    DamagedError where the header itself is not whole: all values are behind it.
     """
     header = header_of(source)
     remember(source, replace(header, notes=tuple([note for note in header.notes if note.kind not in _ENDS])))

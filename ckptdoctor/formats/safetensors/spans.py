@@ -79,11 +79,11 @@ def cut(text: str) -> Cut:
         opening = _skip(text, start + 1)
         members = tuple(_members(text, opening))
     except (JSONDecodeError, RecursionError) as error:
-        raise UnprovenError("The header could not be cut into its entries, so it is not edited.") from error
+        raise UnprovenError("The header could not be split into its entries, so it is not edited.") from error
     end = opening + sum(len(member.text) for member in members)
     made = Cut(text[:opening], members, text[end:])
     if made.text != text or not made.closing.startswith("}"):
-        raise UnprovenError("Cutting the header into its entries does not give it again, so it is not edited.")
+        raise UnprovenError("The entries of the header do not add up to it again, so it is not edited.")
     return made
 
 

@@ -26,7 +26,7 @@ Pairs = list[tuple[str, object]]
 def parse(data: bytes, start: int, make_object: Callable[[Pairs], object]) -> object:
     """Return the value that ``data`` holds; objects are what ``make_object`` makes of their pairs.
 
-    ``start`` is where the data lies in the file, for the messages. Raises DamagedError that names the byte.
+    ``start`` is where the data is in the file, for the messages. Raises DamagedError that names the byte.
     """
     try:
         text = data.decode("utf-8")
@@ -73,4 +73,4 @@ def _refuse_lone_surrogates(text: str, start: int) -> None:
     lone = _LONE.search(text.replace("\\\\", "  "))  # without escaped backslashes, each that is left begins an escape
     if lone:
         where = start + byte_position(text, lone.start())
-        raise DamagedError(f"the header has half a surrogate pair (at byte {where:,}), which is no text", offset=where)
+        raise DamagedError(f"the header has half a surrogate pair (at byte {where:,}), which is not text", offset=where)

@@ -62,11 +62,11 @@ def with_tensors(
 def _entry(part: Part, node: Node, named: dict[int, str], header: Header, wanted: Wanted) -> Entry:
     key = show_part(part)
     if not isinstance(node, Tensor) or not isinstance(part, str) or node.storage is None or node.parts:
-        raise RefusedError(f"A safetensors file cannot hold {key}: it holds plain tensors under keys that are text.")
+        raise RefusedError(f"A safetensors file cannot hold {key}: it holds plain tensors under keys that are strings.")
     was = named.get(id(source_of(node)))
     if part == METADATA:
-        who = "No tensor can be" if was is None else f"“{was}” cannot be"
-        raise RefusedError(f"{who} called “{METADATA}”: safetensors keeps that name for itself.")
+        who = "No tensor can be" if was is None else f'"{was}" cannot be'
+        raise RefusedError(f'{who} called "{METADATA}": safetensors reserves that name.')
     if node.dtype.safetensors is None or node.device != "cpu":
         raise RefusedError(f"A safetensors file cannot hold {key} as {node.dtype.name} on {node.device}.")
     holds = wanted.remade.get(node.storage.key)

@@ -21,7 +21,7 @@ def with_heads(
 ) -> LayoutConversion:
     """Return the conversion with the number of heads that it needs; or with what it lacks, where that is not known.
 
-    The target says it, or the config beside it, or the config or params.json beside the checkpoint.
+    The target says it, or the config next to it, or the config or params.json next to the checkpoint.
     """
     if not found.rotary:
         return found
@@ -30,8 +30,8 @@ def with_heads(
         said.update(_said(wanted.beside))
     numbers = set(said.values())
     if len(numbers) != 1:
-        told = " and ".join(f"{path} says {number:,}" for path, number in sorted(said.items()))
-        return replace(found, lacks=told or "no config tells how many there are")
+        told = " and ".join(f"{path} has {number:,}" for path, number in sorted(said.items()))
+        return replace(found, lacks=told or "no config gives their number")
     heads = numbers.pop()
     wrong = _not_divided(found, here, heads)
     return replace(found, lacks=wrong) if wrong else replace(found, heads=heads)
@@ -49,7 +49,7 @@ def _not_divided(found: LayoutConversion, here: Mapping[str, Tensor], heads: int
     for piece in found.rotary:
         rows = here[piece.old[0]].shape[0]
         if any(rows % size for size in sizes):
-            return f"with {heads:,} heads the {rows:,} rows of {piece.old[0]} are no whole number of heads"
+            return f"with {heads:,} heads the {rows:,} rows of {piece.old[0]} are not a whole number of heads"
     return "" if len(sizes) == 1 else f"with {heads:,} heads those of the layers differ in size"
 
 

@@ -44,12 +44,13 @@ _RECURRENT = {"kernel": "weight_ih_l0", "recurrent_kernel": "weight_hh_l0", "bia
 _FIRST, _SECOND = "bias_ih_l0", "bias_hh_l0"  # torch adds one to the other
 _REVERSE = "_reverse"
 _BEFORE = (
-    "the GRU {} was made with reset_after=False, as its bias of one row says: its reset gate comes before the product "
-    "with the recurrent kernel, and torch's GRU applies it afterwards, so that no weights of torch compute the same"
+    "the GRU {} was made with reset_after=False, as its bias of one row shows: its reset gate comes before "
+    "the product with the recurrent kernel, and torch's GRU applies it afterwards, so no torch weights "
+    "compute the same"
 )
 _UNTOLD = (
-    "the GRU {} has no bias, whose shape alone tells a GRU with reset_after=True, which torch's computes, from one "
-    "with reset_after=False, which no weights of torch do"
+    "the GRU {} has no bias, whose shape alone distinguishes a GRU with reset_after=True, which torch's GRU "
+    "computes, from one with reset_after=False, which no torch weights can compute"
 )
 _KERAS = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
 _LEAVES = {

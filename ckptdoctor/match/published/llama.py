@@ -1,4 +1,4 @@
-"""Describes Llama of Meta, torchtune and transformers. Rows of queries and keys lie in pairs in the first two.
+"""Describes Llama of Meta, torchtune and transformers. Rows of queries and keys are in pairs in the first two.
 
 Meta and torchtune turn neighbouring numbers of a head by one angle (``view_as_complex`` of pairs), transformers turns
 a number of the first half with its fellow of the second half (``rotate_half``). So the rows of queries and keys are

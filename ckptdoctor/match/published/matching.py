@@ -1,7 +1,7 @@
 """Tells whether a checkpoint and a target are one network in two published layouts, and what becomes of each tensor.
 
-A layout counts only as a whole: every key here stands in its table, every key that the target wants comes of it, and
-every shape is right afterwards. Names decide, as they were published: no shape tells how rows lie.
+A layout counts only as a whole: every key here is in its table, every key that the target wants comes of it, and
+every shape is right afterwards. Names decide, as they were published: no shape tells how rows are laid out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Describes Qwen2 of torchtune and of transformers: other names, and no other order of rows.
 
 torchtune gives it rotary embeddings of transformers' kind, so that nothing is permuted as in its Llama, whose keys are
-the same but for the biases of queries, keys and values. Those tell the two apart: the first layer must have them.
+the same except for the biases of queries, keys and values. Those tell the two apart: the first layer must have them.
 """
 
 from __future__ import annotations

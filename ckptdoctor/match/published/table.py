@@ -11,7 +11,7 @@ SAME = "same"  # as they are, but for dimensions of size 1
 TURNED = "turned"  # a matrix is transposed
 ROWS = "rows"  # one tensor is several, one after another along its first dimension
 GROUPED = "grouped"  # the same of queries, keys and values, where several heads may share a key and a value
-TURNED_ROWS = "turned rows"  # a matrix of which the columns are several transposed ones, one after another
+TURNED_ROWS = "permuted rows"  # a matrix of which the columns are several transposed ones, one after another
 # rows of each head: (first half, second half) taken in turn become the first half and then the second one
 QUERIES, KEYS = "queries", "keys"
 STACKED = "stacked"  # an expert's tensors (numbered last) are slices; several of an expert follow along its rows

@@ -58,13 +58,13 @@ def rows(layout: str, heads: int, kv_heads: int, head_dim: int) -> dict[str, Ran
     Raises RefusedError for numbers of heads that this layout cannot have.
     """
     if layout not in QKV_LAYOUTS:
-        raise RefusedError(f"“{layout}” is no layout of queries, keys and values; there are {', '.join(QKV_LAYOUTS)}.")
+        raise RefusedError(f'"{layout}" is not a layout of queries, keys and values. Use {", ".join(QKV_LAYOUTS)}.')
     if min(heads, kv_heads, head_dim) < 1:
         raise RefusedError("Heads, key-value heads and the size of a head must be at least 1.")
     if heads % kv_heads:
-        raise RefusedError(f"{heads:,} heads cannot share {kv_heads:,} key-value heads: that leaves a rest.")
+        raise RefusedError(f"{heads:,} heads cannot share {kv_heads:,} key-value heads: the numbers do not divide.")
     if layout == "per-head" and heads != kv_heads:
-        raise RefusedError(f"“per-head” needs as many key-value heads as heads: {kv_heads:,} are not {heads:,}.")
+        raise RefusedError(f'"per-head" needs as many key-value heads as heads: {kv_heads:,} are not {heads:,}.')
     if layout in ("per-head", "grouped"):
         return _grouped(kv_heads, heads // kv_heads * head_dim, head_dim)
     order = ("q", "k", "v") if layout == "q-k-v" else ("k", "v", "q")

@@ -30,25 +30,27 @@ def _take_entries(m: Machine, at: int) -> int:
     memo, stack, limit = m.memo, m.stack, m.limit
     if m.entries is None:
         m.entries = Entries(m.data)
-    read = m.entries.read
+    read, patterns = m.entries.read, m.patterns
+    first = len(stack)
     while True:
         found = read(at, len(memo), limit)
         if found is None:
-            return at
+            break
         pattern, name, key, end = found
-        known = m.patterns.get(pattern)
-        if known is None:
-            known = _usual(m, pattern)
+        known = patterns.get(pattern) or _usual(m, pattern)
         if known is None or not name.isascii():
-            return at
+            break
+        form, function = known
         text = String(op.BINUNICODE, str(name, "ascii"), len(memo))
         memo.append(text)
-        begin = at + len(name) + _BEFORE_FUNCTION + len(pattern.function)
         stack.append(text)
-        stack.append(put_tensor(m, *known, key, begin, end, pattern.count))
-        m.nodes += 1
-        m.extra_opcodes += _ENTRY_OPCODES
+        begin = at + len(name) + _BEFORE_FUNCTION + len(pattern.function)
+        stack.append(put_tensor(m, form, function, key, begin, end, pattern.count))
         at = end
+    keys = (len(stack) - first) // 2
+    m.nodes += keys
+    m.extra_opcodes += _ENTRY_OPCODES * keys
+    return at
 
 
 def _usual(m: Machine, pattern: Pattern) -> tuple[Form, Value] | None:
@@ -222,7 +224,7 @@ def _step_elsewhere(m: Machine, step: Mutation, offset: int) -> None:
             holder.result = revisit
     else:
         m.discarded = True
-        m.ambiguous("step-target", f"{op.opcode_name(step.op)} changes something that is no object made here", offset)
+        m.ambiguous("step-target", f"{op.opcode_name(step.op)} changes a value that the pickle did not make", offset)
         return
     assert isinstance(target, Made)  # a Revisit is only ever made of one
     if target.steps is None:

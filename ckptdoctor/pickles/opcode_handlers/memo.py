@@ -82,7 +82,7 @@ def _text_index(m: Machine, at: int) -> tuple[int, int]:
     if _INDEX.fullmatch(line) is None:
         if _ANY_INDEX.fullmatch(line) is None or int(line) >> 63:
             raise damaged(
-                at - 1, op.opcode_name(m.data[at - 1]), f"has the argument {line[:40]!r}, which is no memo index"
+                at - 1, op.opcode_name(m.data[at - 1]), f"has the argument {line[:40]!r}, which is not a memo index"
             )
         m.ambiguous("numeral", f"a memo index is spelled {line[:40]!r}, which unpicklers read differently", at - 1)
     return int(line), end
@@ -128,8 +128,6 @@ def _pop(m: Machine, at: int) -> int:
     """Handle one or more POPs.
 
     They throw away for good, or, before a GET, are how a pickler writes what contains itself.
-
-    They throw away for good, or, before a GET, are how a pickler writes what contains itself.
     """
     values: list[Value] = []
     code = op.POP
@@ -155,7 +153,7 @@ def _discard(m: Machine, code: int, values: list[Value], at: int) -> int:
     m.discarded = True
     fetched = _get(m, at)
     if fetched is None:
-        m.ambiguous("discarded", f"{plural(len(values), 'value is', 'values are')} computed and thrown away", at - 1)
+        m.ambiguous("discarded", f"{plural(len(values), 'value is', 'values are')} computed and discarded", at - 1)
         return at
     value, end = fetched
     m.nodes += 1

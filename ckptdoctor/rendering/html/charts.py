@@ -237,6 +237,7 @@ def _dot(point: Point, scale: _Scale) -> str:
 
 _WIDTH, _HEIGHT, _FOOT = 560.0, 170.0, 24.0
 _NARROW, _LOW = 200.0, 56.0
+_NOTE = 150.0  # room that a note needs on its left
 _GALLERY = 24  # tensors with a picture of their own
 _DTYPES = 6
 _LOWEST, _HIGHEST = -60, 40  # powers of two that are drawn; what lies outside is added to the last bar
@@ -328,7 +329,7 @@ def _limits(low: int, high: int, wide: float) -> Iterator[str]:
         if low < power <= high:
             x = (power - low) * wide
             yield element("line", x1=coordinate(x), x2=coordinate(x), y1=0, y2=_HEIGHT - _FOOT, class_="limit")
-            left = power < 0
+            left = power < 0 and x > _NOTE
             place = {"x": coordinate(x - 6 if left else x + 6), "y": 12, "class_": "end note" if left else "note"}
             yield element("text", text(told), **place)
 

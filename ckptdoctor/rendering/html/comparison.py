@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import groupby, islice
 
 from ckptdoctor.differences import Difference, Side, Single
+from ckptdoctor.rendering.depth import FROM_ZERO, DepthMap, in_columns, of_difference, short_kinds
 from ckptdoctor.rendering.diff_groups import DiffGroup, DiffRow, groups, rows
 from ckptdoctor.rendering.diff_text import figures
 from ckptdoctor.rendering.html.examined import Examined
@@ -14,6 +15,10 @@ from ckptdoctor.rendering.numbers import amount, count, plural, shape, size
 from ckptdoctor.rendering.summary import summarise
 from ckptdoctor.wording import beyond
 
+_LETTERS = 60  # of the name of a kind
+_COLUMNS = 120  # of layers: neighbours share one where there are more
+_LIMITS = (1e-4, 1e-3, 1e-2, 1e-1)
+_SHADES = ("no change", "up to 0.01 % of the norm", "0.1 %", "1 %", "10 %", "more")
 _NAMED = 200  # tensors that only one has
 
 
@@ -26,6 +31,7 @@ def comparison(examined: Examined) -> str:
         f'<p class="message">{name(_sentence(found.summary), 1200)}</p>',
         _sides(found),
         _groups(groups(found)),
+        _depth(of_difference(found)) if found.compared else "",
         _modules(rows(found)),
         _singles("Only in A", found.removed),
         _singles("Only in B", found.added),
@@ -65,6 +71,57 @@ def _groups(found: Sequence[DiffGroup]) -> str:
     return f'<div class="scroll"><table class="plain groups">{head}<tbody>{body}</tbody></table></div>'
 
 
+def _depth(found: DepthMap | None) -> str:
+    """The change of each kind of tensor in each layer, in shades; neighbours of one shade are one piece."""
+    if found is None:
+        return ""
+    kinds = zip(short_kinds(found.kinds), found.cells, strict=True)
+    body = "".join([_kind(found, kind, row) for kind, row in kinds])
+    step = max(1, (len(found.layers) - 1) // 5)
+    labels = "".join([f"<span>{layer}</span>" for layer in found.layers[::step]])
+    axis = f'<tr><td></td><td class="layers"><div>{labels}</div></td></tr>'
+    key = "".join([f'<span><i class="c{number}"></i>{text(told)}</span>' for number, told in enumerate(_SHADES)])
+    headline = f'<p class="about">{text(found.headline.capitalize())}.</p>' if found.headline else ""
+    table = f'<table class="depths"><tbody>{body}{axis}</tbody></table>'
+    return f'<h3>Changes by layer</h3>{headline}{table}<p class="legend">{key}</p>'
+
+
+def _kind(found: DepthMap, kind: str, row: Sequence[float | None]) -> str:
+    """The row of a kind: a bar with the layers from left to right."""
+    shades = [shade(far) for far in in_columns(tuple(row), _COLUMNS)]
+    drawn, at = [], 0
+    for number, run in groupby(shades):
+        end = at + len(list(run))
+        if number is not None:
+            title = f"<title>{text(kind)}, {_layers(found, at, end, len(shades))}: {text(_SHADES[number])}</title>"
+            drawn.append(element("rect", title, x=at, y=0, width=end - at, height=1, class_=f"depth c{number}"))
+        at = end
+    bar = element(
+        "svg", "".join(drawn), viewBox=f"0 0 {len(shades)} 1", preserveAspectRatio="none", role="img",
+        aria_label=f"Changes of {kind} by layer",
+    )  # fmt: skip
+    return f'<tr><th scope="row" class="key">{name(kind, _LETTERS)}</th><td>{bar}</td></tr>'
+
+
+def _layers(found: DepthMap, begin: int, end: int, columns: int) -> str:
+    """The layers that some of so many columns are for."""
+    layers = len(found.layers)
+    first, last = found.layers[round(begin * layers / columns)], found.layers[round(end * layers / columns) - 1]
+    return f"layer {first}" if first == last else f"layers {first} to {last}"
+
+
+def shade(far: float | None) -> int | None:
+    """The shade of a change, as the areas of sizes have them; None where it is not known.
+
+    What was all zeros has no norm to compare with: it is shown as the smallest change.
+    """
+    if far is None or far != far:
+        return None
+    if far == 0:
+        return 0
+    return 1 if far == FROM_ZERO else next((number for number, most in enumerate(_LIMITS, 1) if far <= most), 5)
+
+
 def _modules(found: Sequence[DiffRow]) -> str:
     """The distance of the values of modules, with a bar for the difference relative to A."""
     if not found:
@@ -76,7 +133,7 @@ def _modules(found: Sequence[DiffRow]) -> str:
     titles = ("changed", "max |Δ|", "mean |Δ|", "relative L2", "cosine", *(["NaN"] if odd else []))
     head = "".join([f'<th class="n">{text(title)}</th>' for title in titles])
     table = f"<thead><tr><th>module</th><th></th>{head}</tr></thead><tbody>{body}</tbody>"
-    return f'<h3>How far values are apart</h3><div class="scroll"><table class="plain wide">{table}</table></div>'
+    return f'<h3>Distance of values</h3><div class="scroll"><table class="plain wide">{table}</table></div>'
 
 
 def _module(row: DiffRow, top: float, odd: bool) -> str:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from ckptdoctor.checkpoint import Checkpoint, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.differences import Difference
 from ckptdoctor.findings import FileReport
 from ckptdoctor.noun import noun
+from ckptdoctor.rendering.fates import Fate
+from ckptdoctor.rendering.natural import naturally
 from ckptdoctor.values.statistics import TensorValues, Values
+
+
+@noun
+class DamagedFile:
+    """A file that is cut off or damaged: the fate of each tensor in it, in file order, or why none can be recovered."""
+
+    path: str
+    fates: tuple[Fate, ...] = ()
+    why: str = ""
 
 
 @noun(slots=False)
 class Examined:
     """The report on a file, its values where they were read, and the comparison with another one where there is one.
 
-    ``when`` is the time of the examination as people write it; ``version`` is that of ckptdoctor.
+    ``when`` is the time of the examination as people write it; ``version`` is that of ckptdoctor. ``damaged`` are the
+    files that are cut off or damaged, where their bytes were read.
     """
 
     report: FileReport
@@ -23,6 +35,7 @@ class Examined:
     difference: Difference | None = None
     version: str = ""
     when: str = ""
+    damaged: tuple[DamagedFile, ...] = ()
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -30,9 +43,16 @@ class Examined:
         return self.report.checkpoint
 
     @cached_property
+    def places(self) -> list[int]:
+        """The natural order of the tensors, by their places in the file: layer 2 comes before layer 10."""
+        every = self.checkpoint.tensors if self.checkpoint is not None else ()
+        return naturally([show_path(tensor.path) for tensor in every])
+
+    @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor of the file, in its order."""
-        return self.checkpoint.tensors if self.checkpoint is not None else ()
+        """Every tensor of the file, in natural order."""
+        every = self.checkpoint.tensors if self.checkpoint is not None else ()
+        return tuple([every[place] for place in self.places])
 
     @cached_property
     def tied(self) -> dict[int, int]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape as quoted
+from urllib.parse import quote
 
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.wrapping import abridged
 
+_UNCODED = "-_.!~*()"  # signs of an address that stay as they are
 _BREAKS = "./"  # where long names may go on in the next line
 
 
@@ -41,12 +43,34 @@ def lines(parts: Iterable[str]) -> str:
 
 
 def section(key: str, title: str, inside: str, about: str = "") -> str:
-    """A part of the page under a heading; "" where there is nothing in it. ``about`` is a sentence below the title."""
+    """A part of the page under a heading, which can be folded; "" where there is nothing in it.
+
+    ``about`` is a sentence below the title.
+    """
     if not inside:
         return ""
     intro = f'<p class="about">{text(about)}</p>' if about else ""
-    head = f'<h2 id="{key}-title">{text(title)}</h2>{intro}'
-    return f'<section id="{key}" aria-labelledby="{key}-title">\n{head}\n{inside}\n</section>'
+    head = f'<summary><h2 id="{key}-title">{text(title)}</h2>{permalink(key, title)}</summary>{intro}'
+    body = f'<details class="fold" open>\n{head}\n{inside}\n</details>'
+    return f'<section id="{key}" aria-labelledby="{key}-title">\n{body}\n</section>'
+
+
+def permalink(key: str, title: str) -> str:
+    """A sign that links to the element with this id."""
+    return f'<a class="permalink" href="#{key}" aria-label="Link to {text(title, 160)}"></a>'
+
+
+def tensor_id(name: str) -> str:
+    """The id of the row of a tensor, as the script makes it, too: no space and no sign of markup is in it."""
+    return f"tensor:{quote(name, safe=_UNCODED)}"
+
+
+def command(line: str) -> str:
+    """A command with a button that copies it."""
+    return (
+        f'<div class="command"><code tabindex="0">{text(line, 4000)}</code>'
+        '<button type="button" class="copy scripted" aria-label="Copy the command">copy</button></div>'
+    )
 
 
 def coordinate(number: float) -> str:

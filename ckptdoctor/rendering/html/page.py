@@ -19,9 +19,10 @@ from ckptdoctor.findings import Coverage, Finding, Severity
 from ckptdoctor.rendering.contents import other_contents, state_dict_row
 from ckptdoctor.rendering.html.charts import depth, distributions
 from ckptdoctor.rendering.html.comparison import comparison
+from ckptdoctor.rendering.html.damage import damage
 from ckptdoctor.rendering.html.examined import Examined
-from ckptdoctor.rendering.html.markup import coordinate, element, lines, name, section, text
-from ckptdoctor.rendering.html.table import Modules, bounded, modules, payload, table
+from ckptdoctor.rendering.html.markup import command, coordinate, element, lines, name, permalink, section, text
+from ckptdoctor.rendering.html.table import bounded, modules, payload, table
 from ckptdoctor.rendering.html.treemap import treemap
 from ckptdoctor.rendering.numbers import amount, count, plural, size
 from ckptdoctor.rendering.shell import fix_command, with_path
@@ -32,27 +33,31 @@ KIND = b"<!doctype html>"  # what every page begins with
 
 _TITLES = (
     ("findings", "Findings"),
+    ("damage", "Damage"),
     ("contents", "Contents"),
     ("comparison", "Comparison"),
     ("size", "Sizes"),
     ("values", "Distributions"),
     ("depth", "Depth"),
     ("tensors", "Tensors"),
+    ("unseen", "Not examined"),
 )
 
 
 @collector_paused()
 def render(examined: Examined) -> bytes:
     """The page as UTF-8."""
-    made = modules(examined.checkpoint) if examined.checkpoint is not None else Modules()
+    made = modules(examined)
     parts = {
         "findings": findings(examined),
+        "damage": damage(examined),
         "contents": contents(examined),
         "comparison": comparison(examined),
         "size": treemap(examined, made),
         "values": distributions(examined),
         "depth": depth(examined),
         "tensors": table(examined, made),
+        "unseen": _unseen(examined),
     }
     look, moves = style(), script()
     page = Template(asset("page.html")).substitute(
@@ -64,7 +69,6 @@ def render(examined: Examined) -> bytes:
         nav="".join([f'<a href="#{key}">{title}</a>' for key, title in _TITLES if parts[key]]),
         tiles=tiles(examined),
         sections=lines(parts.values()),
-        unseen=_unseen(examined),
         footer=_footer(examined),
         data=embedded(payload(examined, made)),
         script=moves,
@@ -87,7 +91,7 @@ def _header(examined: Examined) -> str:
 def _unseen(examined: Examined) -> str:
     """The parts that were read, and those that were not: nothing left out may pass for healthy."""
     items = "".join([f"<li>{text(told)}</li>" for told in _left_out(examined)])
-    return section("unseen", "What was not examined", f'<ul class="unseen">{items}</ul>' if items else "")
+    return section("unseen", "Not examined", f'<ul class="unseen">{items}</ul>' if items else "")
 
 
 def _left_out(examined: Examined) -> Iterator[str]:
@@ -116,7 +120,7 @@ def _footer(examined: Examined) -> str:
 
 
 # in this order they are one script
-_SCRIPTS = ("data.js", "tips.js", "copy.js", "treemap.js", "tensor.js", "table.js", "charts.js")
+_SCRIPTS = ("data.js", "folds.js", "tips.js", "copy.js", "treemap.js", "tensor.js", "table.js", "charts.js")
 
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -186,7 +190,7 @@ def _tiles(examined: Examined) -> Iterator[str]:
     tied = f", {plural(len(examined.tied), 'tied tensor')}" if examined.tied else ""
     yield _tile(noun, amount(figures.parameters), count(figures.parameters) + tied)
     yield _tile("Tensors", count(figures.tensors), f"in {plural(len(examined.checkpoint.state_dicts), 'state dict')}")
-    for label, found in (("Element type", figures.dtypes), ("Device tag", figures.devices)):
+    for label, found in (("Dtype", figures.dtypes), ("Device tag", figures.devices)):
         if len(found) == 1:
             yield _tile(label, next(iter(found)), "all tensors")
         elif found:
@@ -199,8 +203,8 @@ def _verdict(examined: Examined) -> str:
     if not tally:
         return _tile("Findings", "none", "of what was examined", "good")
     worst = max(tally, key=lambda each: each.rank)
-    nouns = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "info"}
-    told = [plural(tally[each], noun) for each, noun in nouns.items() if tally[each]]
+    nouns = {Severity.ERROR: "errors", Severity.WARNING: "warnings", Severity.INFO: "info"}
+    told = [plural(tally[each], each.value, nouns[each]) for each in nouns if tally[each]]
     return _tile("Findings", told[0], ", ".join(told[1:]) or "and nothing else", worst.value)
 
 
@@ -226,8 +230,8 @@ def contents(examined: Examined) -> str:
         f'<div class="scroll"><table class="plain">{head}<tbody>{"".join(rows)}</tbody></table></div>' if rows else ""
     )
     beside = "".join([f"<li>{name(each)}</li>" for each in shown])
-    listed = f'<h3>Beside the tensors</h3><ul class="chips">{beside}</ul>' if beside else ""
-    return section("contents", "What is in it", lines((table, listed, _dtypes(examined))))
+    listed = f'<h3>Other values</h3><ul class="chips">{beside}</ul>' if beside else ""
+    return section("contents", "Contents", lines((table, listed, _dtypes(examined))))
 
 
 def _row(role: str, where: str, tensors: str, nbytes: str, remark: str) -> str:
@@ -258,7 +262,7 @@ def _dtypes(examined: Examined) -> str:
     rest = beyond(len(totals) - _NAMED, before="")
     key += [f"<span>{rest}</span>"] if rest else []
     drawing = element("svg", "".join(bars), viewBox=f"0 0 {_WIDTH:.0f} 14", class_="stack", preserveAspectRatio="none")
-    return f'<h3>Bytes by element type</h3>{drawing}<p class="legend">{"".join(key)}</p>'
+    return f'<h3>Bytes by dtype</h3>{drawing}<p class="legend">{"".join(key)}</p>'
 
 
 # ---- what is wrong: each finding with its cause, what torch says, its keys, and the command that repairs it
@@ -270,20 +274,25 @@ _OPEN = 3  # so few keys are shown at once
 _LINES = 12  # of what torch says
 _TOLD = 1200  # characters of a sentence
 _SAFETY = {
-    Safety.SAFE: "no value changes, and it can be taken back",
-    Safety.CONFIRMED: "what it is held against proves it",
-    Safety.UNSAFE: "it changes or drops values: look before you trust it",
+    Safety.SAFE: "no value changes, and it can be undone",
+    Safety.CONFIRMED: "the target proves it",
+    Safety.UNSAFE: "it changes or drops values: check the result",
 }
 
 
 def findings(examined: Examined) -> str:
     """The section: worst first, and one command for all that is safe."""
     report = examined.report
-    shown = [_card(finding, report.path) for finding in report.findings[:_MOST]]
+    numbers: Counter[str] = Counter()
+    shown = []
+    for finding in report.findings[:_MOST]:
+        numbers[finding.code] += 1
+        key = finding.code if numbers[finding.code] == 1 else f"{finding.code}-{numbers[finding.code]}"
+        shown.append(_card(finding, report.path, key))
     rest = beyond(len(report.findings) - _MOST, "finding", before="")
     shown += [f'<p class="soft">{rest}: <code>ckptdoctor check</code> names them all.</p>'] if rest else []
     if not shown:
-        shown = ['<p class="well">Nothing was found in what was examined.</p>']
+        shown = ['<p class="well">No problems found in what was examined.</p>']
     if report.coverage is not None:
         shown.insert(0, _coverage(report.coverage))
     return section("findings", "Findings", lines([*_all_at_once(examined), *shown]))
@@ -295,12 +304,13 @@ def _all_at_once(examined: Examined) -> Iterator[str]:
     if len(safe) > 1:
         every = "all" if len(safe) == len(report.findings) else count(len(safe))
         line = command(fix_command(report.path))
-        yield f'<div class="all"><p>{every.capitalize()} of them can be repaired safely at once</p>{line}</div>'
+        yield f'<div class="all"><p>{every.capitalize()} of them can be fixed safely at once</p>{line}</div>'
 
 
-def _card(finding: Finding, path: str) -> str:
+def _card(finding: Finding, path: str, key: str) -> str:
     kind = finding.severity.value
     title = f'<b class="badge">{text(kind)}</b> <code>{text(finding.code)}</code> <span>{text(finding.name)}</span>'
+    title += permalink(key, f"{finding.code} {finding.name}")
     parts = [
         f"<h3>{title}</h3>",
         f'<p class="message">{name(finding.message, _TOLD)}</p>',
@@ -312,14 +322,14 @@ def _card(finding: Finding, path: str) -> str:
         f"<p>{text(with_path(finding.advice, path), _TOLD)}</p>" if finding.advice else "",
         *[command(with_path(each, path)) for each in finding.commands],
     ]
-    return f'<article class="finding {kind}">{lines(parts)}</article>'
+    return f'<article class="finding {kind}" id="{key}">{lines(parts)}</article>'
 
 
 def _says(said: tuple[str, ...]) -> str:
     if not said:
         return ""
     told = "\n".join([text(line) for line in said[:_LINES]])
-    return f'<pre class="says" tabindex="0" aria-label="What torch says">{told}</pre>'
+    return f'<pre class="says" tabindex="0" aria-label="The error of torch">{told}</pre>'
 
 
 def _place(finding: Finding) -> str:
@@ -346,14 +356,6 @@ def _repair(fix: Fix, path: str) -> str:
     safety = fix.safety.value
     told = f'<span class="safety {safety}">{text(safety)}</span> <span class="soft">{text(_SAFETY[fix.safety])}</span>'
     return f'<div class="repair"><p>{text(fix.title)} · {told}</p>{command(fix_command(path, fix))}</div>'
-
-
-def command(line: str) -> str:
-    """A command with a button that copies it."""
-    return (
-        f'<div class="command"><code tabindex="0">{text(line, 4000)}</code>'
-        '<button type="button" class="copy scripted" aria-label="Copy the command">copy</button></div>'
-    )
 
 
 def _coverage(coverage: Coverage) -> str:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import field
 from math import isfinite
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Tensor, show_part
+from ckptdoctor.checkpoint import KeyPath, Tensor, show_part
 from ckptdoctor.differences import Difference, Pair, Verdict
 from ckptdoctor.noun import noun
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.html.examined import Examined
-from ckptdoctor.rendering.html.markup import coordinate, element, lines, name, section, text
+from ckptdoctor.rendering.html.markup import coordinate, element, lines, name, permalink, section, tensor_id, text
 from ckptdoctor.rendering.numbers import plain, plural, size
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.values.statistics import Histogram, TensorValues
@@ -51,9 +51,9 @@ class Modules:
         return "".join(reversed(found))
 
 
-def modules(checkpoint: Checkpoint) -> Modules:
+def modules(examined: Examined) -> Modules:
     """The tree of a checkpoint: keys of state dicts unfold at their dots, everything else as it is nested."""
-    dotted = {each.path for each in checkpoint.state_dicts}
+    dotted = {each.path for each in examined.checkpoint.state_dicts} if examined.checkpoint is not None else set()
     made = Modules()
     numbers: dict[str, int] = {}
     below: dict[tuple[int, str], int] = {}
@@ -64,7 +64,7 @@ def modules(checkpoint: Checkpoint) -> Modules:
             made.pieces.append(abridged(escape(piece), _PIECE))
         return numbers[piece]
 
-    for tensor in checkpoint.tensors:
+    for tensor in examined.tensors:
         *steps, leaf = _pieces(tensor.path, tensor.path[:-1] in dotted)
         home = 0
         for step in steps:
@@ -110,7 +110,7 @@ def sizes(made: Modules, nbytes: Sequence[int]) -> list[int]:
 
 FIRST = 100  # rows that need no script
 
-_COLUMNS = (("name", "name", ""), ("dtype", "type", ""), ("shape", "shape", ""), ("bytes", "bytes", "n"))
+_COLUMNS = (("name", "name", ""), ("dtype", "dtype", ""), ("shape", "shape", ""), ("bytes", "bytes", "n"))
 _MEASURED = (("bars", "values", ""), ("mean", "mean", "n"), ("std", "std", "n"), ("norm", "norm", "n"))
 _COMPARED = (("change", "change", "n"),)
 
@@ -140,16 +140,24 @@ def table(examined: Examined, made: Modules) -> str:
     return section("tensors", "All tensors", lines(inside))
 
 
+def _moved(examined: Examined) -> bool:
+    """Whether the natural order is another one than that of the file."""
+    return any(place != number for number, place in enumerate(examined.places))
+
+
 def _controls(examined: Examined) -> str:
     choices = [("", "all tensors"), *[(f"kind:{kind}", f"of the {kind}") for kind in dict.fromkeys(kinds(examined))]]
     choices += [("mark", "with a finding")] if examined.report.findings else []
     choices += [("odd", "with NaN or infinity"), ("same", "all values the same")] if examined.values is not None else []
     choices += [("changed", "changed in B")] if examined.difference is not None else []
+    orders = '<option value="">natural</option><option value="file">as in the file</option>'
+    order = f'<label>order <select id="order">{orders}</select></label>' if _moved(examined) else ""
     options = "".join([f'<option value="{text(key)}">{text(told)}</option>' for key, told in choices])
     return (
         '<div class="bar scripted"><label class="find">filter <input id="filter" type="search" autocomplete="off" '
         'spellcheck="false" placeholder="attn weight bfloat16"></label>'
         f'<label>show <select id="only">{options}</select></label>'
+        f"{order}"
         f'<output id="found" for="filter only">{plural(len(examined.tensors), "tensor")}</output></div>'
     )
 
@@ -158,14 +166,16 @@ def _row(examined: Examined, made: Modules, number: int) -> str:
     tensor = examined.tensors[number]
     shape = " × ".join(map(plain, tensor.shape[:16])) or "scalar"
     nbytes = "tied" if number in examined.tied else size(tensor.nbytes)
+    key = tensor_id(made.name(number))
     cells = [
-        f'<th scope="row" class="key">{name(made.name(number))}</th>',
+        f'<th scope="row" class="key">{name(made.name(number))}{permalink(key, made.name(number))}</th>',
         f"<td>{text(tensor.dtype.name)}</td><td>{text(shape)}</td>",
         f'<td class="n">{text(nbytes)}</td>',
     ]
     if examined.values is not None:
         cells += _figures(examined, number)
-    return f"<tr>{''.join(cells)}{'<td></td>' if examined.difference is not None else ''}</tr>"
+    cells += ["<td></td>"] if examined.difference is not None else []
+    return element("tr", "".join(cells), id=key)
 
 
 def _figures(examined: Examined, number: int) -> list[str]:
@@ -225,6 +235,8 @@ def payload(examined: Examined, made: Modules) -> dict[str, object]:
         "tied": {str(number): other for number, other in examined.tied.items()},
         "marks": marks(examined),
     }
+    if _moved(examined):
+        data["places"] = examined.places
     data["dtypes"], data["dtype"] = _numbered([tensor.dtype.name for tensor in tensors])
     data["shapes"], data["shape"] = _numbered([_shape(tensor) for tensor in tensors])
     data["devices"], data["device"] = _numbered([tensor.device for tensor in tensors])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.noun import noun
@@ -17,13 +18,17 @@ _DEEP = 2  # levels below the first
 _COLOURS = 8
 _TITLE = 22.0  # height of a title
 _LETTER = 7.2  # width of one
+_SHORTEST = 8  # letters of a label that is cut
+_REPEATED = 13  # layers alike that are drawn as one
 
 
 @noun
-class _Cell:
+class _Area:
+    """A module, or several alike as one: its ``levels``. A tensor, or the same one of several modules, has none."""
+
     name: str
     nbytes: int
-    level: int | None  # None: a tensor
+    levels: tuple[int, ...] = ()
 
 
 def treemap(examined: Examined, made: Modules) -> str:
@@ -39,9 +44,12 @@ def treemap(examined: Examined, made: Modules) -> str:
         '<div class="bar scripted"><nav id="crumbs" aria-label="Where you are"></nav>'
         f'<label>colour by <select id="colours">{modes}</select></label></div>'
     )
-    about = "Each area is a module; its size is that of its tensors. Tensors that share their memory count once."
+    about = (
+        f"Each area is a module, as large as its tensors. {_REPEATED} and more layers with the same tensors are drawn "
+        "as one. Tensors that share memory count once."
+    )
     map_ = f'<div id="treemap" class="treemap" role="group" aria-labelledby="size-title">{drawing}</div>'
-    return section("size", "Where the bytes are", f'{bar}\n{map_}\n<div id="treemap-key" class="legend"></div>', about)
+    return section("size", "Sizes", f'{bar}\n{map_}\n<div id="treemap-key" class="legend"></div>', about)
 
 
 class _Drawing:
@@ -52,55 +60,98 @@ class _Drawing:
         self.nbytes = nbytes
         self.below = children(made)
         self.totals = sizes(made, nbytes)
+        self.kinds = _kinds(made, self.below)
 
     def svg(self) -> Iterator[str]:
-        yield (
-            f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" role="img" aria-label="Sizes of modules"'
-            ' preserveAspectRatio="none">'
-        )
-        yield from self._areas([self._folded(0)], Rectangle(0, 0, _WIDTH, _HEIGHT), None, 0)
+        yield f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" role="img" aria-label="Sizes of modules">'
+        yield from self._areas([self._folded("", (0,))], Rectangle(0, 0, _WIDTH, _HEIGHT), None, 0)
         yield "</svg>"
 
-    def _areas(self, cells: Sequence[_Cell], box: Rectangle, colour: int | None, depth: int) -> Iterator[str]:
-        if len(cells) == 1 and cells[0].level is not None and depth == 0:  # the whole file needs no frame
-            cells = self._cells(cells[0].level)
-        places = squarified([float(cell.nbytes) for cell in cells], box)
-        for number, (cell, place) in enumerate(zip(cells, places, strict=True)):
+    def _areas(self, areas: Sequence[_Area], box: Rectangle, colour: int | None, depth: int) -> Iterator[str]:
+        if len(areas) == 1 and areas[0].levels and depth == 0:  # the whole file needs no frame
+            areas = self._inside(areas[0].levels)
+        places = squarified([float(area.nbytes) for area in areas], box)
+        for number, (area, place) in enumerate(zip(areas, places, strict=True)):
             own = number % _COLOURS if colour is None else colour
-            yield _drawn(cell, place, own, inner=depth > 0)
+            yield _drawn(area, place, own, inner=depth > 0)
             room = place.within(3, _TITLE)
-            if cell.level is not None and depth < _DEEP and room.width > 34 and room.height > 24:
+            if area.levels and depth < _DEEP and room.width > 34 and room.height > 24:
                 fills = colour is None and place.width * place.height > 0.6 * box.width * box.height
-                yield from self._areas(self._cells(cell.level), room, None if fills else own, depth + 1)
+                yield from self._areas(self._inside(area.levels), room, None if fills else own, depth + 1)
 
-    def _cells(self, level: int) -> list[_Cell]:
-        """The contents of a level, largest first; the smallest as one."""
-        levels, tensors = self.below[level]
-        found = [self._folded(each) for each in levels if self.totals[each]]
-        found += [_Cell(self.made.pieces[self.made.leaves[each]], self.nbytes[each], None) for each in tensors]
-        found = sorted([cell for cell in found if cell.nbytes], key=lambda cell: -cell.nbytes)
+    def _inside(self, levels: tuple[int, ...]) -> list[_Area]:
+        """The contents of these levels, largest first; the smallest as one."""
+        inner, leaves = self._split(levels)
+        found = [self._folded(name, inside) for name, inside in inner]
+        found += [_Area(self.made.pieces[piece], nbytes) for piece, nbytes in leaves.items()]
+        found = sorted(found, key=lambda area: -area.nbytes)
         rest = found[_MOST:]
-        more = _Cell(beyond(len(rest), before="", spelt=str), sum([cell.nbytes for cell in rest]), None)
+        more = _Area(beyond(len(rest), before="", spelt=str), sum([area.nbytes for area in rest]))
         return [*found[:_MOST], more] if rest else found
 
-    def _folded(self, level: int) -> _Cell:
-        """A level; those with nothing but one level in them are one."""
-        name = self.made.pieces[self.made.levels[level]] if level else ""
+    def _folded(self, name: str, levels: tuple[int, ...]) -> _Area:
+        """These levels as one area; those with nothing but one level in them are one with it."""
+        nbytes = sum([self.totals[level] for level in levels])
         while True:
-            levels, tensors = self.below[level]
-            inner = [each for each in levels if self.totals[each]]
-            leaves = [each for each in tensors if self.nbytes[each]]
+            inner, leaves = self._split(levels)
             if not inner and len(leaves) == 1:
-                return _Cell(name + self.made.pieces[self.made.leaves[leaves[0]]], self.totals[level], None)
+                return _Area(name + self.made.pieces[next(iter(leaves))], nbytes)
             if len(inner) != 1 or leaves:
-                return _Cell(name, self.totals[level], level)
-            level = inner[0]
-            name += self.made.pieces[self.made.levels[level]]
+                return _Area(name, nbytes, levels)
+            ((more, levels),) = inner
+            name += more
+
+    def _split(self, levels: tuple[int, ...]) -> tuple[list[tuple[str, tuple[int, ...]]], Counter[int]]:
+        """The levels below by name, and the bytes of the tensors by the number of theirs; what is empty is left out."""
+        inner: dict[int, list[int]] = {}
+        leaves: Counter[int] = Counter()
+        for level in levels:
+            below, tensors = self.below[level]
+            for each in below:
+                if self.totals[each]:
+                    inner.setdefault(self.made.levels[each], []).append(each)
+            for tensor in tensors:
+                if self.nbytes[tensor]:
+                    leaves[self.made.leaves[tensor]] += self.nbytes[tensor]
+        return list(self._grouped(inner)), leaves
+
+    def _grouped(self, inner: dict[int, list[int]]) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """The levels by name; many that are called by numbers and have the same tensors are one: ``{0…219}.``."""
+        alike: dict[frozenset[int] | int, list[int]] = {}
+        for piece, levels in inner.items():
+            numbered = self.made.pieces[piece].rstrip("./").isdigit()
+            alike.setdefault(frozenset([self.kinds[each] for each in levels]) if numbered else piece, []).append(piece)
+        for pieces in alike.values():
+            if len(pieces) >= _REPEATED:
+                together = tuple([level for piece in pieces for level in inner[piece]])
+                yield _range([self.made.pieces[piece] for piece in pieces]), together
+            else:
+                yield from [(self.made.pieces[piece], tuple(inner[piece])) for piece in pieces]
 
 
-def _drawn(cell: _Cell, box: Rectangle, colour: int, inner: bool = False) -> str:
-    name = cell.name.rstrip("./")
-    title = f"<title>{text(name)}: {text(size(cell.nbytes))}</title>"
+def _kinds(made: Modules, below: dict[int, tuple[list[int], list[int]]]) -> list[int]:
+    """A number for each level: the same for those with the same names in them, all the way down."""
+    numbers: dict[object, int] = {}
+    found = [0] * len(made.parents)
+    for level in range(len(found) - 1, -1, -1):  # a level comes after its parent
+        levels, tensors = below[level]
+        inner = tuple(sorted([(made.levels[each], found[each]) for each in levels]))
+        leaves = tuple(sorted([made.leaves[each] for each in tensors]))
+        found[level] = numbers.setdefault((inner, leaves), len(numbers))
+    return found
+
+
+def _range(pieces: Sequence[str]) -> str:
+    """``{0…219}.`` for ``0.``, ``1.``, and so on; ``{0, 8…56}.`` where some are left out."""
+    sign = pieces[0][len(pieces[0].rstrip("./")) :]
+    numbers = sorted([int(piece.rstrip("./")) for piece in pieces])
+    first = str(numbers[0]) if numbers[-1] - numbers[0] == len(numbers) - 1 else f"{numbers[0]}, {numbers[1]}"
+    return f"{{{first}…{numbers[-1]}}}{sign}"
+
+
+def _drawn(area: _Area, box: Rectangle, colour: int, inner: bool = False) -> str:
+    name = area.name.rstrip("./")
+    title = f"<title>{text(name)}: {text(size(area.nbytes))}</title>"
     width, height = max(0.0, box.width - 1), max(0.0, box.height - 1)
     place = {"x": coordinate(box.x), "y": coordinate(box.y)}
     shown = element(
@@ -113,7 +164,7 @@ def _drawn(cell: _Cell, box: Rectangle, colour: int, inner: bool = False) -> str
         class_=f"cell h{colour}{' inner' if inner else ''}",
     )
     room = int((box.width - 10) / _LETTER)
-    if room < 3 or box.height < 18:
+    if box.height < 18 or room < min(len(name), _SHORTEST):
         return shown
     label = name if len(name) <= room else f"{name[: room - 1]}…"
     return shown + element("text", text(label), x=coordinate(box.x + 6), y=coordinate(box.y + 15))

@@ -40,7 +40,7 @@ LAYOUTS = (
         "LyCORIS",
         re.compile(_KOHYA + _LYCORIS),
         "ComfyUI and the web UIs",
-        "LyCORIS' tools (LoHa and LoKr are no LoRA: what cannot read them needs them merged into the model)",
+        "LyCORIS' tools (LoHa and LoKr are not LoRA: a program that cannot read them needs them merged into the model)",
     ),
     LoraLayout(
         "diffusers' attention processors",

@@ -1,16 +1,16 @@
 """The values are stored in big-endian byte order.
 
-What it means
-    The archive's ``byteorder`` record says "big": it was saved on a machine of that order, such as IBM Z.
+Meaning
+    The archive's ``byteorder`` record is "big": it was saved on a big-endian machine, such as IBM Z.
 
 Why it matters
     ``torch.load`` swaps the bytes and gives the right values; other readers may take them as they are and give wrong
     ones.
 
-What you see
-    Nothing, or values that make no sense.
+Symptoms
+    Nothing, or meaningless values.
 
-How it is found
+Detection
     The ``byteorder`` record is read.
 
 Repair
@@ -23,38 +23,22 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.examples import Example, T, repacked
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.messages import CHECK, Message
 from ckptdoctor.rules.when import noticed
 
-
-def _say_big(data: bytes) -> bytes:
-    """Return the archive with a byteorder record that says "big".
-
-    It is made with zipfile, because the record changes its length.
-    """
-    import io
-    import zipfile
-
-    made = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w") as new:
-        for entry in old.infolist():
-            new.writestr(entry.filename, b"big" if entry.filename.endswith("/byteorder") else old.read(entry))
-    return made.getvalue()
-
-
 MESSAGES = (
     Message(
         ("storage has wrong size: expected",),
-        "a storage's length does not make sense: the file is damaged, or was written with the other byte order",
+        "a storage's length is invalid: the file is damaged, or was written with the other byte order",
         (CHECK,),
         then=r"-?\d{1,30}got-?\d{1,30}",
         also=("F006", "F014"),
     ),
 )
-SICK = (Example("saved as big-endian", {"w": T((3,))}, damage=_say_big),)
+SICK = (Example("saved as big-endian", {"w": T((3,))}, damage=repacked("/byteorder", b"big")),)
 HEALTHY = (Example("saved as little-endian", {"w": T((3,))}),)
 
 

@@ -1,17 +1,17 @@
 """The file belongs to another framework: GGUF, HDF5, ONNX, TensorFlow, Flax and others.
 
-What it means
-    The contents are recognised by their bytes. They hold weights, but for another library than torch.
+Meaning
+    The contents are recognised by their bytes. They hold weights for another library.
 
 Why it matters
-    Neither ``torch.load`` nor safetensors reads them, and their messages say nothing of what the file is.
+    Neither ``torch.load`` nor safetensors reads them, and their messages do not show what the file is.
 
-What you see
+Symptoms
     Unsupported operand 71
     invalid load key, 'H'.
 
-How it is found
-    The first bytes, or the names in the archive. Where the name promises torch or safetensors as well, C101 says so.
+Detection
+    The first bytes, or the names in the archive. If the name also promises torch or safetensors, C101 reports it.
 
 Repair
     None: the finding names the tool that opens it. NumPy's arrays are read here: ``ckptdoctor convert FILE

@@ -1,16 +1,16 @@
-"""Weights are stored in a wider dtype than their values need: every one of them is exact in half of the bytes.
+"""Weights are stored in a wider dtype than their values need: all of them are exact in half the bytes.
 
-What it means
+Meaning
     The values were made in float16 or bfloat16 and saved as float32: by a conversion from ZeRO shards, by ``.float()``
     before saving, by a merge.
 
 Why it matters
     The file is twice as large as it has to be, and so is the memory that it is loaded into.
 
-What you see
+Symptoms
     Nothing.
 
-How it is found
+Detection
     ``check --deep`` casts every value down and up again and compares. All tensors of a network in this dtype have to
     come back the same; those that hold one number throughout (norm layers, biases of zeros) prove nothing.
 
@@ -81,7 +81,7 @@ def wasted_precision(values: Values) -> Iterator[Problem]:
                     f"{wording.all_of(len(wide), dtype + ' tensor')} "
                     f"{'holds' if len(wide) == 1 else 'hold'} only values that {target} holds exactly"
                 ),
-                cause=f"The values were made in {target}; {saved:,} bytes of the file say nothing.",
+                cause=f"The values were computed in {target}; {saved:,} bytes of the file hold no information.",
                 advice=f"Casting to {target} loses nothing here.",
                 keys=tuple([each.tensor.path for each in wide]),
                 fix=_fix([each.tensor for each in wide], target),

@@ -1,18 +1,18 @@
 """The file is empty: zero bytes.
 
-What it means
+Meaning
     A save was interrupted before its first byte reached the disk, the disk was full, or the file was only created.
     ``torch.save`` empties its target before it writes.
 
 Why it matters
     There is nothing to load or to recover, and torch's message is empty too.
 
-What you see
+Symptoms
     EOFError
     Ran out of input
     Error while deserializing header: header too small
 
-How it is found
+Detection
     The file has no bytes.
 
 Repair
@@ -49,7 +49,7 @@ MESSAGES = (
     ),
     Message(
         ("HeaderTooSmall", "header too small"),
-        "the file has fewer than the eight bytes that every safetensors file begins with: it is empty or nearly so",
+        "the file has fewer than the eight bytes that every safetensors file begins with: it is empty or nearly empty",
         (CHECK, AGAIN),
         also=("C102", "C101", "F007"),
     ),

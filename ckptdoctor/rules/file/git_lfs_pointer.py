@@ -1,18 +1,18 @@
-"""The file is a Git LFS pointer: three lines of text in the place of the checkpoint.
+"""The file is a Git LFS pointer: three lines of text in place of the checkpoint.
 
-What it means
+Meaning
     The repository keeps large files in Git LFS. It was cloned (or downloaded as an archive) without them, so there is
     only the pointer: a version line, the SHA-256 of the real file and its size.
 
 Why it matters
-    There are no weights in the file. torch ≥ 2.6 says that ``weights_only=False`` "will likely succeed": it will not.
+    There are no weights in the file. torch ≥ 2.6 claims that ``weights_only=False`` "will likely succeed": it will not.
 
-What you see
+Symptoms
     invalid load key, 'v'.
     Unsupported operand 118
     Error while deserializing header: header too large
 
-How it is found
+Detection
     The file begins with ``version https://git-lfs.github.com/spec/``.
 
 Repair
@@ -41,9 +41,9 @@ POINTER = (
 MESSAGES = (
     *first_byte(
         ord("v"),
-        "the file begins as Git LFS pointers do: it is a small text that stands for the real file, left by a clone"
-        " without LFS",
-        (Way("get the real file", "git lfs pull"), Way("then look again", "ckptdoctor check FILE")),
+        "the file begins like a Git LFS pointer: a small text that stands for the real file, left by a clone "
+        "without LFS",
+        (Way("get the real file", "git lfs pull"), Way("then check again", "ckptdoctor check FILE")),
     ),
     Message(
         ("HeaderTooLarge", "header too large"),
@@ -56,7 +56,7 @@ MESSAGES = (
     Message(
         ("You seem to have cloned a repository without having git-lfs installed",),
         "the file is a Git LFS pointer: a small text that stands for the real file",
-        (Way("get the real file", "git lfs install && git lfs pull"), Way("then look again", "ckptdoctor check FILE")),
+        (Way("get the real file", "git lfs install && git lfs pull"), Way("then check again", "ckptdoctor check FILE")),
     ),
 )
 SICK = (

@@ -1,6 +1,6 @@
-"""A tensor is described in a way that no tensor can be: it reaches past its storage, or its sizes make no sense.
+"""A tensor's description is impossible: it reaches past its storage, or its sizes are invalid.
 
-What it means
+Meaning
     The view of a tensor (offset, shape, strides) leads outside its storage, or has negative or absurd numbers, more
     dimensions than torch knows, or two dtypes on one storage. No version of torch writes that: the file is damaged,
     was edited, or was made to mislead.
@@ -8,16 +8,16 @@ What it means
 Why it matters
     torch refuses most of these when loading; some it accepts and shows bytes that belong to something else.
 
-What you see
+Symptoms
     setStorage: sizes [43], strides [1], storage offset 0, and itemsize 4 requiring a storage size of 172 are out of
     bounds for storage of size 168
 
-How it is found
+Detection
     The first and the last element of every view are computed and compared with the storage. Tensors of one file with
-    the same trouble are one finding.
+    the same fault are one finding.
 
 Repair
-    None: take the file from another copy.
+    None: use another copy of the file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SICK = (
         damage=lambda data: data.replace(b"K\x2a\x85", b"K\x2b\x85"),
     ),
 )
-_OTHERWISE = "a tensor is described in a way that no tensor can be"
+_OTHERWISE = "a tensor's description is impossible"
 _SHOWN = 3  # of the others
 HEALTHY = (Example("a view of a part of its storage", {"w": T((42,), storage_size=100)}, "torch legacy"),)
 
@@ -61,6 +61,6 @@ def _problem(notes: list[Note]) -> Problem:
     return Problem(
         message=first + beyond(len(notes) - 1, before=", and ", after=" like it"),
         cause=f"torch does not write such tensors: the file is damaged, was edited, or was made to mislead.{also}",
-        advice="Take the file from another copy.",
+        advice="Use another copy of the file.",
         location=location(notes[0]),
     )

@@ -52,7 +52,8 @@ def trusting(blocked: Sequence[Blocked], sentence: str) -> str:
     if acting:
         called = f"{'it' if len(acting) == 1 else 'them'} while the file is loaded"
         return (
-            f"Do not allow {listed_names(acting)}: torch would call {called}, and only its code tells what that does."
+            f"Do not allow {listed_names(acting)}: torch would call {called}, and only the code of that "
+            "shows what it does."
         )
     return sentence.format(
         f"torch.serialization.add_safe_globals([{', '.join([torch_shows(each.path) for each in blocked])}])"

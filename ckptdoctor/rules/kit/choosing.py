@@ -28,10 +28,10 @@ def choice_of(comparison: Comparison, keys: Collection[str]) -> ChoiceAdvice | N
     target, shown = comparison.reference.source, found.parts[:_SHOWN]
     names = wording.listed([f'"{part.prefix}"' for part in shown]) + wording.beyond(len(found.parts) - _SHOWN)
     if found.added:
-        said = f"{target} has {names} with the same keys and shapes, and this file does not tell which of them it is."
+        said = f"{target} has {names} with the same keys and shapes, and this file does not show which of them it is."
         ways = [f"--add-prefix {shlex.quote(part.prefix)}" for part in shown]
     else:
-        said = f"{names} fit {target} equally well, and nothing tells which is meant."
+        said = f"{names} fit {target} equally well, and nothing shows which one you mean."
         ways = [f"{part.options} {auto_option(comparison)}" for part in shown if part.options]
     return ChoiceAdvice(f"{said} Choose:", tuple([f"ckptdoctor fix FILE {way}" for way in ways]))
 

@@ -27,7 +27,10 @@ def drop_fix(comparison: Comparison, keys: Iterable[str], safety: Safety) -> tup
     patterns = drop_patterns(comparison.checkpoint, going)
     option = " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns[:_PATTERNS]])
     if len(patterns) > _PATTERNS and safety is not Safety.UNSAFE:
-        return None, f"They lie scattered: {len(patterns):,} options such as --drop {patterns[0]} would leave them out."
+        return None, (
+            f"They are scattered: it would take {len(patterns):,} options such as --drop {patterns[0]} to leave "
+            "them out."
+        )
     title = f"drop {wording.plural(len(going), 'key')}"
     option = option if len(patterns) <= _PATTERNS else auto_option(comparison)
     return Fix(title, (Drop(tuple([tensor.path for tensor in going])),), safety, option), ""

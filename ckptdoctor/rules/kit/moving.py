@@ -13,7 +13,7 @@ from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option, choice_of
 from ckptdoctor.rules.kit.renames import rename_edits
 
-_ORDER_ALONE = "Keys of one shape are paired by the order that they have on both sides, which proves nothing."
+_ORDER_ALONE = "Keys with the same shape are paired by their order on both sides, which proves nothing."
 
 
 def moved_problems(comparison: Comparison, code: str, cause: str, doubt: str = "") -> Iterator[Problem]:

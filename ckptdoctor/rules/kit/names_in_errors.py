@@ -159,7 +159,7 @@ def lead_cause(rest: IncompatibleKeys, code: str, holder: str) -> Iterator[Cause
     way = Way("repair it", f"ckptdoctor fix FILE {option} {quote(text)}")
     whole = Way("repair it", "ckptdoctor fix FILE --auto TARGET")
     ways = (way,) if alone or rest.error.warning else (whole,)
-    yield Cause(f"{side} with “{text}”: {holder}", Repair.SAFE, ways, missing=missing, unexpected=unexpected)
+    yield Cause(f'{side} with "{text}": {holder}', Repair.SAFE, ways, missing=missing, unexpected=unexpected)
 
 
 def in_wrapper(rest: IncompatibleKeys, tokens: Collection[str], *, model: bool = False) -> tuple[str, Renamed] | None:
@@ -202,7 +202,7 @@ def rename_causes(rest: IncompatibleKeys, code: str, why: str) -> Iterator[Cause
     said = wording.fragment(why)
     for each in renames(rest, code):
         move = f": {each.told} gives the model's names" if "→" in each.told else ""
-        doubt = f", it seems: {each.told} would give the model's names, and they alone do not prove it"
+        doubt = f", it seems: {each.told} would give the model's names, but names alone do not prove it"
         yield each.cause(said + (move if each.sure else doubt))
 
 

@@ -1,7 +1,7 @@
 """The shapes in an error say something about their cause: each pair goes to the rule that speaks of it.
 
 Of a file it is decided with the shapes that fit (``match.shapes.sorting``). An error does not name them: how large a
-part of the model differs, what lies behind a layer and which bias fits cannot be asked. What a pair of shapes says by
+part of the model differs, what is behind a layer and which bias fits cannot be asked. What a pair of shapes says by
 itself, and what pairs say of each other, is asked in the same words.
 """
 

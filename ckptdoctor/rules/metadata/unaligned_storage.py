@@ -1,22 +1,22 @@
-"""The values do not begin at round places in the file, which makes memory mapping slow.
+"""The values are not aligned in the file, which makes memory mapping slow.
 
-What it means
+Meaning
     torch begins every record of an archive at a multiple of 64 bytes, and safetensors its values at a multiple of 8. In
     this file they do not: the archive was packed again by another program (``zip``, ``zipfile``), or the header was
     written without its padding.
 
 Why it matters
-    Values can only be used where they lie if they are aligned. A reader that maps the file has to copy them, reads them
-    slower, or on some processors fails.
+    Values can be used in place only if they are aligned. Otherwise a reader that maps the file has to copy them, reads
+    them more slowly, or fails on some processors.
 
-What you see
+Symptoms
     Nothing.
 
-How it is found
-    The place of the first record of an archive, and of the first value behind a header.
+Detection
+    The offset of the first record of an archive, and of the first value after a header.
 
 Repair
-    ``ckptdoctor fix FILE --select M978`` lays the file out anew. Safe: no value changes.
+    ``ckptdoctor fix FILE --select M978`` writes the file with the right alignment. Safe: no value changes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ckptdoctor.checkpoint import Container, NoteKind
 from ckptdoctor.checkpoint.first_bytes import first_value
 from ckptdoctor.edits import Convert, Edit, Fix, Retag, Safety, SetSuffix
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.examples import Example, T, repacked
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.when import unaligned_values
 
@@ -43,18 +43,6 @@ _BROKEN = (
 )
 
 
-def _packed_again(data: bytes) -> bytes:
-    """Return the archive as Python's zipfile packs it."""
-    import io
-    import zipfile
-
-    made = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w") as new:
-        for entry in old.infolist():
-            new.writestr(entry.filename, old.read(entry))
-    return made.getvalue()
-
-
 def _unpadded(data: bytes) -> bytes:
     """Return the file without the blanks behind its header."""
     length = int.from_bytes(data[:8], "little")
@@ -63,7 +51,7 @@ def _unpadded(data: bytes) -> bytes:
 
 
 SICK = (
-    Example("an archive packed again", {"w": T((300,)), "b": T((5,))}, damage=_packed_again),
+    Example("an archive packed again", {"w": T((300,)), "b": T((5,))}, damage=repacked()),
     Example(
         "a header without padding",
         {"weight": T((300,))},
@@ -74,8 +62,10 @@ SICK = (
     ),
 )
 HEALTHY = (
-    Example("an archive of torch", {"w": T((300,)), "b": T((5,))}),
-    Example("a file of safetensors", {"weight": T((300,))}, "safetensors", ".safetensors", metadata={"format": "pt"}),
+    Example("an archive that torch wrote", {"w": T((300,)), "b": T((5,))}),
+    Example(
+        "a file that safetensors wrote", {"weight": T((300,))}, "safetensors", ".safetensors", metadata={"format": "pt"}
+    ),
 )
 
 
@@ -89,9 +79,9 @@ def unaligned_storage(container: Container) -> Iterator[Problem]:
     library = container.format.split()[0]
     yield Problem(
         message=f"its contents begin at byte {start:,}: {library} begins them at multiples of {alignment}",
-        cause="The file was packed again by another program, or its header has no padding. Mapping it needs copies.",
+        cause="The file was packed again by another program, or its header has no padding. Mapping it requires copies.",
         location=Location(offset=start),
-        fix=_fix(container, f"lay the file out as {library} does, in multiples of {alignment} bytes"),
+        fix=_fix(container, f"align the file as {library} does, to multiples of {alignment} bytes"),
     )
 
 

@@ -1,18 +1,18 @@
-"""Numbered layers are counted from another number.
+"""The numbers of layers are shifted.
 
-What it means
-    ``layers.0`` here is ``layers.1`` in the target: a ``Sequential`` has one more or one less element before them, or
-    the file holds a later stage of a pipeline. Or one part of each element moved on: ``layers.0.downsample`` of Swin is
+Meaning
+    ``layers.0`` here is ``layers.1`` in the target: a ``Sequential`` has one element more or fewer before them, or the
+    file holds a later stage of a pipeline. Or one part of each element moved on: ``layers.0.downsample`` of Swin is
     ``layers.1.downsample`` in timm.
 
 Why it matters
-    ``load_state_dict`` fails; or, where shapes agree, layers are loaded into their neighbours without a word.
+    ``load_state_dict`` fails; or, where shapes agree, layers are silently loaded into their neighbours.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "layers.4.weight".
     Unexpected key(s) in state_dict: "layers.0.weight".
 
-How it is found
+Detection
     Only with a reference: below one container, all numbers moved by the same amount make more keys fit; or those of
     parts that hold the same parameters.
 
@@ -43,12 +43,12 @@ _ENDS = {f"layers.{n}.down.weight": T((n + 3, n + 2)) for n in range(2)}
 _BEGINS = {f"layers.{n + 1}.down.weight": value for n, value in enumerate(_ENDS.values())}
 ALSO = ("N423",)
 SICK = (
-    Example("one element more before them", _HERE, like=_WANTED),
+    Example("one more element before them", _HERE, like=_WANTED),
     Example("one part of each element", _BLOCKS | _ENDS, like=_BLOCKS | _BEGINS),
 )
 HEALTHY = (
     Example("the same numbers", _HERE, like=_HERE),
-    Example("a layer less", {"layers.0.weight": T((2, 3)), "layers.1.weight": T((3, 3))}, like=_HERE),
+    Example("one layer fewer", {"layers.0.weight": T((2, 3)), "layers.1.weight": T((3, 3))}, like=_HERE),
 )
 _CAUSE = "A container has more or fewer elements before these on one side."
 

@@ -21,7 +21,7 @@ def all_in_wrapper(rest: IncompatibleKeys, tokens: Collection[str], wrapper: str
         if found and not any(token in key.split(".") for key in rest.missing):
             inner = {without_wrappers(key) for key in found}
             sure = inner.issubset(rest.missing) or not rest.missing
-            meaning = f"the file was saved from a model inside {wrapper}, which put “{token}.” into its keys"
+            meaning = f'the file was saved from a model inside {wrapper}, which put "{token}." into its keys'
             yield Cause(meaning, Repair.SAFE if sure else Repair.NONE, (STRIP,), missing=inner, unexpected=found)
 
 
@@ -33,7 +33,7 @@ def parts_in_wrapper(rest: IncompatibleKeys, tokens: Collection[str]) -> Iterato
     if found is not None:
         place, keys = found
         token = place.rpartition(".")[2]
-        meaning = f"a part of the model was saved inside a wrapper, which put “{token}.” into its keys (“{place}.”)"
+        meaning = f'a part of the model was saved inside a wrapper, which put "{token}." into its keys ("{place}.")'
         yield Cause(meaning, Repair.SAFE, missing=keys.names, unexpected=keys.unexpected)
 
 

@@ -1,20 +1,20 @@
 """A checkpoint folder of the transformers Trainer lacks files that resuming needs.
 
-What it means
+Meaning
     ``checkpoint-500/`` holds the model, and optimizer, scheduler, states of random number generators and the trainer's
-    own state in files beside it. Some of them were not copied, or ``save_only_model`` was set.
+    own state in separate files. Some of them were not copied, or ``save_only_model`` was set.
 
 Why it matters
-    ``resume_from_checkpoint`` loads what there is and starts the rest anew, mostly without a word: a fresh optimizer
-    and a scheduler at step 0 under a training at step 500.
+    ``resume_from_checkpoint`` loads what there is and starts the rest again, mostly silently: a fresh optimizer and a
+    scheduler at step 0 in a training at step 500.
 
-What you see
+Symptoms
     Nothing, or: Didn't find an RNG file, if you are resuming a training that was launched in a distributed fashion,
     reproducibility is not guaranteed.
 
-How it is found
+Detection
     The names in a folder called ``checkpoint-`` and a number with a ``trainer_state.json`` in it. Where DeepSpeed or
-    FSDP keep the optimizer in folders of their own, nothing is said of it. Information only.
+    FSDP keep the optimizer in folders of their own, nothing is reported. Info only.
 
 Repair
     None: copy the missing files from where the training ran.
@@ -56,7 +56,7 @@ SICK = (
 HEALTHY = (
     Example("a release", name="release", files={"pytorch_model.bin": _NET, "trainer_state.json": _STATE}),
     Example(
-        "all there", name="checkpoint-500",
+        "all files are there", name="checkpoint-500",
         files={
             "pytorch_model.bin": _NET, "trainer_state.json": _STATE, "optimizer.pt": b"x", "scheduler.pt": b"x",
             "rng_state.pth": b"x",
@@ -79,8 +79,8 @@ def partial_resume_set(checkpoint: Checkpoint) -> Iterator[Problem]:
     if missing:
         yield Problem(
             message=f"the folder lacks {wording.listed(missing)}",
-            cause="resume_from_checkpoint loads what there is and starts the rest anew, without a word.",
-            advice="Copy them from where the training ran, or do not resume: begin a training with these weights.",
+            cause="resume_from_checkpoint loads what there is and silently starts the rest again.",
+            advice="Copy them from where the training ran, or do not resume: start a new training with these weights.",
         )
 
 

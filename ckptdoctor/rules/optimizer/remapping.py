@@ -90,7 +90,7 @@ def _groups(checkpoint: Checkpoint, optimizer: SavedOptimizer, found: Remap) -> 
     try:
         options = [dict(_plain(optimizer.options[home])) for home, _ in found.groups]
     except NotPlainError as error:
-        raise NoRemapError(f"its groups cannot be written anew: {error}") from error
+        raise NoRemapError(f"its groups cannot be rewritten: {error}") from error
     return [Replace(place, [{**each, **lists} for each, lists in zip(options, wanted, strict=True)])]
 
 

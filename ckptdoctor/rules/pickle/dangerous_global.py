@@ -1,32 +1,32 @@
 """The file names functions that can run commands when it is loaded with ``weights_only=False``.
 
-What it means
+Meaning
     A pickle is a program: loading it calls what it names. This one names something that starts processes, runs code,
     opens files or reaches any other function (``os.system``, ``builtins.eval``, ``builtins.getattr`` …). No checkpoint
     needs that.
 
 Why it matters
-    Whoever loads it with ``weights_only=False``, or with a torch before 2.6, runs what its author wanted to be run.
+    Whoever loads it with ``weights_only=False``, or with a torch before 2.6, runs whatever its author put there.
 
-What you see
+Symptoms
     Trying to load unsupported GLOBAL posix.system whose module posix is blocked.
     Unsupported global: GLOBAL getattr was not an allowed global by default.
 
-How it is found
+Detection
     Every name in the pickle, used or not, is compared with lists of exact modules and names; names with dots are
-    followed part by part. Nothing is imported. That a file is not reported here does not prove it harmless: only
+    followed part by part. Nothing is imported. A file that is not reported here is not proven harmless: only
     ``weights_only=True`` keeps a pickle from calling other code.
 
-    All places are searched from which some program unpickles: the pickle of the contents, and of one that breaks off
-    what comes before the break, since a loader makes those calls before it fails; pickles behind the end of another
-    one, in its texts and bytes (in Base64, too), and in other records of an archive; the ``.metadata`` of a distributed
-    checkpoint, and every file in the folder of a checkpoint; NumPy's arrays of objects, which
-    ``numpy.load(allow_pickle=True)`` loads. Of arrays of objects, ``.metadata`` and texts, which nothing protects,
-    a name that is not known to be harmless is a warning.
+    Every place from which a program might unpickle is searched: the pickle of the contents, up to the break if it
+    breaks off, since a loader makes those calls before it fails; pickles after the end of another one, in its strings
+    and bytes (in Base64 too), and in other records of an archive; the ``.metadata`` of a distributed checkpoint, and
+    every file in the folder of a checkpoint; NumPy's arrays of objects, which ``numpy.load(allow_pickle=True)`` loads.
+    In object arrays, ``.metadata`` and strings, which nothing protects, any name that is not provably harmless is a
+    warning.
 
 Repair
     None: do not load it. Get the weights from a source you trust, in safetensors if you can. ``builtins.getattr`` alone
-    also comes from honest pickles of bound methods and nested classes; look at what stands at the named key.
+    also comes from honest pickles of bound methods and nested classes; check the value at the named key.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ def _acts(groups: dict[str, str]) -> bool:
 MESSAGES = (
     Message(
         ("Trying to load unsupported GLOBAL",),
-        "the file asks for {global}, a function that no checkpoint needs and that could do anything to your machine."
-        " Do not load it in any other way",
+        "the file asks for {global}, a function that no checkpoint needs and that could do anything to your "
+        "machine. Do not work around this error",
         (Way("see what it asks for", "ckptdoctor check FILE"),),
         then=r"(?P<global>[\w.]{1,300}?)whosemodule[\w.]{1,100}isblocked",
     ),
     Message(
         ("GLOBAL",),
-        "the file asks for {global}, a function that no checkpoint needs and that could do anything to your machine."
-        " Do not load it in any other way",
+        "the file asks for {global}, a function that no checkpoint needs and that could do anything to your "
+        "machine. Do not work around this error",
         (Way("see what it asks for", "ckptdoctor check FILE"),),
         then=NOT_ALLOWED,
         also=("P201",),
@@ -86,8 +86,8 @@ MESSAGES = (
 SICK = (
     Example("a shell command", {"model": _WEIGHTS, "extra": Obj("os.system", arguments=("echo hello",))}),
     Example("code as text", {"model": _WEIGHTS, "extra": Obj("builtins.eval", arguments=("1 + 1",))}),
-    Example("a call in front of a break", raw=b"\x80\2" + _CALL + b"\xff", suffix=".pkl"),
-    Example("a pickle behind the end of another one", raw=b"\x80\2}." + _CALL + b".", suffix=".pkl"),
+    Example("a call before a break", raw=b"\x80\2" + _CALL + b"\xff", suffix=".pkl"),
+    Example("a pickle after the end of another one", raw=b"\x80\2}." + _CALL + b".", suffix=".pkl"),
     Example("a pickle in bytes", {"model": _WEIGHTS, "blob": b"\x80\2" + _CALL + b"."}),
 )
 HEALTHY = (Example("the names as text", {"model": _WEIGHTS, "extra": ["os.system", "builtins.eval"]}),)
@@ -167,18 +167,18 @@ def _sentence(aside: Aside, names: list[str]) -> str:
     """Return what the pickle is, what it names, and when that is called."""
     where, at, named = aside.member or "the file", f"byte {aside.offset:,}", refused.listed_names(names)
     if aside.lying is Lying.BROKEN:
-        return f"{where} names {named} and breaks off after that, at {at}: a loader can call it before it fails"
+        return f"{where} names {named} and then breaks off at {at}: a loader can call it before it fails"
     if aside.lying is Lying.BEHIND:
-        return f"{where} has another pickle behind the end of the first, at {at}, which names {named}"
+        return f"{where} has another pickle after the end of the first, at {at}, which names {named}"
     if aside.lying is Lying.INSIDE:
-        return f"{where} has a text at {at} that is a pickle itself and names {named}: unpickling the text calls it"
+        return f"{where} has a string at {at} that is a pickle itself and names {named}: unpickling the string calls it"
     if aside.lying is Lying.INDEX:
         return f"{where} names {named}: torch.distributed.checkpoint loads it with pickle.load, which calls it"
     return f"{where} names {named}: with weights_only=False it can run commands"
 
 
-_RUNS = "No checkpoint needs this. Whatever unpickles it runs what its author put there."
-_UNKNOWN = "It is not known to be harmless: unpickling imports it and calls it, whatever it does."
+_RUNS = "No checkpoint needs this. Any program that unpickles it runs whatever its author put there."
+_UNKNOWN = "It may be harmful: unpickling imports it and calls it, whatever it does."
 _TRUSTED = "Get the weights from a source you trust, in safetensors."
 
 

@@ -1,22 +1,22 @@
-"""A good part of the file is neither tensors nor their names: a history, a dataset, a tokenizer, a replay buffer.
+"""A large part of the file is neither tensors nor their names: a history, a dataset, a tokenizer, a replay buffer.
 
-What it means
-    Lists of numbers, long texts or arrays were saved as Python objects beside the weights.
+Meaning
+    Lists of numbers, long texts or arrays were saved as Python objects with the weights.
 
 Why it matters
-    Objects are read one by one into memory, whatever is wanted of the file: a list of a million floats takes 9 MB in
-    the file, 32 MB in memory, and about a second. They cannot be memory-mapped.
+    Objects are read one by one into memory, even if you need none of them: a list of a million floats takes 9 MB in the
+    file, 32 MB in memory, and about a second. They cannot be memory-mapped.
 
-What you see
-    Nothing: loading takes long, and much memory.
+Symptoms
+    Nothing: loading takes a long time, and a lot of memory.
 
-How it is found
-    The size of each value without tensors is added up as it stands in the pickle. From a tenth of the file on (and 1
-    MB) it is information, a warning where it is more than half of the file and 16 MB.
+Detection
+    The sizes in the pickle of all values without tensors are added up. From a tenth of the file (and 1 MB) it is info,
+    and a warning where it is more than half of the file and 16 MB.
 
 Repair
-    None by itself: the finding gives the command that leaves the largest values out. Or save them elsewhere, long lists
-    of numbers as tensors.
+    No automatic one: the finding gives the command that leaves the largest values out. Or save them elsewhere, long
+    lists of numbers as tensors.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MUCH = 16_000_000  # and a warning
 _NAMED = 3
 _SMALL = 10_000  # values below that are not added up
 SICK = (
-    Example("a long text beside the weights", {"model": {"w": T((3,))}, "notes": "word " * 300_000}),
+    Example("a long string next to the weights", {"model": {"w": T((3,))}, "notes": "word " * 300_000}),
     Example("a long history", {"model": {"w": T((3,))}, "history": {"loss": [0.5] * 150_000}}),
 )
 HEALTHY = (

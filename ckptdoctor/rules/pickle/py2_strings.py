@@ -1,22 +1,22 @@
 """The file was pickled by Python 2 and holds strings that are not UTF-8.
 
-What it means
-    A string of Python 2 is bytes without an encoding: names with accents, or the values of NumPy arrays and numbers.
+Meaning
+    A Python 2 string is bytes without an encoding: names with accents, or the values of NumPy arrays and numbers.
 
 Why it matters
     ``torch.load`` decodes them as UTF-8 and fails at the first that is not.
 
-What you see
+Symptoms
     'utf-8' codec can't decode byte 0xe9 in position 3: unexpected end of data
     'ascii' codec can't decode byte 0x8c in position 16: ordinal not in range(128)
 
-How it is found
-    Protocols 0 to 2 know no bytes, so that bytes in such a pickle are strings of Python 2.
+Detection
+    Protocols 0 to 2 do not have bytes, so bytes in such a pickle are Python 2 strings.
 
 Repair
-    ``ckptdoctor fix FILE --select P208 --unsafe-fixes`` makes text of them as ``torch.load(FILE, encoding="latin1")``
-    does. Unsafe: no byte is lost, but whether Latin-1 is what was meant, only their writer knew. The values of NumPy
-    arrays and numbers are no text: they become the bytes that they are, which is safe.
+    ``ckptdoctor fix FILE --select P208 --unsafe-fixes`` decodes them as text, like ``torch.load(FILE,
+    encoding="latin1")``. Unsafe: no byte is lost, but only their writer knew whether they are Latin-1. The values of
+    NumPy arrays and numbers are not text: they become bytes, which is safe.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def _of_python_2(data: bytes) -> bytes:
 MESSAGES = (
     Message(
         ("'ascii' codec can't decode byte",),
-        "the pickle was written by Python 2, whose texts are bytes that do not decode as ASCII",
+        "the pickle was written by Python 2, whose strings are bytes that do not decode as ASCII",
         (Way("load it with", 'torch.load(path, encoding="latin1")'), CHECK),
         among=("torch.load", "serialization", "pickle", "joblib"),
     ),
     Message(
         ("'utf-8' codec can't decode byte",),
-        "a text in the pickle is not UTF-8: Python 2 wrote it, or the file is opened as text",
+        "a string in the pickle is not UTF-8: Python 2 wrote it, or the file was opened as text",
         (CHECK, Way("if Python 2 wrote it", 'torch.load(path, encoding="latin1")')),
         among=("torch.load", "serialization", "pickle", "joblib"),
         weight=Weight.ECHO,
@@ -87,7 +87,7 @@ def py2_strings(checkpoint: Checkpoint) -> Iterator[Problem]:
     which = f", {wording.plural(keys, 'of them a key', 'of them keys')}" if keys else ""
     yield Problem(
         message=f"{wording.plural(len(found), 'string')} of Python 2 cannot be read as UTF-8{which}",
-        cause="Python 2 wrote them as bytes of an encoding that is not said, and torch.load takes them for UTF-8.",
+        cause="Python 2 wrote them as bytes in an unknown encoding, and torch.load takes them for UTF-8.",
         torch_says=(found[0].refusal,),
         advice='If you trust the file: torch.load(FILE, weights_only=False, encoding="latin1") reads it.',
         keys=tuple([each.path for each in found]),
@@ -100,8 +100,8 @@ def _fix(checkpoint: Checkpoint, numbers: bool) -> Fix | None:
     if not can_be_repickled(checkpoint):
         return None
     if numbers:
-        return repickle_fix(checkpoint, "make bytes of the values of NumPy arrays", "P208")
-    return repickle_fix(checkpoint, "make text of strings, as Latin-1", "P208", encoding="latin1")
+        return repickle_fix(checkpoint, "convert the values of NumPy arrays to bytes", "P208")
+    return repickle_fix(checkpoint, "decode strings as Latin-1 text", "P208", encoding="latin1")
 
 
 # ---- the strings, wherever they are
@@ -114,7 +114,7 @@ _MOST = 1000
 class OldString:
     """A string that ``torch.load`` cannot decode: where it is, whether it is a key, and what torch says.
 
-    ``is_number`` says that it is the values of a NumPy array or number, which are no text.
+    ``is_number`` says that it is the values of a NumPy array or number, which are not text.
     """
 
     path: KeyPath

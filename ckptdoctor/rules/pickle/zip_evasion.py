@@ -1,22 +1,22 @@
 """The archive, or the pickle in it, is built so that different readers see different things.
 
-What it means
-    Two records have one name, the directory and the records disagree, records are compressed or marked as encrypted,
-    the pickle calls something and throws the result away, or goes on after its end. ``torch.save`` writes none of
-    that. Scanners have been passed by each of these: they look at one thing and torch loads another.
+Meaning
+    Two records have the same name, the directory and the records disagree, records are compressed or marked as
+    encrypted, the pickle calls something and discards the result, or continues after its end. ``torch.save`` writes
+    none of that. Files have evaded scanners with each of these: the scanner reads one thing and torch loads another.
 
 Why it matters
-    What a scanner, ``unzip`` or Python's ``zipfile`` shows need not be what torch loads; some of these files torch
-    refuses, some it loads with wrong values.
+    What a scanner, ``unzip`` or Python's ``zipfile`` shows need not be what torch loads; torch rejects some of these
+    files, and loads others with wrong values.
 
-What you see
+Symptoms
     Nothing, or: PytorchStreamReader failed …
 
-How it is found
+Detection
     The central directory is compared with every record's own header, and names are compared whatever their case.
 
 Repair
-    None yet: take the file from its source again. Load it with ``weights_only=True`` only.
+    None yet: download the file from its source again. Load it only with ``weights_only=True``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _encrypted(data: bytes) -> bytes:
 
 SICK = (
     Example(
-        "two records of one name",
+        "two records with the same name",
         {"v": T((3,)), "w": T((3,))},
         damage=lambda data: data.replace(b"/data/1", b"/data/0"),
     ),
@@ -54,20 +54,20 @@ def zip_evasion(subject: Noted) -> Iterator[Problem]:
     yield from problems(
         notes_of(subject, NoteKind.ZIP_AMBIGUOUS),
         otherwise="readers disagree on what is in this archive",
-        cause="torch.save does not write this. What a scanner or unzip shows need not be what torch loads.",
-        advice="Take the file from its source again; load it with weights_only=True only.",
+        cause="torch.save does not write this. A scanner or unzip may show something other than what torch loads.",
+        advice="Download the file from its source again; load it only with weights_only=True.",
     )
     yield from problems(
         _unusual_notes(subject),
-        otherwise="the archive is not as torch writes it",
-        cause="torch.save does not write this: torch refuses such a file, or reads something else than others.",
-        advice="Take the file from its source again, or load it where it loads and save it with torch.save.",
+        otherwise="torch does not write archives like this",
+        cause="torch.save does not write this: torch rejects such a file, or reads it differently from other programs.",
+        advice="Download the file from its source again, or load it where it loads and save it with torch.save.",
     )
     yield from problems(
         notes_of(subject, NoteKind.PICKLE_HIDDEN_CALL),
-        otherwise="the pickle does something whose result it throws away",
+        otherwise="the pickle makes a call and discards the result",
         cause="Loading it with weights_only=False makes the call, although nothing of it shows in the contents.",
-        advice="Load it with weights_only=True only.",
+        advice="Load it only with weights_only=True.",
     )
 
 

@@ -39,7 +39,7 @@ def dequantize_fix(
     advice = ""
     if odd:
         number = wording.plural(len(odd), "weight")
-        advice = f"{number} cannot be computed ({wording.abridged(odd)}): let the library that wrote it dequantise it."
+        advice = f"{number} cannot be computed ({wording.abridged(odd)}): dequantise it with the library that wrote it."
     if not ready:
         return None, advice
     taken = {path for edit in ready for path in edit.paths}

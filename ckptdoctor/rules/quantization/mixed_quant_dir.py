@@ -1,23 +1,23 @@
-"""Plain and quantised weights of the same layers lie together, and loaders mix them.
+"""Plain and quantised weights of the same layers are together, and loaders mix them.
 
-What it means
-    A quantised file was left in the folder of the plain model (or the other way round), or both were merged into one.
+Meaning
+    A quantised file was left in the folder of the plain model (or the reverse), or both were merged into one.
 
 Why it matters
     Loaders that read every ``*.safetensors`` of a folder (mlx, vLLM, many scripts) merge the two: some layers get
-    packed numbers for weights, others keep scales that belong to nothing.
+    packed numbers as weights, others keep scales that belong to nothing.
 
-What you see
-    A shape that does not fit, an unknown key such as ``fc.weight.absmax``, or garbage without a word.
+Symptoms
+    A shape that does not fit, an unknown key such as ``fc.weight.absmax``, or garbage without an error.
 
-How it is found
-    A layer has its plain weight and packed ones of GPTQ, AWQ or bitsandbytes; or, beside ``model.safetensors`` or its
+Detection
+    A layer has its plain weight and packed ones of GPTQ, AWQ or bitsandbytes; or, next to ``model.safetensors`` or its
     shards in a folder with ``config.json``, the header of another ``*.safetensors`` that the index does not name has
     the same layers quantised, or plain where these are quantised.
 
 Repair
-    None: decide which one counts, and move the other out of the folder.
-    ``ckptdoctor fix FILE --drop PATTERN`` takes the ones or the others out of a single file.
+    None: decide which one is right, and move the other out of the folder. ``ckptdoctor fix FILE --drop PATTERN``
+    removes one of them from a single file.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ _OTHER = _file('{"lora.weight": {"dtype": "F16", "shape": [4, 4], "data_offsets"
 _CONFIG = {"config.json": b"{}"}
 SICK = (
     Example("both in one file", {**_PLAIN, **_GPTQ}),
-    Example("a quantised file beside the plain one", _PLAIN, "safetensors", metadata={"format": "pt"},
+    Example("a quantised file next to the plain one", _PLAIN, "safetensors", metadata={"format": "pt"},
             name="model.safetensors", beside={**_CONFIG, "model-4bit.safetensors": _STRAY}),
 )  # fmt: skip
 HEALTHY = (
-    Example("quantised layers beside plain ones", {**_GPTQ, "norm.weight": T((4,), "float16")}),
+    Example("quantised layers next to plain ones", {**_GPTQ, "norm.weight": T((4,), "float16")}),
     Example("a file of other things", _PLAIN, "safetensors", metadata={"format": "pt"},
             name="model.safetensors", beside={**_CONFIG, "adapter.safetensors": _OTHER}),
 )  # fmt: skip
@@ -84,8 +84,8 @@ def mixed_quant_dir(checkpoint: Checkpoint) -> Iterator[Problem]:
             yield Problem(
                 message=f"{wording.plural(len(layers), 'layer')}{wording.of_place(state_dict.path)} "
                 f"{'has' if len(layers) == 1 else 'have'} a plain weight and one of {layers[0].scheme}",
-                cause="Two checkpoints were merged, or files of both were read together: loaders take one of the two, "
-                "or stumble over the other.",
+                cause="Two checkpoints were merged, or files of both were read together: loaders take one of the "
+                "two, or fail on the other.",
                 advice="Drop the keys of one of them, or read only the files that belong together.",
                 keys=tuple([(*state_dict.path, key) for layer in layers for key in (layer.key, *layer.keys)]),
                 location=Location(path=state_dict.path),
@@ -98,9 +98,9 @@ def _beside(stray: _Stray) -> Problem:
     layers = wording.plural(stray.layers, "layer")
     theirs = f"{layers} of this model as {stray.scheme}" if stray.quantized else f"{layers} of this model plain"
     return Problem(
-        message=f"{stray.name} lies beside it, with {theirs}",
+        message=f"{stray.name} is next to it, with {theirs}",
         cause="Loaders that read every .safetensors file of a folder mix the two.",
-        advice="Move the one that does not count out of the folder.",
+        advice="Move the wrong one out of the folder.",
         severity=Severity.WARNING,
     )
 

@@ -49,8 +49,8 @@ def _alone(checkpoint: Checkpoint, state_dict: StateDict, layers: Sequence[Layer
     config = config_lacks_it(checkpoint) if not state_dict.path else ""
     added = words.config(layers) if config else ""
     lacking = (
-        f" {config} does not say so, and without it loaders take the packed numbers for weights: "
-        f'write "quantization_config": {added} into it.'
+        f" {config} does not mention this, so loaders take the packed numbers for weights: write "
+        f'"quantization_config": {added} into it.'
         if added
         else ""
     )
@@ -89,8 +89,8 @@ def _quantized_here(comparison: Comparison, layers: list[Layer], others: tuple[s
     fix, advice = words.fix(comparison, layers, others)
     return Problem(
         message=f"{_counted(layers, words)}{wording.in_place(comparison.path)}, and plain in {source}",
-        cause=f"{words.cause} With strict=False the packed numbers load without a word where their shapes allow it, "
-        "and the model computes garbage.",
+        cause=f"{words.cause} With strict=False the packed numbers load silently where their shapes allow it, and "
+        "the model computes garbage.",
         torch_says=(
             *((wording.missing_line(absent),) if absent else ()),
             wording.unexpected_line(unexpected),
@@ -111,8 +111,8 @@ def _quantized_there(comparison: Comparison, layers: list[Layer], words: Words) 
     return Problem(
         message=f"{_counted(layers, words)} in {comparison.reference.source}, and plain"
         f"{wording.in_place(comparison.path) or ' here'}",
-        cause="The target was built for quantised weights, and these are plain: the library that quantises has to "
-        "make the one of the other.",
+        cause="The target was built for quantised weights, and these are plain: only the library that quantises "
+        "can convert them.",
         torch_says=(
             wording.missing_line(absent),
             *((wording.unexpected_line(unexpected),) if unexpected else ()),

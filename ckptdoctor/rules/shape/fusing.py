@@ -27,8 +27,8 @@ def _problem(comparison: Comparison, found: Sequence[Fused], what: str, advice: 
     missing, unexpected = (parts, whole) if here else (whole, parts)
     return Problem(
         message=_message(found[0], len(found) - 1),
-        cause=f"The checkpoint has {what} {'in one tensor' if here else 'apart'}, "
-        f"the model {'apart' if here else 'in one tensor'}.{_turned(found)}",
+        cause=f"The checkpoint has {what} {'in one tensor' if here else 'in separate tensors'}, and the model has "
+        f"them {'in separate tensors' if here else 'in one tensor'}.{_turned(found)}",
         torch_says=(wording.missing_line(missing), wording.unexpected_line(unexpected)),
         advice=advice,
         keys=key_places(comparison, unexpected),
@@ -55,4 +55,4 @@ def _short(key: str, part: str) -> str:
 def _turned(found: Sequence[Fused]) -> str:
     if not any(each.axis == 1 for each in found):
         return ""
-    return " It is transposed as well: inputs × outputs, the way of Conv1D in transformers."
+    return " It is transposed as well: inputs × outputs, like Conv1D in transformers."

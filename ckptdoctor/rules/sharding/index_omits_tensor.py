@@ -1,21 +1,21 @@
 """The shards hold tensors that the index does not name.
 
-What it means
-    A tensor lies in one of the files, but the index was written without it: by a converter that goes by a list of
+Meaning
+    A tensor is in one of the files, but the index was written without it: by a converter that uses a list of
     parameters, or before something was added.
 
 Why it matters
-    Loaders that go by the index leave the tensor out without a word: a feature of the model is silently off.
+    Loaders that use the index silently leave the tensor out: a feature of the model is off.
 
-What you see
+Symptoms
     Nothing, or a parameter that is newly initialised.
 
-How it is found
-    The header of each shard that the index names is held against the index.
+Detection
+    The header of each shard that the index names is compared with the index.
 
 Repair
-    ``ckptdoctor fix FOLDER --select X805`` writes the index anew, from the headers of the shards, as a file beside the
-    old one; with ``--force`` in its place, and the old one is kept with ``.bak`` behind its name.
+    ``ckptdoctor fix FOLDER --select X805`` rewrites the index from the headers of the shards, as a file next to the old
+    one; with ``--force`` it replaces the old one, which is kept with ``.bak`` appended to its name.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def index_omits_tensor(subject: Noted) -> Iterator[Problem]:
     """Report tensors that the index leaves out."""
     yield from problems(
         notes_of(subject, NoteKind.INDEX_OMITS),
-        otherwise="the index leaves tensors out",
-        cause="Loaders that go by the index leave them out without a word.",
+        otherwise="the index omits tensors",
+        cause="Loaders that use the index silently leave them out.",
         fix=new_index(subject, "X805"),
     )

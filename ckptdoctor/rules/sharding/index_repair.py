@@ -13,7 +13,7 @@ def new_index(subject: Noted, code: str) -> Fix | None:
     name = index_to_write(subject)
     if name is None:
         return None
-    title = "write the index anew from the headers of the shards"
+    title = "rewrite the index from the headers of the shards"
     return Fix(title, (WriteIndex(name),), Safety.SAFE, f"--select {code}")
 
 

@@ -31,7 +31,7 @@ _RANDOM = re.compile(r"rng|random", re.IGNORECASE)
 class RankFiles:
     """The rank in a file's name, and those of the files that are called alike, its own included.
 
-    ``apart`` says that the rank is in the name of its folder, and that the others lie in folders beside that.
+    ``apart`` says that the rank is in the name of its folder, and that the others are in folders next to that.
     """
 
     rank: int

@@ -1,28 +1,28 @@
 """The output layer and the input embedding are in the file twice, with the same values.
 
-What it means
-    The model has one matrix for both, or began with one; the file holds its bytes two times.
+Meaning
+    The model has one matrix for both, or began with one; the file holds its bytes twice.
 
 Why it matters
-    Nothing is wrong with the values. The file is larger by a whole vocabulary, and what builds the model with one of
-    the two names only does not know the other.
+    Nothing is wrong with the values. The file is larger by a whole vocabulary, and a model with only one of the two
+    names rejects the other.
 
-What you see
+Symptoms
     Unexpected key(s) in state_dict: "lm_head.weight".
     ValueError: Received 1 parameters not in model: lm_head.weight.
 
-How it is found
-    The two have one shape and dtype, and the checksums that the archive keeps of their bytes are equal. Where a
-    container keeps no checksums (safetensors), ``check --deep`` compares the bytes. Where a ``config.json`` beside it
-    says that the two are not tied, nothing is said.
+Detection
+    The two have the same shape and dtype, and the archive's checksums of their bytes are equal. Where a container keeps
+    no checksums (safetensors), ``check --deep`` compares the bytes. If a ``config.json`` next to it unties the two,
+    nothing is reported.
 
 Repair
     ``ckptdoctor fix FILE --select A703 --unsafe-fixes`` makes the head a second view of the embedding's bytes, as
-    ``torch.save`` keeps tied weights; it moves behind the embedding. All bytes are compared before. No value changes,
-    but who changes one of the loaded tensors in place then changes the other, which is why it has to be asked for.
-    ``ckptdoctor fix FILE --tie`` does it for all weights with the same bytes, and in safetensors as well: there the
-    head goes, and the file's metadata says that it is the embedding. ``--clone-shared`` takes it back in torch's files.
-    Where the target does not know the head at all, leave it out with ``--drop``.
+    ``torch.save`` keeps tied weights; it moves behind the embedding. All bytes are compared first. No value changes,
+    but changing one of the loaded tensors in place then changes the other, so it must be requested. ``ckptdoctor fix
+    FILE --tie`` does it for all weights with the same bytes, and in safetensors as well: there the head is removed, and
+    the file's metadata records that it is the embedding. ``--clone-shared`` undoes it in torch files. If the target
+    does not have the head at all, leave it out with ``--drop``.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _problem(checkpoint: Checkpoint, pair: TiedPair, same: str) -> Problem:
     return Problem(
         message=f'"{head.key}" and "{embedding.key}"{wording.of_place(head.path[:-1])} have {same}: '
         f"{wording.size_words(head.nbytes)} are in the file twice",
-        cause="They are one matrix, or were when training began; torch.save keeps tied weights once.",
+        cause="They are one matrix, or were when training began; torch.save stores tied weights once.",
         advice="fix --tie keeps the bytes once:",
         commands=("ckptdoctor fix FILE --tie",),
         keys=(head.path, embedding.path),

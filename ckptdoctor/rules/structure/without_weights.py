@@ -35,7 +35,7 @@ def purpose(checkpoint: Checkpoint) -> str | None:
 def empty_places(checkpoint: Checkpoint) -> list[KeyPath]:
     """Return where a state dict should be but is empty: the file itself, or what a key like ``state_dict`` holds.
 
-    Only in a file without any model's weights: beside them, ``params`` may well be something else. The weights of a
+    Only in a file without any model's weights: next to them, ``params`` may well be something else. The weights of a
     program in TorchScript may be its constants (``torch.jit.freeze``), and a function has none.
     """
     tree = checkpoint.tree

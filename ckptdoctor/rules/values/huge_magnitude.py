@@ -1,17 +1,17 @@
-"""Some weight is larger than 10,000.
+"""A weight is larger than 10,000.
 
-What it means
+Meaning
     Weights of networks that work stay within a few units, and outliers of large language models within hundreds. One
     this large comes from training that was about to diverge, from a wrong scale in a conversion, or from damage.
 
 Why it matters
-    Activations overflow float16, and swamp everything else in bfloat16. Training goes on with jumps, or not at all.
+    Activations overflow float16, and swamp everything else in bfloat16. Training continues with jumps, or not at all.
 
-What you see
+Symptoms
     Nothing when it is loaded; an unstable loss, infinities in half precision.
 
-How it is found
-    ``check --deep`` reads every value of what can be a parameter and is called ``weight`` or ``bias``. Buffers (running
+Detection
+    ``check --deep`` reads every value of every possible parameter called ``weight`` or ``bias``. Buffers (running
     variances, frequencies, schedules) may be as large as they like.
 
 Repair

@@ -1,18 +1,18 @@
 """The running variance of a norm layer is negative.
 
-What it means
+Meaning
     ``running_var`` is a mean of squares and cannot be negative. Averaging or merging checkpoints with negative factors
     (task arithmetic, extrapolation), a cast, or damage made it so.
 
 Why it matters
     In evaluation the layer divides by the square root of this variance: the affected channels, and soon all, are NaN.
 
-What you see
-    Nothing when it is loaded; NaN as soon as the model is evaluated. In training it seems fine: batches have variances
-    of their own.
+Symptoms
+    Nothing when it is loaded; NaN as soon as the model is evaluated. In training it seems fine: batches have their own
+    variances.
 
-How it is found
-    ``check --deep`` reads every value; NaN and infinities in it are V651's.
+Detection
+    ``check --deep`` reads every value; V651 reports NaN and infinities in it.
 
 Repair
     None: the statistics are lost. Take them from one of the checkpoints that were merged, or estimate them again with
@@ -52,8 +52,8 @@ def nonpositive_running_var(values: Values) -> Iterator[Problem]:
         ),
         cause="In evaluation the layer takes the square root of it: its channels become NaN.",
         advice=(
-            "Take the running statistics from a checkpoint that was merged into this one, "
-            "or estimate them again with torch.optim.swa_utils.update_bn."
+            "Use the running statistics of a checkpoint that was merged into this one, or estimate them "
+            "again with torch.optim.swa_utils.update_bn."
         ),
         keys=tuple([each.tensor.path for each in found]),
         location=Location(path=first.path),

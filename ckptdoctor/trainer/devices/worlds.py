@@ -43,8 +43,8 @@ def require_world_size(strategy: str, kind: str, world_size: int, *, nodes: int 
     if strategy == "exact" and MICRO_SHARDS % world_size:
         sizes = ", ".join(map(str, _exact_sizes()))
         raise UsageError(
-            f"--strategy exact deals {MICRO_SHARDS} micro-shards out evenly, which {world_size} replicas do not allow;"
-            f" choose a --world-size of {sizes}"
+            f"--strategy exact needs a number of replicas that divides {MICRO_SHARDS} micro-shards evenly, "
+            f"and {world_size} does not; choose a --world-size of {sizes}"
         )
     if strategy in PROCESSES and kind in _ALONE:
         raise UsageError(
@@ -78,6 +78,6 @@ def _check_room(kind: str, world_size: int, nodes: int) -> None:
     here = f"there is one {name}" if available == 1 else f"there are {available} {name}s"
     where = f"on each of {nodes} machines" if nodes > 1 else "here"
     raise UsageError(
-        f"--world-size {world_size}: every replica needs a device of its own, and {here} {where}; ask for fewer,"
-        " or for virtual replicas: --device cpu"
+        f"--world-size {world_size}: every replica needs its own device, and {here} {where}; choose fewer, "
+        "or virtual replicas: --device cpu"
     )

@@ -61,16 +61,17 @@ def lost_contact(
     timed_out = any(_says(each, _TIMED_OUT) for each in _chain(error))
     if store is None:
         return LostContactError(
-            f"rank {place.rank} waited {seconds(waited)}, and not all of the {place.world_size} ranks came to meet it: "
-            "start as many as the world size says, with one MASTER_ADDR and MASTER_PORT that all can reach."
+            f"rank {place.rank} waited {seconds(waited)}, and not all of the {place.world_size} ranks "
+            "connected: start as many as the world size, with one MASTER_ADDR and MASTER_PORT that all can "
+            "reach."
         )
     what = f"rank {place.rank} " + (f"waited {seconds(waited)}" if timed_out else "lost its connection")
     if place.alone_on_machine:
-        return LostContactError(f"{what} {position}: another rank is gone or hangs; {GOES_ON}")
+        return LostContactError(f"{what} {position}: another rank has exited or hangs; {GOES_ON}")
     gone = missing_ranks(store, place)
     if not gone:
         return LostContactError(f"the ranks lost contact with each other: {what} {position}; {GOES_ON}")
-    verb = "is gone or hangs" if len(gone) == 1 else "are gone or hang"
+    verb = "has exited or hangs" if len(gone) == 1 else "have exited or hang"
     return LostContactError(f"{ranks(gone)} {verb}: {what} {position}; {GOES_ON}")
 
 

@@ -42,7 +42,9 @@ def launch(config: RunConfig, *, target: str = "ckptdoctor.trainer.run:work", en
     fell silent; and KeyboardInterrupt when Ctrl-C is pressed a second time.
     """
     if not hasattr(os, "killpg"):
-        raise UsageError("the built-in launcher needs process groups, which this system has not: take one process.")
+        raise UsageError(
+            "the built-in launcher needs process groups, which this system does not have: use one process."
+        )
     sys.stdout.flush()  # rank 0 writes to the same place
     with _private_folder(config) as folder, StopRequest().installed() as stop:
         start = Start(config, target, folder, os.environ if environ is None else environ)
@@ -63,7 +65,7 @@ def _private_folder(config: RunConfig) -> Iterator[Path]:
             PositionBoard.create(folder / "positions", config.world_size)
         except OSError as error:
             raise WriteError(
-                f"no temporary folder can be made: {error.strerror}; set TMPDIR to another one."
+                f"cannot create a temporary folder: {error.strerror}; set TMPDIR to another one."
             ) from error
         yield folder
 
@@ -196,7 +198,7 @@ def _of_cause(each: Ending) -> CkptDoctorError:
     if each.report is not None:
         sentence = each.report.sentence.rstrip(".")
         return TrainingError(f"rank {each.rank} failed: {sentence}; the traceback is in {each.log}.")
-    return TrainingError(f"{_who(each)} ended with status {each.code} {each.position}; what it said is in {each.log}.")
+    return TrainingError(f"{_who(each)} ended with status {each.code} {each.position}; its output is in {each.log}.")
 
 
 def _of_silence(silent: Sequence[Silent], config: RunConfig) -> str:

@@ -15,7 +15,7 @@ from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.launch.positions import RankPosition
 from ckptdoctor.wording import listed
 
-GOES_ON = "the run ended, and goes on from the last complete checkpoint with --resume."
+GOES_ON = "the run ended; continue from the last complete checkpoint with --resume."
 
 JOINING = 60.0
 """Seconds that ranks wait for each other at the start at least, however short the timeout: a cold disk is slow."""

@@ -124,5 +124,5 @@ def _number(environ: Environ, name: str) -> int:
     if text is None:
         raise UsageError(f"{name} is not set, but its companions are: start with torchrun or srun, or unset them all.")
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise UsageError(f"{name} is {text!r}, which is no number: start with torchrun or srun, or unset it.")
+        raise UsageError(f"{name} is {text!r}, which is not a number: start with torchrun or srun, or unset it.")
     return int(text)

@@ -1,6 +1,6 @@
 """One rank of a run that the built-in launcher started: ``python -m ckptdoctor.trainer.launch.worker``.
 
-The launcher tells it by environment variables where it stands (see ``variables``), which pipe is its lifeline, which
+The launcher tells it by environment variables where it is (see ``variables``), which pipe is its lifeline, which
 function to call, and which private folder holds the rest.
 """
 

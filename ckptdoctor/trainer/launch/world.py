@@ -65,12 +65,12 @@ def _check(place: RankPlace | None, config: RunConfig) -> None:
         return
     if config.strategy not in PROCESSES and place.world_size > 1:
         raise UsageError(
-            f"--strategy {config.strategy} is one process, and {place.world_size} were started: start one, or take ddp."
+            f"--strategy {config.strategy} is one process, but {place.world_size} were started: start one, or use ddp."
         )
     if config.strategy in PROCESSES and config.world_size != place.world_size:
         raise UsageError(
-            f"the run is for {config.world_size} processes, and {place.world_size} were started: "
-            f"take --world-size {place.world_size}, or start {config.world_size}."
+            f"the run is for {config.world_size} processes, but {place.world_size} were started: use "
+            f"--world-size {place.world_size}, or start {config.world_size}."
         )
 
 
@@ -103,7 +103,7 @@ def _index(local_rank: int, kind: str) -> int:
     if available == 1 and "SLURM_STEP_ID" in os.environ:  # srun --gpus-per-task shows each task its own device only
         return 0
     raise TrainingError(
-        f"local rank {local_rank} needs a device of its own, and this machine shows {available} of the kind {kind}: "
+        f"local rank {local_rank} needs its own device, but this machine has {available} of type {kind}: "
         "start fewer processes on it, or train on the CPU with --device cpu."
     )
 
@@ -115,7 +115,7 @@ def _meet(place: RankPlace, config: RunConfig) -> Store:
         store = _store(place, wait)
     except RuntimeError as error:
         if "EADDRINUSE" in str(error):
-            raise TrainingError("MASTER_PORT is in use on this machine already: choose another one.") from error
+            raise TrainingError("MASTER_PORT is already in use on this machine: choose another one.") from error
         raise
     # here, and not in the group: a rank may need long to start, but once it trains the timeout counts
     wait_for_all(store, "arrived", place, wait)
@@ -141,7 +141,7 @@ def _form_groups(store: Store, place: RankPlace, config: RunConfig) -> distribut
     if place.alone_on_machine and "GLOO_SOCKET_IFNAME" not in os.environ:
         _stay_on_loopback()
     if config.device not in _BACKENDS:
-        raise UsageError(f"--strategy {config.strategy} cannot reduce gradients on {config.device}: take single.")
+        raise UsageError(f"--strategy {config.strategy} cannot reduce gradients on {config.device}: use single.")
     if config.device == "xla":
         import_module("torch_xla.distributed.xla_backend")  # registers the backend
     timeout = timedelta(seconds=config.timeout)

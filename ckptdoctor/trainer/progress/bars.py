@@ -286,7 +286,7 @@ def draw(values: Sequence[float], width: int, height: int, *, total: int = 0, as
     """Return ``height`` lines of at most ``width`` columns: the curve of ``values`` (fractions) over a percent axis.
 
     ``total`` is how many values there will be, so that a growing curve keeps its place; 0: as many as there are.
-    Values that are not finite are left out, others are brought into 0 to 1. Without values the axis stands alone.
+    Values that are not finite are left out, others are brought into 0 to 1. Without values the axis is alone.
     """
     if height <= 0:
         return []

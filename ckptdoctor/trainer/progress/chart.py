@@ -105,7 +105,7 @@ def _description(chart: Chart) -> str:
         for series in chart.series
         if series.points
     ]
-    return "; ".join(ends) or "nothing yet"
+    return "; ".join(ends) or "no data yet"
 
 
 def _grid(chart: Chart, scale: _Scale) -> Iterator[str]:

@@ -35,7 +35,7 @@ def replace_file(path: str, data: bytes) -> None:
 
 def refused(path: str, error: OSError) -> WriteError:
     """Return the error to raise when a file of the run cannot be written."""
-    return WriteError(f"{path} cannot be written: {error.strerror}. Make room, or choose another --out.")
+    return WriteError(f"{path} cannot be written: {error.strerror}. Free some space, or choose another --out.")
 
 
 MetricsRecord = dict[str, Any]
@@ -167,4 +167,4 @@ def _now() -> str:
 
 
 def _damaged(path: str, number: int) -> DamagedError:
-    return DamagedError(f"Line {number} of {path} is not a record of a run; move that file away to begin a new one.")
+    return DamagedError(f"Line {number} of {path} is not a record of a run; move that file away to start a new one.")

@@ -103,14 +103,14 @@ def _ending(event: Ended, story: Story) -> Iterator[tuple[str, str]]:
         mean = sum(story.seconds) / len(story.seconds)
         yield "time", f"mean {mean:.{1 if mean >= 1 else 3}f} s an epoch on {devices(story.started.devices)}"
     if not story.saved:
-        yield "checkpoints", "none was written" + (": begin again" if event.interrupted is not None else "")
+        yield "checkpoints", "none was written" + (": start again" if event.interrupted is not None else "")
         return
     yield "checkpoints", story.saved[-1] + (f" and {len(story.saved) - 1:,} before it" if story.saved[1:] else "")
     if story.epochs:
         yield "curves", os.path.join(config.out, "curves.html")
     yield "check it", f"ckptdoctor check {quote(story.saved[-1])}"
     if event.interrupted is not None:
-        yield "go on", "the same command with --resume"
+        yield "continue", "the same command with --resume"
 
 
 def _strategy(started: Started) -> str:

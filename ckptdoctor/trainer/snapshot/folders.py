@@ -114,7 +114,7 @@ def _is_complete(folder: Path) -> bool:
 def _replace(partial: Path, final: Path) -> None:
     """Take the place of a folder. A folder cannot be renamed onto a full one, so the two trade names in one step.
 
-    Where the system has no such step two renames follow each other, and ``sweep`` knows what lies between them.
+    Where the system has no such step two renames follow each other, and ``sweep`` knows what is between them.
     """
     if exchange(partial, final):
         shutil.rmtree(partial)

@@ -65,7 +65,9 @@ def _together(team: Team, partial: Path, work: Callable[[], object]) -> None:
         return
     if team.is_first:
         shutil.rmtree(partial, ignore_errors=True)
-    raise failed or WriteError(f"Another rank could not write the checkpoint {partial}; its own message says why.")
+    raise failed or WriteError(
+        f"Another rank could not write the checkpoint {partial}; its own message gives the reason."
+    )
 
 
 @contextmanager
@@ -78,8 +80,8 @@ def _as_write_error(partial: Path) -> Iterator[None]:
         if reason is None:
             raise
         raise WriteError(
-            f"The checkpoint {partial.with_suffix('')} could not be written: {reason}. Make room there or choose"
-            " another --out, then go on with --resume; earlier checkpoints are untouched."
+            f"The checkpoint {partial.with_suffix('')} could not be written: {reason}. Free some space there "
+            "or choose another --out, then continue with --resume; earlier checkpoints are untouched."
         ) from error
 
 

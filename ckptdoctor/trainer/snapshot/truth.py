@@ -1,7 +1,7 @@
 """``truth.json``: how a checkpoint was made, and what is right and wrong with each file of it.
 
 The trainer knows this because it did it. ``ckptdoctor check`` has to find it out from the bytes, and the two are held
-against each other: what stands here comes from nothing that ``check`` uses.
+against each other: what is here comes from nothing that ``check`` uses.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ _OF_PREFIX = {"module.": "N401", "_orig_mod.": "N404"}
 def expected_codes(style: str, prefix: str, tag: str, averaged: bool = False) -> list[str]:
     """Return the codes of all rules that apply, in order: of the style, of the wrappers in the keys, of the device tag.
 
-    ``averaged``: the averaged weights are in the file beside the raw ones.
+    ``averaged``: the averaged weights are in the file next to the raw ones.
     """
     found = {_OF_STYLE[style]} if style in _OF_STYLE else set()
     if averaged:  # which of two sets is meant says more than that each lies under a name

@@ -12,9 +12,9 @@ from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.file import check
 from ckptdoctor.examine.paths import expand
 from ckptdoctor.findings import Severity
+from ckptdoctor.rendering.natural import naturally
 from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.tui.models.history import recent
-from ckptdoctor.tui.models.natural import naturally
 
 _HOUR, _DAY = 3600, 86_400
 _RECENT = 9  # files that were opened before are listed

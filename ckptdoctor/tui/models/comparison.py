@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
-from math import inf, nan
+from math import nan
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, Tie, Verdict
 from ckptdoctor.filters.table import Table
-from ckptdoctor.tui.models.natural import naturally
+from ckptdoctor.rendering.depth import DepthMap, depth_map, magnitude
+from ckptdoctor.rendering.natural import naturally
 
 
 class Flag(IntFlag):
@@ -38,7 +39,7 @@ class Flag(IntFlag):
 DIFFERENT = Flag.RENAMED | Flag.CHANGED | Flag.ONLY_A | Flag.ONLY_B | Flag.UNKNOWN
 _DIFFERENT = int(DIFFERENT)  # plain numbers for what is asked of all entries: flags of an enum take ten times as long
 _RENAMED, _CHANGED = int(Flag.RENAMED), int(Flag.CHANGED)
-FROM_ZERO = -1.0  # no magnitude: it sorts behind all others
+_DRAWN = 100_000  # entries beyond which no picture is made
 _SORTED = 60_000  # entries that are put into natural order
 _SETTLED = (Verdict.EQUAL, Verdict.ROUNDED, Verdict.CLOSE)
 
@@ -169,24 +170,13 @@ def news(found: Difference, entries: Sequence[int]) -> News:
     return News(found, entries, array("H", map(_flags, pairs)), array("d", map(magnitude, pairs)))
 
 
-def magnitude(pair: Pair) -> float:
-    """The distance of both sides: the norm of the difference by that of A.
-
-    NaN where it is not known, infinite where one side alone has NaN, FROM_ZERO where A is all zeros, as biases are
-    before any training: nothing can be said of how large such a change is.
-    """
-    values = pair.values
-    if values is None or values.verdict in (Verdict.NOT_COMPARED, Verdict.OTHER_BYTES):
-        return nan
-    if values.numbers is None:
-        return 0.0
-    return far(values.numbers)
-
-
-def far(numbers: Numbers) -> float:
-    """The same of values that were compared."""
-    relative = numbers.relative
-    return inf if numbers.odd else FROM_ZERO if relative != relative else relative
+def by_depth(comparison: ComparedEntries) -> DepthMap | None:
+    """The layers of a comparison as a picture; None where there are few of them, or too many entries."""
+    if len(comparison) > _DRAWN:
+        return None
+    both = [entry for entry in comparison.order if comparison.pair(entry) is not None]
+    entries = [(comparison.name(each), comparison.magnitudes[each], comparison.differs(each)) for each in both]
+    return depth_map(entries, comparison.found.compared)
 
 
 def module(name: str) -> str:

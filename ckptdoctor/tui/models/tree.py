@@ -31,7 +31,7 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.filters.table import Figures, Rows, Table, as_rows
-from ckptdoctor.tui.models.natural import naturally
+from ckptdoctor.rendering.natural import naturally
 from ckptdoctor.values.statistics import TensorValues
 
 _PLAIN = 2_000  # plain values of one level that are lines of their own before the rest is counted

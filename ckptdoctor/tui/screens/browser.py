@@ -27,6 +27,7 @@ from ckptdoctor.filters.table import Rows
 from ckptdoctor.findings import FileReport, Finding
 from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.fates import damaged_file
 from ckptdoctor.rendering.numbers import count, plural, size
 from ckptdoctor.rendering.shell import with_path
 from ckptdoctor.tui import messages
@@ -35,7 +36,6 @@ from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line, history
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.pace import Pace, rough_duration
-from ckptdoctor.tui.models.salvaged import damaged_file
 from ckptdoctor.tui.models.tree import TreeItem
 from ckptdoctor.tui.screens import STACKED, WIDTHS
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar, counted

@@ -21,14 +21,14 @@ from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.look.inspector import Inspector
 from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.contents import heading
+from ckptdoctor.rendering.depth import DepthMap
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import count, plural
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import StillReading
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.comparison import ComparedEntries, Flag
-from ckptdoctor.tui.models.depth import DepthMap, depth_map
+from ckptdoctor.tui.models.comparison import ComparedEntries, Flag, by_depth
 from ckptdoctor.tui.models.pace import Pace
 from ckptdoctor.tui.models.side_by_side import (
     ComparisonLine,
@@ -178,7 +178,7 @@ class CompareScreen(Screen[None], StillReading):
         comparison, wanted = self.comparison, self.wanted
         if comparison is not None:
             self.compute(
-                lambda: (comparison, arranged(comparison, wanted), comparison.counts(), depth_map(comparison)),
+                lambda: (comparison, arranged(comparison, wanted), comparison.counts(), by_depth(comparison)),
                 self._arranged,
                 "lines",
                 2 * len(comparison),

@@ -21,6 +21,7 @@ from ckptdoctor.findings import FileReport, RepairReport, SalvageReport
 from ckptdoctor.remote import addresses
 from ckptdoctor.rendering import full
 from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.fates import LOST, PARTIAL, Fate, byte_map, fates, intact
 from ckptdoctor.rendering.numbers import plural, shape, size
 from ckptdoctor.rendering.paint import Paint
 from ckptdoctor.rendering.salvage import next_step, vouched, what_it_means
@@ -30,16 +31,17 @@ from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background, posting, until_cancelled
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.salvaged import LOST, PARTIAL, Fate, byte_map, fates, in_figures, intact, output_for
+from ckptdoctor.tui.models.salvaged import in_figures, output_for
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.questions import Question
 from ckptdoctor.tui.screens.writing import WritingScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
-from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle
+from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_middle
 
 _OWN_AND_FIRST = 2  # screens when there is nothing to go back to: Textual's own, and this one
 _SAID, _SHAPE, _BYTES = 26, 22, 10  # cells of the columns beside the name of a tensor
+_SHORT = 10  # cells of how much there is of a tensor, on a phone
 _NAME = 24  # cells that names have at least, before there are columns beside them
 _MARKS = {PARTIAL: ("◐ ", "warning"), LOST: ("● ", "error")}
 _LOOKS = {"█": "success", "▒": "warning", "░": "error"}
@@ -69,15 +71,21 @@ class SalvageView(LineView):
         """Mark, name, shape, bytes, and what is there of it."""
         fate = self.fates[number]
         mark, look = _MARKS.get(fate.kind, ("  ", "plain"))
-        left = width - len(mark) - _SAID - _BYTES
+        narrow = width < PHONE
+        said = _SHORT if narrow else _SAID
+        left = width - len(mark) - said - (0 if narrow else _BYTES)
         columns = left - _SHAPE >= _NAME
         name = escape(show_path(fate.path))
         yield mark, look
         yield fit_middle(name, left - _SHAPE if columns else left), "plain" if fate.kind != LOST else "dim"
         if columns:
             yield fit(f"{fate.dtype} {shape(fate.shape)}", _SHAPE, right=True), "dim"
-        yield fit(size(fate.nbytes), _BYTES, right=True), "plain"
-        yield "  " + fit(fate.said, _SAID - 2), look if fate.kind == PARTIAL else "dim"
+        if not narrow:
+            yield fit(size(fate.nbytes), _BYTES, right=True), "plain"
+        yield (
+            "  " + fit("lost" if narrow and fate.kind == LOST else fate.said, said - 2),
+            look if fate.kind == PARTIAL else "dim",
+        )
 
 
 class DamagedScreen(Screen[None], Background):
@@ -142,7 +150,7 @@ class DamagedScreen(Screen[None], Background):
         self.query_one("#bytes").display = bool(drawn)
 
     def _write(self, refusal: str = "") -> None:
-        width = max(40, min(self.size.width - 8, 120))
+        width = max(24, min(self.size.width - 8, 120))
         report = self.report
         pieces = [Text.from_ansi(full.file_report(report, Paint(not self.app.no_color), width))]
         if refusal:
@@ -237,7 +245,7 @@ def _outside(report: FileReport) -> Text:
     """Facts about any file: what to do with its format, and its first bytes."""
     container = report.container
     assert container is not None
-    told = container.guidance in (report.error or "")
+    told = container.guidance.removeprefix("It ")[1:] in (report.error or "")  # there it is one sentence with the path
     lines = [] if told else [escape(container.guidance), ""]
     if container.head:
         lines += ["It begins with", *_dump(container.head[:64])]

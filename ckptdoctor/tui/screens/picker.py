@@ -26,9 +26,10 @@ from ckptdoctor.tui.models.choices import Choice, Opinion, age, choices, matchin
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
-from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle
+from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_middle
 
 _SIZE, _AGE, _VERDICT = 11, 14, 20
+_SHORT = 15  # cells of a verdict on a phone
 _RECENT = "recently opened"
 _NAME = 20  # cells that names have at least, before there is a column of ages
 
@@ -55,6 +56,10 @@ class PickerView(LineView):
             return
         said = self.opinions.get(choice.path, Opinion("checking…", "dim"))
         ages = width - _SIZE - _AGE - _VERDICT >= _NAME
+        if width < PHONE:
+            yield fit_middle(escape(choice.name), width - _SHORT) + "  ", "plain"
+            yield fit(said.said, _SHORT - 2), said.look
+            return
         yield fit_middle(escape(choice.name), width - _SIZE - _VERDICT - (_AGE if ages else 0)), "plain"
         yield fit(size(choice.nbytes), _SIZE, right=True), "plain"
         if ages:

@@ -27,6 +27,7 @@ from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.slices import ElementIndex, Slice, first, kernel_size, parse_index
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
+from ckptdoctor.tui.widgets.line_view import PHONE
 from ckptdoctor.tui.widgets.tensor.distribution import Distribution, ExtremesView
 from ckptdoctor.tui.widgets.tensor.drawing import sampled
 from ckptdoctor.tui.widgets.tensor.grid import ValueGrid
@@ -150,7 +151,8 @@ class TensorScreen(Screen[None], Background):
             text.append(" ")
             for number, name in enumerate(_VIEWS, 1):
                 shown = self.query_one(f"#{name}").has_class("-shown")
-                text.append(f" {number} {name} ", Style(reverse=shown, bold=shown, dim=not shown)).append(" ")
+                said = f" {number} {name} " if shown or self.size.width >= PHONE else f" {number} "
+                text.append(said, Style(reverse=shown, bold=shown, dim=not shown)).append(" ")
             text.append("\n")
         text.append_text(self._dimensions())
         self.query_one("#axes", Static).update(text)

@@ -23,8 +23,8 @@ _SPARE = {"elements": 12}  # cells more that names want, before there is this as
 _MEASURED = (
     ("shape", 17),
     ("dtype", 6),
-    ("std", 11),
-    ("values", 9),
+    ("std", 10),
+    ("values", 8),
     ("NaN", 7),
     ("min", 10),
     ("max", 10),

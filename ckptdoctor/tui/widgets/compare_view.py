@@ -19,16 +19,16 @@ from textual.widgets import Static
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.differences import Absent, Verdict
 from ckptdoctor.rendering.contents import value
+from ckptdoctor.rendering.depth import FROM_ZERO, DepthMap, far, in_columns, short_kinds
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import count, shape
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import LineActivated, LineSelected, LinesWanted
-from ckptdoctor.tui.models.comparison import FROM_ZERO, ComparedEntries, Flag, far
+from ckptdoctor.tui.models.comparison import ComparedEntries, Flag
 from ckptdoctor.tui.models.comparison_facts import facts, same, title
-from ckptdoctor.tui.models.depth import DepthMap, in_columns, short_kinds
 from ckptdoctor.tui.models.side_by_side import ComparisonLine, EntryLine, FoldLine, HeadLine, OtherLine
-from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle
+from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_middle
 
 _SIGN = 3
 _NUMBER = 9  # cells of a magnitude
@@ -175,6 +175,12 @@ def _entry(comparison: ComparedEntries, line: EntryLine, width: int) -> Pieces:
     lead = comparison.groups[comparison.group_of[entry]] if line.depth else ""
     names = (pair.name, pair.name_b) if pair is not None else (comparison.name(entry),) * 2
     yield indent, "plain"
+    if width < PHONE:
+        yield from _once(names[0], lead, (one, other), width - len(indent) - _SIGN - shown)
+        yield _sign(flags, comparison, entry)
+        if shown:
+            yield from _far(comparison.magnitudes[entry], shown)
+        return
     alike = one is not None and other is not None and _meta(one) == _meta(other)
     yield from _side(names[0], lead, one, other, room, roomy, "plain")
     yield _sign(flags, comparison, entry)
@@ -182,6 +188,19 @@ def _entry(comparison: ComparedEntries, line: EntryLine, width: int) -> Pieces:
     yield from _side(names[1], lead, other, one, room + spare, roomy and not alike, looks)
     if shown:
         yield from _far(comparison.magnitudes[entry], shown)
+
+
+def _once(name: str, lead: str, sides: tuple[Tensor | None, Tensor | None], room: int) -> Pieces:
+    """On a phone the name in A, or where it alone has one, in B; and shapes or dtypes where these differ."""
+    one, other = sides
+    said = ""
+    if one is not None and other is not None and _meta(one) != _meta(other):
+        reshaped = one.shape != other.shape
+        said = " ≠ ".join([shape(each.shape) if reshaped else each.dtype.short for each in (one, other)])
+    shown = abridged(escape(name[len(lead) + 1 :] if lead and name.startswith(f"{lead}.") else name), _NAME)
+    taken = min(len(said), max(room * 3 // 5, room - cell_len(shown) - 1))
+    yield fit_middle(shown, room - taken - 1) + " ", "plain"
+    yield fit(said, taken, right=True), "warning"
 
 
 def _side(

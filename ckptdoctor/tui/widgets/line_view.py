@@ -25,6 +25,7 @@ from ckptdoctor.tui.keys import MOVING
 
 import_module("textual.scrollbar")  # Textual does with the first key that scrolls, which would wait for it
 
+PHONE = 60  # cells of a line below which names come before everything else
 _KEPT = 4_000  # drawn lines that are remembered
 
 Pieces = Iterable[

@@ -257,6 +257,16 @@ def luminance(colour):
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+def test_a_link_leads_to_a_row_that_is_not_there_yet(browser, opened):
+    """The table is narrowed down to it; sections that are folded on a phone open."""
+    address = opened("many.pt", wide=390)
+    folded = "[...document.querySelectorAll('section > details:not([open])')].map((each) => each.parentNode.id)"
+    assert "tensors" in browser.execute_script(f"return {folded}")
+    browser.get(f"{address}#tensor:m.650.weight")
+    until(browser, "document.querySelector('.visited')?.id === 'tensor:m.650.weight'")
+    assert "tensors" not in browser.execute_script(f"return {folded}")
+
+
 def test_without_scripts_there_is_a_page(browser, opened):
     """Findings, drawings and the first rows need none; what would do nothing is not shown."""
     try:

@@ -2,6 +2,7 @@
 
 import hashlib
 import html
+import json
 import re
 from base64 import b64encode
 from html.parser import HTMLParser
@@ -49,11 +50,39 @@ def shelf(tmp_path_factory):
 def test_it_shows_what_the_file_is(shelf):
     """Figures, contents, sizes, distributions, norms by depth, and every tensor."""
     text = pages.page(shelf / "model.pt")
-    for title in ("Findings", "What is in it", "Where the bytes are", "Distributions", "Norms by depth", "All tensors"):
+    for title in ("Findings", "Contents", "Sizes", "Distributions", "Norms by depth", "All tensors"):
         assert f">{title}</h2>" in text
     assert "<small>torch zip</small>" in text
     assert "<dd>18<small>" in text and "float16 loses digits below" in text
     assert "h.<wbr>2.<wbr>attn.<wbr>weight" in text
+
+
+def test_keys_are_in_the_order_of_their_numbers(tmp_path):
+    """Layer 2 comes before layer 10, in the table and in the data, which says where each is in the file."""
+    torch.save({f"h.{number}.weight": torch.ones(2, 2) for number in (0, 1, 10, 2)}, tmp_path / "m.pt")
+    text = pages.page(tmp_path / "m.pt", deep=False)
+    rows = re.findall(r'<tr id="tensor:(.*?)"', text)
+    assert rows == [f"h.{number}.weight" for number in (0, 1, 2, 10)]
+    assert pages.data(text)["places"] == [0, 1, 3, 2] and "as in the file" in text
+
+
+def test_many_layers_alike_are_one_area(tmp_path):
+    """With what is in each of them; an odd one out is drawn by itself."""
+    state = {f"h.{layer}.{leaf}.weight": torch.ones(2, 2) for layer in range(40) for leaf in ("q", "k")}
+    torch.save(state | {"h.40.other.weight": torch.ones(4, 4)}, tmp_path / "m.pt")
+    drawing = pages.page(tmp_path / "m.pt", deep=False).split('<div id="treemap"')[1].split("</svg>")[0]
+    names = re.findall("<title>(.*?): ", drawing)
+    assert names == ["{0…39}", "q.weight", "k.weight", "40.other.weight"]
+
+
+def test_everything_can_be_linked_to(shelf):
+    """Sections, findings and tensors have an id of their own, and a sign that links to it."""
+    text = pages.page(shelf / "broken.pt")
+    made = ("findings", "size", "tensors", "N401", "tensor:state_dict%2Fmodule.h.1.mlp.weight")
+    assert all(text.count(f' id="{each}"') == 1 and f'href="#{each}"' in text for each in made)
+    hostile = parsed(pages.page(shelf / "hostile.pt"))
+    ids = [value for key, value in hostile.given if key == "id"]
+    assert len(ids) == len(set(ids)) and not any(set(each) & set(" <>\"'&") for each in ids)
 
 
 def test_findings_come_with_the_command_that_repairs_them(shelf):
@@ -76,6 +105,18 @@ def test_two_files_are_compared(shelf):
     assert found["change"][5] > 0.01
 
 
+def test_changes_are_shown_by_layer(tmp_path):
+    """A row for each kind of tensor, with the layers that changed."""
+    weights = {f"h.{layer}.{leaf}": torch.ones(2, 2) for layer in range(12) for leaf in ("q.weight", "k.weight")}
+    torch.save(weights, tmp_path / "a.pt")
+    torch.save(weights | {f"h.{layer}.q.weight": torch.full((2, 2), 1.5) for layer in (10, 11)}, tmp_path / "b.pt")
+    text = pages.page(tmp_path / "a.pt", tmp_path / "b.pt")
+    assert "Only layers 10–11 differ." in text
+    titles = ("q, layers 0 to 9: no change", "q, layers 10 to 11: more", "k, layers 0 to 11: no change")
+    assert all(f"<title>{each}</title>" in text for each in titles)
+    assert "Changes by layer" not in pages.page(tmp_path / "a.pt", tmp_path / "b.pt", deep=False)
+
+
 def test_what_is_nan_on_one_side_is_counted(tmp_path):
     """No other figure counts it, so that the module would seem to be the same; it comes before those that changed."""
     weights = {f"part{number}.weight": torch.ones(2, 3) for number in range(30)}
@@ -84,7 +125,7 @@ def test_what_is_nan_on_one_side_is_counted(tmp_path):
     changed["part29.weight"] = torch.tensor([[1.0, 1.0, float("nan")], [1.0, 1.0, 1.0]])
     torch.save(changed, tmp_path / "b.pt")
     text = pages.page(tmp_path / "a.pt", tmp_path / "b.pt")
-    table = text[text.index("How far values are apart") :].split("</table>")[0]
+    table = text[text.index("Distance of values") :].split("</table>")[0]
     row = next(each for each in table.split("<tr>") if "0 in A, 1 in B" in each)
     assert "part29" in row
     assert ">NaN</th>" in table
@@ -104,7 +145,7 @@ def test_without_values_it_says_so(shelf):
 def test_what_was_not_examined_is_told(shelf):
     """Also of the whole examination: nothing that was left out passes for healthy."""
     text = pages.page(shelf / "model.pt")
-    assert "What was not examined" in text and "Fit to a model: name a model with --model" in text
+    assert ">Not examined</h2>" in text and "Fit to a model: name a model with --model" in text
 
 
 @pytest.mark.parametrize("name", ["model.pt", "broken.pt", "hostile.pt", "many.pt"])
@@ -153,13 +194,31 @@ def test_embedded_data_is_json_without_markup(tmp_path):
     assert any("</script>" in piece for piece in pieces) and any("&amp;" in piece for piece in pieces)
 
 
-def test_a_file_that_cannot_be_read_still_has_a_page(tmp_path, shelf):
-    """The findings say why; nothing else is there."""
+def test_a_damaged_file_has_a_map_of_its_bytes(tmp_path, shelf):
+    """With the tensors that can be recovered, those that are lost, and the command; without values nothing is read."""
     whole = (shelf / "model.pt").read_bytes()
-    (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
-    text = pages.page(tmp_path / "cut.pt")
+    cut = tmp_path / "cut.pt"
+    cut.write_bytes(whole[: len(whole) // 2])
+    text = pages.page(cut)
     parsed(text)
     assert 'class="finding error"' in text and ">All tensors</h2>" not in text
+    assert " intact · lost: " in text and "<title>intact: wte.weight to " in text
+    assert "<summary>Can be recovered: " in text and f"ckptdoctor salvage {cut}</code>" in text
+    assert ">Damage</h2>" not in pages.page(cut, deep=False) and [each.name for each in tmp_path.iterdir()] == [
+        "cut.pt"
+    ]
+
+
+def test_a_damaged_shard_has_a_map(tmp_path):
+    """Also where nothing of it can be recovered."""
+    names = {"a.weight": "model-00001-of-00002.safetensors", "b.weight": "model-00002-of-00002.safetensors"}
+    for key, file in names.items():
+        save_file({key: torch.ones(40)}, tmp_path / file)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    shard = tmp_path / names["b.weight"]
+    shard.write_bytes(shard.read_bytes()[:-100])
+    text = pages.page(tmp_path)
+    assert ">Damage</h2>" in text and "Nothing can be recovered: " in text
 
 
 def test_odd_values_have_a_page(tmp_path):

@@ -32,8 +32,8 @@ def test_the_screen_is_the_one_that_people_know() -> None:
     assert found.message == "fc.weight [1000, 2048] here, [10, 2048] in the model; fc.bias likewise"
     assert found.cause == "The checkpoint is a 1000-class model."
     assert found.advice == (
-        "Either build the model with 1,000 classes, or leave the head out when you load the file, and train it "
-        "anew: model.load_state_dict({key: value for key, value in weights.items() "
+        "Either build the model with num_classes=1000, or leave the head out when you load the file, and train it "
+        "again: model.load_state_dict({key: value for key, value in weights.items() "
         'if not key.startswith("fc.")}, strict=False)'
     )
     assert found.fix is None, "the file has the only copy of the head"

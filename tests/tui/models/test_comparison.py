@@ -13,7 +13,8 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.differences import Difference, Numbers, Other, Pair, Side, Single, Tie, Values, Verdict
 from ckptdoctor.errors import UsageError
-from ckptdoctor.tui.models.comparison import FROM_ZERO, ComparedEntries, Flag, magnitude, module, news
+from ckptdoctor.rendering.depth import FROM_ZERO, magnitude
+from ckptdoctor.tui.models.comparison import ComparedEntries, Flag, module, news
 from ckptdoctor.tui.models.comparison_facts import facts, title
 from ckptdoctor.tui.models.side_by_side import (
     EntryLine,

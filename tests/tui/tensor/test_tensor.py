@@ -49,43 +49,47 @@ def looks(stages, look, *opening, size=NORMAL):
 
 def test_moving():
     """Every key goes where it says."""
-    places = {
-        (): (3, 5),  # the NaN in it
-        ("home", "g", "j", "l", "right", "down", "h", "k"): (1, 1),
-        ("end", "G"): (39, 63),
-        ("end", "G", "home", "g"): (0, 0),
-        ("home", "g", "pagedown", "pageup"): (0, 0),
-        ("left", "up"): (2, 4),
-        ("i", "text:4,17", "enter"): (4, 17),
-        ("i", "text:4,17", "escape"): (3, 5),
-        ("4", "enter"): (3, 5),
-        ("4", "down", "down", "enter"): (21, 0),
-        ("home", "g", "l", "r", "j"): (0, 2),
-    }
-    assert looks(places, here, *MATRIX) == places
+    places = [
+        ((), (3, 5)),  # the NaN in it
+        (("left", "up"), (2, 4)),
+        (("4", "enter"), (3, 5)),
+        (("4", "down", "down", "enter"), (21, 0)),
+        (("home", "g", "j", "l", "right", "down", "h", "k"), (1, 1)),
+        (("end", "G"), (39, 63)),
+        (("home", "g"), (0, 0)),
+        (("pagedown", "pageup"), (0, 0)),
+        (("i", "text:4,17", "enter"), (4, 17)),
+        (("i", "text:9,9", "escape"), (4, 17)),
+        (("home", "g", "l", "r", "j"), (0, 2)),
+    ]
+    (opening, *stages), expected = zip(*places, strict=True)
+    assert walk("values.pt", (*MATRIX, *opening), *stages, look=here) == list(expected)
 
 
 def test_slices():
     """Other slices, and other dimensions as rows and columns; all views show the same."""
     after, before = "right_square_bracket", "left_square_bracket"
     far, far_before = "right_curly_bracket", "left_curly_bracket"
-    titles = {
-        (): "[↓, →, 0, 0]",
-        (after,): "[↓, →, 0, 1]",
-        (before,): "[↓, →, 2, 2]",
-        (far,): "[↓, →, 1, 0]",
-        (after, far_before): "[↓, →, 2, 1]",
-        ("c",): "[↓, 0, →, 0]",
-        ("r", "c"): "[↓, →, 0, 0]",
-        ("r", "r"): "[→, 0, ↓, 0]",
-        ("i", "text:1 2 1 2", "enter"): "[↓, →, 1, 2]",
-    }
+    titles = [
+        (("x",), "[↓, →, 0, 0]"),
+        ((after,), "[↓, →, 0, 1]"),
+        ((before, before), "[↓, →, 2, 2]"),
+        ((after, far), "[↓, →, 1, 0]"),
+        ((after, far_before), "[↓, →, 0, 1]"),
+        ((before, "c"), "[↓, 0, →, 0]"),
+        (("c",), "[↓, 0, 0, →]"),
+        (("c",), "[→, 0, 0, ↓]"),  # where the other one is, they change places
+        (("r",), "[↓, 0, 0, →]"),
+        (("r",), "[0, ↓, 0, →]"),
+        (("i", "text:1 2 1 2", "enter"), "[1, ↓, 1, →]"),
+    ]
 
     def seen(app):
         return {str(app.screen.query_one(each).border_title).split(" ", 1)[1] for each in (ValueGrid, Heatmap)}
 
-    stages = {("x", *keys): {title} for keys, title in titles.items()}
-    assert looks(stages, seen, *CONV) == stages
+    (opening, *stages), expected = zip(*titles, strict=True)
+    found = walk("values.pt", (*CONV, *opening), *stages, look=seen)
+    assert found == [{title} for title in expected]
 
 
 def test_kernels_of_a_convolution():

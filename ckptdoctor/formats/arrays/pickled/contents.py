@@ -99,7 +99,7 @@ def _stream_notes(source: Source, stream: Stream) -> list[Note]:
     if end < source.size:
         message = (
             f"{plural(source.size - end, 'byte follows', 'bytes follow')} the end of the pickle at byte "
-            f"{end:,}; pickle.load never looks there"
+            f"{end:,}; pickle.load never reads there"
         )
         notes.append(Note(NoteKind.TRAILING_BYTES, message, offset=end))
     return notes
@@ -186,7 +186,7 @@ class PickleReader(TensorReader):
         nbytes = prod(array.shape) * (element.dtype.bits // 8)
         there = array.length if array.held is None else len(array.held)
         if nbytes > _MAX_COUNT or (array.start is None and array.held is None) or there != nbytes:
-            self._leave("arrays whose values do not fit their shapes", path)
+            self._leave("arrays whose values do not match their shapes", path)
             return None
         if not self._in_order(element, array.held is not None):
             self._leave(OTHER_ORDER, path)

@@ -100,7 +100,8 @@ def wrapped(node: Made, at: int) -> Wrapped:
     kind = kind_of(state.get("dtype"))
     if kind is None or any(size is None or not 0 <= size <= _MAX_COUNT for size in sizes):
         raise DamagedError(
-            f"the array that joblib wrote at byte {at} has no shape and type that tell its length: the file is damaged",
+            f"the array that joblib wrote at byte {at} has no valid shape and type, so its length is "
+            "unknown: the file is damaged",
             offset=at,
         )
     shape = tuple([size for size in sizes if size is not None])

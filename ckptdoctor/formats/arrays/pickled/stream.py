@@ -36,9 +36,9 @@ class Payload:
 
 @noun(frozen=False)
 class Stream:
-    """A decoded pickle with the arrays that lie in its stream, by the id of the object that stands for each.
+    """A decoded pickle with the arrays that are in its stream, by the id of the object that stands for each.
 
-    ``texts`` are those in it that are pickles themselves, or may be, each with where it stands.
+    ``texts`` are those in it that are pickles themselves, or may be, each with where it is.
     """
 
     data: Data
@@ -124,7 +124,7 @@ class _Reader:
         """Return the end of the pickle of an array of objects. Its names count as those of the pickle around it."""
         self._inner += 1
         if self._inner > _MOST_INNER:
-            raise HostileError(f"more than {_MOST_INNER:,} pickles lie within the pickle", offset=at)
+            raise HostileError(f"more than {_MOST_INNER:,} pickles are nested in the pickle", offset=at)
         inner = follow(m.data, at, handlers=_INNER)
         for use in inner.names:
             m.name(use.module, use.name, use.offset)
@@ -244,8 +244,8 @@ def data_of(source: Source) -> Data:
     most = _MOST_FETCHED if source.distant else _MOST_READ
     if source.size > most:
         message = (
-            f"{source.path} is a pickle of {source.size:,} bytes, which is read as a whole: at most {most:,} are "
-            "read from where it lies; download or unpack it first."
+            f"{source.path} is a pickle of {source.size:,} bytes, which is read all at once: at most "
+            f"{most:,} are read from a remote or packed file; download or unpack it first."
         )
         raise HostileError(message)
     return source.read(0, source.size)

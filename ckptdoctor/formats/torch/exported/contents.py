@@ -138,13 +138,13 @@ class Listed:
             config = found["config"]
             pairs = list(config.items())
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise DamagedError(f"{shown(name)} is no list of weights.", member=shown(name)) from error
+            raise DamagedError(f"{shown(name)} is not a list of weights.", member=shown(name)) from error
         table = RecordStorages(self._source, self._archive, folder, "" if folder.endswith("weights/") else "constants/")
         for key, meta in pairs:
             try:
                 self.entries[key] = self._entry(key, meta, folder, table)
             except (ValueError, KeyError, TypeError, AttributeError, CkptDoctorError) as error:
-                message = f"{key[:200]} cannot be told from {shown(name)}: {type(error).__name__}"
+                message = f"{key[:200]} cannot be read from {shown(name)}: {type(error).__name__}"
                 self.notes.append(Note(NoteKind.TENSOR_ODD, message, shown(name), keys=((*self._path, key),)))
         self.notes += table.notes
 
@@ -187,7 +187,7 @@ class Listed:
         there = storage.nbytes * 8 // element.bits
         if reach > there:
             message = (
-                f"{key} reaches to element {reach:,} of {storage.key}, which has {there:,}; torch refuses the file"
+                f"{key} reaches to element {reach:,} of {storage.key}, which has {there:,}; torch rejects the file"
             )
             self.notes.append(Note(NoteKind.TENSOR_OUT_OF_BOUNDS, message))
 
@@ -270,7 +270,7 @@ def read_inner(source: Source, archive: Archive, name: str, path: KeyPath) -> In
         container = format_.examine(window, head)
         if container is not None and container.readable:
             return _moved(format_.read(window, container), source.file, record.data_offset, name, path)
-    raise DamagedError(f"{shown(name)} is no file of torch.save.", member=shown(name))
+    raise DamagedError(f"{shown(name)} was not written by torch.save.", member=shown(name))
 
 
 def _moved(inner: Checkpoint, file: str, base: int, name: str, path: KeyPath) -> Inner:

@@ -21,7 +21,7 @@ def write(wanted: Wanted, source: Source | None) -> Recipe:
     Raises RefusedError where there is no source: new files get today's format.
     """
     if source is None:
-        raise RefusedError("torch writes archives today: no new file gets its old format.")
+        raise RefusedError("torch writes archives today: new files never get the old format.")
     if wanted.stored:
         from ckptdoctor.formats.in_place import write_in_place
 

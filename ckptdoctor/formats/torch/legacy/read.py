@@ -31,7 +31,7 @@ from ckptdoctor.wording import plural
 
 NAME = "torch legacy"
 
-_CUT = "Fetch the file again, or take an earlier checkpoint: it ends before it says what it holds."
+_CUT = "Download the file again, or use an earlier checkpoint: it ends before it describes its contents."
 
 # each source's pickles between examine and read
 _streams: WeakKeyDictionary[Source, Stream] = WeakKeyDictionary()
@@ -173,7 +173,7 @@ def is_legacy(head: bytes) -> bool:
 def read_stream(source: Source) -> Stream:
     """Return all five pickles.
 
-    Raises TruncatedError when the file ends within them, DamagedError when one of them makes no sense or the protocol
+    Raises TruncatedError when the file ends within them, DamagedError when one of them is invalid or the protocol
     version is another, HostileError when they take more than 1 GiB.
     """
     data = source.read(0, min(_FIRST_STEP >> 2 if source.distant else _FIRST_STEP, source.size))
@@ -185,7 +185,7 @@ def read_stream(source: Source) -> Stream:
             message = f"This is not version {PROTOCOL} of torch's old format, the only one there has been."
             raise DamagedError(message, offset=pickle.start)
     if not isinstance(bare(pickles[4].root), (Made, Tuple)):
-        raise DamagedError("The list of storage keys is no list.", offset=pickles[4].start)
+        raise DamagedError("The list of storage keys is not a list.", offset=pickles[4].start)
     return Stream(data, tuple(pickles))
 
 
@@ -199,7 +199,7 @@ def _next(source: Source, data: bytes, start: int, name: str) -> tuple[bytes, Pi
                 message = f"The file ends within the pickle of the {name}, at byte {source.size:,}."
                 raise TruncatedError(message, offset=source.size) from error
             if len(data) >= MAX_PICKLE_BYTES:
-                message = f"The pickles take more than {MAX_PICKLE_BYTES:,} bytes, which is more than is read."
+                message = f"The pickles take more than {MAX_PICKLE_BYTES:,} bytes, which is more than ckptdoctor reads."
                 raise HostileError(message, offset=start) from error
         except DamagedError as error:
             message = f"The pickle of the {name} is damaged: {error.message}"
@@ -267,12 +267,12 @@ class LegacyStorages:
             self.notes.append(Note(NoteKind.TRAILING_BYTES, message, offset=self.end))
 
     def _take(self, source: Source, key: str | None, index: int, keys: list[str | None]) -> bool:
-        """Return one storage. False: what follows cannot be found."""
+        """Take one storage. False: what follows cannot be found."""
         claim = self._claims.get(key) if key is not None else None
         if key is None or claim is None:
             message = (
-                f"entry {index:,} of the list of storages is none that the pickle names: torch refuses the file, and "
-                f"{plural(len(keys) - index, 'storage')} cannot be found"
+                f"entry {index:,} of the list of storages is not one that the pickle names: torch rejects "
+                f"the file, and {plural(len(keys) - index, 'storage')} cannot be found"
             )
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, offset=self.end))
             return False
@@ -287,7 +287,7 @@ class LegacyStorages:
         if count != claim.numel:
             message = (
                 f"storage {key} should have {plural(claim.numel, 'element')}, but {count:,} "
-                f"follow{'s' if count == 1 else ''}: torch refuses this"
+                f"follow{'s' if count == 1 else ''}: torch rejects this"
             )
             self.notes.append(Note(NoteKind.STORAGE_SIZE, message, offset=self.end))
         if count < 0:

@@ -56,7 +56,7 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
     table = LegacyStorages(source, stream)
     broken = next((note for note in table.notes if note.kind in _BROKEN), None)
     if broken is not None and source not in _salvaged:
-        raise RefusedError(f"A copy would be as broken as the original: {broken.message}.")
+        raise RefusedError(f"A copy would be as damaged as the original: {broken.message}.")
     storages = storages_in(stream.saved, table, "")
     if any(isinstance(each, Convert) for each in wanted.edits):
         return converted(source, stream, table, storages, wanted)
@@ -86,7 +86,7 @@ def _require_whole_storages(plans: Sequence[StoragePlan], table: LegacyStorages)
     for plan in plans:
         place = table.places.get(plan.old.key)
         if place is None or place.length != plan.old.nbytes:
-            raise RefusedError(f"Storage {plan.old.key} is not whole in the file.")
+            raise RefusedError(f"Storage {plan.old.key} is not complete in the file.")
 
 
 def proven(source: Source) -> Stream:
@@ -161,7 +161,7 @@ def converted(
         (each.format for each in wanted.edits if isinstance(each, Convert) and each.format != "torch zip"), None
     )
     if other is not None:
-        raise RefusedError(f"A legacy torch file can become a torch zip file, but not {other}.")
+        raise RefusedError(f"A legacy torch file can become a PyTorch .pt (zip) file, but not {other}.")
     prepare_for_zip(stream.saved)
     plans = reconcile(stream.saved, storages, wanted, renumber=Numbering.ALWAYS).storages
     data = [tuple(elements(source, table.places, plan)) for plan in plans]
@@ -200,7 +200,7 @@ def _reopened(
 
 
 def prepare_for_zip(pickle: Pickle) -> None:
-    """Storages lose their view metadata (the offsets of tensors take it in), classes the source kept beside them.
+    """Storages lose their view metadata (the offsets of tensors take it in), classes the source kept next to them.
 
     Raises RefusedError for a view of a storage that was saved on its own.
     """

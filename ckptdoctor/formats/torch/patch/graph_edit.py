@@ -167,7 +167,7 @@ class GraphEdit:
         scanned = self._scanned(folded=False)
         if id(node) in scanned.looping:
             raise RefusedError(
-                "Something that contains itself stands in two places, and cannot be changed in one alone."
+                "An object that contains itself is in two places, and cannot be changed in only one of them."
             )
         copy = _copied(node)
         slot.put(copy)

@@ -216,7 +216,7 @@ def from_plain(pickle: Pickle, value: object) -> Value:
         payload = [from_plain(pickle, each) for pair in value.items() for each in pair]
         made.steps = [Mutation(op.SETITEMS, payload)] if payload else None
         return made
-    raise RefusedError(f"A {type(value).__name__} is not plain data, and cannot be put into a checkpoint.")
+    raise RefusedError(f"A {type(value).__name__} is not plain data, so it cannot be put into a checkpoint.")
 
 
 def _bytes(pickle: Pickle, value: bytes) -> Value:

@@ -147,7 +147,7 @@ class NewStorages:
             if view.reach * view.itemsize > self.plan(view.claim.key).nbytes:
                 break
             return view
-        raise RefusedError(f"{show_path(path)} is not a plain tensor, and cannot be {verb}.")
+        raise RefusedError(f"{show_path(path)} is not a plain tensor, so it cannot be {verb}.")
 
     def is_another(self, before: Tensor, after: Tensor) -> bool:
         """Return whether a tensor shows other elements than before, or in another form.
@@ -248,19 +248,19 @@ class NewStorages:
         plan, kept = self.plan(key), tuple(self._wanted.pieces[key])
         if any(view.reach and not _lies_in(view.span, kept) for view in used.views):
             raise RefusedError(
-                f"Storage {key} cannot be shrunk: a tensor that is not shown, such as an attribute of a Parameter, "
-                "views what would go."
+                f"Storage {key} cannot be shrunk: a tensor that is not shown, such as an attribute of a "
+                "Parameter, views the part that would be removed."
             )
         nbytes = sum(length for _, length in kept)
         if nbytes == plan.nbytes:
             return
         if plan.pieces is None or any(len(items(each.id) or ()) > 5 and _is_view(each) for each in used.references):
-            raise RefusedError(f"Storage {key} is a view of another one, and cannot be shrunk alone.")
+            raise RefusedError(f"Storage {key} is a view of another one, so it cannot be shrunk alone.")
         for view in used.views:
             start = _moved(view.span[0], kept) if view.reach else 0
             offset, rest = divmod(start, view.itemsize)
             if rest:
-                raise RefusedError(f"Storage {key} holds elements of several sizes, and cannot be shrunk.")
+                raise RefusedError(f"Storage {key} holds elements of several sizes, so it cannot be shrunk.")
             view.arguments[1] = offset
         for reference in used.references:
             claim = claim_of(reference)

@@ -77,7 +77,7 @@ def _require_contents_alone(wanted: Wanted) -> None:
     for edit in wanted.edits:
         other = isinstance(edit, Convert) and edit.format not in (wanted.original.format, "torch zip")
         if other or isinstance(edit, (SetMetadata, TextMetadata, Truncate, WriteIndex)):
-            raise RefusedError(f"{type(edit).__name__} is no edit of what a torch file holds.")
+            raise RefusedError(f"{type(edit).__name__} is not an edit of a torch file's contents.")
 
 
 def _before_the_rest(graph: GraphEdit, storages: NewStorages, wanted: Wanted) -> None:
@@ -278,11 +278,11 @@ class _Reconciler:
         """Return a copy of the call that makes a tensor, and of those inside it that make it, too."""
         node = bare(value)
         if not isinstance(node, Made) or node.op != op.REDUCE or node.steps:
-            raise RefusedError(f"{show_path(path)} is made in an unusual way, and cannot be made again.")
+            raise RefusedError(f"{show_path(path)} is made in an unusual way, so it cannot be made again.")
         callee, arguments, _ = call(node)
         name = full_name(callee) or ""
         if name not in PARAMETER_MAKERS and not name.startswith("torch._utils._rebuild_tensor"):
-            raise RefusedError(f"{show_path(path)} is no tensor of torch's own class, and cannot be made again.")
+            raise RefusedError(f"{show_path(path)} is not a tensor of torch's own class, so it cannot be made again.")
         copy = self._new.again(node)
         if name in PARAMETER_MAKERS and arguments:
             given = bare(copy.items[1])

@@ -63,7 +63,7 @@ def _name_anew(graph: GraphEdit, node: Global) -> None:
         return
     named = written_in_protocol_2(node.module, node.name)
     if named is None:
-        raise RefusedError(f"Protocol 2 cannot name {node.full}, so the pickle is not written anew.")
+        raise RefusedError(f"Protocol 2 cannot name {node.full}, so the pickle is not rewritten.")
     node.op, node.parts = op.GLOBAL, None
     node.module, node.name = named
 
@@ -108,19 +108,19 @@ class _Writer:
                 step.payload[:] = [self.leaf(value) for value in step.payload]
         elif isinstance(node, Tuple):
             if node.op == op.FROZENSET:
-                raise RefusedError("The file holds a frozenset, which torch refuses in every pickle protocol.")
+                raise RefusedError("The file holds a frozenset, which torch rejects in every pickle protocol.")
             if node.op == op.TUPLE and len(node.items) <= 3:
                 node.op = op.TUPLE1 if node.items else op.EMPTY_TUPLE  # the encoder finds the one for its length
             node.items[:] = [self.leaf(value) for value in node.items]
         elif isinstance(node, PersistentId):
             if node.op in _BUFFERS:
-                raise RefusedError("A part of the pickle lies outside of the file, so it is not written anew.")
+                raise RefusedError("A part of the pickle is outside of the file, so it is not rewritten.")
             node.op, node.id = op.BINPERSID, self.leaf(node.id)
         elif isinstance(node, Popped):
             node.discarded[:] = [self.leaf(value) for value in node.discarded]
             node.result = self.leaf(node.result)
             if isinstance(node, Revisit) and any(step.op == op.ADDITEMS for step in node.steps):
-                raise RefusedError("A set contains itself, so the pickle is not written anew.")
+                raise RefusedError("A set contains itself, so the pickle is not rewritten.")
 
     def leaf(self, value: Value) -> Value:
         """Return what stands for a text or a constant; other values are left."""
@@ -147,7 +147,7 @@ class _Writer:
                 return text
             value = value.decode(self._encoding)
         if len(value) > _LONGEST >> 2 and len(value.encode("utf-8", "surrogatepass")) > _LONGEST:
-            raise RefusedError("Protocol 2 cannot hold a text of 4 GiB, so the pickle is not written anew.")
+            raise RefusedError("Protocol 2 cannot hold a text of 4 GiB, so the pickle is not rewritten.")
         if isinstance(text, Verbatim):
             return String(op.BINUNICODE, value, text.memo)
         text.op, text.value = op.BINUNICODE, value
@@ -170,13 +170,13 @@ class _Writer:
         if node.op == op.EMPTY_SET:
             self._set(node)
         elif any(step.op == op.ADDITEMS for step in node.steps or ()):
-            raise RefusedError("Something that is no set is filled like one, so the pickle is not written anew.")
+            raise RefusedError("An object that is not a set is filled like one, so the pickle is not rewritten.")
         elif node.op in (op.LIST, op.DICT):
             self._filled(node)
         elif node.op == op.NEWOBJ_EX:
             keywords = bare(node.items[2])
             if not isinstance(keywords, Made) or keywords.op not in DICTS or filling(keywords).keys:
-                raise RefusedError("An object is made with keyword arguments, which protocol 2 cannot say plainly.")
+                raise RefusedError("An object is made with keyword arguments, which protocol 2 cannot express.")
             node.op, node.items = op.NEWOBJ, node.items[:2]
         elif node.op == op.REDUCE:
             self._called_anew(node)
@@ -184,7 +184,7 @@ class _Writer:
     def _set(self, node: Made) -> None:
         """Write ``set([…])``: steps of filling become the list."""
         if any(step.late or step.op not in (op.ADDITEMS, op.PUT) for step in node.steps or ()):
-            raise RefusedError("A set contains itself, so the pickle is not written anew.")
+            raise RefusedError("A set contains itself, so the pickle is not rewritten.")
         listed = self._new.kept(Made(op.EMPTY_LIST))
         found = [self.leaf(value) for value in filling(node).items]
         listed.steps = _batches(found)

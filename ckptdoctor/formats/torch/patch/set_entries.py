@@ -22,7 +22,7 @@ def new_names(change: Entries, found: Children, pickle: Pickle) -> Iterator[NewT
             continue
         for child in found[entry.was]:
             if child.key is None:
-                raise RefusedError(f"{show_path((*change.path, entry.was))} has no key that could be changed.")
+                raise RefusedError(f"{show_path((*change.path, entry.was))} has no key to change.")
             if isinstance(entry.now, str):
                 yield NewText(child.key.holder, child.key.index, entry.now)
             else:
@@ -94,7 +94,7 @@ def _insert(
     each = found.get(part, [])
     if len(each) != 1 or each[0].first is None or each[0].width != 2:
         where = show_path((*path, part))
-        raise RefusedError(f"The entry {where} is written in an unusual way, and cannot be changed.")
+        raise RefusedError(f"The entry {where} is written in an unusual way, so it cannot be changed.")
     lists.put_in(each[0].first, 0 if last is None else 2, values)
 
 
@@ -103,7 +103,7 @@ def _droppable(path: KeyPath, part: Part, found: Children) -> list[Child]:
     if each is None:
         raise RefusedError(f"There is nothing at {show_path((*path, part))} to drop.")
     if any(child.first is None for child in each):
-        raise RefusedError(f"{show_path((*path, part))} belongs to a tuple or a call, and cannot be dropped alone.")
+        raise RefusedError(f"{show_path((*path, part))} belongs to a tuple or a call, so it cannot be dropped alone.")
     return each
 
 
@@ -151,7 +151,7 @@ def _woven(old: list[Value], before: Mapping[int, list[Value]], out: set[int]) -
 def _into_empty(node: Value, values: list[Value], path: KeyPath) -> None:
     node = bare(node)
     if not isinstance(node, Made) or object_shape(node).kind is not Kind.MAPPING:
-        raise RefusedError(f"What lies at {show_path(path)} is no dict, and has no keys to change.")
+        raise RefusedError(f"{show_path(path)} is not a dict, so it has no keys to change.")
     filled = object_shape(node).filled
     mapping = filled if isinstance(filled, Made) else node
     mapping.steps = [Mutation(op.SETITEMS, values), *(mapping.steps or [])]

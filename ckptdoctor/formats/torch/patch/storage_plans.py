@@ -21,7 +21,7 @@ class StoragePlan:
     ``pieces`` are the byte ranges of ``old`` that make it up, one after another; one piece that covers all of it means
     that it is untouched. Where ``generate`` is given (and ``pieces`` is None), it makes the bytes chunk by chunk out of
     what it reads from the storages ``sources``; it may be called more than once. ``data`` is given for a storage that
-    had none before, whose bytes stood in the pickle; ``old`` then only describes it, as it does without ``sources``.
+    had none before, whose bytes were in the pickle; ``old`` then only describes it, as it does without ``sources``.
     ``itemsize`` are the bytes of an element that ``generate`` makes.
     """
 

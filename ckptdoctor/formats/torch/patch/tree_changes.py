@@ -287,6 +287,6 @@ def _items(
         kept.append((at, value))
         at += 1
     if at > len(old):
-        raise RefusedError(f"The items of {show_path(path)} cannot be put in another order.")
+        raise RefusedError(f"The items of {show_path(path)} cannot be reordered.")
     stack += [((*path, index), old[index], value) for index, value in kept if value is not old[index]]
     yield Entries(path, tuple(range(len(old))), tuple([Kept(index, index) for index, _ in kept]))

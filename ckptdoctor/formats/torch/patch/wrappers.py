@@ -51,7 +51,7 @@ class Detacher:
             node = Made(op.REDUCE, [arguments[0], arguments[2]])
             node, name, arguments = _opened(node)
         if name is None or (name not in _GRAD and name not in (_OLD, _SPARSE)):
-            raise RefusedError(f"What {name or 'a call'} makes is no tensor that can stand in a state dict.")
+            raise RefusedError(f"{name or 'A call'} does not make a tensor that can be in a state dict.")
         place = _GRAD.get(name, len(arguments))
         if name == _OLD:
             node = self._new.called(_TODAY, [*arguments[:4], False, self._new.ordered_dict()])
@@ -67,7 +67,7 @@ def _opened(value: Value) -> tuple[Made, str | None, list[Value]]:
     """Return a call with its function and arguments. Raises RefusedError for anything else."""
     node = bare(value)
     if not isinstance(node, Made) or node.op not in CALLS or is_changed(node):
-        raise RefusedError("What was to become a tensor of a state dict is none.")
+        raise RefusedError("A value that should become a tensor of a state dict is not a tensor.")
     callee, arguments, _ = call(node)
     return node, full_name(callee), arguments
 

@@ -28,7 +28,7 @@ from ckptdoctor.wording import plural
 
 @noun
 class Contents:
-    """The nouns that one pickle describes; ``storages`` stand in the order in which the pickle first uses them.
+    """The nouns that one pickle describes; ``storages`` are in the order in which the pickle first uses them.
 
     ``shows_all`` says that the tree shows every tensor: the storages are then those of ``storages_in``.
     """
@@ -92,7 +92,9 @@ def read_unseen(reader: TensorReader, pickle: Pickle) -> None:
 def changed_elsewhere(pickle: Pickle, member: str) -> list[Note]:
     """Return notes on what the pickle does to storages and classes: tensors that are made of them are then others."""
     return [
-        Note(NoteKind.TENSOR_STATE, f"{each.message}: torch may load other values than are shown", member, each.offset)
+        Note(
+            NoteKind.TENSOR_STATE, f"{each.message}: torch may load other values than those shown", member, each.offset
+        )
         for each in pickle.ambiguities
         if each.kind == "step-target"
     ]

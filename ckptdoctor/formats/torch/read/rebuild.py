@@ -117,8 +117,6 @@ def parameter(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, 
     """Read ``(data, requires_grad, hooks[, attributes])``.
 
     A plain call of the class may give it no data.
-
-    A plain call of the class may give it no data.
     """
     _expect(arguments, *_PARAMETER.get(kind, (0, 1, 2)))
     if not arguments:
@@ -286,7 +284,7 @@ def from_cpu(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, d
     moved = data.device != device_name(arguments[2])  # with map_location="cpu" to where it is
     if data.requires_grad and (data.dtype != element or (moved and not grad)):
         raise OddTensor(
-            "it is computed from a tensor that requires gradients, so that torch cannot say whether it does"
+            "it is computed from a tensor that requires gradients, so torch cannot determine whether it does"
         )
     if data.rebuild not in PLAIN_MAKERS or data.dtype != element:
         raise NotOurs

@@ -150,7 +150,8 @@ class Registry:
         self._member = member
         self._known: dict[str, Known] = {}
         self._classes: dict[int, tuple[str, DType]] = {}  # by id of the Global node
-        self._forms: dict[Form, tuple[str, DType, str] | tuple[()]] = {}  # compared by identity
+        # class, dtype, device and bytes of the storages of tensors of a form; forms are compared by identity
+        self._forms: dict[Form, tuple[str, DType, str, int] | tuple[()]] = {}
         self._views: dict[str, tuple[str, int, int]] = {}  # of legacy files: key → storage, offset, size
         self._contradicted: set[str] = set()
         self.notes: list[Note] = []
@@ -261,22 +262,19 @@ class Registry:
             usual = self._forms[form] = self._usual_form(form)
         if not usual:
             return None
-        class_name, dtype, device = usual
-        known = self._known.get(call.key)
+        class_name, dtype, device, nbytes = usual
+        key = call.key
+        known = self._known.get(key)
         if known is None:
-            claim = Claim(call.key, class_name, dtype, device, form.numel)
+            claim = Claim(key, class_name, dtype, device, form.numel)
             if self._views:
                 return self._looked_up(claim, None)
-            storage = self._table.find(call.key, dtype, device, form.numel * (dtype.bits >> 3 or 1))
-            known = self._known[call.key] = Known(storage, claim)
+            known = self._known[key] = Known(self._table.find(key, dtype, device, nbytes), claim)
             return known
-        return known if known.claim == Claim(call.key, class_name, dtype, device, form.numel) else None
+        return known if known.claim == Claim(key, class_name, dtype, device, form.numel) else None
 
-    def _usual_form(self, form: Form) -> tuple[str, DType, str] | tuple[()]:
-        """Return class, dtype and device of the storages of tensors of this form.
-
-        There is nothing where it takes a closer look.
-        """
+    def _usual_form(self, form: Form) -> tuple[str, DType, str, int] | tuple[()]:
+        """Return what ``_forms`` has of tensors of this form; nothing where it takes a closer look."""
         if self._table.id_parts != ZIP_ID:
             return ()
         kind, tag = form.kind, form.tag
@@ -289,7 +287,8 @@ class Registry:
             or not 0 <= form.numel < _USUAL_COUNT
         ):
             return ()
-        return (*known_class, form.location)
+        class_name, dtype = known_class
+        return class_name, dtype, form.location, form.numel * (dtype.bits >> 3 or 1)
 
     def _class(self, kind: Value) -> tuple[str, DType] | None:
         """Name and dtype of a typed storage class, remembered by its node."""
@@ -307,7 +306,7 @@ class Registry:
     def _note_once(self, key: str, message: str) -> None:
         if key not in self._contradicted:
             self._contradicted.add(key)
-            self.notes.append(Note(NoteKind.TENSOR_ODD, f"{message}; torch goes by the first", self._member))
+            self.notes.append(Note(NoteKind.TENSOR_ODD, f"{message}; torch uses the first", self._member))
 
 
 def _disagree(first: Claim, other: Claim) -> bool:

@@ -132,7 +132,7 @@ def with_attributes(
             if given is not None and shows_the_same(given, made):
                 continue  # as bitsandbytes saves its Parameters
         if name in WRITING or name in CALLED:
-            raise ReplacedError(f"its state sets the attribute “{name}”")
+            raise ReplacedError(f'its state sets the attribute "{name}"')
         if name == "requires_grad" and not leaf and bare(value) is False:
             raise OddTensor("its state takes requires_grad from a tensor of another class")
         if plain and made is not None:
@@ -169,11 +169,11 @@ def _entries(value: Value, what: str, *, strict: bool = True) -> Iterator[tuple[
     node = bare(value)
     shape = object_shape(node) if type(node) is Made else None
     if shape is None or shape.kind is not Kind.MAPPING:
-        raise OddTensor(f"{what} is no dict")
+        raise OddTensor(f"{what} is not a dict")
     for key, item in zip(shape.found.keys, shape.found.values, strict=False):
         name, given = text(key), bare(key)
         if strict and (name is None or (isinstance(given, String) and isinstance(given.value, bytes))):
-            raise OddTensor(f"{what} has a key that is no text")
+            raise OddTensor(f"{what} has a key that is not a string")
         if name is not None:
             yield name, item
 
@@ -189,12 +189,12 @@ def _with_attribute(reader: Reader, made: Tensor, name: str, value: Value, depth
     if name == "requires_grad":
         return replace(made, requires_grad=grad_of(value, made.dtype))
     if name in READ_ONLY or (name in ONLY_NONE and bare(value) is not None):
-        raise OddTensor(f"its state sets the attribute “{name}”, which cannot be set")
+        raise OddTensor(f'its state sets the attribute "{name}", which cannot be set')
     path = (*made.path, Special(f".{name}"))
     if name in GRADIENTS and bare(value) is not None:
         given = reader.try_inner(value, path, depth)
         if given is None or (given.shape, given.dtype) != (made.shape, made.dtype):
-            raise OddTensor("its gradient is no tensor of its shape and dtype")
+            raise OddTensor("its gradient is not a tensor of its shape and dtype")
     else:
         reader.attributes.append((value, path, depth))
     return made
@@ -247,7 +247,7 @@ def _given(reader: Reader, made: Tensor, step: Mutation, path: KeyPath, depth: i
     """Return the tensor after one BUILD."""
     given = items(step.payload[0])
     if given is None:
-        raise ReplacedError("it is given a state that is no tuple")
+        raise ReplacedError("it is given a state that is not a tuple")
     if not _changes(step):
         if made.subclass is not None and made.requires_grad:
             raise OddTensor("its state sets requires_grad of a tensor that was turned into another class")
@@ -257,17 +257,17 @@ def _given(reader: Reader, made: Tensor, step: Mutation, path: KeyPath, depth: i
     if len(given) not in (_VIEW, _VARIABLE):
         raise ReplacedError(f"it is given a state of {len(given)} values")
     if not _is_plain(made):
-        raise ReplacedError("it is no plain tensor, and is given a storage or other values")
+        raise ReplacedError("it is not a plain tensor, but is given a storage or other values")
     return _viewing(reader, made, given, path) if len(given) == _VIEW else _holding(reader, made, given, path, depth)
 
 
 def _viewing(reader: Reader, made: Tensor, given: list[Value], path: KeyPath) -> Tensor:
     """Read ``tensor.set_(storage, offset, size, stride)``."""
     if made.requires_grad:
-        raise OddTensor("it requires gradients, and is given another storage")
+        raise OddTensor("it requires gradients, but is given another storage")
     view = reader.strided(made.rebuild, given, path)
     if view.dtype != made.dtype:
-        raise OddTensor(f"it is {made.dtype.name}, and is given a storage of {view.dtype.name}")
+        raise OddTensor(f"it is {made.dtype.name}, but is given a storage of {view.dtype.name}")
     return replace(view, is_parameter=made.is_parameter, details=made.details)
 
 
@@ -275,7 +275,7 @@ def _holding(reader: Reader, made: Tensor, given: list[Value], path: KeyPath, de
     """Read ``(data, _, hooks, requires_grad, _)``, the state of a Variable: ``tensor.data = data``."""
     data = reader.try_inner(given[0], (*path, Special(".data")), depth)
     if data is None or not _is_plain(data) or data.storage is None:
-        raise ReplacedError("it is given the values of something that is no plain tensor")
+        raise ReplacedError("it is given the values of an object that is not a plain tensor")
     if made.requires_grad:
         grad_of(True, data.dtype)
     grad = grad_of(given[3], data.dtype)

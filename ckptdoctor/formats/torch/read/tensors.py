@@ -29,7 +29,7 @@ _UNSEEN: KeyPath = (Special("a tensor that the tree does not show"),)
 class TensorReader:
     """Reads the tensors of one pickle. ``notes`` gathers what is wrong with them, by key path.
 
-    ``hidden`` tells whether some tensors lie where the nouns have no place for them: in attributes of Parameters.
+    ``hidden`` tells whether some tensors are where the nouns have no place for them: in attributes of Parameters.
     """
 
     def __init__(self, registry: Registry, member: str, inner_budget: int = INNER_READS) -> None:
@@ -88,7 +88,7 @@ class TensorReader:
                     return self.strided(kind, arguments.items, path)
             return self._called(kind, node, path, depth)
         except OddTensor as error:
-            self._refuse(path, NoteKind.TENSOR_ODD, f"cannot be a tensor: {error}; torch refuses the file")
+            self._refuse(path, NoteKind.TENSOR_ODD, f"cannot be a tensor: {error}; torch rejects the file")
         except ReplacedError as error:
             told = f"is not what torch.load returns: {error}, which replaces its values"
             self._refuse(path, NoteKind.TENSOR_STATE, told)
@@ -99,7 +99,7 @@ class TensorReader:
     def _called(self, kind: str, node: Made, path: KeyPath, depth: int) -> Tensor:
         _, arguments, keywords = call(node)
         if node.op in (op.NEWOBJ, op.NEWOBJ_EX) and kind not in CLASSES:
-            raise OddTensor("a function makes it that is called as a class")
+            raise OddTensor("it is made by a function that is called like a class")
         if keywords is not None and holds(keywords):
             raise OddTensor("it is made with keyword arguments")
         try:
@@ -138,7 +138,7 @@ class TensorReader:
     def refuse_reference(self, node: PersistentId, path: KeyPath) -> None:
         """Note a persistent id that names nothing which torch would know."""
         if not self._registry.names_modules or full_name(node) is None:
-            message = "is a reference to something that torch does not know; torch refuses the file"
+            message = "is a reference that torch does not know; torch rejects the file"
             self._refuse(path, NoteKind.TENSOR_ODD, message)
 
     def raw_storage(self, node: PersistentId, path: KeyPath) -> Tensor | None:
@@ -192,7 +192,7 @@ class TensorReader:
     def _storage(self, reference: Value, own_dtype: DType | None) -> tuple[Known, DType]:
         known = self._registry.get(reference, own_dtype)
         if known is None:
-            raise OddTensor("it names no storage that torch would know")
+            raise OddTensor("it does not name a storage that torch knows")
         element = own_dtype if own_dtype is not None else known.claim.dtype
         return known, _BYTES if element is None else element
 
@@ -201,7 +201,7 @@ class TensorReader:
         there = storage.nbytes * 8 // element.bits
         message = (
             f"{show_path(path)} reaches to element {reach:,} of storage {storage.key}, which has {there:,}; "
-            "torch refuses the file"
+            "torch rejects the file"
         )
         self.notes.append(Note(NoteKind.TENSOR_OUT_OF_BOUNDS, message, self._member))
 

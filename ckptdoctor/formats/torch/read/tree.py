@@ -44,7 +44,7 @@ _NODES_PER_OPCODE = 4
 
 # containers within containers; beyond it, comparing two trees would exceed the recursion limit of Python 3.10
 MAX_DEPTH = 128
-_TOO_MANY = "more values than a tree of this file may show"
+_TOO_MANY = "more values than the tree of this file can show"
 
 
 class _Frame:
@@ -218,7 +218,7 @@ class TreeBuilder:
 
     def _report_elided(self) -> None:
         for reason, path in self._elided.items():
-            message = f"{show_path(path[:8])} holds {reason}; what lies there is not shown"
+            message = f"{show_path(path[:8])} holds {reason}; these are not shown"
             self.notes.append(Note(NoteKind.NOT_EXAMINED, message, self._member))
 
     def _sequence(self, node: Value, path: KeyPath, kind: str, values: list[Value]) -> Node | _Frame:
@@ -259,7 +259,7 @@ class TreeBuilder:
         for index, first in repeats.items():
             values[first] = values[index]
         repeated = list(dict.fromkeys(show_path((*path, parts[first])) for first in repeats.values()))
-        message = f"{and_more(repeated, 3, spelt=str)}: the same key stands twice in one dict; the last value wins"
+        message = f"{and_more(repeated, 3, spelt=str)}: the same key is in one dict twice; the last value wins"
         self.notes.append(Note(NoteKind.DUPLICATE_KEY, message, self._member))
         kept = [index for index in range(len(parts)) if index not in repeats]
         return [parts[index] for index in kept], [values[index] for index in kept]

@@ -25,14 +25,14 @@ def integers(value: Value, what: str) -> tuple[int, ...]:
     """Return the sizes or strides of a tensor. Raises OddTensor when they are anything but integers of 64 bits."""
     given = value.items if type(value) is Tuple else items(value)
     if given is None:
-        raise OddTensor(f"its {what} is no tuple")
+        raise OddTensor(f"its {what} is not a tuple")
     if len(given) > MAX_DIMENSIONS:
-        raise OddTensor(f"its {what} has {len(given)} dimensions, and torch handles {MAX_DIMENSIONS} at most")
+        raise OddTensor(f"its {what} has {len(given)} dimensions, and torch supports only {MAX_DIMENSIONS}")
     found = []
     for item in given:
         number = item if type(item) is int else integer(item)
         if number is None:
-            raise OddTensor(f"its {what} holds something that is no integer")
+            raise OddTensor(f"its {what} holds a value that is not an integer")
         if not 0 <= number <= MAX_COUNT:
             raise OddTensor(f"its {what} holds a number that is negative or beyond 64 bits")
         found.append(number)
@@ -76,7 +76,7 @@ def view_of(size: Value, stride: Value, offset: Value, dtype: DType) -> ViewNumb
     for extent, step in zip(shape, strides, strict=True):
         reach += (extent - 1) * step
     if reach > MAX_COUNT:
-        raise OddTensor("its elements lie farther apart than 64 bits can count")
+        raise OddTensor("its elements are farther apart than 64 bits can count")
     return shape, strides, start, reach
 
 

@@ -1,6 +1,6 @@
 """Turns a TorchScript archive into the nouns of a checkpoint: the tree is the module's state dict.
 
-Tensors beside it are attributes of that dict: ``.attributes`` of the modules, and ``.constants`` of the code.
+Tensors next to it are attributes of that dict: ``.attributes`` of the modules, and ``.constants`` of the code.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def read_script(source: Source, container: Container) -> Checkpoint:
     constants, more = _contents(source, archive, folder, "constants", asides)
     read = frozenset({f"{folder}data.pkl", f"{folder}constants.pkl"})
     if not isinstance(data.tree, Opaque):
-        raise DamagedError(f"{folder}data.pkl holds no module.", member=shown(f"{folder}data.pkl"))
+        raise DamagedError(f"{folder}data.pkl does not hold a module.", member=shown(f"{folder}data.pkl"))
     state = state_of(data.tree, Classes(source, archive, folder))
     tree = _tree(state, constants.tensors)
     return Checkpoint(
@@ -116,7 +116,7 @@ def _foreign(uses: list[GlobalName]) -> tuple[GlobalName, ...]:
 def _remarks(state: State) -> list[Note]:
     notes = []
     for names, what in (
-        (state.plain, "no tensor, and not part of the weights: not shown"),
+        (state.plain, "not a tensor, and not part of the weights: not shown"),
         (state.packed, "packed by code of their own, which is not run: only the tensors inside are shown"),
     ):
         if names:
@@ -168,7 +168,7 @@ def state_of(module: Opaque, classes: Classes) -> State:
         entries = [(str(part), value) for part, value in node.state.entries]
         text += sum([len(prefix) + len(name) for name, _ in entries])
         if text > _MOST_TEXT:
-            raise HostileError("The modules lie in each other in so many ways that their names have no end.")
+            raise HostileError("The modules contain each other, so their names never end.")
         known = classes.find(node.class_name)
         _tensors(found, prefix, entries, known)
         inner = [(f"{prefix}{name}.", value) for name, value in entries if _is_module(value, classes)]

@@ -120,7 +120,7 @@ class TarReader(TensorReader):
             return self._tensor(described, path)
         placed = self._tables.storages.get(key)
         if placed is None:
-            message = f"{show_path(path)} is tensor {key}, which is not in the archive: torch refuses the file"
+            message = f"{show_path(path)} is tensor {key}, which is not in the archive: torch rejects the file"
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, _MEMBER, keys=(path,)))
             return None
         return _whole(placed, path)
@@ -136,13 +136,13 @@ class TarReader(TensorReader):
         for size in shape:
             count *= size
         if min((offset, *shape, *stride)) < 0 or max(count, reach) * placed.element.bits > MAX_COUNT:
-            message = f"{show_path(path)} cannot be a tensor: its shape is {list(shape)}; torch refuses the file"
+            message = f"{show_path(path)} cannot be a tensor: its shape is {list(shape)}; torch rejects the file"
             self.notes.append(Note(NoteKind.TENSOR_ODD, message, _MEMBER, keys=(path,)))
             return None
         there = storage.nbytes * 8 // placed.element.bits
         if 0 not in shape and reach > there:
             message = f"{show_path(path)} reaches to element {reach:,} of storage {storage.key}, which has {there:,}"
-            self.notes.append(Note(NoteKind.TENSOR_OUT_OF_BOUNDS, f"{message}; torch refuses the file", _MEMBER))
+            self.notes.append(Note(NoteKind.TENSOR_OUT_OF_BOUNDS, f"{message}; torch rejects the file", _MEMBER))
         return Tensor(path, placed.element, shape, stride, storage, offset, storage.device, rebuild=_REBUILD)
 
     def try_inner(self, value: Value, path: KeyPath, depth: int) -> Tensor | None:

@@ -57,7 +57,7 @@ class Cursor:
 
     def __init__(self, source: Source, name: str, member: Member | None) -> None:
         if member is None:
-            raise DamagedError(f"The archive has no member “{name}”, so its tensors cannot be told.", member=name)
+            raise DamagedError(f'The archive has no member "{name}", so its tensors cannot be read.', member=name)
         self.name = name
         self.base = member.offset
         self.size = max(0, min(member.size, source.size - member.offset))
@@ -122,11 +122,11 @@ class Cursor:
         """
         number = integer(self.pickle().root)
         if number is None or not 0 <= number <= self.whole:
-            raise DamagedError(f"{self._where()} the number of {what} makes no sense.", member=self.name)
+            raise DamagedError(f"{self._where()} the number of {what} is invalid.", member=self.name)
         return number
 
     def _where(self) -> str:
-        return f"In the member “{self.name}”, at byte {self.base + self.at:,} of the file:"
+        return f'In the member "{self.name}", at byte {self.base + self.at:,} of the file:'
 
 
 class Tables:
@@ -146,7 +146,7 @@ class Tables:
         except TruncatedError as error:
             if cursor.size == cursor.whole:
                 raise
-            message = f"the file ends at byte {self._source.size:,}, within the member “{cursor.name}”"
+            message = f'the file ends at byte {self._source.size:,}, within the member "{cursor.name}"'
             self.notes.append(Note(NoteKind.TRUNCATED, message, cursor.name, error.offset or self._source.size))
         finally:
             self.globals += cursor.globals
@@ -166,7 +166,7 @@ class Tables:
         element = BY_STORAGE_CLASS.get((name or "").rpartition(".")[2])
         (count,) = cursor.integers(1)
         if key is None or device is None or element is None or not 0 <= count <= MAX_COUNT // 16:
-            raise DamagedError(f"Storage {len(self.storages)} of the archive has no key, place, class and size.")
+            raise DamagedError(f"Storage {len(self.storages)} of the archive has no key, location, class and size.")
         nbytes = count * (element.bits // 8 or 1)
         there = min(nbytes, cursor.size - cursor.at)
         extent = Extent(self._source.file, cursor.base + cursor.at, there)

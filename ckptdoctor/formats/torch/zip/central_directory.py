@@ -1,7 +1,7 @@
 """Finds the end of a zip archive and with it the central directory, and reads it, the way torch's reader (miniz) does.
 
 miniz takes the last end record signature in the file, applies a zip64 end record wherever a locator leads to one,
-and believes the directory offset as it stands; ``zipfile`` and others work it out from where the end record lies.
+and believes the directory offset as it is; ``zipfile`` and others work it out from where the end record is.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def find_end(source: Source, remarks: Remarks) -> End:
     """Return where the central directory lies.
 
     Raises TruncatedError when there is no end record, DamagedError when it leads nowhere, HostileError when the
-    directory is too large to be a checkpoint's, and NotACheckpointError when several archives lie in one file.
+    directory is too large to be a checkpoint's, and NotACheckpointError when several archives are in one file.
     """
     start = max(0, source.size - _REACH)
     data = source.read(start, source.size - start)
@@ -69,7 +69,7 @@ def find_end(source: Source, remarks: Remarks) -> End:
     _rivals(remarks, data, at, start)
     tail, claim64 = _zip64(source, remarks, start + at, claim)
     if claim64 is None and (here != entries or (disk, first_disk) not in ((0, 0), (1, 1))):
-        remarks.add(NoteKind.ZIP_UNUSUAL, "the end record speaks of several disks, which torch refuses", offset=tail)
+        remarks.add(NoteKind.ZIP_UNUSUAL, "the end record mentions several disks, which torch rejects", offset=tail)
     return _resolve(source, remarks, claim64 or claim, tail, stop)
 
 
@@ -114,9 +114,7 @@ def _zip64(source: Source, remarks: Remarks, end: int, claim: _Claim) -> tuple[i
     locator = end - structs.LOCATOR.size
     if locator < structs.END64.size or source.read(locator, 4) != structs.LOCATOR_SIGNATURE:
         if structs.MAX32 in (claim.size, claim.offset) or claim.entries == structs.MAX16:
-            remarks.add(
-                NoteKind.ZIP_DAMAGED, "the end record points to a zip64 end record that is not there", offset=end
-            )
+            remarks.add(NoteKind.ZIP_DAMAGED, "the end record points to a missing zip64 end record", offset=end)
         return end, None
     _, disk, record, disks = structs.LOCATOR.unpack(source.read(locator, structs.LOCATOR.size))
     if record > source.size - structs.END64.size:
@@ -124,7 +122,8 @@ def _zip64(source: Source, remarks: Remarks, end: int, claim: _Claim) -> tuple[i
     beside = locator - structs.END64.size
     if source.read(record, 4) != structs.END64_SIGNATURE:
         message = (
-            f"there is no zip64 end record at byte {record:,}, where one is announced: readers differ on what holds"
+            f"there is no zip64 end record at byte {record:,}, where one is announced: readers disagree on "
+            "which record counts"
         )
         remarks.add(NoteKind.ZIP_AMBIGUOUS, message, offset=locator)
         if source.read(beside, 4) != structs.END64_SIGNATURE:
@@ -133,9 +132,9 @@ def _zip64(source: Source, remarks: Remarks, end: int, claim: _Claim) -> tuple[i
     fields = structs.END64.unpack(source.read(record, structs.END64.size))
     _, rest, _, _, this_disk, first_disk, here, entries, size, offset = fields
     if (disk, disks) != (0, 1) or here != entries or (this_disk, first_disk) not in ((0, 0), (1, 1)):
-        remarks.add(NoteKind.ZIP_UNUSUAL, "the end record speaks of several disks, which torch refuses", offset=record)
+        remarks.add(NoteKind.ZIP_UNUSUAL, "the end record mentions several disks, which torch rejects", offset=record)
     if rest < structs.END64.size - 12:
-        message = f"the zip64 end record gives its own length as {rest}, which torch refuses"
+        message = f"the zip64 end record gives its own length as {rest}, which torch rejects"
         remarks.add(NoteKind.ZIP_UNUSUAL, message, offset=record)
     if record != beside:
         message = f"the zip64 end record that torch reads (at byte {record:,}) is not where other readers look"
@@ -156,7 +155,7 @@ def _compare(remarks: Remarks, claim: _Claim, claim64: _Claim, record: int) -> N
         if plain not in (wide, full):
             message = (
                 f"the end record and the zip64 end record disagree on the {what} ({plain:,} and {wide:,}): "
-                "torch believes the zip64 one, some readers the other"
+                "torch uses the zip64 one, some readers the other"
             )
             remarks.add(NoteKind.ZIP_AMBIGUOUS, message, offset=record)
 
@@ -170,23 +169,26 @@ def _resolve(source: Source, remarks: Remarks, claim: _Claim, tail: int, stop: i
     beside = tail - claim.size  # where a reader finds the directory that trusts its size rather than its offset
     shift = beside - claim.offset
     if shift > 0 and _follows_an_archive(source, shift):
-        raise NotACheckpointError(f"{source.path} is a run of several zip archives, one behind the other.")
+        raise NotACheckpointError(f"{source.path} is several zip archives, one after the other.")
     if claim.offset + claim.size <= source.size and _is_directory(source, claim.offset, claim.entries):
         if claim.offset != beside:
             message = (
-                f"the directory that torch reads is at byte {claim.offset:,}, but readers that go by the end record "
-                f"look for it at byte {beside:,}"
+                f"the directory that torch reads is at byte {claim.offset:,}, but readers that use the end "
+                f"record look for it at byte {beside:,}"
             )
             remarks.add(NoteKind.ZIP_AMBIGUOUS, message, offset=claim.offset)
         return End(claim.entries, claim.size, claim.offset, tail, stop)
     if claim.entries and beside >= 0 and _is_directory(source, beside, claim.entries):
         shift = shift if _first_record_at(source, beside, shift) else 0
         message = (
-            f"{plural(shift, 'byte was', 'bytes were')} put before the archive, so that its offsets are wrong: "
-            "torch refuses it"
+            f"{plural(shift, 'byte was', 'bytes were')} put before the archive, so its offsets are wrong: "
+            "torch rejects it"
         )
         if not shift:
-            message = f"the directory is at byte {beside:,}, not at {claim.offset:,} as its end says: torch refuses it"
+            message = (
+                f"the directory is at byte {beside:,}, not at {claim.offset:,} as its end record states: torch "
+                "rejects it"
+            )
         remarks.add(NoteKind.ZIP_DAMAGED, message, offset=0 if shift else beside)
         return End(claim.entries, claim.size, beside, tail, stop, shift)
     raise DamagedError(
@@ -220,10 +222,10 @@ def _is_directory(source: Source, offset: int, entries: int) -> bool:
 
 # flag bits for which torch's reader refuses the record, or the whole archive, and why
 _REFUSED_FLAGS = (
-    (structs.ENCRYPTED, "is marked as encrypted, which torch refuses"),
-    (structs.PATCH, "is marked as a patch (flag 0x20), which torch refuses"),
-    (structs.STRONG_ENCRYPTION, "is marked as strongly encrypted (flag 0x40), which torch refuses"),
-    (structs.MASKED_HEADERS, "is marked as having masked headers, which torch refuses"),
+    (structs.ENCRYPTED, "is marked as encrypted, which torch rejects"),
+    (structs.PATCH, "is marked as a patch (flag 0x20), which torch rejects"),
+    (structs.STRONG_ENCRYPTION, "is marked as strongly encrypted (flag 0x40), which torch rejects"),
+    (structs.MASKED_HEADERS, "is marked as having masked headers, which torch rejects"),
 )
 
 # the version that zip64 asks for; readers refuse records that ask for more than they know
@@ -303,8 +305,8 @@ def read_entries(source: Source, end: End, remarks: Remarks) -> list[Entry]:
         at = named + extra + comment
     if data[at : at + 4] == structs.CENTRAL_SIGNATURE:
         message = (
-            f"the zip directory goes on after its {plural(end.entries, 'entry', 'entries')}: torch stops there, "
-            "zipfile reads on"
+            f"the zip directory continues after its {plural(end.entries, 'entry', 'entries')}: torch stops "
+            "there, zipfile reads on"
         )
         remarks.add(NoteKind.ZIP_AMBIGUOUS, message, offset=end.offset + at)
     return entries
@@ -382,21 +384,21 @@ def _odd(entry: Entry, version: int, disk: int, external: int, remarks: Remarks)
         remarks.about(
             NoteKind.ZIP_UNUSUAL,
             name,
-            f"asks for zip version {version / 10:.1f}: torch ignores that, zipfile refuses it",
+            f"asks for zip version {version / 10:.1f}: torch ignores that, zipfile rejects it",
         )
     if disk not in (0, 1):
-        remarks.about(NoteKind.ZIP_UNUSUAL, name, "is said to lie on another disk, which torch refuses")
+        remarks.about(NoteKind.ZIP_UNUSUAL, name, "is marked as being on another disk, which torch rejects")
     if external >> 16 & _FILE_TYPE == _SYMLINK:
         remarks.about(
             NoteKind.ZIP_UNUSUAL, name, "is marked as a symbolic link: torch reads it as data, unzip makes a link"
         )
     if entry.method == structs.DEFLATED:
-        what = "is compressed: torch.load(mmap=True) gives garbage for it without a word"
+        what = "is compressed: torch.load(mmap=True) silently returns garbage for it"
         remarks.about(NoteKind.ZIP_UNUSUAL, name, what)
     elif entry.method != structs.STORED:
-        remarks.about(NoteKind.ZIP_UNUSUAL, name, f"is compressed by method {entry.method}, which torch refuses")
+        remarks.about(NoteKind.ZIP_UNUSUAL, name, f"is compressed by method {entry.method}, which torch rejects")
     elif entry.compressed != entry.size:
-        what = "is stored, yet has two different sizes in the directory: torch refuses the archive"
+        what = "is stored, yet has two different sizes in the directory: torch rejects the archive"
         remarks.about(NoteKind.ZIP_DAMAGED, name, what)
     if entry.directory and entry.size:
         remarks.about(

@@ -61,11 +61,11 @@ def _check_checksums(records: list[Record], remarks: Remarks) -> None:
     if not without:
         return
     if len(without) == len(filled):
-        message = "no checksums were computed (torch.serialization.set_crc32_options(False)): damage cannot be seen"
+        message = "no checksums were computed (torch.serialization.set_crc32_options(False)): damage cannot be detected"
     else:
         message = (
-            f"{len(without):,} of {plural(len(filled), 'record')} {'has' if len(without) == 1 else 'have'} the "
-            "checksum 0, which means that none was computed"
+            f"{len(without):,} of {plural(len(filled), 'record')} {'has' if len(without) == 1 else 'have'} "
+            "the checksum 0, so none was computed"
         )
     remarks.add(NoteKind.CRC_NOT_COMPUTED, message)
 
@@ -193,7 +193,7 @@ def check_names(records: Sequence[Record], prefix: str, remarks: Remarks) -> Non
     folder = f"{prefix}/"
     if first_folder(records) != prefix:
         message = (
-            f"the first record is {shown(records[0].name)}, not in the folder {shown(prefix)}: torch refuses the file"
+            f"the first record is {shown(records[0].name)}, not in the folder {shown(prefix)}: torch rejects the file"
         )
         remarks.add(NoteKind.ZIP_UNUSUAL, message, member=records[0].name)
     pickle = f"{prefix}/data.pkl"
@@ -204,7 +204,7 @@ def check_names(records: Sequence[Record], prefix: str, remarks: Remarks) -> Non
         return
     for name in names:
         if not name.startswith(folder):
-            what = f"lies outside the folder {shown(prefix)}: torch refuses the file"
+            what = f"is outside the folder {shown(prefix)}: torch rejects the file"
             remarks.about(NoteKind.ZIP_UNUSUAL, name, what)
         if "\\" in name:
             what = "has a backslash in its name, which some readers take for a folder and torch does not"

@@ -1,7 +1,7 @@
 """Lays out an archive byte for byte as ``torch.save`` writes it, and predicts where it laid out what.
 
 The rules are those of ``caffe2/serialize/inline_container.cc`` (alignment by an ``FB`` extra field of ``Z``) and of the
-miniz it is built on (headers, descriptors, zip64); ``torch.load`` relies on them when it computes where storages lie
+miniz it is built on (headers, descriptors, zip64); ``torch.load`` relies on them when it computes where storages are
 (``getRecordOffsetNoRead``).
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache, partial
-from hashlib import blake2b
 
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.formats.torch.zip import structs
@@ -82,6 +81,7 @@ def archive(folder: str, head: bytes, storages: Sequence[Item]) -> tuple[Segment
 
 def _identity(folder: str, head: bytes, items: Sequence[Item]) -> Item:
     """Return forty digits that stand for the contents; torch only logs them."""
+    from hashlib import blake2b  # only archives that are new need it
 
     @cache
     def digits(*checksums: int) -> bytes:
@@ -185,13 +185,13 @@ def _descriptor(item: Item, at: int, crc: int) -> bytes:
 
 
 def _central_header(item: Item, at: int, crc: int) -> bytes:
-    raw = raw_name(item.name)
-    wide = item.size.to_bytes(8, "little") * 2 if item.size >= structs.MAX32 else b""
-    if at >= structs.MAX32:
-        wide += at.to_bytes(8, "little")
-    extra = structs.EXTRA.pack(structs.ZIP64_FIELD, len(wide)) + wide if wide else b""
-    size = min(item.size, structs.MAX32)
-    offset = min(at, structs.MAX32)
+    raw, size, offset, extra = raw_name(item.name), item.size, at, b""
+    if size >= structs.MAX32 or at >= structs.MAX32:
+        wide = size.to_bytes(8, "little") * 2 if size >= structs.MAX32 else b""
+        if at >= structs.MAX32:
+            wide += at.to_bytes(8, "little")
+        extra = structs.EXTRA.pack(structs.ZIP64_FIELD, len(wide)) + wide
+        size, offset = min(size, structs.MAX32), min(at, structs.MAX32)
     lengths = (len(raw), len(extra), 0)
     fixed = structs.CENTRAL.pack(
         structs.CENTRAL_SIGNATURE, 0, 0, _flags(item.size), 0, 0, 0, crc, size, size, *lengths, 0, 0, 0, offset
@@ -283,9 +283,7 @@ def predicted_records(entries: Sequence[Entry], directory_offset: int, remarks: 
         _, name, method, flags, crc, compressed, size, offset, directory = entry
         records.append(Record(name, method, flags, crc, size, compressed, offset, begin, directory))
     if records:
-        message = (
-            f"the headers in front of {plural(len(records), 'record')}, each of which would be a request of its own"
-        )
+        message = f"the headers of {plural(len(records), 'record')}, each of which would need a request of its own"
         remarks.add(NoteKind.NOT_EXAMINED, message)
     return records
 

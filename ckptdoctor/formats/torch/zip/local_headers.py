@@ -92,7 +92,7 @@ class _Window:
 def check_records(source: Source, entries: list[Entry], directory_offset: int, remarks: Remarks) -> list[Record]:
     """Return the records of the archive, with where their data begins, in directory order.
 
-    Remarks on every record whose header or descriptor contradicts the directory, that lies (partly) outside the
+    Remarks on every record whose header or descriptor contradicts the directory, that is (partly) outside the
     file, or that overlaps the next one or the directory. Over a network, what torch.save laid out is not visited.
     """
     if source.distant:
@@ -196,8 +196,8 @@ def _header_of(length: int) -> Struct:
 
 
 def _outside(entry: Entry, size: int, remarks: Remarks) -> Record:
-    """A record whose header is not in the file; its data is nowhere."""
-    remarks.about(NoteKind.ZIP_DAMAGED, entry.name, "lies beyond the end of the file", entry.offset)
+    """Return a record whose header is not in the file; its data is nowhere."""
+    remarks.about(NoteKind.ZIP_DAMAGED, entry.name, "is beyond the end of the file", entry.offset)
     _, name, method, flags, crc, compressed, length, offset, directory = entry
     return Record(name, method, flags, crc, length, compressed, offset, size, directory)
 
@@ -207,28 +207,28 @@ def _compare(window: _Window, entry: Entry, name_length: int, extra_length: int,
     header = window.at(entry.offset, structs.LOCAL.size)
     signature, _, flags, method, _, _, crc, compressed, size, _, _ = structs.LOCAL.unpack(header)
     if signature != structs.LOCAL_SIGNATURE:
-        what = "has no local header where the directory says: torch refuses to read it, but maps garbage with mmap=True"
+        what = (
+            "has no local header where the directory points: torch refuses to read it, but maps garbage with mmap=True"
+        )
         remarks.about(NoteKind.ZIP_DAMAGED, entry.name, what, entry.offset)
         return
     raw = window.at(entry.offset + structs.LOCAL.size, name_length)
     if raw != entry.raw:
         other = shown(raw.decode("utf-8", "surrogateescape"))
-        what = f"is called {other} in its own header: torch goes by the directory, zipfile refuses it"
+        what = f"is called {other} in its own header: torch uses the directory, zipfile rejects it"
         remarks.about(NoteKind.ZIP_AMBIGUOUS, entry.name, what, entry.offset)
     if method != entry.method:
-        what = (
-            f"has method {entry.method} in the directory and {method} in its own header: torch believes the directory"
-        )
+        what = f"has method {entry.method} in the directory and {method} in its own header: torch uses the directory"
         remarks.about(NoteKind.ZIP_AMBIGUOUS, entry.name, what, entry.offset)
     if (flags ^ entry.flags) & ~(structs.HAS_DESCRIPTOR | structs.UTF8):
-        what = "has other flags in its own header than in the directory: torch believes the directory"
+        what = "has other flags in its own header than in the directory: torch uses the directory"
         remarks.about(NoteKind.ZIP_AMBIGUOUS, entry.name, what, entry.offset)
     if structs.MAX32 in (compressed, size):
         extra = window.at(entry.offset + structs.LOCAL.size + name_length, extra_length)
         size, compressed, _ = widened(extra, size, compressed, 0, entry.name, remarks)
     deferred = flags & structs.HAS_DESCRIPTOR and not (crc or compressed or size)
     if not deferred and (crc, compressed, size) != (entry.crc, entry.compressed, entry.size):
-        what = "has another size or checksum in its own header than in the directory: torch believes the directory"
+        what = "has another size or checksum in its own header than in the directory: torch uses the directory"
         remarks.about(NoteKind.ZIP_AMBIGUOUS, entry.name, what, entry.offset)
 
 
@@ -244,7 +244,7 @@ def _leave(window: _Window, record: Record, following: int, remarks: Remarks) ->
     if usual and window.data.startswith(_descriptor(record), end - window.start):
         return
     if end > following:
-        what = "overlaps what follows it: two records, or a record and the directory, share bytes"
+        what = "overlaps the bytes after it: two records, or a record and the directory, share bytes"
         remarks.about(NoteKind.ZIP_DAMAGED, record.name, what, record.data_offset)
         return
     if not record.flags & structs.HAS_DESCRIPTOR or not record.size:
@@ -257,10 +257,10 @@ def _leave(window: _Window, record: Record, following: int, remarks: Remarks) ->
     if len(found) == structs.DESCRIPTOR64.size and structs.DESCRIPTOR64.unpack(found) == wanted:
         return
     if found[:4] == structs.DESCRIPTOR_SIGNATURE:
-        what = "has another size or checksum in the descriptor behind it than in the directory: torch reads neither"
+        what = "has another size or checksum in the descriptor after it than in the directory: torch reads neither"
         remarks.about(NoteKind.ZIP_AMBIGUOUS, record.name, what, end)
     elif int.from_bytes(found[:4], "little") != record.crc:  # the signature is optional
-        remarks.about(NoteKind.ZIP_DAMAGED, record.name, "has no descriptor behind it, where one is announced", end)
+        remarks.about(NoteKind.ZIP_DAMAGED, record.name, "has no descriptor after it, although one is announced", end)
 
 
 # ---- the data of single records, stored or deflated, within bounds
@@ -286,7 +286,7 @@ def read_record(source: Source, record: Record, limit: int) -> bytes:
     """Return the data of a record, inflated where it is deflated.
 
     Raises HostileError when it is longer than ``limit`` bytes, DamagedError when it is encrypted, compressed by an
-    unknown method, does not inflate to the size that the directory states, or lies outside the file.
+    unknown method, does not inflate to the size that the directory states, or is outside the file.
     """
     check_readable(record)
     if record.size > limit:
@@ -325,7 +325,8 @@ def _inflated(source: Source, record: Record) -> Iterator[bytes]:
     name = shown(record.name)
     if record.size > record.compressed * _DEFLATE_LIMIT:
         message = (
-            f"{name} claims to inflate from {record.compressed:,} to {plural(record.size, 'byte')}, which cannot be."
+            f"{name} claims to inflate from {record.compressed:,} to {plural(record.size, 'byte')}, which is "
+            "impossible."
         )
         raise HostileError(message, member=name)
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)

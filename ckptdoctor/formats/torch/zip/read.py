@@ -92,7 +92,7 @@ def examine(source: Source, head: bytes) -> Container | None:
     notes = directory.notes
     if not zipped:
         message = (
-            "the file does not begin with a zip header, by which torch.load recognises archives: it refuses the file"
+            "the file does not begin with a zip header, by which torch.load recognises archives: it rejects the file"
         )
         notes = (Note(NoteKind.ZIP_UNUSUAL, message, offset=0), *notes)
     return Container(source.path, source.size, NAME, head, True, notes=notes, identity=source.identity)
@@ -109,7 +109,7 @@ def _damaged(source: Source, head: bytes, error: DamagedError) -> Container | No
     if name is None or not name.lower().endswith("/data.pkl"):
         return None
     note = Note(NoteKind.ZIP_DAMAGED, error.message.rstrip("."), error.member, error.offset)
-    guidance = "Fetch the file again, or take another copy of it: the list of its records is damaged."
+    guidance = "Download the file again, or use another copy of it: the list of its records is damaged."
     return Container(source.path, source.size, NAME, head, False, guidance, (note,), source.identity)
 
 
@@ -151,7 +151,7 @@ def pickle_record(directory: Directory) -> Record:
     """Return the record that torch takes for ``data.pkl``. Raises DamagedError when there is none."""
     record = directory.find("data.pkl")
     if record is None:
-        raise DamagedError(f"The archive has no {directory.prefix}/data.pkl, so it says nothing of its contents.")
+        raise DamagedError(f"The archive has no {directory.prefix}/data.pkl, so nothing describes its contents.")
     return record
 
 
@@ -194,8 +194,8 @@ def _stream_notes(pickle: Pickle, data: bytes, record: Record) -> list[Note]:
     if pickle.end < len(data):
         rest = len(data) - pickle.end
         message = (
-            f"{plural(rest, 'byte follows', 'bytes follow')} the end of the pickle at byte {pickle.end:,}; torch "
-            "never looks there"
+            f"{plural(rest, 'byte follows', 'bytes follow')} the end of the pickle at byte {pickle.end:,}; "
+            "torch never reads there"
         )
         notes.append(Note(NoteKind.PICKLE_HIDDEN_CALL, message, member, pickle.end))
     return notes
@@ -233,14 +233,14 @@ def _word_notes(source: Source, directory: Directory) -> list[Note]:
     if order == b"big":
         notes.append(_word_note(NoteKind.BIG_ENDIAN, BIG_ENDIAN, directory, "byteorder"))
     elif order not in (None, b"little"):
-        message = "the byteorder record says neither little nor big: torch refuses the file"
+        message = "the byteorder record is neither little nor big: torch rejects the file"
         notes.append(_word_note(NoteKind.ZIP_UNUSUAL, message, directory, "byteorder"))
     name = ".data/version" if directory.find(".data/version") else "version"
     version = read_word(source, directory, name)
     number = whole_number(version)
     if number is None or number not in _VERSIONS:
         missing = "has no version record" if version is None else "has a version record that torch does not know"
-        notes.append(_word_note(NoteKind.ZIP_UNUSUAL, f"the archive {missing}: torch refuses it", directory, name))
+        notes.append(_word_note(NoteKind.ZIP_UNUSUAL, f"the archive {missing}: torch rejects it", directory, name))
     return notes
 
 
@@ -289,13 +289,13 @@ class ZipStorages:
             message = f"storage {shown(key)} ({plural(nbytes, 'byte')}) has no record: its values are not in the file"
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, member))
             return Storage(key, nbytes, dtype, device, None)
-        if record.size != nbytes:
+        _, method, _, crc, size, compressed, _, offset, _ = record  # by name each takes as long as all of them
+        if size != nbytes:
             member = shown(f"{self._directory.prefix}/data/{key}")
             message = (
-                f"storage {shown(key)} should be {plural(nbytes, 'byte')}, but its record has {record.size:,}: "
-                "torch.load refuses it, but takes bytes of its neighbours with mmap=True"
+                f"storage {shown(key)} should be {plural(nbytes, 'byte')}, but its record has "
+                f"{size:,}: torch.load rejects it, but reads bytes of its neighbours with mmap=True"
             )
             self.notes.append(Note(NoteKind.STORAGE_SIZE, message, member))
-        extent = Extent(self._path, record.data_offset, record.compressed)
-        crc = record.crc if record.crc or not record.size else None
-        return Storage(key, nbytes, dtype, device, extent, crc, record.method != structs.STORED)
+        extent = Extent(self._path, offset, compressed)
+        return Storage(key, nbytes, dtype, device, extent, crc if crc or not size else None, method != structs.STORED)

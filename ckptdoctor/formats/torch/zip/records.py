@@ -109,7 +109,7 @@ _NAMED = 3
 
 # causes beyond this many, each with its own wording, are counted as one
 _MOST_CAUSES = 50
-_MORE = "has something else of this kind that is not told in detail"
+_MORE = "has something similar that is not reported in detail"
 
 # the kinds that say that the archive cannot be copied without taking sides
 _TROUBLE = frozenset({NoteKind.ZIP_AMBIGUOUS, NoteKind.ZIP_DAMAGED, NoteKind.TRUNCATED})

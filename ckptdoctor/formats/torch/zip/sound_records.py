@@ -60,13 +60,13 @@ def _walked(source: Source) -> Directory:
     name = first_name(source)
     if name is None or not name.lower().endswith(_PICKLE) or name.count("/") != 1:
         raise DamagedError(
-            f"{source.path} does not begin with a data.pkl, and nothing else says what its bytes are.", offset=0
+            f"{source.path} does not begin with a data.pkl, and nothing else describes its bytes.", offset=0
         )
     walk = Walk()
     try:
         sizes = declared_sizes(source, walk, name)
     except CkptDoctorError as error:
-        message = f"{source.path}: {error.message} Without it nothing says what the storages are."
+        message = f"{source.path}: {error.message} Without it nothing describes the storages."
         raise DamagedError(message, offset=error.offset) from error
     prefix = name[: -len(_PICKLE)]
     records = sound_records(_all(source, walk, sizes, prefix), list(sizes))
@@ -106,7 +106,7 @@ def _all(source: Source, walk: Walk, sizes: dict[str, int], prefix: str) -> list
 def _next_header(source: Source, start: int, prefix: str) -> int | None:
     """Return where the next local header of a record in the folder ``prefix`` begins, or None when there is none.
 
-    Weights may hold the four bytes of a header by chance; that the folder's name stands behind them settles it.
+    Weights may hold the four bytes of a header by chance; that the folder's name is behind them settles it.
     """
     name = raw_name(f"{prefix}/")
     reach = structs.LOCAL.size + len(name)

@@ -1,7 +1,7 @@
 """Tells how much of an archive without an end is there.
 
 ``data.pkl`` comes first and names every storage with its length, so that even half a file says what it should hold:
-its records are found by walking from one local header to the next, and each record's own checksum and length stand
+its records are found by walking from one local header to the next, and each record's own checksum and length are
 in the descriptor behind it.
 """
 
@@ -30,7 +30,7 @@ _ZEROS = 4096
 _FIRST_WORDS = ((".format_version", 1), (".storage_alignment", 2), ("byteorder", 6))
 _LAST_WORDS = (("version", 2), (".data/serialization_id", 40))
 
-_GUIDANCE = "Fetch the file again, or take an earlier checkpoint"
+_GUIDANCE = "Download the file again, or use an earlier checkpoint"
 
 
 class _Declared:
@@ -57,7 +57,7 @@ def describe(source: Source, head: bytes, format_name: str, error: TruncatedErro
     try:
         message, some = _account(source, name)
     except CkptDoctorError:  # the pickle is damaged as well: less can be said, and that much is known
-        message = f"{_cut(source)}; what it should hold cannot be told, because {shown(name)} is not whole"
+        message = f"{_cut(source)}; its contents cannot be determined, because {shown(name)} is incomplete"
         some = False
     note = Note(NoteKind.TRUNCATED, message, offset=error.offset, guidance=IN_FRONT if some else "")
     guidance = f"{_GUIDANCE}; the storages that are complete can be salvaged." if some else f"{_GUIDANCE}."
@@ -78,7 +78,7 @@ def declared_sizes(source: Source, walk: Walk, name: str) -> dict[str, int]:
     """
     step(source, walk, {})
     if not walk.found:
-        raise TruncatedError(f"The record {shown(name)} is not whole.", offset=walk.at)
+        raise TruncatedError(f"The record {shown(name)} is incomplete.", offset=walk.at)
     record = walk.found[0]
     declared = _Declared()
     interpret(decode(source.read(record.data_offset, record.size)), declared, shown(name))

@@ -1,6 +1,6 @@
-"""Writes an edited copy: the pickle anew, everything else by ranges of the original.
+"""Writes an edited copy: the pickle again, everything else by ranges of the original.
 
-The copy is laid out exactly as ``torch.save`` would, because ``torch.load`` may compute where storages lie instead of
+The copy is laid out exactly as ``torch.save`` would, because ``torch.load`` may compute where storages are instead of
 looking (with ``map_location="meta"``, and with ``calculate_storage_offsets``) whenever a ``.format_version`` record
 is there; where that layout cannot be kept, the record is left out. Checksums of copied data are carried over, never
 computed again, so that damage stays visible.
@@ -55,14 +55,14 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
         table = ZipStorages(source.file, directory)
         storages = storages_in(pickle, table, shown(record.name))
         if table.notes and not directory.salvaged:
-            raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
+            raise RefusedError(f"A copy would be as damaged as the original: {table.notes[0].message}.")
     plans = reconcile(pickle, storages, wanted).storages
     big_endian = wanted.original.big_endian
     computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in wanted.edits)
     if computed and big_endian:
-        raise RefusedError("The values are big-endian, and are not computed with; convert the file first.")
+        raise RefusedError("The values are big-endian, so they cannot be used in computations; convert the file first.")
     if any(plan.new for plan in plans) and big_endian:
-        raise RefusedError("New storages would have another byte order than the others of this archive.")
+        raise RefusedError("New storages would not have the byte order of the others in this archive.")
     new = encode(pickle) + data[pickle.end :]
     crc = zlib.crc32(new) if record.crc else 0  # where none was computed, none is: a lone one would mean nothing
     head = Item(record.name, len(new), crc, (Literal(new),))
@@ -79,8 +79,7 @@ def _require_one_reading(source: Source, directory: Directory) -> None:
     first = min(record.header_offset for record in directory.records)
     if first:
         raise RefusedError(
-            f"{plural(first, 'byte stands', 'bytes stand')} before the archive, which a copy would lose; remove "
-            "what stands there first."
+            f"{plural(first, 'byte is', 'bytes are')} before the archive, which a copy would lose; remove them first."
         )
 
 
@@ -133,7 +132,7 @@ def _items(
             continue
         elif ascii_lower(record.name) in taken:
             name = shown(record.name)
-            raise RefusedError(f"The record {name}, which no tensor uses, is in the way of a storage's new number.")
+            raise RefusedError(f"The record {name}, which no tensor uses, has the name that a new storage needs.")
         else:
             items.append(copied(source, record))
     words = [word(directory.prefix, name, data) for name, data in directory.words]
@@ -275,7 +274,7 @@ def _new(source: Source, plan: StoragePlan) -> Segment:
 
 
 def _nothing(key: str, offset: int, length: int) -> bytes:
-    raise AssertionError(f"{length} bytes at {offset} of {key} were asked for, of which nothing was to be read")
+    raise AssertionError(f"{length} bytes at {offset} of {key} were requested, which should never be read")
 
 
 def _require_sound(source: Source, record: Record) -> None:
@@ -283,12 +282,12 @@ def _require_sound(source: Source, record: Record) -> None:
     check_readable(record)
     if record.method != structs.STORED:
         raise RefusedError(
-            f"{shown(record.name)} is compressed, and cannot be taken apart; repair the file without this edit first, "
-            "which writes it uncompressed."
+            f"{shown(record.name)} is compressed, so it cannot be taken apart; repair the file without this "
+            "edit first, which writes it uncompressed."
         )
     if record.crc and _checksum(chunks(source, record)) != record.crc:
         raise RefusedError(
-            f"{shown(record.name)} does not match its checksum, which this edit would hide; take another copy."
+            f"{shown(record.name)} does not match its checksum, which this edit would hide; use another copy."
         )
 
 

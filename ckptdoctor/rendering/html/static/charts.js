@@ -1,3 +1,6 @@
+// At last, when all of the page is made: the place that its address names.
+visit();
+
 // In drawings with several lines the one whose name the pointer is on stands out.
 for (const figure_ of document.querySelectorAll("figure.lines")) {
   const mark = (line) => {

@@ -1,5 +1,6 @@
 // The table of all tensors: a click on a title sorts, words filter; rows are made when they are wanted.
 const table = byId("grid");
+let findRow = () => null; // the row with an id, made where it is not there yet
 
 if (table) {
   const FIRST = 100;
@@ -8,6 +9,7 @@ if (table) {
   const more = byId("more");
   const filter = byId("filter");
   const only = byId("only");
+  const placed = byId("order");
   const found = byId("found");
   const values = data.values;
   const names = new Array(tensors);
@@ -44,9 +46,10 @@ if (table) {
     const values_ = values && values.zeros[at] != null;
     const opener = make("button", { type: "button", class: "opener" }, ...broken(names[at]));
     opener.addEventListener("click", () => showTensor(at));
+    const id = idOf(names[at]);
     const mark = ["", "info", "warning", "error"][data.marks[at]];
     const cells = [
-      make("th", { scope: "row", class: "key" }, opener),
+      make("th", { scope: "row", class: "key" }, opener, permalink(id, names[at])),
       make("td", { text: data.dtypes[data.dtype[at]] }),
       make("td", { text: data.shapes[data.shape[at]] || "scalar" }),
       make("td", { class: "n", text: at in data.tied ? "tied" : bytes(data.bytes[at]) }),
@@ -61,7 +64,7 @@ if (table) {
     }
     if (data.state) cells.push(change(at));
     if (mark) opener.prepend(make("i", { class: `mark ${mark}`, "data-tip": `named by a finding: ${mark}` }));
-    return make("tr", {}, ...cells);
+    return make("tr", { id }, ...cells);
   }
 
   function change(at) {
@@ -95,6 +98,8 @@ if (table) {
 
   function show() {
     order = wanted();
+    if (placed && placed.value) order.sort((one, other) => data.places[one] - data.places[other]);
+    const rank = new Map(order.map((at, place) => [at, place]));
     const total = order.reduce((sum, at) => sum + data.bytes[at], 0);
     found.textContent = `${plural(order.length, "tensor")}, ${bytes(total)}`;
     if (sorted) {
@@ -103,9 +108,9 @@ if (table) {
       order.sort((one, other) => {
         const a = keys.get(one);
         const b = keys.get(other);
-        if (a == null || b == null) return (a == null) - (b == null) || one - other;
+        if (a == null || b == null) return (a == null) - (b == null) || rank.get(one) - rank.get(other);
         const less = typeof a === "string" ? collator.compare(a, b) : a - b;
-        return direction * less || one - other;
+        return direction * less || rank.get(one) - rank.get(other);
       });
     }
     body.replaceChildren();
@@ -120,7 +125,7 @@ if (table) {
     button.addEventListener("click", () => {
       if (sorted !== key) { sorted = key; direction = columns[key].start; }
       else if (direction === columns[key].start) direction = -direction;
-      else sorted = null; // the third click leads back to the order of the file
+      else sorted = null; // the third click leads back to the order without one
       for (const each of table.tHead.rows[0].cells) each.removeAttribute("aria-sort");
       if (sorted) title.setAttribute("aria-sort", direction > 0 ? "ascending" : "descending");
       show();
@@ -130,6 +135,18 @@ if (table) {
   let waiting = 0;
   filter.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(show, 90); });
   only.addEventListener("change", show);
+  if (placed) placed.addEventListener("change", show);
   more.addEventListener("click", () => grow(MORE));
+  findRow = (id) => {
+    const at = names.findIndex((name) => idOf(name) === id);
+    if (at < 0) return null;
+    if (order.indexOf(at) < 0 || order.indexOf(at) >= shown) {
+      filter.value = names[at];
+      only.value = "";
+      show();
+    }
+    if (order.indexOf(at) >= shown) return null;
+    return body.rows[order.indexOf(at)];
+  };
   show();
 }

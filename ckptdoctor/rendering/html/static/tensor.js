@@ -4,7 +4,7 @@ const dialog = byId("tensor");
 function showTensor(tensor) {
   const name = nameOf(tensor);
   const facts = [
-    ["type", data.dtypes[data.dtype[tensor]]],
+    ["dtype", data.dtypes[data.dtype[tensor]]],
     ["shape", data.shapes[data.shape[tensor]] || "scalar"],
     ["elements", count(data.elements[tensor])],
     ["bytes", tensor in data.tied ? `those of ${nameOf(data.tied[tensor])}` : count(data.bytes[tensor])],
@@ -27,9 +27,11 @@ function showTensor(tensor) {
     make("div", {}, make("dt", { text: label }), make("dd", { text: value })))));
   const close = make("button", { type: "button", class: "close", "aria-label": "Close", text: "×" });
   close.addEventListener("click", () => dialog.close());
+  const link = permalink(idOf(name), name);
+  link.addEventListener("click", () => dialog.close());
   const title = make("div", { class: "command" },
     make("code", { text: name, id: "tensor-name" }),
-    make("button", { type: "button", class: "copy", "aria-label": "Copy the name", text: "copy" }));
+    make("button", { type: "button", class: "copy", "aria-label": "Copy the name", text: "copy" }), link);
   const bars = measured ? values.bars[tensor] : "";
   const picture = bars.length > 1 ? spark(bars, 320, 70) : null;
   const ends = picture && make("p", { class: "ends" },

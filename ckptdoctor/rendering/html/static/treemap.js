@@ -2,7 +2,11 @@
 const treemap = byId("treemap");
 
 if (treemap) {
-  const MOST = 60; // areas in one
+  const MOST = 400; // areas in one
+  const LEAST = 700; // square pixels of one of many
+  const REPEATED = 13; // layers alike that are drawn as one, as in treemap.py
+  const LETTER = 7.3; // pixels of a sign
+  const SHORTEST = 8; // signs of a label that is cut
   const ROOM = 900; // areas in all
   const DEEP = 3; // levels below the first
   const COLOURS = 8;
@@ -24,39 +28,103 @@ if (treemap) {
     counts[data.parents[at]] += counts[at];
   }
 
-  // what an area stands for: { level } or { tensor } or { rest: [...] }, with its name and bytes
+  // a number for each level: the same for those with the same names in them, all the way down
+  const kinds = data.parents.map(() => 0);
+  const known = new Map();
+  for (let at = kinds.length - 1; at >= 0; at--) {
+    const inside = below[at].map((each) => `${data.levels[each]}:${kinds[each]}`).sort();
+    const text = `${inside} ${own[at].map((tensor) => data.leaves[tensor]).sort()}`;
+    if (!known.has(text)) known.set(text, known.size);
+    kinds[at] = known.get(text);
+  }
+
+  // What an area is: { levels } for a module, or several alike as one; { tensors } for one, or one of each of several;
+  // { rest } for what is too small. All with a name, bytes, and the number of tensors.
   function areas(node) {
     if (node.rest) return node.rest;
-    let level = node.level;
-    const found = below[level].filter((each) => sizes[each]).map((each) => folded(each));
-    for (const tensor of own[level]) {
-      found.push({ tensor, name: data.pieces[data.leaves[tensor]], bytes: data.bytes[tensor], count: 1 });
-    }
-    return found.filter((each) => each.bytes).sort((one, other) => other.bytes - one.bytes);
+    if (node.tensors) return apart(node.tensors);
+    const { inner, leaves } = split(node.levels);
+    const found = inner.map(([name, levels]) => folded(name, levels));
+    for (const [leaf, tensors] of leaves) found.push(ofTensors(data.pieces[leaf], tensors));
+    return found.sort((one, other) => other.bytes - one.bytes);
   }
 
-  // levels with nothing but one level are one; what has no bytes of its own (tied tensors) is not there
-  function folded(level) {
-    let name = level ? data.pieces[data.levels[level]] : "";
+  function put(map, key, value) {
+    if (map.has(key)) map.get(key).push(value);
+    else map.set(key, [value]);
+  }
+
+  // what has no bytes of its own (tied tensors) is not there
+  function split(levels) {
+    const inner = new Map();
+    const leaves = new Map();
+    for (const level of levels) {
+      for (const each of below[level]) if (sizes[each]) put(inner, data.levels[each], each);
+      for (const tensor of own[level]) if (data.bytes[tensor]) put(leaves, data.leaves[tensor], tensor);
+    }
+    return { inner: grouped(inner), leaves };
+  }
+
+  // many levels that are called by numbers and have the same tensors are one: {0…219}.
+  function grouped(inner) {
+    const alike = new Map();
+    for (const [piece, levels] of inner) {
+      const numbered = /^[0-9]+$/.test(bare(data.pieces[piece]));
+      put(alike, numbered ? [...new Set(levels.map((each) => kinds[each]))].sort().join() : `of ${piece}`, piece);
+    }
+    return [...alike.values()].flatMap((pieces) => (pieces.length >= REPEATED
+      ? [[range(pieces.map((piece) => data.pieces[piece])), pieces.flatMap((piece) => inner.get(piece))]]
+      : pieces.map((piece) => [data.pieces[piece], inner.get(piece)])));
+  }
+
+  function range(pieces) {
+    const sign = pieces[0].slice(bare(pieces[0]).length);
+    const numbers = pieces.map((piece) => Number(bare(piece))).sort((one, other) => one - other);
+    const last = numbers[numbers.length - 1];
+    const first = last - numbers[0] === numbers.length - 1 ? numbers[0] : `${numbers[0]}, ${numbers[1]}`;
+    return `{${first}…${last}}${sign}`;
+  }
+
+  const sum = (levels, of) => levels.reduce((total, each) => total + of[each], 0);
+  const ofTensors = (name, tensors) => ({ name, tensors, bytes: sum(tensors, data.bytes), count: tensors.length });
+
+  // levels with nothing but one level in them are one with it
+  function folded(name, levels) {
     for (;;) {
-      const inner = below[level].filter((each) => sizes[each]);
-      const leaves = own[level].filter((each) => data.bytes[each]);
-      if (!inner.length && leaves.length === 1) {
-        return { tensor: leaves[0], name: name + data.pieces[data.leaves[leaves[0]]], bytes: sizes[level], count: 1 };
+      const { inner, leaves } = split(levels);
+      if (!inner.length && leaves.size === 1) {
+        const [[leaf, tensors]] = leaves;
+        return ofTensors(name + data.pieces[leaf], tensors);
       }
-      if (inner.length !== 1 || leaves.length) break;
-      [level] = inner;
-      name += data.pieces[data.levels[level]];
+      if (inner.length !== 1 || leaves.size) break;
+      name += inner[0][0];
+      [[, levels]] = inner;
     }
-    return { level, name: bare(name), bytes: sizes[level], count: counts[level] };
+    return { levels, name: bare(name), bytes: sum(levels, sizes), count: sum(levels, counts) };
   }
 
-  function atMost(found) {
-    if (found.length <= MOST) return found;
-    const rest = found.slice(MOST);
-    const total = rest.reduce((sum, each) => sum + each.bytes, 0);
-    const many = rest.reduce((sum, each) => sum + each.count, 0);
-    return [...found.slice(0, MOST), { rest, name: `${count(rest.length)} more`, bytes: total, count: many }];
+  // the same tensor of many layers, each by what is its own in its name: 0, 1, 2
+  function apart(tensors) {
+    const names = tensors.map((tensor) => nameOf(tensor).split(/(?<=[./])/));
+    const shortest = Math.min(...names.map((name) => name.length)) - 1;
+    const same = (of) => names.every((name) => of(name) === of(names[0]));
+    let first = 0;
+    let last = 0;
+    while (first < shortest && same((name) => name[first])) first++;
+    while (first + last < shortest && same((name) => name[name.length - 1 - last])) last++;
+    return tensors.map((tensor, at) => (
+      ofTensors(bare(names[at].slice(first, names[at].length - last).join("")), [tensor])))
+      .sort((one, other) => other.bytes - one.bytes);
+  }
+
+  // as many as can be told apart in a box, and the rest as one
+  function atMost(found, box) {
+    const most = Math.min(MOST, Math.max(20, Math.floor((box.width * box.height) / LEAST)));
+    if (found.length <= most) return found;
+    const rest = found.slice(most);
+    const total = rest.reduce((all, each) => all + each.bytes, 0);
+    const many = rest.reduce((all, each) => all + each.count, 0);
+    return [...found.slice(0, most), { rest, name: `${count(rest.length)} more`, bytes: total, count: many }];
   }
 
   function worst(largest, smallest, row, side) {
@@ -64,7 +132,7 @@ if (treemap) {
     return Math.max((side * side * largest) / (row * row), (row * row) / (side * side * smallest));
   }
 
-  // squarified: as in squares.py
+  // squarified: as in treemap.py
   function squarified(sizes, box) {
     const made = [];
     const total = sizes.reduce((sum, each) => sum + each, 0);
@@ -95,17 +163,17 @@ if (treemap) {
     return made;
   }
 
-  const whole = folded(0);
-  let path = [whole.tensor === undefined ? { ...whole, name: "all" } : { rest: [whole], name: "all" }];
+  const whole = folded("", [0]);
+  let path = [whole.levels ? { ...whole, name: "all" } : { rest: [whole], name: "all" }];
 
   function tensorsOf(node, found = []) {
     const stack = [node];
     while (stack.length) {
       const each = stack.pop();
-      if (each.tensor !== undefined) found.push(each.tensor);
-      else if (each.rest) stack.push(...each.rest);
+      if (each.rest) stack.push(...each.rest);
+      else if (each.tensors) for (const tensor of each.tensors) found.push(tensor);
       else {
-        const levels = [each.level];
+        const levels = [...each.levels];
         while (levels.length) {
           const level = levels.pop();
           for (const tensor of own[level]) found.push(tensor);
@@ -118,15 +186,17 @@ if (treemap) {
 
   function told(node) {
     const share = (100 * node.bytes) / (sizes[0] || 1);
-    const lines = [node.tensor !== undefined ? nameOf(node.tensor) : node.name];
+    const one = node.tensors && node.tensors.length === 1;
+    const lines = [one ? nameOf(node.tensors[0]) : node.name];
     lines.push(`${bytes(node.bytes)}, ${share < 0.1 ? "less than 0.1" : share.toFixed(1)} % of all`);
-    if (node.tensor !== undefined) {
-      lines.push(`${data.dtypes[data.dtype[node.tensor]]} ${data.shapes[data.shape[node.tensor]] || "scalar"}`);
-    } else lines.push(plural(node.count, "tensor"));
+    if (!one) lines.push(plural(node.count, "tensor"));
+    const headers = new Set((node.tensors || []).slice(0, 1000).map((tensor) => (
+      `${data.dtypes[data.dtype[tensor]]} ${data.shapes[data.shape[tensor]] || "scalar"}`)));
+    if (headers.size === 1) lines.push(`${one ? "" : "each "}${[...headers][0]}`);
     return lines.join("\n");
   }
 
-  // the hue of an area: by its place, by the element type of most of its bytes, or by how far it changed
+  // the hue of an area: by its place, by the dtype of most of its bytes, or by how far it changed
   function paint(cell, node, place) {
     if (colours.value === "module") { cell.classList.add(`h${place % COLOURS}`); return; }
     const within = tensorsOf(node);
@@ -168,7 +238,8 @@ if (treemap) {
     cell.style.top = `${box.y}px`;
     cell.style.width = `${Math.max(1, box.width - 1.5)}px`;
     cell.style.height = `${Math.max(1, box.height - 1.5)}px`;
-    if (box.width >= 26 && box.height >= 21) cell.append(make("span", { text: node.name }));
+    const room = (box.width - 16) / LETTER;
+    if (box.height >= 21 && room >= Math.min(node.name.length, SHORTEST)) cell.append(make("span", { text: node.name }));
     cell.dataset.tip = told(node);
     cell.setAttribute("aria-label", told(node).replaceAll("\n", ", "));
     if (depth) { cell.tabIndex = -1; cell.setAttribute("aria-hidden", "true"); }
@@ -179,7 +250,7 @@ if (treemap) {
 
   // areas within areas, as deep as there is room; the parts of one that fills the picture get colours of their own
   function fill(node, box, hue, depth, cells) {
-    const inside = atMost(areas(node));
+    const inside = atMost(areas(node), box);
     const total = box.width * box.height;
     squarified(inside.map((each) => each.bytes), box).forEach((place, at) => {
       if (place.width < 2.5 || place.height < 2.5 || cells.length > ROOM) return;
@@ -188,8 +259,8 @@ if (treemap) {
       const cell = area(part, place, own_, depth);
       cells.push(cell);
       const room = { x: place.x + 4, y: place.y + 22, width: place.width - 9.5, height: place.height - 27.5 };
-      if (part.tensor !== undefined || depth === DEEP || room.width < 34 || room.height < 24) {
-        if (place.width > 64 && place.height > 44) cell.append(make("small", { text: bytes(part.bytes) }));
+      if (!part.levels || depth === DEEP || room.width < 34 || room.height < 24) {
+        if (place.width > 76 && place.height > 44) cell.append(make("small", { text: bytes(part.bytes) }));
         return;
       }
       const filling = hue === null && place.width * place.height > 0.6 * total;
@@ -199,7 +270,7 @@ if (treemap) {
 
   function enter(node) {
     hideTip();
-    if (node.tensor !== undefined) { showTensor(node.tensor); return; }
+    if (node.tensors && node.tensors.length === 1) { showTensor(node.tensors[0]); return; }
     path.push(node);
     show(true);
   }
@@ -210,6 +281,7 @@ if (treemap) {
 
   function show(focus) {
     const width = treemap.clientWidth;
+    if (!width) return; // in a section that is folded
     const height = Math.round(Math.min(520, Math.max(340, width * 0.42)));
     treemap.style.height = `${height}px`;
     const cells = [];

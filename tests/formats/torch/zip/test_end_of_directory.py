@@ -76,7 +76,7 @@ def test_bytes_put_before_with_offsets_made_to_fit(tmp_path, parts):
 def test_fewer_entries_than_there_are(tmp_path, parts):
     """A directory that goes on after its last counted entry is ambiguous."""
     directory = noticed(assembled(parts, here=7, count=7), tmp_path)
-    noted(directory, NoteKind.ZIP_AMBIGUOUS, "goes on after its 7 entries")
+    noted(directory, NoteKind.ZIP_AMBIGUOUS, "continues after its 7 entries")
 
 
 def test_more_entries_than_there_are(tmp_path, parts):
@@ -99,7 +99,7 @@ def test_wrong_directory_offset(tmp_path, parts):
     """A directory that lies right before its end, but not where that says, is still found; torch refuses it."""
     data = assembled(parts, offset=5)
     directory = directory_of(data, tmp_path)
-    noted(directory, NoteKind.ZIP_DAMAGED, "not at 5 as its end says")
+    noted(directory, NoteKind.ZIP_DAMAGED, "not at 5 as its end record states")
     assert directory.find("data/0").size == 24
     with pytest.raises(RuntimeError):
         loaded(data, tmp_path)
@@ -139,7 +139,7 @@ def test_zip64_record_of_an_odd_length(tmp_path):
 def test_end_record_that_needs_zip64(tmp_path, parts):
     """'All ones' in the end record without a zip64 record is damage."""
     directory = directory_of(assembled(parts, offset=0xFFFFFFFF), tmp_path)
-    noted(directory, NoteKind.ZIP_DAMAGED, "points to a zip64 end record that is not there")
+    noted(directory, NoteKind.ZIP_DAMAGED, "points to a missing zip64 end record")
     assert not directory.repairable
 
 

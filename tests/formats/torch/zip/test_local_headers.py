@@ -48,7 +48,7 @@ def test_another_flag_in_the_local_header(tmp_path, parts):
 @pytest.mark.parametrize(
     ("footer", "kind", "text"),
     [
-        (struct.pack("<4sIII", b"PK\7\x08", 1, 24, 24), NoteKind.ZIP_AMBIGUOUS, "in the descriptor behind it"),
+        (struct.pack("<4sIII", b"PK\7\x08", 1, 24, 24), NoteKind.ZIP_AMBIGUOUS, "in the descriptor after it"),
         (b"", NoteKind.ZIP_DAMAGED, "no descriptor"),
         (b"\0" * 16, NoteKind.ZIP_DAMAGED, "no descriptor"),
     ],
@@ -77,7 +77,7 @@ def test_record_outside_the_file(offset, tmp_path, parts):
     """A record whose header would lie beyond the file is damage, and its data is nowhere."""
     part(parts, "data/0").central = {"offset": offset}
     directory = noticed(assembled(parts), tmp_path)
-    noted(directory, NoteKind.ZIP_DAMAGED, "lies beyond the end of the file", "archive/data/0")
+    noted(directory, NoteKind.ZIP_DAMAGED, "is beyond the end of the file", "archive/data/0")
 
 
 def test_header_where_there_is_none(tmp_path, parts):

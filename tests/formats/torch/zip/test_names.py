@@ -60,7 +60,7 @@ def test_traversal(name, tmp_path, parts):
 def test_mixed_folders(tmp_path, parts):
     """Records of another folder are pointed out, which make torch refuse the file."""
     data = assembled([*parts, Part(b"other/x", b"x")])
-    noted(noticed(data, tmp_path), NoteKind.ZIP_UNUSUAL, "lies outside the folder archive", "other/x")
+    noted(noticed(data, tmp_path), NoteKind.ZIP_UNUSUAL, "is outside the folder archive", "other/x")
     with pytest.raises(RuntimeError, match="not in a subdirectory"):
         loaded(data, tmp_path)
 
@@ -100,7 +100,7 @@ def test_name_that_is_not_utf_8(tmp_path, parts):
     """A name of wild bytes survives reading and is shown escaped."""
     parts.append(Part(b"other/\xff\xfe", b"x"))
     directory = noticed(assembled(parts), tmp_path)
-    assert noted(directory, NoteKind.ZIP_UNUSUAL, "lies outside").member.isprintable()
+    assert noted(directory, NoteKind.ZIP_UNUSUAL, "is outside").member.isprintable()
 
 
 def test_torchscript_and_other_archives_are_not_ours(tmp_path, parts):

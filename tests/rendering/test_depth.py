@@ -5,15 +5,14 @@ from __future__ import annotations
 import torch
 
 import ckptdoctor
-from ckptdoctor.tui.models.comparison import FROM_ZERO, ComparedEntries
-from ckptdoctor.tui.models.depth import depth_map, in_columns, short_kinds
+from ckptdoctor.rendering.depth import FROM_ZERO, in_columns, of_difference, short_kinds
 
 
 def compared(folder, a, b):
-    """The entries of two files with these weights, with their values."""
+    """The difference of two files with these weights, with their values."""
     for name, weights in (("a.pt", a), ("b.pt", b)):
         torch.save(weights, folder / name)
-    return ComparedEntries(ckptdoctor.diff(folder / "a.pt", folder / "b.pt", values=True))
+    return ckptdoctor.diff(folder / "a.pt", folder / "b.pt", values=True)
 
 
 def weights(layers):
@@ -26,7 +25,7 @@ def test_the_layers_that_differ(tmp_path):
     a, b = weights(12), weights(12)
     for layer in (10, 11):
         b[f"h.{layer}.q.weight"] = torch.full((2, 2), 1.5)
-    found = depth_map(compared(tmp_path, a, b))
+    found = of_difference(compared(tmp_path, a, b))
     assert found.layers == tuple(range(12)) and short_kinds(found.kinds) == ["q", "k"]
     assert found.cells[0][9:] == (0.0, 0.5, 0.5) and set(found.cells[1]) == {0.0}
     assert found.headline == "only layers 10–11 differ"
@@ -36,12 +35,12 @@ def test_what_was_all_zeros_has_no_size(tmp_path):
     """A bias that was nothing but zeros before training is no change without bounds."""
     a, b = weights(4), weights(4)
     a["h.0.q.weight"] = torch.zeros(2, 2)
-    assert depth_map(compared(tmp_path, a, b)).cells[0][0] == FROM_ZERO
+    assert of_difference(compared(tmp_path, a, b)).cells[0][0] == FROM_ZERO
 
 
 def test_few_layers_have_no_picture(tmp_path):
     """Nor has what has none."""
-    assert depth_map(compared(tmp_path, weights(3), weights(3))) is None
+    assert of_difference(compared(tmp_path, weights(3), weights(3))) is None
 
 
 def test_neighbours_share_a_column_where_there_is_little_room():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.tui.models.salvaged import LOST, PARTIAL, SAVED, Fate, byte_map, in_layers, intact
+from ckptdoctor.rendering.fates import LOST, PARTIAL, SAVED, Fate, byte_map, in_layers, intact
 
 
 def fate(name, nbytes, kind=SAVED):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf, nan
 
-from ckptdoctor.tui.models.comparison import ComparedEntries
+from ckptdoctor.differences import Difference, Numbers, Pair, Verdict
+from ckptdoctor.rendering.natural import naturally
 
 _LAYERED = re.compile(r"(.*?(?:^|\.))(\d{1,9})\.(.+)", re.ASCII)
 _FEWEST = 4  # layers that are worth a picture
 _ROWS = 12  # kinds of tensors that have a row
-_LARGE = 100_000  # entries beyond which no picture is made
+FROM_ZERO = -1.0  # no magnitude: it sorts behind all others
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +42,56 @@ class DepthMap:
         return f"only layers {', '.join(_runs(self.differing, self.layers))} differ"
 
 
-def depth_map(comparison: ComparedEntries) -> DepthMap | None:
-    """The layers of the network that has most of them; None where there are few."""
-    if len(comparison) > _LARGE:
-        return None
-    both = [entry for entry in comparison.order if comparison.pair(entry) is not None]
-    found = [(entry, match) for entry in both if (match := _LAYERED.fullmatch(comparison.name(entry)))]
-    prefixes = Counter([match[1] for _, match in found])
+def of_difference(found: Difference) -> DepthMap | None:
+    """The layers of the tensors that both have; None where there are few layers."""
+    entries = [(pair.name, magnitude(pair), pair.renamed or not pair.alike) for pair in found.pairs]
+    return depth_map([entries[place] for place in naturally([name for name, _, _ in entries])], found.compared)
+
+
+def depth_map(entries: Sequence[tuple[str, float, bool]], complete: bool) -> DepthMap | None:
+    """The layers of the network that has most of them; None where there are few.
+
+    An entry is a tensor that both have: its name, the magnitude of its change, and whether it differs in any way.
+    """
+    found = [(match, far, differs) for name, far, differs in entries if (match := _LAYERED.fullmatch(name))]
+    prefixes = Counter([match[1] for match, _, _ in found])
     if not prefixes:
         return None
     prefix = prefixes.most_common(1)[0][0]
-    here = [(entry, int(match[2]), match[3]) for entry, match in found if match[1] == prefix]
-    layers = sorted({layer for _, layer, _ in here})
+    here = [(int(match[2]), match[3], far, differs) for match, far, differs in found if match[1] == prefix]
+    layers = sorted({layer for layer, _, _, _ in here})
     if len(layers) < _FEWEST:
         return None
-    kinds = Counter([kind for _, _, kind in here])
+    kinds = Counter([kind for _, kind, _, _ in here])
     shown = sorted([kind for kind, _ in kinds.most_common(_ROWS)], key=list(kinds).index)
     places = {layer: place for place, layer in enumerate(layers)}
     cells: dict[str, list[float | None]] = {kind: [None] * len(layers) for kind in shown}
-    for entry, layer, kind in here:
-        far = comparison.magnitudes[entry]
+    for layer, kind, far, _ in here:
         if kind in cells and far == far:
             cells[kind][places[layer]] = far
     rows = tuple([tuple(cells[kind]) for kind in shown])
-    differing = tuple(sorted({layer for entry, layer, _ in here if comparison.differs(entry)}))
-    return DepthMap(prefix, tuple(layers), tuple(shown), rows, differing, comparison.found.compared)
+    differing = tuple(sorted({layer for layer, _, _, differs in here if differs}))
+    return DepthMap(prefix, tuple(layers), tuple(shown), rows, differing, complete)
+
+
+def magnitude(pair: Pair) -> float:
+    """The distance of both sides: the norm of the difference by that of A.
+
+    NaN where it is not known, infinite where one side alone has NaN, FROM_ZERO where A is all zeros, as biases are
+    before any training: nothing can be said of how large such a change is.
+    """
+    values = pair.values
+    if values is None or values.verdict in (Verdict.NOT_COMPARED, Verdict.OTHER_BYTES):
+        return nan
+    if values.numbers is None:
+        return 0.0
+    return far(values.numbers)
+
+
+def far(numbers: Numbers) -> float:
+    """The same of values that were compared."""
+    relative = numbers.relative
+    return inf if numbers.odd else FROM_ZERO if relative != relative else relative
 
 
 def short_kinds(kinds: tuple[str, ...]) -> list[str]:

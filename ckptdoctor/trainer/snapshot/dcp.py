@@ -53,6 +53,7 @@ def _own_errors() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
+        warnings.filterwarnings("ignore", "TypedStorage is deprecated", UserWarning)  # of torch 2.7, in its own writer
         try:
             yield
         except CheckpointException as error:

@@ -7,6 +7,7 @@
     ckptdoctor.fix("model.pt", strip_module=True)             # a new file beside it, verified
     ckptdoctor.convert("model.pt", "model.safetensors")       # the same tensors in another container
     ckptdoctor.salvage("broken.pt")                           # every intact tensor
+    ckptdoctor.seal("model.pt")                               # hashes beside it, for ckptdoctor.verify
     difference = ckptdoctor.diff("a.pt", "b.safetensors", values=True)   # what changed, and by how much
     contents = ckptdoctor.load("model.pt")                    # plain Python with CPU tensors; framework="np": arrays
     ckptdoctor.load_state_dict(net, "model.pt")               # under the names that net has, or why not
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ckptdoctor.api.checking import CheckReport, check
     from ckptdoctor.api.looking import OpenCheckpoint, diff, explain, load_state_dict, open, report
     from ckptdoctor.api.repairing import convert, fix, graft, merge, salvage
+    from ckptdoctor.api.sealing import seal, verify
     from ckptdoctor.checkpoint import Checkpoint, Tensor
     from ckptdoctor.checkpoint.expectation import Expected, Reference
     from ckptdoctor.checkpoint.progress import Progress
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     )
     from ckptdoctor.findings import FileReport, Finding, RepairReport, Report, SalvageReport, Severity
     from ckptdoctor.loading.load import load
+    from ckptdoctor.sealing.seal import SealReport
+    from ckptdoctor.sealing.verify import VerifyReport
 
 __version__: str
 
@@ -54,6 +58,7 @@ _MODULES = {
     "api.checking": ("CheckReport", "check"),
     "api.looking": ("OpenCheckpoint", "diff", "explain", "load_state_dict", "open", "report"),
     "api.repairing": ("convert", "fix", "graft", "merge", "salvage"),
+    "api.sealing": ("seal", "verify"),
     "checkpoint": ("Checkpoint", "Tensor"),
     "checkpoint.expectation": ("Expected", "Reference"),
     "checkpoint.progress": ("Progress",),
@@ -67,6 +72,8 @@ _MODULES = {
     ),
     "findings": ("FileReport", "Finding", "RepairReport", "Report", "SalvageReport", "Severity"),
     "loading": ("load",),
+    "sealing.seal": ("SealReport",),
+    "sealing.verify": ("VerifyReport",),
 }
 _HOMES = {name: f"ckptdoctor.{module}" for module, names in _MODULES.items() for name in names}
 
@@ -92,6 +99,7 @@ __all__ = [
     "RepairReport",
     "Report",
     "SalvageReport",
+    "SealReport",
     "Severity",
     "Tensor",
     "TrainingError",
@@ -99,6 +107,7 @@ __all__ = [
     "UnprovenError",
     "UnreadableError",
     "UsageError",
+    "VerifyReport",
     "WriteError",
     "__version__",
     "check",
@@ -113,6 +122,8 @@ __all__ = [
     "open",
     "report",
     "salvage",
+    "seal",
+    "verify",
 ]
 
 

@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _before_anything(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C while the command line is still being loaded."""
+    """Handle Ctrl-C while the command line is still being loaded."""
     os._exit(128 + number)
 
 

@@ -43,7 +43,7 @@ _LOADERS = frozenset(
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """``%load_ext ckptdoctor.autoexplain``: errors of cells are explained as those of scripts are."""
+    """Answer ``%load_ext ckptdoctor.autoexplain``: errors of cells are explained as those of scripts are."""
     if _wanted():
         _follow_ipython(shell)
 
@@ -81,7 +81,7 @@ def _follow_ipython(shell: Any) -> None:
 
 
 def _wanted() -> bool:
-    """Whether this process is to speak: it is not turned off, and it is no rank but the first."""
+    """Return whether this process is to speak: it is not turned off, and it is no rank but the first."""
     return os.environ.get("CKPTDOCTOR_AUTOEXPLAIN", "1") != "0" and os.environ.get("RANK", "0") in ("", "0")
 
 
@@ -106,7 +106,7 @@ def _own_failure(problem: BaseException) -> None:
 
 
 def _explained(error: Exception) -> list[str]:
-    """At most eight lines and one command; [] for an error that is not about a checkpoint."""
+    """Return at most eight lines and one command, or [] for an error that is not about a checkpoint."""
     from dataclasses import replace
     from traceback import format_exception
 
@@ -145,7 +145,7 @@ def _width() -> int:
 
 
 def _files(error: BaseException) -> list[str]:
-    """Files that exist and that a frame of the traceback names, from the innermost frame that names any."""
+    """Return files that exist and that a frame of the traceback names, from the innermost frame that names any."""
     for frame in reversed([*_frames(error)]):
         found = list(dict.fromkeys(path for path in _named(frame) if os.path.isfile(path)))
         if found:
@@ -162,7 +162,7 @@ def _is_loader(frame: FrameType) -> bool:
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
-    """The frames of an error below those of what it arose from: the innermost of the first cause comes last."""
+    """Yield the frames of an error below those of what it arose from: the innermost of the first cause comes last."""
     seen: set[int] = set()
     last: BaseException | None = error
     count = 0
@@ -176,7 +176,7 @@ def _frames(error: BaseException) -> Iterator[FrameType]:
 
 
 def _named(frame: FrameType) -> Iterator[str]:
-    """What the variables and literals of a frame name that could be a checkpoint."""
+    """Yield what the variables and literals of a frame name that could be a checkpoint."""
     loader = _is_loader(frame)
     for name, value in list(frame.f_locals.items()):
         for path in _paths(value):
@@ -188,7 +188,7 @@ def _named(frame: FrameType) -> Iterator[str]:
 
 
 def _paths(value: object) -> Iterator[str]:
-    """The path that a value is, holds as an argument of a command line, or was opened with."""
+    """Yield the path that a value is, holds as an argument of a command line, or was opened with."""
     kind = type(value)
     if type(value) is str:
         yield value

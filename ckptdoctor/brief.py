@@ -24,17 +24,22 @@ _LENGTH = 14  # what it takes to say how many items there are: (50,000: …)
 
 
 def brief(one: object) -> str:
-    """``Name(field=value, …)`` in a line, or in a line for each field: those that are as they always are left out."""
+    """Return ``Name(field=value, …)`` in a line, or in a line for each field.
+
+    Fields that have their default are left out.
+    """
     return _in_lines(type(one).__qualname__, _told(one))
 
 
 def brief_error(error: BaseException, message: str) -> str:
-    """The same for an error: its message, cut."""
+    """Return the same for an error: its message, cut."""
     return f"{type(error).__qualname__}({_text(message, _WIDTH * (MOST_LINES - 4))})"
 
 
 def in_full(value: object) -> str:
-    """Everything about a value as text, of any length: equal where, and only where, two would be the same to a reader.
+    """Return everything about a value as text, of any length.
+
+    Two texts are equal only where a reader would take the values for the same.
 
     Unlike with ``==``, NaN is itself, and True is not 1. Fields that are no part of what an object says are left out.
     """
@@ -61,14 +66,14 @@ def _in_lines(name: str, told: list[tuple[str, object]]) -> str:
 
 
 def _told(one: object) -> list[tuple[str, object]]:
-    """The fields that say something, in their order."""
+    """Return the fields that say something, in their order."""
     assert is_dataclass(one)
     pairs = [(each, getattr(one, each.name, MISSING)) for each in fields(one)]
     return [(each.name, value) for each, value in pairs if each.repr and not _is_usual(each, value)]
 
 
 def _is_usual(field: Field[Any], value: object) -> bool:
-    """Whether a field has its default: one that is cheap to compare."""
+    """Return whether a field has its default: one that is cheap to compare."""
     if value is MISSING or value is field.default:
         return True
     if type(value) in (int, str, float):
@@ -78,7 +83,7 @@ def _is_usual(field: Field[Any], value: object) -> bool:
 
 
 def _shown(value: object, room: int, depth: int) -> str:
-    """A value in about ``room`` characters, and never more."""
+    """Return a value in about ``room`` characters, and never more."""
     if isinstance(value, Enum):
         return _cut(f"{type(value).__name__}.{value.name}", room)
     if isinstance(value, str):
@@ -107,7 +112,7 @@ def _brackets(value: object) -> str:
 
 
 def _first(items: Iterable[object], room: int, depth: int) -> list[str]:
-    """The first items, all of which get what room there is: two objects, or three of anything else."""
+    """Return the first items, all of which get what room there is: two objects, or three of anything else."""
     taken = list(islice(items, _FIRST))
     if len(taken) == _FIRST and is_dataclass(taken[0]):
         taken.pop()
@@ -116,7 +121,7 @@ def _first(items: Iterable[object], room: int, depth: int) -> list[str]:
 
 
 def _several(brackets: str, shown: list[str], number: int, room: int) -> str:
-    """Some items in brackets, and how many there are where not all are shown."""
+    """Return some items in brackets, and how many there are where not all are shown."""
     opening, closing = brackets[0], brackets[1]
     inner = ", ".join(shown)
     if number > len(shown):
@@ -129,7 +134,7 @@ def _named(told: list[tuple[str, object]], room: int, depth: int) -> str:
 
 
 def _values(told: list[tuple[str, object]], room: int, depth: int) -> str:
-    """The first fields of an object in another one: as many as there is room for, without their names."""
+    """Return the first fields of an object in another one: as many as there is room for, without their names."""
     shown: list[str] = []
     for index, (_, value) in enumerate(told):
         left = room - sum([len(each) + 2 for each in shown]) - (3 if index < len(told) - 1 else 0)
@@ -140,7 +145,7 @@ def _values(told: list[tuple[str, object]], room: int, depth: int) -> str:
 
 
 def _text(value: str, room: int) -> str:
-    """Text as Python writes it, or its beginning and how long it is."""
+    """Return text as Python writes it, or its beginning and how long it is."""
     whole = repr(value[: room + 1])
     if len(value) <= room and len(whole) <= room:
         return whole

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
+from ckptdoctor.wording import did_you_mean
 
 OWN_FILE = "ckptdoctor.toml"
 PYPROJECT = "pyproject.toml"
@@ -28,10 +29,11 @@ class Config:
     fail_on: str | None = None
     format: str | None = None
     keys: dict[str, str] | None = None
+    path: str = field(default="", compare=False)  # the file that says so, as it is called in messages
 
 
 def load(directory: str | None = None) -> Config:
-    """The configuration that applies in ``directory`` (None: the current one).
+    """Return the configuration that applies in ``directory`` (None: the current one).
 
     In each directory upwards ``ckptdoctor.toml`` comes before ``pyproject.toml``; a pyproject.toml without the
     table does not count. Raises UsageError, with file and key, for what it cannot understand.
@@ -41,7 +43,7 @@ def load(directory: str | None = None) -> Config:
         if os.path.basename(path) == PYPROJECT:
             table = table.get("tool", {}).get("ckptdoctor")
         if table is not None:
-            return _config(path, table)
+            return _config(_called(path), table)
     return Config()
 
 
@@ -55,6 +57,11 @@ def _candidates(directory: str) -> Iterator[str]:
         if parent == directory:
             return
         directory = parent
+
+
+def _called(path: str) -> str:
+    """Return the file as people see it: by its name alone in the current directory."""
+    return os.path.basename(path) if os.path.dirname(path) == os.getcwd() else path
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -71,7 +78,7 @@ def _read(path: str) -> dict[str, Any]:
     try:
         table: dict[str, Any] = tomllib.loads(data.decode())
     except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
-        raise UsageError(f"{path} is not valid TOML: {error}.") from error
+        raise UsageError(f"{path} is not valid TOML: {str(error).rstrip('.')}.") from error
     return table
 
 
@@ -80,12 +87,22 @@ def _config(path: str, table: object) -> Config:
         raise UsageError(f"{path}: tool.ckptdoctor must be a table.")
     for key in table:
         if key not in (*_LISTS, *_CHOICES, _KEYS):
-            known = ", ".join((*_LISTS, *_CHOICES, _KEYS))
-            raise UsageError(f"{path}: “{key}” is no setting of ckptdoctor. It knows {known}.")
+            known = (*_LISTS, *_CHOICES, _KEYS)
+            offer = did_you_mean(key, known) or f" Use one of {', '.join(known)}."
+            raise UsageError(f'{path}: unknown setting "{key}".{offer}')
     lists = {key.replace("-", "_"): _list(path, key, table[key]) for key in _LISTS if key in table}
     choices = {key.replace("-", "_"): _choice(path, key, table[key]) for key in _CHOICES if key in table}
     keys = _keys(path, table[_KEYS]) if _KEYS in table else None
-    return Config(**lists, **choices, keys=keys)  # type: ignore[arg-type]  # field names, checked above
+    return Config(**lists, **choices, keys=keys, path=path)  # type: ignore[arg-type]  # field names, checked above
+
+
+def _meant(key: str) -> str:
+    """Gives the setting with the nearest name, or else all of them."""
+    from difflib import get_close_matches
+
+    known = (*_LISTS, *_CHOICES, _KEYS)
+    near = get_close_matches(key, known, n=1)
+    return f'Did you mean "{near[0]}"?' if near else f"Settings are {', '.join(known)}."
 
 
 def _list(path: str, key: str, value: object) -> tuple[str, ...]:
@@ -95,7 +112,7 @@ def _list(path: str, key: str, value: object) -> tuple[str, ...]:
 
 
 def _keys(path: str, value: object) -> dict[str, str]:
-    """Keys by the name of what they do; several ones in a list, or with commas between them."""
+    """Return keys by the name of what they do; several ones in a list, or with commas between them."""
     if not isinstance(value, dict):
         raise UsageError(f'{path}: keys must be a table, such as filter = "f".')
     lists = {name: [given] if isinstance(given, str) else given for name, given in value.items()}
@@ -107,5 +124,6 @@ def _keys(path: str, value: object) -> dict[str, str]:
 
 def _choice(path: str, key: str, value: object) -> str:
     if value not in _CHOICES[key]:
-        raise UsageError(f"{path}: {key} must be one of {', '.join(_CHOICES[key])}.")
+        offer = did_you_mean(value, _CHOICES[key]) if isinstance(value, str) else ""
+        raise UsageError(f"{path}: {key} must be one of {', '.join(_CHOICES[key])}.{offer}")
     return str(value)

@@ -11,13 +11,19 @@ from ckptdoctor.errors import MissingPackageError
 
 
 def no_torch(*others: str) -> str:
-    """The sentence where torch is needed and not installed: it has the command that installs it, and ``others``."""
+    """Return the sentence where torch is needed and not installed.
+
+    It has the command that installs it, and ``others``.
+    """
     wanted = " ".join(["'ckptdoctor[torch]'", *others])
     return f"This needs torch, which is not installed: {installing()} {wanted}"
 
 
 def installing() -> str:
-    """What installs into the environment that runs: "pip install", if that is the pip that a shell would find."""
+    """Return the command that installs into this environment.
+
+    It is "pip install", if that is the pip that a shell would find.
+    """
     from importlib.util import find_spec
     from shlex import quote
     from shutil import which
@@ -31,7 +37,7 @@ def installing() -> str:
 
 
 def require_torch_installed(*others: str) -> None:
-    """Raises MissingPackageError where torch is not installed, ahead of work that would need it in the end."""
+    """Raise MissingPackageError where torch is not installed, ahead of work that would need it in the end."""
     from importlib.util import find_spec
 
     if find_spec("torch") is None:
@@ -40,7 +46,7 @@ def require_torch_installed(*others: str) -> None:
 
 @contextmanager
 def asking_for_torch() -> Iterator[None]:
-    """Raises MissingPackageError where torch is wanted and not installed; most of ckptdoctor works without it."""
+    """Raise MissingPackageError where torch is wanted and not installed; most of ckptdoctor works without it."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -50,12 +56,15 @@ def asking_for_torch() -> Iterator[None]:
 
 
 def wants_trace() -> bool:
-    """Whether the environment asks for the whole trace instead of a line."""
+    """Return whether the environment asks for the whole trace instead of a line."""
     return bool(os.environ.get("CKPTDOCTOR_TRACEBACK"))
 
 
 def one_line(error: BaseException) -> str:
-    """What happened and in which line of code, with how to see more; or that torch is missing, which is no bug."""
+    """Return what happened and in which line of code, with how to see more.
+
+    Where torch is missing, which is no bug, it says that.
+    """
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         return no_torch()
     place = ""
@@ -64,6 +73,6 @@ def one_line(error: BaseException) -> str:
         place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
         trace = trace.tb_next
     return (
-        f"ckptdoctor itself failed: {type(error).__name__} at {place}: {error}. "
-        "Nothing was changed. CKPTDOCTOR_TRACEBACK=1 shows the whole trace; please report it."
+        f"ckptdoctor itself failed: {type(error).__name__} at {place}: {error}. Nothing was changed. Set "
+        "CKPTDOCTOR_TRACEBACK=1 for the full traceback, and please report it."
     )

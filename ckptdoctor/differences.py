@@ -171,7 +171,7 @@ def _strided(tensor: Tensor) -> bool:
 
 
 def _steps(tensor: Tensor) -> list[int]:
-    """The strides that matter: an index that is always 0 takes no step."""
+    """Return the strides that matter: an index that is always 0 takes no step."""
     return [step for step, size in zip(tensor.stride, tensor.shape, strict=True) if size != 1]
 
 

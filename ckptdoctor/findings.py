@@ -220,12 +220,30 @@ class LostTensor:
 
 
 @noun
+class HealedTensor:
+    """A tensor whose checksum is explained by one flipped bit, which was flipped back.
+
+    It is bit ``bit`` (0: the lowest) of byte ``offset`` of the damaged file. ``chance`` is how often other damage looks
+    the same (0 to 1), and ``vouched`` names the seal or published checksum that agrees ("": its own checksum alone).
+    ``file`` is the shard that it is in, where there are several.
+    """
+
+    path: KeyPath
+    offset: int
+    bit: int
+    chance: float
+    vouched: str = ""
+    file: str = ""
+
+
+@noun
 class SalvageReport:
     """What was saved of a broken checkpoint.
 
     ``recovered`` counts the tensors in the output, ``verified`` those of them that a checksum vouches for. ``left_out``
     are the places in lists where None stands for what was lost. ``lost_files`` says of each file of a folder of which
-    nothing is saved why that is so; which tensors it held is known only where an index says it.
+    nothing is saved why that is so; which tensors it held is known only where an index says it. ``healed`` are tensors
+    in the output of which one bit is another than in the original.
     """
 
     path: str
@@ -237,6 +255,7 @@ class SalvageReport:
     lost: tuple[LostTensor, ...]
     left_out: tuple[KeyPath, ...] = ()
     lost_files: tuple[str, ...] = ()
+    healed: tuple[HealedTensor, ...] = ()
 
     @property
     def partial(self) -> tuple[LostTensor, ...]:

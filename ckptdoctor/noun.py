@@ -33,22 +33,25 @@ if TYPE_CHECKING:
     @dataclass_transform(frozen_default=True, field_specifiers=(field,))
     def noun(*, frozen: bool = True, eq: bool = True, slots: bool = True) -> Callable[[type[T]], type[T]]: ...
     def noun(*args: Any, **options: bool) -> Any:
-        """Stands for what is below, of which type checkers know no more than that it makes dataclasses."""
+        """Stand in for what is below, of which type checkers know no more than that it makes dataclasses."""
 
 else:
 
     def noun(cls: type | None = None, /, *, frozen: bool = True, eq: bool = True, slots: bool = True) -> Any:
-        """A class of fields. Without ``slots`` its instances have a ``__dict__``, as ``cached_property`` needs."""
+        """Return a class of fields.
+
+        Without ``slots`` its instances have a ``__dict__``, as ``cached_property`` needs.
+        """
         if cls is None:
             return lambda cls: _made(cls, frozen, eq, slots)
         return _made(cls, frozen, eq, slots)
 
     def field(**options: Any) -> Any:
-        """A field that needs more than a default, as ``dataclasses.field`` has it."""
+        """Return a field that needs more than a default, as ``dataclasses.field`` has it."""
         return _Field(**options)
 
     def replace(one: Any, /, **changes: Any) -> Any:
-        """The same with other values in these fields."""
+        """Return the same with other values in these fields."""
         order = getattr(type(one), "__noun_order__", None)
         if order is None:
             from dataclasses import replace
@@ -153,7 +156,7 @@ def _field(cls: type, name: str, kind: str) -> _Field:
 
 
 def _of_dataclasses(default: Any) -> _Field:
-    """A field with this default, which may be one of ``dataclasses.field``."""
+    """Return a field with this default, which may be one of ``dataclasses.field``."""
     theirs: Any = sys.modules.get("dataclasses")
     if theirs is None or not isinstance(default, theirs.Field):
         return _Field(default=default)
@@ -162,7 +165,7 @@ def _of_dataclasses(default: Any) -> _Field:
 
 
 def _again(cls: type, own: dict[str, _Field], slots: tuple[str, ...] | None) -> type:
-    """The class with these slots, which are laid out when a class is made, and without defaults in their place."""
+    """Return the class with these slots, which must be there when it is made, and without their defaults."""
     if slots is None:
         for name, each in own.items():
             if each.default is not _MISSING:
@@ -177,7 +180,7 @@ def _again(cls: type, own: dict[str, _Field], slots: tuple[str, ...] | None) -> 
 
 
 def _methods(cls: type, known: dict[str, _Field], frozen: bool, eq: bool, slots: bool) -> dict[str, Any]:
-    """The methods that a dataclass has, by their names."""
+    """Return the methods that a dataclass has, by their names."""
     methods: dict[str, Any] = {"__init__": _waiting(cls, known, frozen and slots, frozen), "__repr__": _brief}
     if eq:
         told = _getter([name for name, each in known.items() if each.compare])
@@ -205,7 +208,7 @@ def _methods(cls: type, known: dict[str, _Field], frozen: bool, eq: bool, slots:
 
 
 def _getter(names: list[str]) -> Callable[[object], Any]:
-    """What gives the values of the fields as a tuple: tuples take what is identical for equal, NaN too."""
+    """Return what gives the values of the fields as a tuple: tuples take what is identical for equal, NaN too."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda one: tuple([getattr(one, name) for name in names])
@@ -235,7 +238,7 @@ def _refuse_to_delete(self: object, name: str) -> None:
 
 
 def _waiting(cls: type, known: dict[str, _Field], twin: bool, frozen: bool) -> Callable[..., None]:
-    """An ``__init__`` that puts the compiled one in its place."""
+    """Return an ``__init__`` that puts the compiled one in its place."""
 
     def complete() -> None:
         _WAITING.pop(cls, None)

@@ -20,7 +20,7 @@ Path = Union[str, "os.PathLike[str]"]
 
 @pytest.fixture(name="assert_loads")
 def _assert_loads() -> Callable[[Path, object], None]:
-    """``assert_loads(path, model)``, which fails the test unless the file loads into the model as it is."""
+    """Return ``assert_loads(path, model)``, which fails the test unless the file loads into the model as it is."""
     return assert_loads
 
 

@@ -1,6 +1,6 @@
 """Writes the small words of every message: numbers with their nouns, lists that break off, why the system refused.
 
-Integers of any size are safe to show.
+Integers of any size are safe to show. What was mistyped is answered with what is known and most like it.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ PRINTABLE_BITS = 256
 
 
 def count(number: int) -> str:
-    """``1,124``; what is too long to print becomes its order of magnitude."""
+    """Return ``1,124``; what is too long to print becomes its order of magnitude."""
     if number.bit_length() > PRINTABLE_BITS:
         return f"{'-' if number < 0 else ''}2^{number.bit_length() - 1}"
     return f"{number:,}"
 
 
 def plural(number: int, noun: str, many: str | None = None) -> str:
-    """``1,124 bytes``, ``1 byte``. ``many`` is for what takes more than an s: ``entries``, ``bytes follow``."""
+    """Return ``1,124 bytes``, ``1 byte``. ``many`` is for what takes more than an s: ``entries``, ``bytes follow``."""
     return f"{count(number)} {noun if number == 1 else many or noun + 's'}"
 
 
 def percent(
     part: int, whole: int, rounded: Callable[[float], str] | None = None, *, none: str = "0 %", empty: str = "100 %"
 ) -> str:
-    """``99.9 %``: 100 only where nothing is missing, 0 only where nothing is there.
+    """Return ``99.9 %``: 100 only where nothing is missing, 0 only where nothing is there.
 
     ``rounded`` writes what lies between, instead of at least 0.1 and at most 99.9; ``empty`` is a share of nothing.
     """
@@ -43,20 +43,38 @@ def percent(
 
 
 def span(first: int, last: int) -> str:
-    """Neighbours among numbers, both ends included: ``0..22``; the number where it is one."""
+    """Return neighbours among numbers, both ends included: ``0..22``; the number where it is one."""
     return str(first) if first == last else f"{first}..{last}"
 
 
+def did_you_mean(word: str, known: Iterable[str], *, quote: str = '"') -> str:
+    """Return `` Did you mean "check"?``, with a blank before it, or "" where nothing that is known is like the word."""
+    near = nearest(word, known)
+    return f" Did you mean {quote}{near}{quote}?" if near else ""
+
+
+def nearest(word: str, known: Iterable[str], alike: float = 0.6) -> str:
+    """Return the one that is most like a word, whatever the case, or "" where no two are as much ``alike`` (0 to 1)."""
+    from difflib import get_close_matches  # only ever needed where something is wrong
+
+    spelt = {each.lower(): each for each in known}
+    near = get_close_matches(word.lower(), spelt, 1, alike)
+    return spelt[near[0]] if near else ""
+
+
 def system_says(error: OSError) -> str:
-    """Why the system did not open something, with a full stop; and who can help where that is not told by itself."""
+    """Return why the system did not open something, with a full stop, and who can help where that is not clear."""
     told = f"{error.strerror}."
     if isinstance(error, PermissionError):
-        return f"{told} Whoever owns it, or a folder that it lies in, can give leave to read it."
+        return f"{told} The owner of it, or of a folder that it is in, can grant read access."
     return told
 
 
 def listed(items: Sequence[T], most: int | None = None, noun: str = "", *, say: Callable[[T], str] = str) -> str:
-    """Words joined as people do: ``a``, ``a and b``, ``a, b and c``; beyond ``most`` of them ``a, b and 3 more``."""
+    """Return words joined as people do.
+
+    That is ``a``, ``a and b``, ``a, b and c``; beyond ``most`` of them ``a, b and 3 more``.
+    """
     if most is not None and len(items) > most:
         return and_more(items, most, noun, say=say)
     *first, last = [say(item) for item in items] or [""]
@@ -73,7 +91,7 @@ def and_more(
     before: str = " and ",
     spelt: Callable[[int], str] = count,
 ) -> str:
-    """``a, b and 3 more``: the first of a list in its own words, and what ``beyond`` says of the others."""
+    """Return ``a, b and 3 more``: the first of a list in its own words, and what ``beyond`` says of the others."""
     shown = between.join([say(item) for item in items[:most]])
     return shown + beyond(len(items) - most, noun, before=before, spelt=spelt)
 
@@ -81,7 +99,7 @@ def and_more(
 def beyond(
     number: int, noun: str = "", *, before: str = " and ", after: str = "", spelt: Callable[[int], str] = count
 ) -> str:
-    """`` and 3 more``, `` and 1 more key``: what a list leaves out; "" where that is nothing.
+    """Return `` and 3 more``, `` and 1 more key``: what a list leaves out, or "" where that is nothing.
 
     ``spelt`` writes the number: ``str`` where thousands have no comma.
     """
@@ -91,11 +109,11 @@ def beyond(
 
 
 def and_so_on(words: Iterable[str], most: int, *, between: str = ", ", end: str = ", …") -> str:
-    """``a, b, …``: the first words, and a sign that there are others where nobody counts them."""
+    """Return ``a, b, …``: the first words, and a sign that there are others where nobody counts them."""
     first = list(islice(words, most + 1))
     return between.join(first[:most]) + (end if len(first) > most else "")
 
 
 def first_few(lines: Sequence[str], most: int, *, before: str = "") -> list[str]:
-    """The first of several lines or entries; the last is ``3 more`` where there are others."""
+    """Return the first of several lines or entries; the last is ``3 more`` where there are others."""
     return [*lines[:most], *filter(None, [beyond(len(lines) - most, before=before)])]

@@ -6,9 +6,12 @@ import gc
 import os
 import random
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from importlib.util import find_spec
+from pathlib import Path
 
 # selenium brings trio, which imports hypothesis where a warning of it would be an error
 import hypothesis
@@ -182,6 +185,16 @@ def pytest_xdist_auto_num_workers(config):
     """Two more than there are cores: hundreds of tests wait for processes and keys, and meanwhile others work."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
     return (len(affinity(0)) if affinity is not None else os.cpu_count() or 1) + 2
+
+
+def pytest_xdist_setupnodes(config, specs):
+    """In a fresh clone, compile what tests import once: the workers begin together, and each would compile it all."""
+    here = Path(__file__).parent
+    compiled = f"__pycache__/*.{sys.implementation.cache_tag}-pytest-*.pyc"
+    if len(specs) > 1 and not sys.dont_write_bytecode and not any((here / "cli").glob(compiled)):
+        collecting = [sys.executable, "-m", "pytest", "-n", "0", "--collect-only", "-qq", *config.args]
+        # what fails in it fails in each worker again, and is told there
+        subprocess.run(collecting, cwd=config.rootpath, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def pytest_xdist_make_scheduler(config, log):

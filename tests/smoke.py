@@ -84,10 +84,15 @@ graft flipped.pt --from model.pt -o grafted.pt
 diff model.pt fixed.pt
 diff --values model.pt half.safetensors
 report model.pt -o report.html
+seal model.pt
+verify model.pt
+verify model.pt --tensor conv1.weight
+seal shards --format openssf
 explain N401
 rules
 train --slurm --strategy ddp
 browse --help
+setup completion zsh
 """),
     Case(("explain", "--error", 'Missing key(s) in state_dict: "conv1.weight".')),
     Case(("-c", BROWSER)),

@@ -45,7 +45,9 @@ def test_nothing_set(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("selekt = []", "“selekt” is no setting of ckptdoctor"),
+        ("selekt = []", 'unknown setting "selekt". Did you mean "select"?'),
+        ("zzz = []", 'unknown setting "zzz". Use one of select, ignore, extend-select, fail-on, format, keys.'),
+        ('format = "jsno"', 'Did you mean "json"?'),
         ('select = "N401"', "select must be a list"),
         ("ignore = [1]", "ignore must be a list"),
         ('fail-on = "often"', "fail-on must be one of error, warning, info, never"),

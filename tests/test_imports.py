@@ -25,7 +25,7 @@ ORDER = (
     # values, rules, what errors say, what is expected
     *("loading", "values", "rules", "explaining", "target"),
     # one capability each
-    *("account", "prove", "diagnose", "repair", "examine", "fit"),
+    *("account", "prove", "diagnose", "sealing", "repair", "examine", "fit"),
     *("converting", "salvaging", "diffing", "grafting", "look"),
     *("rendering", "trainer", "tui", "cli"),
     # the doors: what they open is imported inside functions, or when a name is asked for
@@ -278,7 +278,7 @@ DOORS = {
     *("pickles", "pickles.decode", "pickles.encode", "pickles.opcodes", "writing", "edits"),
     *("edits.applied.apply_edits", "edits.applied.wanted"),
     *("formats", "loading", "loading.load", "target.mapping"),
-    *("facts.values", "filters.table", "values.differences", "values.examine"),
+    *("values.statistics", "filters.table", "values.differences", "values.examine"),
     *("rules.examples", "rules.framework", "rules.registry"),
     *("explaining.explanation", "explaining.recognise"),
     *("diagnose.catalogue", "diagnose.events", "diagnose.findings", "diagnose.selection", "diagnose.settings"),
@@ -301,19 +301,21 @@ BEHIND_DOORS = {
     "rendering/samples.py": {"checkpoint.tensor"},
     # the laws of all examples ask for what no command shows: the request of a command, the objects of a file
     "rules/sick.py": {"cli.fix"},
-    "rules/test_laws.py": {"loading.inert"},
     "rules/test_printed_commands.py": {"checkpoint.weights"},
     # what rules are made of, given what no reader gives: a note of each kind, a comparison of nothing
     "rules/test_framework.py": {"match.comparison"},
-    "rules/test_notes.py": {"facts.notes"},
+    "rules/test_notes.py": {"values.damage"},
     # plain functions of names, shapes and sizes, asked for hundreds of them or for how their work grows
+    "checkpoint/test_cached_by_identity.py": {"checkpoint.cached_by_identity"},
     "checkpoint/test_key_patterns.py": {"checkpoint.patterns", "rules.kit.wording", "rules.reference.missing_keys"},
     "rules/adapter/test_adapter_not_merged.py": {"facts.adapters"},
     "rules/adapter/test_layouts.py": {"rules.adapter.layouts"},
-    "rules/container/test_archive_wrapped_checkpoint.py": {"facts.notes"},
+    "rules/container/test_archive_wrapped_checkpoint.py": {"formats.suffixes"},
     "rules/optimizer/test_broadcasting.py": {"rules.optimizer.optimizer_order_mismatch"},
     "rules/pickle/test_payload.py": {"rules.pickle.huge_non_tensor_payload"},
-    # nouns that no reader gives: parts of views, storages that overlap, trees that are odder than their paths say
+    # nouns that no reader gives: first bytes of no file, parts of views, storages that overlap, trees that are odder
+    # than their paths say
+    "checkpoint/test_first_bytes.py": {"checkpoint.first_bytes"},
     "checkpoint/test_mapping_at.py": {"checkpoint.tree"},
     "checkpoint/test_same_bytes.py": {"checkpoint.sharing"},
     "checkpoint/test_sharing.py": {"checkpoint.sharing"},
@@ -321,7 +323,6 @@ BEHIND_DOORS = {
     "checkpoint/test_weights.py": {"checkpoint.weights"},
     "look/test_filtered.py": {"look.filtered"},
     # the machine is asked for its tables, of which each opcode has to be in one, and for what it folds
-    "pickles/test_folded.py": {"pickles.graph"},
     "pickles/test_tensor_opcodes.py": {
         *("pickles.graph", "pickles.opcode_handlers.containers", "pickles.weights_only"),
     },
@@ -388,7 +389,7 @@ BEHIND_DOORS = {
     "repair/test_fusing_norms.py": {"edits.norms", "prove.norms"},
     "repair/test_merge_adapter.py": {"edits.computing"},
     "repair/test_orthogonal.py": {"computing.proof", "edits.computing", "edits.elements"},
-    "values/test_checks.py": {"examine.integrity", "facts.notes"},
+    "values/test_checks.py": {"examine.integrity"},
     # edits of whole modules name the tensors of these; what a plan says of an edit that no option asks for
     "edits/applied/test_told.py": {"rendering.fix_json", "rendering.fix_text"},
     "edits/applied/test_unwrapping.py": {"rules.kit.sharded_samples"},
@@ -405,13 +406,10 @@ BEHIND_DOORS = {
     "formats/fresh/test_sidecar.py": {"checkpoint.keypath"},
     "grafting/test_heal.py": {"edits.grafts"},
     "grafting/test_refusals.py": {"edits.grafts"},
-    "match/test_leftovers.py": {"checkpoint.cached_by_identity", "checkpoint.patterns"},
-    "remote/test_commands.py": {"checkpoint.addresses"},
     "repair/test_repair_watched.py": {"checkpoint.process"},
     "repair/test_splitting.py": {"match.shapes.projections"},
     "target/test_error_text.py": {"match.shapes.pairs", "rules.incompatible_keys"},
     "trainer/progress/test_page.py": {"rendering.escape"},
-    "values/test_storage_damage.py": {"facts.notes"},
 }
 
 
@@ -422,8 +420,13 @@ def behind_doors(path):
     return {name for name in named - DOORS if name.split(".")[0] != room or holds_a_rule(name)}
 
 
+@cache
 def package_modules_of(path):
     """The modules of the package that a file imports, wherever the imports stand."""
+    return frozenset(_package_modules_of(path))
+
+
+def _package_modules_of(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names if each.name.split(".")[0] == "ckptdoctor")

@@ -19,8 +19,6 @@ def said(folder, test, *more):
     (folder / "diffusers.py").write_text("")
     (folder / "test_it.py").write_text(test)
     options = (
-        "-n",
-        "0",
         "-q",
         "-c",
         os.devnull,
@@ -29,10 +27,17 @@ def said(folder, test, *more):
         "-p",
         "no:cacheprovider",
         "-p",
+        "xdist",
+        "-p",
         "tests.conftest",
         *more,
     )
-    paths = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
+    # no other plugin is asked, and looking for them takes longer than the test
+    paths = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
     command = [sys.executable, "-m", "pytest", *options, "."]
     done = subprocess.run(command, cwd=folder, env=paths, capture_output=True, text=True)
     return done.returncode, done.stdout

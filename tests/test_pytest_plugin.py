@@ -1,8 +1,7 @@
-"""The fixture ``assert_loads``, in runs of pytest of their own."""
+"""The fixture ``assert_loads``, in runs of pytest inside this one."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,41 +9,42 @@ from pathlib import Path
 import pytest
 import torch
 
+pytest_plugins = "pytester"
+
 TEST = "import torch\ndef test_it(assert_loads):\n    assert_loads({path!r}, torch.nn.Linear(3, 2))\n"
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    """One run over five files: the output of pytest."""
-    folder = tmp_path_factory.mktemp("plugin")
+@pytest.fixture
+def outcome(pytester):
+    """Runs one file of tests that loads one file of weights: the outcomes, and what pytest prints."""
     weights = torch.nn.Linear(3, 2).state_dict()
-    torch.save(weights, folder / "good.pt")
-    torch.save({f"module.{key}": value for key, value in weights.items()}, folder / "wrapped.pt")
-    torch.save({"weight": weights["weight"]}, folder / "lacking.pt")
-    torch.save(torch.nn.Linear(5, 2).state_dict(), folder / "wide.pt")
-    for name in ("good", "wrapped", "lacking", "wide", "absent"):
-        (folder / f"test_{name}.py").write_text(TEST.format(path=f"{name}.pt"))
-    command = [sys.executable, "-m", "pytest", "-p", "ckptdoctor.pytest_plugin", "-p", "no:cacheprovider", "-rA"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [*command, "--color=no"], cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=200
-    )
-    return done.stdout
+    torch.save(weights, "good.pt")
+    torch.save({f"module.{key}": value for key, value in weights.items()}, "wrapped.pt")
+    torch.save({"weight": weights["weight"]}, "lacking.pt")
+    torch.save(torch.nn.Linear(5, 2).state_dict(), "wide.pt")
+
+    def outcome(name: str) -> tuple[dict[str, int], str]:
+        pytester.makepyfile(TEST.format(path=f"{name}.pt"))
+        ran = pytester.runpytest_inprocess("-p", "ckptdoctor.pytest_plugin", "-p", "no:cacheprovider", "--color=no")
+        return ran.parseoutcomes(), ran.stdout.str()
+
+    return outcome
 
 
 @pytest.mark.parametrize(
-    ("name", "outcome"),
-    [("good", "PASSED"), ("wrapped", "FAILED"), ("lacking", "FAILED"), ("wide", "FAILED"), ("absent", "FAILED")],
+    ("name", "outcomes"),
+    [("good", {"passed": 1}), *((name, {"failed": 1}) for name in ("wrapped", "lacking", "wide", "absent"))],
 )
-def test_only_what_loads_as_it_is_passes(ran, name, outcome):
-    """A prefix, a missing key, another shape, or no file at all."""
-    assert f"{outcome} test_{name}.py::test_it" in ran
+def test_only_what_loads_as_it_is_passes(outcome, name, outcomes):
+    """A prefix, a missing key, another shape, or no file at all fail, without a traceback of ours."""
+    found, told = outcome(name)
+    assert found == outcomes and "pytest_plugin.py" not in told
+    assert name == "good" or f"{name}.pt" in told
 
 
-def test_a_failure_shows_the_command_that_repairs_it(ran):
-    """Without a traceback of ours."""
-    assert "ckptdoctor fix wrapped.pt --strip-module" in ran
-    assert "absent.pt" in ran and "pytest_plugin.py" not in ran
+def test_a_failure_shows_the_command_that_repairs_it(outcome):
+    """As check would print it."""
+    assert "ckptdoctor fix wrapped.pt --strip-module" in outcome("wrapped")[1]
 
 
 def test_pytest_finds_it_by_itself():

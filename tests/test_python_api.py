@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 
 # what an argument is called that cannot have its option's name, and options that only say how to print
 OTHERWISE = {("graft", "from"): "donor", ("explain", "error"): "error"}
-PRINTING = {"format", "color", "help", "all", "json", "summary", "statistics", "fail_on"}
+PRINTING = {"format", "color", "help", "all", "json", "summary", "statistics", "fail_on", "q", "quiet"}
 DEFAULTS = {"keep_ties"}  # what a command does anyway
 
 

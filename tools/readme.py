@@ -1,7 +1,7 @@
 """Writes what README and docs show of the program: ``python tools/readme.py``; with ``--check`` only compares.
 
 The output of every console example comes from running it, the marked blocks from the code, and each page in docs/rules
-and docs/messages from the rule or the message that it is about.
+and docs/messages from the rule or the message that it is about. The manual page is made of the help of the commands.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 from ckptdoctor.cli.exit_status import ExitStatus  # noqa: E402
 from ckptdoctor.cli.main import cli  # noqa: E402
 from ckptdoctor.formats import registry  # noqa: E402
-from tools.pages import examples, messages, rules  # noqa: E402
+from tools.pages import examples, manual, messages, rules  # noqa: E402
 
 README = ROOT / "README.md"
 REFERENCE = {"rules": ROOT / "docs" / "rules", "messages": ROOT / "docs" / "messages"}
@@ -84,6 +84,7 @@ def reference(samples: bool = True) -> dict[Path, str]:
 def main() -> None:
     """Write the pages, or with ``--check`` say which of them are not what would be written."""
     wanted = {page: generated(page.read_text(encoding="utf-8")) for page in examples.PAGES} | reference()
+    wanted[manual.PAGE] = manual.page()
     kept = {page for folder in REFERENCE.values() for page in folder.glob("*.md")}
     stale = [page for page, text in wanted.items() if not page.exists() or page.read_text(encoding="utf-8") != text]
     stale += sorted(kept - wanted.keys())

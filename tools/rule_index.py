@@ -12,9 +12,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
 from ckptdoctor.checkpoint import Checkpoint, Container  # noqa: E402
-from ckptdoctor.facts.notes import Integrity  # noqa: E402
-from ckptdoctor.facts.values import Values  # noqa: E402
 from ckptdoctor.rules.framework import Rule  # noqa: E402
+from ckptdoctor.values.damage import Integrity  # noqa: E402
+from ckptdoctor.values.statistics import Values  # noqa: E402
 
 RULES = ROOT / "ckptdoctor" / "rules"
 INDEX = RULES / "index.py"

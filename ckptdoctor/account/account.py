@@ -65,12 +65,12 @@ def require_accounted(
     held: Table[str, Elements] | None = None,
     kept: Table[str, tuple[tuple[int, int], ...]] | None = None,
 ) -> None:
-    """Raises UnprovenError where the contents that a repair would write do not follow from the source and the edits."""
+    """Raise UnprovenError where the contents that a repair would write do not follow from the source and the edits."""
     found = discrepancy(source, wanted, edits, held, kept)
     if found is not None:
         raise UnprovenError(
-            f"This repair would change what its edits do not name: {found}. "
-            "Nothing was written; this is a bug in ckptdoctor, please report it."
+            f"This repair would change more than its edits name: {found}. Nothing was written. This is a bug "
+            "in ckptdoctor; please report it."
         )
 
 
@@ -81,7 +81,7 @@ def discrepancy(
     held: Table[str, Elements] | None = None,
     kept: Table[str, tuple[tuple[int, int], ...]] | None = None,
 ) -> str | None:
-    """The first thing of ``wanted`` that the source and the edits do not account for, in words; None for nothing.
+    """Return the first thing of ``wanted`` that source and edits do not account for, in words; None for nothing.
 
     ``held`` are the elements of new storages, by key, in terms of the source's, and ``kept`` the byte ranges (first
     byte, length) that storages shrank to; None: they are not asked for.
@@ -114,7 +114,7 @@ class _Walk:
         self.at: dict[int, KeyPath] = {}  # where containers are now
 
     def compare(self) -> None:
-        """Raises UnaccountedError at the first difference."""
+        """Raise UnaccountedError at the first difference."""
         self._around()
         self._tree()
         self._storages()
@@ -134,9 +134,9 @@ class _Walk:
         if account.metadata != wanted.metadata:
             mine_too, its_too = account.metadata or {}, wanted.metadata or {}
             odd = next((key for key in {**mine_too, **its_too} if mine_too.get(key) != its_too.get(key)), "as a whole")
-            raise UnaccountedError(f"the metadata would be another: {odd}")
+            raise UnaccountedError(f"the metadata would differ: {odd}")
         if wanted.notes != account.notes:
-            raise UnaccountedError("what the reader noted would be told otherwise")
+            raise UnaccountedError("the reader's notes would differ")
         self._names()
 
     def _names(self) -> None:
@@ -147,10 +147,10 @@ class _Walk:
         known, named = {each.full for each in source.globals}, {each.full for each in wanted.globals}
         new = next(iter(named - known - account.names), None)
         if new is not None or wanted.asides != source.asides:
-            raise UnaccountedError(f"the pickle would name {new or 'other things beside the contents'}")
+            raise UnaccountedError(f"the pickle would name {new or 'other things besides the contents'}")
         lost = known - named
         if lost and not lost <= (_names_in(source.tree) | account.names_go) - _names_in(wanted.tree):
-            raise UnaccountedError("the pickle would no longer name what its contents show")
+            raise UnaccountedError("the pickle would no longer name everything in its contents")
 
     # ---- the tree
 
@@ -161,7 +161,7 @@ class _Walk:
             mine, its, path = stack.pop()
             if isinstance(mine, Tensor):
                 if not isinstance(its, Tensor):
-                    raise UnaccountedError(f"at {show_path(path)} there would be no tensor any more")
+                    raise UnaccountedError(f"at {show_path(path)} there would no longer be a tensor")
                 tensors.append(its)
                 self._tensor(mine, its, path)
             elif isinstance(mine, Box):
@@ -171,12 +171,12 @@ class _Walk:
                 stack.extend(reversed(self._below(mine, its, path)))
             elif isinstance(mine, Loop):
                 if not isinstance(its, Cycle) or its.path != self.at.get(id(mine.to)):
-                    raise UnaccountedError(f"at {show_path(path)} there would be no way back to what is around it")
+                    raise UnaccountedError(f"the reference at {show_path(path)} to an enclosing object would be lost")
             elif not _same_value(mine, its):
-                raise UnaccountedError(f"the value at {show_path(path)} would be another")
+                raise UnaccountedError(f"the value at {show_path(path)} would differ")
         listed = self.wanted.tensors
         if len(listed) != len(tensors) or any(one is not other for one, other in zip(tensors, listed, strict=True)):
-            raise UnaccountedError("the list of tensors would not be that of the contents")
+            raise UnaccountedError("the list of tensors would not match the contents")
 
     def _below(self, box: Box, its: Node, path: KeyPath) -> list[tuple[Held, Node, KeyPath]]:
         node = box.node
@@ -184,12 +184,12 @@ class _Walk:
             if node.kind != its.kind:
                 raise UnaccountedError(f"{show_path(path)} would be a {its.kind} instead of a {node.kind}")
             if (box.attributes is None) != (its.attributes is None):
-                raise UnaccountedError(f"the attributes of {show_path(path)} would come or go")
+                raise UnaccountedError(f"the attributes of {show_path(path)} would appear or disappear")
             below = self._entries(box.entries, its.entries, path)
             if box.attributes is not None and its.attributes is not None:
                 kind = node.attributes.kind if node.attributes is not None else None
                 if box.attributes.attributes is not None or its.attributes.kind != kind:
-                    raise UnaccountedError(f"the attributes of {show_path(path)} would be others")
+                    raise UnaccountedError(f"the attributes of {show_path(path)} would differ")
                 below += self._entries(box.attributes.entries, its.attributes.entries, path, "attribute ")
             return below
         if isinstance(node, Sequence) and isinstance(its, Sequence):
@@ -203,7 +203,7 @@ class _Walk:
         assert isinstance(its, Opaque)
         counts = (node.class_name, len(box.arguments), len(box.items))
         if counts != (its.class_name, len(its.arguments), len(its.items)):
-            raise UnaccountedError(f"{show_path(path)} would be a {its.class_name} made in another way")
+            raise UnaccountedError(f"{show_path(path)} would be a {its.class_name} made differently")
         below = [
             (each.holds, child, (*path, each.step)) for each, child in zip(box.arguments, its.arguments, strict=True)
         ]
@@ -221,20 +221,20 @@ class _Walk:
         for place, (part, child) in zip(places, entries, strict=False):
             step = place.step
             if part != step or type(part) is not type(step):
-                where = f"the {what}key “{show_part(part)}” instead of “{show_part(step)}”"
+                where = f'the {what}key "{show_part(part)}" instead of "{show_part(step)}"'
                 raise UnaccountedError(f"in {show_path(path)} there would be {where}")
             below.append((place.holds, child, (*path, Special(f".{step}") if what else step)))
         if len(places) != len(entries):
             over = places[len(entries) :] or [Place(part, None) for part, _ in entries[len(places) :]]
             verb = "be lost" if len(places) > len(entries) else "come from nowhere"
-            raise UnaccountedError(f"the {what}key “{show_part(over[0].step)}” of {show_path(path)} would {verb}")
+            raise UnaccountedError(f'the {what}key "{show_part(over[0].step)}" of {show_path(path)} would {verb}')
         return below
 
     # ---- tensors
 
     def _tensor(self, mine: Tensor, its: Tensor, path: KeyPath) -> None:
         if its.path != path:
-            raise UnaccountedError(f"the tensor at {show_path(path)} would say that it is at {show_path(its.path)}")
+            raise UnaccountedError(f"the tensor at {show_path(path)} would have the path {show_path(its.path)}")
         usual = not (self.shrunk or self.account.retaggings or mine.parts or its.parts)
         if usual and mine.storage is not None and (its is mine or _all_fields(its) == _all_fields(mine)):
             self._bind(mine.storage, its.storage, path)
@@ -250,7 +250,7 @@ class _Walk:
         if mine.values is not its.values and (mine.values is None or mine.values != its.values):
             raise UnaccountedError(f"{show_path(path)} would have other values in the pickle")
         if mine.chunks is not its.chunks and mine.chunks != its.chunks:
-            raise UnaccountedError(f"{show_path(path)} would be made of other pieces")
+            raise UnaccountedError(f"{show_path(path)} would consist of other pieces")
         devices = self._devices(mine, its)
         if its.device not in devices:
             raise UnaccountedError(f"{show_path(path)} would be tagged {its.device} instead of {' or '.join(devices)}")
@@ -263,11 +263,11 @@ class _Walk:
         if its.offset != offset:
             raise UnaccountedError(f"the offset of {show_path(path)} would be {its.offset} instead of {offset}")
         if len(mine.parts) != len(its.parts):
-            raise UnaccountedError(f"{show_path(path)} would be made of {len(its.parts)} tensors")
+            raise UnaccountedError(f"{show_path(path)} would consist of {len(its.parts)} tensors")
         for one, other in zip(mine.parts, its.parts, strict=True):
             below = (*path, *one.path[len(mine.path) :])
             if other.path != below:
-                raise UnaccountedError(f"a part of {show_path(path)} would say that it is at {show_path(other.path)}")
+                raise UnaccountedError(f"a part of {show_path(path)} would have the path {show_path(other.path)}")
             self._view(one, other, below)
 
     def _offset(self, mine: Tensor, store: Store, path: KeyPath) -> int:
@@ -282,7 +282,7 @@ class _Walk:
         return place * 8 // mine.dtype.bits
 
     def _devices(self, mine: Tensor, its: Tensor) -> frozenset[str]:
-        """The tags that it may have: where its storage lies, if it lay there, or where its parts lie."""
+        """Return the tags that it may have: where its storage lies, if it lay there, or where its parts lie."""
         if not self.account.retaggings:
             return frozenset({mine.device})
         if mine.storage is not None:
@@ -297,16 +297,16 @@ class _Walk:
     # ---- storages
 
     def _bind(self, mine: Storage, its: Storage | None, path: KeyPath) -> Store:
-        """The account's storage that the wanted one is: one to one."""
+        """Return the account's storage that the wanted one is: one to one."""
         store = self.account.store(mine)
         if its is None:
             raise UnaccountedError(f"{show_path(path)} would have no bytes")
         if self.there.get(mine.key) == its.key:
             return store
         if self.there.setdefault(mine.key, its.key) != its.key:
-            raise UnaccountedError(f"{show_path(path)} would no longer be one memory with others")
+            raise UnaccountedError(f"{show_path(path)} would no longer share memory with others")
         if self.back.setdefault(its.key, mine.key) != mine.key:
-            raise UnaccountedError(f"{show_path(path)} would be one memory with what it was not")
+            raise UnaccountedError(f"{show_path(path)} would share memory with others that it did not")
         listed = self.storages.get(its.key)
         if listed is None or (listed is not its and listed != its):
             raise UnaccountedError(f"the storage of {show_path(path)} would not be among those of the file")
@@ -320,7 +320,7 @@ class _Walk:
             return
         original = store.holds is None
         if original and its.key != noun.key:
-            raise UnaccountedError(f"{where} would lie on storage {its.key} instead of {noun.key}")
+            raise UnaccountedError(f"{where} would be on storage {its.key} instead of {noun.key}")
         if (its.nbytes, its.dtype) != (store.nbytes, noun.dtype):
             raise UnaccountedError(
                 f"the storage of {where} would have {its.nbytes:,} bytes instead of {store.nbytes:,}"
@@ -333,10 +333,10 @@ class _Walk:
             noun.extent if same or noun.extent is None else Extent(noun.extent.file, noun.extent.offset, store.nbytes)
         )
         if (its.extent, its.crc32, its.compressed) != (extent, noun.crc32 if same else None, noun.compressed):
-            raise UnaccountedError(f"the bytes of {where} would be looked for elsewhere")
+            raise UnaccountedError(f"the bytes of {where} would be read from elsewhere")
         if store.holds is not None and self.held is not None:
             elements = self.held.get(its.key)
-            found = "nothing that is known" if elements is None else unlike(store.holds, elements)
+            found = "unknown contents" if elements is None else unlike(store.holds, elements)
             if found is not None:
                 raise UnaccountedError(f"the storage of {where} would hold something else: {found}")
 
@@ -354,7 +354,7 @@ class _Walk:
         originals = {each.key for each in account.source.storages}
         listed = [each.key for each in self.wanted.storages]
         if kept != [key for key in listed if key in originals]:
-            raise UnaccountedError("storages would come, go or change places")
+            raise UnaccountedError("storages would appear, disappear or move")
         new = [key for key in listed if key not in originals]
         if len(new) != len(set(new)) or set(new) != {key for key in self.back if key not in originals}:
             raise UnaccountedError("there would be storages that no tensor views")
@@ -363,21 +363,21 @@ class _Walk:
         """The ranges that storages of the source shrank to are those that are viewed; the others are whole, and old."""
         stores = {key: store for key, store in self.account.stores.items() if store.holds is None}
         if self.held is not None and not stores.keys().isdisjoint(self.held):
-            raise UnaccountedError("a storage of the source would hold something else")
+            raise UnaccountedError("a storage of the source would change")
         if self.kept is None:
             return
         for key in {*self.kept, *[key for key, store in stores.items() if store.kept is not None]} & stores.keys():
             store = stores[key]
             whole = ((0, store.noun.nbytes),)
             if _united(self.kept.get(key, whole)) != _united(whole if store.kept is None else store.kept):
-                raise UnaccountedError(f"storage {key} would keep other bytes than those that are viewed")
+                raise UnaccountedError(f"storage {key} would keep bytes other than those that are viewed")
 
     def _lists(self) -> None:
         """What is said of state dicts is said of dicts and tensors of the contents."""
         inside = {id(each) for each in self.wanted.tensors}
         for state_dict in self.wanted.state_dicts:
             if any(id(each) not in inside for each in state_dict.tensors):
-                raise UnaccountedError(f"the state dict {show_path(state_dict.path)} would have tensors of its own")
+                raise UnaccountedError(f"the state dict {show_path(state_dict.path)} would have additional tensors")
 
 
 def _flat(tensors: Iterable[Tensor]) -> Iterable[Tensor]:
@@ -388,7 +388,7 @@ def _flat(tensors: Iterable[Tensor]) -> Iterable[Tensor]:
 
 
 def _united(pieces: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The pieces, those that touch made one."""
+    """Return the pieces, those that touch made one."""
     found: list[tuple[int, int]] = []
     for start, length in pieces:
         if found and sum(found[-1]) == start:
@@ -399,7 +399,7 @@ def _united(pieces: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _names_in(tree: Node) -> set[str]:
-    """What a tree shows that a pickle names."""
+    """Return what a tree shows that a pickle names."""
     found: set[str] = set()
     stack: list[Node] = [tree]
     while stack:

@@ -77,7 +77,10 @@ SAYS: dict[type, Callable[[Account, Any], None]] = {
 
 
 def account_of(source: Checkpoint, edits: Iterable[Edit]) -> Account:
-    """The contents after the edits, one after another. Raises UnaccountedError for what is named and not there."""
+    """Return the contents after the edits, one after another.
+
+    Raises UnaccountedError for what is named and not there.
+    """
     account = Account(source)
     for run in runs(edits):
         if isinstance(run[0], Fill):

@@ -6,27 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import prod
 
-from ckptdoctor.account.places import (
-    Place,
-    UnaccountedError,
-    box_at,
-    held,
-    place_at,
-)
-from ckptdoctor.account.shown import (
-    Shown,
-    Store,
-    Window,
-    window,
-)
-from ckptdoctor.checkpoint import (
-    Checkpoint,
-    DType,
-    KeyPath,
-    Role,
-    Storage,
-    Tensor,
-)
+from ckptdoctor.account.places import Place, UnaccountedError, box_at, held, place_at
+from ckptdoctor.account.shown import Shown, Store, Window, window
+from ckptdoctor.checkpoint import Checkpoint, DType, KeyPath, Role, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Retag
@@ -55,20 +37,20 @@ class Account:
         self.ranks = 0
 
     def store(self, storage: Storage) -> Store:
-        """What became of a storage."""
+        """Return what became of a storage."""
         found = self.stores.get(storage.key)
         if found is None:
             found = self.stores[storage.key] = Store(storage)
         return found
 
     def shown(self, tensor: Tensor) -> Window:
-        """What a tensor with bytes of its own shows. Raises UnaccountedError for any other."""
+        """Return what a tensor with bytes of its own shows. Raises UnaccountedError for any other."""
         if tensor.storage is None:
             raise UnaccountedError(f"an edit takes the bytes of {tensor.key}, which has none of its own")
         return window(tensor, self.store(tensor.storage))
 
     def new_storage(self, like: Storage | str, nbytes: int, dtype: str, holds: Shown, owner: object = None) -> Storage:
-        """A storage for this, the same one for the same; with an ``owner`` it is that one's alone.
+        """Return a storage for this, the same one for the same; with an ``owner`` it is that one's alone.
 
         It is tagged as ``like`` is, or with that tag.
         """
@@ -84,7 +66,7 @@ class Account:
         return self.stores[key].noun
 
     def devices_of(self, store: Store, key: str | None) -> frozenset[str]:
-        """The tags that it may have now; ``key`` is its name in the contents, None where that is not known."""
+        """Return the tags that it may have now; ``key`` is its name in the contents, None where that is not known."""
         found = set(store.devices)
         for edit in self.retaggings[store.born :]:
             named = {each for each in found if (each != edit.to if edit.devices is None else each in edit.devices)}
@@ -95,7 +77,7 @@ class Account:
         return frozenset(found)
 
     def own(self, tensor: Tensor, holds: Shown, owner: object = None, dtype: str = "") -> Tensor:
-        """The tensor in C order on a new storage."""
+        """Return the tensor in C order on a new storage."""
         assert tensor.storage is not None
         kind = BY_NAME[dtype] if dtype else tensor.dtype
         nbytes = prod(holds.shape) * max(1, kind.bits // 8)
@@ -104,7 +86,7 @@ class Account:
         return replace(tensor, dtype=kind, shape=holds.shape, stride=stride, offset=0, storage=storage)
 
     def fresh(self, dtype: str, like: Storage | str, holds: Shown, owner: object = None) -> Tensor:
-        """A plain tensor that is like no other one, tagged as ``like`` is, or with that tag."""
+        """Return a plain tensor that is like no other one, tagged as ``like`` is, or with that tag."""
         kind = BY_NAME[dtype]
         storage = self.new_storage(like, prod(holds.shape) * kind.bits // 8, dtype, holds, owner)
         rebuild = _SAFETENSORS if self.format == _SAFETENSORS else rebuilt(kind)
@@ -112,7 +94,7 @@ class Account:
         return Tensor((), kind, holds.shape, stride, storage, 0, storage.device, rebuild=rebuild)
 
     def tensors_at(self, paths: Iterable[KeyPath]) -> Iterator[tuple[Place, Tensor]]:
-        """The tensors at these paths. Raises UnaccountedError where something else stands."""
+        """Yield the tensors at these paths. Raises UnaccountedError where something else stands."""
         for path in dict.fromkeys(paths):
             place = place_at(self.root, path)
             if not isinstance(place.holds, Tensor):
@@ -121,5 +103,5 @@ class Account:
 
 
 def rebuilt(dtype: DType) -> str:
-    """What makes a plain tensor in torch's files."""
+    """Return what makes a plain tensor in torch's files."""
     return f"{UTILS}tensor_v2" if dtype.storage_class else f"{UTILS}tensor_v3"

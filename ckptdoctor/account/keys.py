@@ -7,25 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ckptdoctor.account.contents import Account
-from ckptdoctor.account.places import (
-    Box,
-    Place,
-    UnaccountedError,
-    box_at,
-    boxes,
-    held,
-    place_at,
-)
-from ckptdoctor.checkpoint import (
-    KeyPath,
-    Mapping,
-    Node,
-    Opaque,
-    Part,
-    Sequence,
-    Special,
-    Tensor,
-)
+from ckptdoctor.account.places import Box, Place, UnaccountedError, box_at, boxes, held, place_at
+from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Part, Sequence, Special, Tensor
 from ckptdoctor.edits import (
     Convert,
     Drop,
@@ -46,8 +29,8 @@ from ckptdoctor.edits import (
 from ckptdoctor.edits.renaming import renamed_modules
 from ckptdoctor.facts import devices
 from ckptdoctor.facts.devices import FROM_CPU, UTILS
-from ckptdoctor.facts.notes import metadata_notes
-from ckptdoctor.facts.protocols import BYTES, array_values, of_python_2
+from ckptdoctor.facts.numpy_values import BYTES, array_values, of_python_2
+from ckptdoctor.facts.reader_notes import metadata_notes
 
 _METADATA = "_metadata"
 _AS_SAVED = frozenset(
@@ -57,7 +40,7 @@ _HASHED = (1 << 61) - 1  # readers spell out integer keys beyond it
 
 
 def rename(account: Account, edit: Rename) -> None:
-    """Keys of a dict, and what repeats them."""
+    """Rename keys of a dict, and what repeats them."""
     names, box = dict(edit.pairs), box_at(account.root, edit.state_dict)
     keys = [each.step for each in box.entries if isinstance(each.step, str)]
     by_name = [each for each in account.optimizers if _calls_by_name(each, set(keys))]
@@ -80,7 +63,7 @@ def rename(account: Account, edit: Rename) -> None:
 
 
 def rename_modules(account: Account, edit: RenameModules) -> None:
-    """Prefixes in the ``_metadata`` of a state dict."""
+    """Rename prefixes in the ``_metadata`` of a state dict."""
     names, attributes = dict(edit.pairs), box_at(account.root, edit.state_dict).attributes
     place = None if attributes is None else attributes.place(_METADATA)
     if place is None or not isinstance(place.holds, Box):
@@ -89,13 +72,13 @@ def rename_modules(account: Account, edit: RenameModules) -> None:
 
 
 def renumber(account: Account, edit: Renumber) -> None:
-    """Integer keys of a dict."""
+    """Give a dict other integer keys."""
     numbers = dict(edit.pairs)
     _restep(box_at(account.root, edit.path), lambda step: numbers.get(step, step) if isinstance(step, int) else step)
 
 
 def reorder(account: Account, edit: Reorder) -> None:
-    """The entries of a dict."""
+    """Put the entries of a dict in another order."""
     box, order = box_at(account.root, edit.path), {key: number for number, key in enumerate(edit.keys)}
     for place in box.entries:
         place.rank = (order[place.step],)
@@ -103,7 +86,7 @@ def reorder(account: Account, edit: Reorder) -> None:
 
 
 def drop(account: Account, edit: Drop) -> None:
-    """What goes, all of it told by the paths of before."""
+    """Take out what goes, all of it told by the paths of before."""
     around: dict[KeyPath, set[int]] = {}
     for path in edit.paths:
         around.setdefault(path[:-1], set()).add(id(place_at(account.root, path)))
@@ -113,17 +96,17 @@ def drop(account: Account, edit: Drop) -> None:
 
 
 def take_root(account: Account, edit: TakeRoot) -> None:
-    """What becomes the whole."""
+    """Make one part the whole."""
     account.root = Place("", place_at(account.root, edit.path).holds)
 
 
 def replaced(account: Account, edit: Replace) -> None:
-    """A plain value in the place of anything."""
+    """Put a plain value in the place of anything."""
     place_at(account.root, edit.path).holds = held(_plain(edit.value))
 
 
 def flatten(account: Account, edit: Flatten) -> None:
-    """An object that becomes a state dict of tensors in it."""
+    """Turn an object into a state dict of tensors in it."""
     place = place_at(account.root, edit.path)
     made = Box(Mapping("collections.OrderedDict", ()))
     entries = []
@@ -142,7 +125,7 @@ def flatten(account: Account, edit: Flatten) -> None:
 
 
 def repickle(account: Account, edit: Repickle) -> None:
-    """Strings of Python 2 and old tensors as today's pickles have them."""
+    """Have strings of Python 2 and old tensors as today's pickles have them."""
     encoding = edit.encoding if of_python_2(account.source) else None
     for box in list(boxes(account.root)):
         noun = box.noun()
@@ -164,12 +147,12 @@ def repickle(account: Account, edit: Repickle) -> None:
 
 
 def set_metadata(account: Account, edit: SetMetadata) -> None:
-    """One entry."""
+    """Set one entry."""
     account.metadata = {**(account.metadata or {}), edit.key: edit.value}
 
 
 def text_metadata(account: Account, edit: TextMetadata) -> None:
-    """Entries that become text; the notes about them go."""
+    """Turn entries into text; the notes about them go."""
     texts = {key: text for key, text in edit.entries if text is not None}
     account.metadata = {**(account.metadata or {}), **texts}
     gone = metadata_notes(account.source.notes)
@@ -177,22 +160,22 @@ def text_metadata(account: Account, edit: TextMetadata) -> None:
 
 
 def truncate(account: Account, edit: Truncate) -> None:
-    """Where the file ends."""
+    """Move the end of the file."""
     account.size = edit.length
 
 
 def convert(account: Account, edit: Convert) -> None:
-    """Another container."""
+    """Name another container."""
     account.format = edit.format
 
 
 def write_index(account: Account, edit: WriteIndex) -> None:
-    """The notes about an index go."""
+    """Drop the notes about an index."""
     account.notes = tuple([note for note in account.notes if note.member != edit.name])
 
 
 def set_suffix(account: Account, edit: SetSuffix) -> None:
-    """Nothing in the file."""
+    """Change nothing in the file."""
 
 
 def _restep(box: Box, change: Callable[[Part], Part]) -> None:
@@ -206,7 +189,7 @@ def _rename_keys(box: Box, names: dict[str, str]) -> None:
 
 
 def _calls_by_name(optimizer: Box, keys: set[Part]) -> bool:
-    """Whether an optimizer calls its parameters by these keys, and by nothing else."""
+    """Return whether an optimizer calls its parameters by these keys, and by nothing else."""
     state = optimizer.place("state")
     called: list[object] = [each.step for each in state.holds.entries] if state and isinstance(state.holds, Box) else []
     for listed in _lists(optimizer, "params"):
@@ -230,7 +213,7 @@ def _rename_in(optimizer: Box, name: str, names: dict[str, str]) -> None:
 
 
 def _plain(value: object) -> Node:
-    """A plain value as a reader would show it."""
+    """Return a plain value as a reader would show it."""
     if isinstance(value, (list, tuple)):
         return Sequence("list" if isinstance(value, list) else "tuple", tuple([_plain(each) for each in value]))
     if isinstance(value, dict):

@@ -113,7 +113,7 @@ class Box:
         return node
 
     def place(self, step: Part) -> Place | None:
-        """The place to which a step leads, as ``checkpoint.children`` names steps."""
+        """Return the place to which a step leads, as ``checkpoint.children`` names steps."""
         if isinstance(self.node, Sequence):
             return self.items[step] if isinstance(step, int) and 0 <= step < len(self.items) else None
         if isinstance(self.node, Mapping):
@@ -149,7 +149,7 @@ class Box:
         self.entries = sorted(self.entries, key=_rank)
 
     def places(self) -> Iterator[Place]:
-        """Every place right inside, in file order; the places of attributes are not among them."""
+        """Yield every place right inside, in file order; the places of attributes are not among them."""
         yield from self.arguments
         if isinstance(self.node, Opaque):
             yield self.state
@@ -157,7 +157,10 @@ class Box:
         yield from self.entries
 
     def noun(self) -> Node:
-        """The container as a noun again, for those who read nouns; tensors in it say where they stood at first."""
+        """Return the container as a noun again, for those who read nouns.
+
+        Tensors in it say where they stood at first.
+        """
         if not self._opened:
             return self.node
         entries = tuple([(each.step, noun_of(each.holds)) for each in self.entries])
@@ -199,19 +202,19 @@ def _rank(place: Place) -> Rank:
 
 
 def held(node: Node) -> Held:
-    """What stands in a place for a node that stood nowhere before."""
+    """Return what stands in a place for a node that stood nowhere before."""
     return Box(node) if isinstance(node, (Mapping, Sequence, Opaque)) else node
 
 
 def noun_of(thing: Held) -> Node:
-    """What stands somewhere, as a noun."""
+    """Return what stands somewhere, as a noun."""
     if isinstance(thing, Box):
         return thing.noun()
     return Cycle(thing.to.where) if isinstance(thing, Loop) else thing
 
 
 def place_at(root: Place, path: KeyPath) -> Place:
-    """The place at a key path. Raises UnaccountedError where there is none."""
+    """Return the place at a key path. Raises UnaccountedError where there is none."""
     place = root
     for step in path:
         found = place.holds.place(step) if isinstance(place.holds, Box) else None
@@ -222,15 +225,15 @@ def place_at(root: Place, path: KeyPath) -> Place:
 
 
 def box_at(root: Place, path: KeyPath) -> Box:
-    """The container at a key path. Raises UnaccountedError where there is none."""
+    """Return the container at a key path. Raises UnaccountedError where there is none."""
     box = place_at(root, path).holds
     if not isinstance(box, Box):
-        raise UnaccountedError(f"an edit names what lies in {show_path(path)}, which would hold nothing")
+        raise UnaccountedError(f"an edit names something in {show_path(path)}, which would be empty")
     return box
 
 
 def boxes(root: Place) -> Iterator[Box]:
-    """Every container, each before those inside it; attributes too."""
+    """Yield every container, each before those inside it; attributes too."""
     stack: list[Held] = [root.holds]
     while stack:
         box = stack.pop()
@@ -243,6 +246,6 @@ def boxes(root: Place) -> Iterator[Box]:
 
 
 def tensor_places(root: Place) -> list[Place]:
-    """Every place with a tensor."""
+    """Return every place with a tensor."""
     found = [place for box in boxes(root) for place in box.places() if isinstance(place.holds, Tensor)]
     return [root] if isinstance(root.holds, Tensor) else found

@@ -58,12 +58,12 @@ class Store:
         return self.noun.nbytes if self.kept is None else self._before[-1]
 
     def shrink(self, kept: tuple[tuple[int, int], ...]) -> None:
-        """From now on these are the ranges that it has."""
+        """Keep these ranges from now on."""
         self.kept = kept
         self._before = (0, *accumulate([length for _, length in kept]))
 
     def place_of(self, byte: int) -> int:
-        """Where one of its bytes lies since it shrank; -1 for one that is gone."""
+        """Return where one of its bytes lies since it shrank, or -1 for one that is gone."""
         if self.kept is None:
             return byte
         at = bisect_right(self.kept, (byte, self.noun.nbytes)) - 1
@@ -83,7 +83,7 @@ class Window(NamedTuple):
     of: int
 
 
-class Literal(NamedTuple):
+class Inline(NamedTuple):
     """Elements that stand in no storage."""
 
     data: object
@@ -93,7 +93,7 @@ class Literal(NamedTuple):
     start: int = 0
 
     def __hash__(self) -> int:
-        """Of all but the data, which need not be hashable."""
+        """Hash all but the data, which need not be hashable."""
         return hash((self.width, self.shape, self.stride, self.start))
 
 
@@ -121,7 +121,7 @@ class Ranges(NamedTuple):
     shape: Shape
 
 
-class Made(NamedTuple):
+class Computed(NamedTuple):
     """Something computed of others; ``facts`` are fields of the ``Elements`` that say how."""
 
     kind: type
@@ -130,7 +130,7 @@ class Made(NamedTuple):
     shape: Shape
 
 
-Shown = Union[Window, Literal, Refolded, Turned, Ranges, Made]
+Shown = Union[Window, Inline, Refolded, Turned, Ranges, Computed]
 _COMPUTED = (Normed, Dequantized, Calculated, Converted, Scattered)
 _Address = tuple[object, int]  # the key of a storage, bytes, or something computed; and which byte, or element
 
@@ -147,7 +147,7 @@ class Scales(NamedTuple):
     scales: int
 
     def agree(self, runs: tuple[int, int, int, int]) -> bool:
-        """Whether the elements at the ends of blocks have the scales that they must have."""
+        """Return whether the elements at the ends of blocks have the scales that they must have."""
         rows, columns, high, wide = runs
         if 0 in self.shape:
             return True
@@ -180,13 +180,13 @@ class Scales(NamedTuple):
 
 
 def window(tensor: Tensor, store: Store) -> Window:
-    """What a plain tensor shows of its storage."""
+    """Return what a plain tensor shows of its storage."""
     width = max(1, tensor.dtype.bits // 8)
     return Window(store, tensor.offset * width, width, tensor.shape, tensor.stride, store.nbytes)
 
 
 def span(tensor: Tensor) -> tuple[int, int]:
-    """The first byte of its storage that a view touches, and one past the last."""
+    """Return the first byte of its storage that a view touches, and one past the last."""
     if 0 in tensor.shape:
         first = last = tensor.offset
     else:
@@ -196,7 +196,7 @@ def span(tensor: Tensor) -> tuple[int, int]:
 
 
 def turned(shown: Shown, dims: tuple[int, ...]) -> Shown:
-    """With the dimensions in another order: a window stays one."""
+    """Put the dimensions in another order: a window stays one."""
     shape = tuple([shown.shape[dim] for dim in dims])
     if isinstance(shown, Window):
         return shown._replace(shape=shape, stride=tuple([shown.stride[dim] for dim in dims]))
@@ -204,7 +204,7 @@ def turned(shown: Shown, dims: tuple[int, ...]) -> Shown:
 
 
 def all_of(store: Store, width: int) -> Shown:
-    """Everything that a storage holds, in a row."""
+    """Return everything that a storage holds, in a row."""
     pieces = store.kept or ((0, store.noun.nbytes),)
     runs = [Window(store, start, width, (length // width,), (1,), store.nbytes) for start, length in pieces]
     order = tuple([(number, 0, run.shape[0]) for number, run in enumerate(runs)])
@@ -212,16 +212,16 @@ def all_of(store: Store, width: int) -> Shown:
 
 
 def joined(parts: tuple[Shown, ...], dim: int, order: tuple[tuple[int, int, int], ...]) -> Ranges:
-    """The ranges of the parts one after another along ``dim``."""
+    """Return the ranges of the parts one after another along ``dim``."""
     shape = list(parts[0].shape)
     shape[dim] = sum([stop - start for _, start, stop in order])
     return Ranges(parts, dim, order, tuple(shape))
 
 
 def unlike(shown: Shown, elements: Elements) -> str | None:
-    """What ``elements`` hold otherwise than they must; None for nothing that can be told by asking."""
+    """Return what ``elements`` hold otherwise than they must, or None for nothing that can be told by asking."""
     shown, elements = _plain(shown), _without_refolding(elements)
-    if isinstance(shown, Made) or isinstance(elements, _COMPUTED):
+    if isinstance(shown, Computed) or isinstance(elements, _COMPUTED):
         return _computed_unlike(shown, elements)
     if prod(shown.shape) != prod(elements.shape):
         return f"{prod(elements.shape):,} elements instead of {prod(shown.shape):,}"
@@ -244,14 +244,14 @@ def unlike(shown: Shown, elements: Elements) -> str | None:
 
 
 def _plain(shown: Shown) -> Shown:
-    """Told by what the storage holds that it is all of, as far as that goes."""
+    """Tell it by what the storage holds that it is all of, as far as that goes."""
     while isinstance(shown, (Window, Refolded)):
         if isinstance(shown, Window):
             holds, whole = shown.store.holds, shown.start == 0 and shown.stride == contiguous_stride(shown.shape)
             if holds is None or not whole or prod(holds.shape) != prod(shown.shape):
                 return shown
             shown = holds
-        elif isinstance(_plain(shown.inner), Made):
+        elif isinstance(_plain(shown.inner), Computed):
             shown = _plain(shown.inner)
         else:
             return shown
@@ -265,14 +265,14 @@ def _without_refolding(elements: Elements) -> Elements:
 
 
 def _computed_unlike(shown: Shown, elements: Elements) -> str | None:
-    if not isinstance(shown, Made) or not isinstance(elements, _COMPUTED) or type(elements) is not shown.kind:
+    if not isinstance(shown, Computed) or not isinstance(elements, _COMPUTED) or type(elements) is not shown.kind:
         return f"{type(elements).__name__.lower()} elements, which no edit makes"
     for name, value in (*shown.facts, ("shape", shown.shape)):
         told = getattr(elements, name)
         if not (value.agree(told) if isinstance(value, Scales) else told == value):
             return f"the {name} of what is computed would be {told} instead of {value}"
     if len(elements.parts) != len(shown.parts):
-        return f"it would be computed of {len(elements.parts)} tensors instead of {len(shown.parts)}"
+        return f"it would be computed from {len(elements.parts)} tensors instead of {len(shown.parts)}"
     for mine, its in zip(shown.parts, elements.parts, strict=True):
         found = unlike(mine, its)
         if found is not None:
@@ -281,7 +281,7 @@ def _computed_unlike(shown: Shown, elements: Elements) -> str | None:
 
 
 def _probes(shown: Shown, elements: Elements) -> Iterator[int]:
-    """The elements, counted in C order, that are asked: first, last, and along each dimension where something ends."""
+    """Yield the elements, counted in C order, that are asked: the corners, and where something ends in a dimension."""
     total, last = prod(shown.shape), prod(shown.shape) - 1
     asked = {0, 1, 2, last, last - 1, last // 2, last // 3}
     for shape, cuts in ((shown.shape, _cuts(shown)), (elements.shape, _cuts_in(elements))):
@@ -294,7 +294,7 @@ def _probes(shown: Shown, elements: Elements) -> Iterator[int]:
 
 
 def _cuts(shown: Shown) -> dict[int, list[int]]:
-    """The indices along each dimension at which another range begins."""
+    """Return the indices along each dimension at which another range begins."""
     if isinstance(shown, Ranges):
         ends = list(accumulate([stop - start for _, start, stop in shown.order]))
         inner = [_cuts(part).get(shown.dim, []) for part in shown.parts]
@@ -312,7 +312,7 @@ def _cuts_in(elements: Elements) -> dict[int, list[int]]:
 
 
 def _index(at: int, shape: Shape) -> Index:
-    """The index of the element number ``at`` in C order."""
+    """Return the index of the element number ``at`` in C order."""
     return tuple([at // step % size for size, step in zip(shape, contiguous_stride(shape), strict=True)])
 
 
@@ -321,7 +321,7 @@ def _number(index: Index, shape: Shape) -> int:
 
 
 def _address(shown: Shown, index: Index) -> _Address:
-    """Which byte of what an index shows."""
+    """Return which byte of what an index shows."""
     while True:
         if isinstance(shown, Window):
             at = shown.start + shown.width * sum([i * step for i, step in zip(index, shown.stride, strict=True)])
@@ -329,7 +329,7 @@ def _address(shown: Shown, index: Index) -> _Address:
             if holds is None:
                 return shown.store.noun.key, at
             index, shown = _index(at // shown.width, holds.shape), holds
-        elif isinstance(shown, Literal):
+        elif isinstance(shown, Inline):
             at = shown.width * sum([i * step for i, step in zip(index, shown.stride, strict=True)])
             return shown.data, shown.start + at
         elif isinstance(shown, Refolded):
@@ -337,7 +337,7 @@ def _address(shown: Shown, index: Index) -> _Address:
         elif isinstance(shown, Turned):
             places = dict(zip(shown.dims, index, strict=True))
             shown, index = shown.inner, tuple([places[dim] for dim in range(len(index))])
-        elif isinstance(shown, Made):
+        elif isinstance(shown, Computed):
             return shown, _number(index, shown.shape)
         else:
             at = index[shown.dim]
@@ -350,7 +350,7 @@ def _address(shown: Shown, index: Index) -> _Address:
 
 
 def _address_in(elements: Elements, index: Index) -> _Address:
-    """The same for what an edit was said to make."""
+    """Return the same for what an edit was said to make."""
     while True:
         if isinstance(elements, View):
             at = elements.width * sum([i * step for i, step in zip(index, elements.stride, strict=True)])
@@ -377,7 +377,7 @@ def _same(wanted: _Address, got: _Address) -> bool:
     one, other = wanted[0], got[0]
     if wanted[1] != got[1]:
         return False
-    if isinstance(one, Made):
+    if isinstance(one, Computed):
         return isinstance(other, _COMPUTED) and _computed_unlike(one, other) is None
     if isinstance(one, (bytes, memoryview)):
         return isinstance(other, (bytes, memoryview)) and (one is other or bytes(one) == bytes(other))

@@ -9,33 +9,9 @@ from struct import pack
 from typing import Union
 
 from ckptdoctor.account.contents import Account, rebuilt
-from ckptdoctor.account.places import (
-    Box,
-    Place,
-    UnaccountedError,
-    box_at,
-    noun_of,
-    place_at,
-    tensor_places,
-)
-from ckptdoctor.account.shown import (
-    Literal,
-    Made,
-    Refolded,
-    Scales,
-    Shown,
-    Store,
-    all_of,
-    joined,
-    span,
-    turned,
-)
-from ckptdoctor.checkpoint import (
-    DType,
-    KeyPath,
-    Storage,
-    Tensor,
-)
+from ckptdoctor.account.places import Box, Place, UnaccountedError, box_at, noun_of, place_at, tensor_places
+from ckptdoctor.account.shown import Computed, Inline, Refolded, Scales, Shown, Store, all_of, joined, span, turned
+from ckptdoctor.checkpoint import DType, KeyPath, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.edits import (
@@ -68,12 +44,12 @@ MAKING = (Split, Fuse, FuseNorm, Dequantize, Compute, Tie)
 
 
 def retag(account: Account, edit: Retag) -> None:
-    """Device tags: a tensor that lies where its storage does follows it."""
+    """Change device tags: a tensor that lies where its storage does follows it."""
     account.retaggings.append(edit)
 
 
 def compact(account: Account, edit: Compact) -> None:
-    """Storages that keep the bytes that tensors view."""
+    """Shrink storages to the bytes that tensors view."""
     wanted, spans = set(edit.storages), dict[str, list[tuple[int, int]]]()
     unknown = not wanted <= account.stores.keys()  # storages that edits made have names of their own there
     for place in tensor_places(account.root):
@@ -86,27 +62,27 @@ def compact(account: Account, edit: Compact) -> None:
 
 
 def make_contiguous(account: Account, edit: MakeContiguous | Clone) -> None:
-    """Storages of their own; equal views of one go on sharing theirs, unless they are to be alone."""
+    """Give tensors storages of their own; equal views share theirs, unless they are to be alone."""
     for path, (place, tensor) in zip(dict.fromkeys(edit.paths), account.tensors_at(edit.paths), strict=True):
         place.holds = account.own(tensor, account.shown(tensor), path if isinstance(edit, Clone) else None)
 
 
 def densify(account: Account, edit: Densify) -> None:
-    """Dense tensors in the place of sparse ones."""
+    """Put dense tensors in the place of sparse ones."""
     for place, tensor in account.tensors_at(edit.paths):
         last = tensor.parts[-1].storage if tensor.parts else None
         if last is None:
             raise UnaccountedError(f"an edit makes {tensor.key} dense, which has no values of its own")
         parts = tuple([account.shown(part) for part in tensor.parts])
         kinds = tuple([part.dtype.name for part in tensor.parts[:-1]])
-        holds = Made(Scattered, parts, (("layout", tensor.layout), ("kinds", kinds)), tensor.shape)
+        holds = Computed(Scattered, parts, (("layout", tensor.layout), ("kinds", kinds)), tensor.shape)
         dense = account.own(replace(tensor, storage=last), holds)
         rebuild = rebuilt(tensor.dtype) if tensor.rebuild == f"{UTILS}sparse_tensor" else tensor.rebuild
         place.holds = replace(dense, layout="strided", parts=(), details=(), rebuild=rebuild)
 
 
 def cast(account: Account, edit: Cast) -> None:
-    """Another dtype: on one storage as before where all of its tensors get it, else each on one of its own."""
+    """Change the dtype: on one storage as before where all of its tensors get it, else each on its own."""
     chosen = [(place, each) for place, each in account.tensors_at(edit.paths) if each.dtype.name != edit.dtype]
     users: dict[str, int] = {}
     for place in tensor_places(account.root):
@@ -124,17 +100,17 @@ def cast(account: Account, edit: Cast) -> None:
         together = len(same) == users[old.key] and len({each.dtype.name for each in same}) == 1
         facts = (("kind", kind), ("dtype", edit.dtype), ("exact", edit.exact))
         if not together or shown.store.nbytes % width:
-            place.holds = account.own(tensor, Made(Converted, (shown,), facts, tensor.shape), dtype=edit.dtype)
+            place.holds = account.own(tensor, Computed(Converted, (shown,), facts, tensor.shape), dtype=edit.dtype)
             continue
         row = all_of(shown.store, width)
-        made = account.own(tensor, Made(Converted, (row,), facts, row.shape), dtype=edit.dtype)
+        made = account.own(tensor, Computed(Converted, (row,), facts, row.shape), dtype=edit.dtype)
         offset = 0 if 0 in tensor.shape and shown.store.kept is not None else shown.store.place_of(shown.start) // width
         offset = tensor.offset if shown.store.kept is None else offset
         place.holds = replace(tensor, dtype=made.dtype, storage=made.storage, offset=offset)
 
 
 def move_to_cpu(account: Account, edit: MoveToCpu) -> None:
-    """Tensors that loading would move, where their values are; what their arrays were made with is named no more."""
+    """Leave tensors that loading would move where their values are, without the names of their arrays."""
     account.names_go |= OF_ARRAYS | OF_EMPTY_ARRAYS
     for place in tensor_places(account.root):
         if isinstance(place.holds, Tensor):
@@ -152,7 +128,7 @@ def _on_cpu(account: Account, tensor: Tensor, edit: MoveToCpu) -> Tensor:
         place = tensor.storage.device if tensor.storage is not None else tensor.parts[0].device
         return replace(tensor, device=place, rebuild=rebuild)
     width = tensor.dtype.bits // 8
-    holds = Literal(tensor.values, width, (len(tensor.values) // width,), (1,))
+    holds = Inline(tensor.values, width, (len(tensor.values) // width,), (1,))
     mark = (tensor.dtype.name, id(tensor.values))  # tensors of one array hold one object, and share its storage
     key = account.made.setdefault(mark, f"\0{len(account.made)}")
     storage = Storage(key, len(tensor.values), tensor.dtype, "cpu", None)
@@ -161,30 +137,30 @@ def _on_cpu(account: Account, tensor: Tensor, edit: MoveToCpu) -> Tensor:
 
 
 def unwrap(account: Account, edit: Unwrap) -> None:
-    """What wrappers wrap, in their place."""
+    """Put what wrappers wrap in their place."""
     for place in tensor_places(account.root):
         if isinstance(place.holds, Tensor) and place.holds.subclass in edit.classes:
             if len(place.holds.parts) != 1:
-                raise UnaccountedError(f"an edit unwraps {place.holds.key}, which is not made of one tensor")
+                raise UnaccountedError(f"an edit unwraps {place.holds.key}, which does not consist of one tensor")
             place.holds = place.holds.parts[0]
     account.gone_storages |= set(edit.storages)
 
 
 def make_tensors(account: Account, edit: MakeTensors) -> None:
-    """A tensor in the place of each array."""
+    """Put a tensor in the place of each array."""
     for path in edit.paths:
         place = place_at(account.root, path)
         array = held_values(noun_of(place.holds))
         if array is None:
             raise UnaccountedError(f"an edit takes {'/'.join(map(str, path))} for an array, which would be lost")
         width = array.dtype.bits // 8
-        holds = Literal(array.values, width, (len(array.values) // width,), (1,))
+        holds = Inline(array.values, width, (len(array.values) // width,), (1,))
         storage = account.new_storage("cpu", len(array.values), array.dtype.name, holds, path)
         place.holds = Tensor((), array.dtype, array.shape, array.stride, storage, rebuild=rebuilt(array.dtype))
 
 
 def reshape(account: Account, edit: Reshape) -> None:
-    """The same elements in C order under another shape: on its storage where they lie so."""
+    """Show the same elements in C order under another shape: on its storage where they lie so."""
     ((place, tensor),) = account.tensors_at([edit.path])
     if prod(edit.shape) != prod(tensor.shape):
         raise UnaccountedError(f"an edit gives {tensor.key} a shape with more or fewer elements")
@@ -195,13 +171,13 @@ def reshape(account: Account, edit: Reshape) -> None:
 
 
 def transpose(account: Account, edit: Transpose) -> None:
-    """The dimensions in another order, on a storage of its own."""
+    """Put the dimensions in another order, on a storage of its own."""
     ((place, tensor),) = account.tensors_at([edit.path])
     place.holds = account.own(tensor, turned(account.shown(tensor), edit.dims))
 
 
 def make(account: Account, edits: Iterable[Making]) -> None:
-    """Tensors of state dicts that are made of others: all are taken, then all go, then all come."""
+    """Make tensors of state dicts out of others: all are taken, then all go, then all come."""
     found = []
     for edit in edits:
         box = box_at(account.root, place_of(edit))
@@ -240,7 +216,7 @@ def _made_of(account: Account, edit: Making, given: list[Tensor]) -> Iterator[tu
         yield edit.key, account.own(first, joined(tuple(map(account.shown, given)), edit.dim, edit.order or every))
     elif isinstance(edit, FuseNorm):
         facts = (("norm", edit.norm), ("dim", edit.dim), ("dtype", first.dtype.name))
-        yield edit.key, account.own(first, Made(Normed, tuple(map(account.shown, given)), facts, first.shape))
+        yield edit.key, account.own(first, Computed(Normed, tuple(map(account.shown, given)), facts, first.shape))
     else:
         yield edit.key, _computed(account, edit, [each for one in given for each in (one, *one.parts)])
 
@@ -254,19 +230,19 @@ def _computed(account: Account, edit: Dequantize | Compute, given: list[Tensor])
         shape = edit.shape if edit.shape is not None else shape
         scales = Scales(edit.scheme, edit.block, shape, prod(given[1].shape) if len(given) > 1 else 0)
         how = (("scheme", edit.scheme), ("affine", edit.affine), ("dtype", edit.dtype), ("kinds", kinds))
-        return account.fresh(edit.dtype, like, Made(Dequantized, tuple(parts), (*how, ("runs", scales)), shape))
+        return account.fresh(edit.dtype, like, Computed(Dequantized, tuple(parts), (*how, ("runs", scales)), shape))
     every: list[Shown] = [*parts]
     for _, view in edit.beside:
-        every.append(Literal(view.held, view.width, view.shape, view.stride, view.start))
+        every.append(Inline(view.held, view.width, view.shape, view.stride, view.start))
     kinds = (*kinds, *[kind for kind, _ in edit.beside])
     facts = (("form", edit.form), ("numbers", edit.numbers), ("dtype", edit.dtype), ("kinds", kinds))
     if edit.form in (LOW_RANK, TURNED):
         every = [every[0], *_factors(every[1], every[2], edit.form == TURNED)]
-    return account.fresh(edit.dtype, like, Made(Calculated, tuple(every), facts, shape))
+    return account.fresh(edit.dtype, like, Computed(Calculated, tuple(every), facts, shape))
 
 
 def fill(account: Account, edits: list[Fill]) -> None:
-    """New tensors with one number everywhere: those that follow each other are put in at once."""
+    """Put in new tensors with one number everywhere: those that follow each other at once."""
     by_place: dict[KeyPath, list[Fill]] = {}
     for edit in edits:
         by_place.setdefault(edit.path[:-1], []).append(edit)
@@ -276,7 +252,7 @@ def fill(account: Account, edits: list[Fill]) -> None:
         new: dict[str, Tensor] = {}
         for edit in fills:
             element = _element(edit.value, BY_NAME[edit.dtype])
-            holds = Literal(element, len(element), edit.shape, (0,) * len(edit.shape))
+            holds = Inline(element, len(element), edit.shape, (0,) * len(edit.shape))
             new[str(edit.path[-1])] = account.fresh(edit.dtype, edit.device, holds, edit.path)
         last: tuple[int, ...] = (-1,)
         entries = list(box.entries)
@@ -291,7 +267,7 @@ def fill(account: Account, edits: list[Fill]) -> None:
 
 
 def _views(thing: object) -> Iterator[Tensor]:
-    """A tensor and those that it is made of, as far as they have bytes of their own."""
+    """Yield a tensor and those that it is made of, as far as they have bytes of their own."""
     if isinstance(thing, Tensor):
         if thing.storage is not None:
             yield thing
@@ -300,7 +276,7 @@ def _views(thing: object) -> Iterator[Tensor]:
 
 
 def _element(value: bool | int | float, dtype: DType) -> bytes:
-    """The bytes of one element; of a float8, every one with a mantissa has its zero at 0."""
+    """Return the bytes of one element; of a float8, every one with a mantissa has its zero at 0."""
     if dtype.kind in ("int", "uint", "bool"):
         return int(value).to_bytes(dtype.bits // 8, "little", signed=dtype.kind == "int")
     if dtype.name == "bfloat16":
@@ -313,7 +289,7 @@ def _element(value: bool | int | float, dtype: DType) -> bytes:
 
 
 def _united(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The ranges (first byte, length) that the spans cover together."""
+    """Yield the ranges (first byte, length) that the spans cover together."""
     ends: list[list[int]] = []
     for start, stop in sorted([each for each in spans if each[0] < each[1]]):
         if ends and start <= ends[-1][1]:
@@ -325,7 +301,7 @@ def _united(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _factors(first: Shown, second: Shown, transposed: bool) -> tuple[Shown, Shown]:
-    """The left and the right matrix of a product: A and B of LoRA stand in the file in the order right, left."""
+    """Return the left and the right matrix of a product: A and B of LoRA stand in the file in the order right, left."""
     right, left = _matrix(first), _matrix(second)
     return (turned(right, (1, 0)), turned(left, (1, 0))) if transposed else (left, right)
 

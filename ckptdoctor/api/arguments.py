@@ -22,12 +22,12 @@ Listener = Callable[[Progress], None]
 
 
 def several(words: Words) -> tuple[str, ...]:
-    """One word, or several."""
+    """Return one word, or several."""
     return (words,) if isinstance(words, str) else tuple(words)
 
 
 def a_screen(text: str, all_of_it: str) -> str:
-    """What fits on a screen of a text, for a ``repr``; ``all_of_it`` is what to type for the rest."""
+    """Return what fits on a screen of a text, for a ``repr``; ``all_of_it`` is what to type for the rest."""
     lines = [abridged(line, _WIDTH) for line in text.splitlines()]
     if len(lines) > MOST_LINES:
         lines = [*lines[: MOST_LINES - 1], f"… and {len(lines) - MOST_LINES + 1:,} lines more: {all_of_it}"]
@@ -35,7 +35,7 @@ def a_screen(text: str, all_of_it: str) -> str:
 
 
 def optional(path: Path | None) -> str | None:
-    """A path as text; None where none is given."""
+    """Return a path as text, or None where none is given."""
     return None if path is None else os.fspath(path)
 
 
@@ -52,7 +52,7 @@ def told(progress: Listener | None) -> Iterator[None]:
 def target(
     model: object, like: Path | None, config: Path | None, error: str | None
 ) -> tuple[Reference | None, Settings]:
-    """What the file should fit: a reference for an object of Python, or the settings with which one is found.
+    """Return what the file should fit: a reference for an object of Python, or the settings with which one is found.
 
     ``model`` is a torch.nn.Module, a mapping of keys to tensors or shapes, a ``Reference``, or a text that names your
     code as ``--model`` does ("nets:Net"). Raises UsageError for more than one target.

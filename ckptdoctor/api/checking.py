@@ -35,14 +35,14 @@ class CheckReport(FileReport):
         return tuple([each for each in self.findings if each.severity is Severity.WARNING])
 
     def to_json(self) -> str:
-        """The document that ``ckptdoctor check --format json`` prints of this file."""
+        """Return the document that ``ckptdoctor check --format json`` prints of this file."""
         from ckptdoctor import __version__
         from ckptdoctor.rendering.json import render
 
         return render(Report((self,)), __version__)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as Python: its one file."""
+        """Return the same as Python objects: its one file."""
         return dict(json.loads(self.to_json())["files"][0])
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ def check(
     ignore: Sequence[str] = (),
     progress: Listener | None = None,
 ) -> CheckReport:
-    """What is wrong with one checkpoint, worst finding first, and what was not examined.
+    """Return what is wrong with one checkpoint, worst finding first, and what was not examined.
 
     ``model`` is what it should fit: a torch.nn.Module, a mapping of keys to tensors or shapes, a ``Reference``, or
     "nets:Net", the name of your code. Or ``like``, another checkpoint; or ``config``, a Hugging Face config.json; or

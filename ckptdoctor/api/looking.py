@@ -31,7 +31,7 @@ class OpenCheckpoint(Checkpoint):
     framework: Framework = "pt"
 
     def keys(self) -> tuple[str, ...]:
-        """The key path of every tensor, in the order of the file."""
+        """Return the key path of every tensor, in the order of the file."""
         return tuple([show_path(tensor.path) for tensor in self.tensors])
 
     def __iter__(self) -> Iterator[str]:
@@ -51,7 +51,9 @@ class OpenCheckpoint(Checkpoint):
 
     @asking_for_torch()
     def __getitem__(self, key: str) -> Any:
-        """The value at a key path. Raises KeyError for one that is not there, and what ``load`` raises for its values.
+        """Return the value at a key path.
+
+        Raises KeyError for one that is not there, and what ``load`` raises for its values.
 
         Raises UnreadableError where the file has changed since it was opened.
         """
@@ -80,7 +82,9 @@ class OpenCheckpoint(Checkpoint):
 
 
 def open(path: Path, *, framework: Framework = "pt") -> OpenCheckpoint:
-    """What a checkpoint holds, from its headers; nothing in it is run, and values are read when they are asked for.
+    """Return what a checkpoint holds, from its headers.
+
+    Nothing in it is run, and values are read when they are asked for.
 
     ``framework`` is what makes its tensors: "pt" is torch, and "np" is NumPy. A large compressed safetensors file is
     unpacked no further than its header until then; a note says what is not known.
@@ -134,7 +138,9 @@ def diff(
     atol: float = 0.0,
     progress: Listener | None = None,
 ) -> Difference:
-    """How two checkpoints differ, in any containers: names, shapes, dtypes, device tags, and what is beside tensors.
+    """Return how two checkpoints differ, whatever their containers.
+
+    Names, shapes, dtypes, device tags, and what is beside tensors are compared.
 
     ``values`` compares the values too, and measures those that differ; so do the tolerances, which say what does not
     count. ``root`` is the part that matters ("state_dict"), ``root_b`` that of ``b`` where it is another.
@@ -200,7 +206,7 @@ class Explained(Explanation):
 
 @asking_for_torch()
 def explain(error: str | BaseException, path: Path | None = None) -> Explained:
-    """What an error means: its text, a traceback, a whole log, or the exception itself.
+    """Return what an error means: its text, a traceback, a whole log, or the exception itself.
 
     ``path`` is the checkpoint that it is about, with which the explanation is compared. ``hits`` are the causes, the
     root first; none where nothing in the text is known.

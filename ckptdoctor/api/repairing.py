@@ -162,7 +162,7 @@ def merge(
     files = [os.fspath(each) for each in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
     parts = {name: os.fspath(each) for name, each in (part or {}).items()}
     if not os.fspath(output) or not (files or parts):
-        raise UsageError("merge() wants the files to put together, or part=, and the output.")
+        raise UsageError("merge() needs the files to put together, or part=, and the output.")
     size = size_of(shard_size) if isinstance(shard_size, str) else shard_size
     names = ("",) * len(files) + tuple(parts)
     request = ConvertRequest((*files, *parts.values()), os.fspath(output), size, force=force, names=names)

@@ -16,7 +16,7 @@ _PIECE = 1 << 17  # numbers that are cast at once: they stay in the cache
 
 
 def in_pieces(chunks: Iterable[bytes], width: int) -> Iterator[bytes]:
-    """The same bytes in pieces of whole numbers of ``width`` bytes each."""
+    """Yield the same bytes in pieces of whole numbers of ``width`` bytes each."""
     size, left = _PIECE * width, b""
     for chunk in chunks:
         data = left + chunk if left else chunk
@@ -28,12 +28,12 @@ def in_pieces(chunks: Iterable[bytes], width: int) -> Iterator[bytes]:
 
 
 def cast(data: bytes, source: str, target: str) -> bytes:
-    """The bytes of these numbers of the dtype ``source`` in the dtype ``target``."""
+    """Return the bytes of these numbers of the dtype ``source`` in the dtype ``target``."""
     return cast_array(array_of(data, source), source, target).tobytes()
 
 
 def cast_array(given: Array, source: str, target: str) -> Array:
-    """The same of an array: what it holds is the dtype ``source``, and what the result holds ``target``."""
+    """Return the same of an array: what it holds is the dtype ``source``, and what the result holds ``target``."""
     with np.errstate(all="ignore"):  # overflow gives infinity, as it should
         wide = widened(given, source)
         if target.startswith("float8"):
@@ -98,7 +98,7 @@ def _set_nans(single: Array, made: Array, source: str, target: str) -> None:
 
 
 def _eight_bits(single: Array, target: str) -> Array:
-    """float8 by way of float32, as in torch (c10/util/Float8_*.h): too large numbers become ``most``."""
+    """Make float8 by way of float32, as torch does (c10/util/Float8_*.h): too large numbers become ``most``."""
     bits = single.view(np.uint32) & 0x7FFFFFFF
     if target == "float8_e8m0fnu":  # a power of two, without sign
         power, rest = bits >> 23, bits & 0x7FFFFF

@@ -39,7 +39,7 @@ class Loss:
 
 
 def loss_of(chunks: Iterable[bytes], source: str, target: str) -> Loss:
-    """The loss of casting these bytes, numbers of the dtype ``source``. NaN and infinity lose nothing."""
+    """Return the loss of casting these bytes, numbers of the dtype ``source``. NaN and infinity lose nothing."""
     found = Loss()
     for piece in in_pieces(chunks, held_as(source).itemsize):
         found += _of_piece(array_of(piece, source), source, target)
@@ -63,7 +63,7 @@ def _of_piece(numbers: Array, source: str, target: str) -> Loss:
 
 
 def _with_odd_ones(given: Array, back: Array) -> Loss:
-    """The same where there are zeros, NaN, infinity, or values that become 0 or infinite."""
+    """Return the same where there are zeros, NaN, infinity, or values that become 0 or infinite."""
     finite = np.isfinite(given)
     changed = int(np.count_nonzero((back != given) & finite))
     gone, over = (back == 0) & (given != 0), np.isinf(back) & finite

@@ -24,12 +24,12 @@ _PARTS = {
     "float8_e4m3fnuz": (4, 3),
 }
 _EDGED = ("float16", "bfloat16")  # of which tables are kept
-_NO_INFINITY = {"float8_e4m3fn": 0x7F}  # the size that NaN has
+_NO_INFINITY = {"float8_e4m3fn": 0x7F}  # the size that NaN has; all below it are numbers
 _UNSIGNED_ZERO = ("float8_e5m2fnuz", "float8_e4m3fnuz")  # what would be -0 is NaN; the exponent counts from one less
 
 
 def is_cast(given: bytes, made: bytes, source: str, target: str) -> bool:
-    """Whether these bytes, numbers of the dtype ``target``, are what the others, of ``source``, have to become."""
+    """Return whether these bytes, of the dtype ``target``, are what those of ``source`` have to become."""
     if target not in _PARTS:  # whole numbers, which are only cast to exactly
         return np.array_equal(widened(array_of(given, source), source), widened(array_of(made, target), target))
     old, new = _bits(given, source), _bits(made, target)
@@ -40,7 +40,7 @@ def is_cast(given: bytes, made: bytes, source: str, target: str) -> bool:
 
 
 def _is_plainly(old: Array, new: Array, source: str, target: str) -> bool:
-    """Whether all is right, and there is neither NaN nor infinity: what can be told fast."""
+    """Return whether all is right, and there is neither NaN nor infinity: what can be told fast."""
     if not old.size or target not in ("float32", *_EDGED):
         return not old.size
     given = _in_float32(old, source)
@@ -55,7 +55,7 @@ def _is_plainly(old: Array, new: Array, source: str, target: str) -> bool:
 
 
 def _in_float32(old: Array, source: str) -> Array:
-    """The numbers that were cast: float64 by way of which torch casts it, all others exactly."""
+    """Return the numbers that were cast: float64 by way of which torch casts it, all others exactly."""
     if source == "bfloat16":
         return (old.astype(np.int32) << 16).view(np.float32)
     if source.startswith("float8"):
@@ -65,7 +65,7 @@ def _in_float32(old: Array, source: str) -> Array:
 
 @cache
 def _every_number(dtype: str) -> Array:
-    """The float32 of each of the 256 numbers of a float8; NaN for those that are looked at one by one."""
+    """Return the float32 of each of the 256 numbers of a float8; NaN for those that are looked at one by one."""
     above = _table(dtype)[:128].astype(np.float32)
     if dtype == "float8_e5m2":
         above[0x7C:] = np.nan  # infinity, and NaN
@@ -86,7 +86,7 @@ def _is_upper_half(old: Array, new: Array) -> bool:
 
 @cache
 def _open_edges(dtype: str) -> tuple[Array, Array]:
-    """For the 65,536 numbers: the float32 below the first one that becomes this one, and that above the last."""
+    """Return for the 65,536 numbers the float32 below the first that becomes this one, and that above the last."""
     low, high = (each.astype(np.float32) for each in _edge_tables(dtype))  # exact: one bit more than the numbers have
     even = np.arange(len(low)) & 1 == 0
     low = np.where(even, np.nextafter(low, np.float32(-np.inf)), low)
@@ -97,24 +97,28 @@ def _open_edges(dtype: str) -> tuple[Array, Array]:
 
 
 def _is_each(old: Array, new: Array, source: str, target: str) -> bool:
-    """The same for any numbers, NaN and infinity among them."""
+    """Return whether the same holds for any numbers, NaN and infinity among them."""
     before, after = _sizes(old, source), _sizes(new, target)
     lost, nan = _is_nan(old, before, source), _is_nan(new, after, target)
-    right = np.where(lost | nan, lost & nan, _is_nearest(_given(old, before, source), after, source, target))
     same_sign = (old < 0) == (new < 0)
     if old.itemsize == 1:  # whose NaNs hold nothing
         same_sign |= lost
+    if target in _UNSIGNED_ZERO:  # NaN is what follows the largest number: too large ones become it
+        same_sign |= nan | (after == 0)
+        after = np.where(nan, _largest(target), after)
+        nan &= lost
+    right = np.where(lost | nan, lost & nan, _is_nearest(_given(old, before, source), after, source, target))
     return bool((right & same_sign).all())
 
 
 def _bits(data: bytes, dtype: str) -> Array:
-    """The numbers as integers, whose sign is theirs."""
+    """Return the numbers as integers, whose sign is theirs."""
     exponent, mantissa = _PARTS[dtype]
     return np.frombuffer(data, f"i{(1 + exponent + mantissa) // 8}")
 
 
 def _sizes(bits: Array, dtype: str) -> Array:
-    """The integers without their signs."""
+    """Return the integers without their signs."""
     exponent, mantissa = _PARTS[dtype]
     wide = bits if bits.itemsize == 8 else bits.astype(np.int32)
     return wide & ((1 << (exponent + mantissa)) - 1)
@@ -131,7 +135,7 @@ def _is_nan(bits: Array, sizes: Array, dtype: str) -> Array:
 
 
 def _given(bits: Array, sizes: Array, dtype: str) -> Array:
-    """What the numbers that were cast stand for, without their signs, as float64."""
+    """Return what the numbers that were cast stand for, without their signs, as float64."""
     if bits.itemsize > 2:  # which every processor widens exactly
         return np.abs(bits.view(dtype).astype(np.float64))
     exponent, mantissa = _PARTS[dtype]
@@ -142,7 +146,7 @@ def _given(bits: Array, sizes: Array, dtype: str) -> Array:
 
 
 def _values(sizes: Array, dtype: str) -> Array:
-    """What they stand for, as float64; infinity is the power of two that follows the largest number."""
+    """Return what they stand for, as float64; infinity is the power of two that follows the largest number."""
     exponent, mantissa = _PARTS[dtype]
     if exponent + mantissa < 16:
         return np.take(_table(dtype), sizes)
@@ -165,7 +169,7 @@ def _worked_out(sizes: Array, dtype: str) -> Array:
 
 @cache
 def _powers(dtype: str) -> Array:
-    """What the last bit of a mantissa stands for, by exponent."""
+    """Return what the last bit of a mantissa stands for, by exponent."""
     exponent, mantissa = _PARTS[dtype]
     bias = (1 << (exponent - 1)) - 1 + (dtype in _UNSIGNED_ZERO)
     lowest = [max(power, 1) - bias - mantissa for power in range((1 << exponent) + 1)]
@@ -173,26 +177,36 @@ def _powers(dtype: str) -> Array:
 
 
 def _is_nearest(values: Array, sizes: Array, source: str, target: str) -> Array:
-    """Whether no other number of the dtype ``target`` is nearer to the values."""
+    """Return whether no other number of the dtype ``target`` is nearer to the values."""
     if source == "float64" and target in ("float16", "bfloat16"):  # by way of float32, as torch does it
         values = values.astype(np.float32).astype(np.float64)
-    exponent, mantissa = _PARTS[target]
-    infinity = ((1 << exponent) - 1) << mantissa
-    sizes = np.minimum(sizes, infinity)  # NaN is looked at elsewhere
+    largest = _largest(target)
+    sizes = np.minimum(sizes, largest)  # NaN is looked at elsewhere
     low, high = _edges(sizes, target)
-    inside: Array = (values > low) & ((values < high) | (sizes == infinity))
+    inside: Array = (values > low) & ((values < high) | (sizes == largest))
     if not inside.all():
         inside |= (sizes & 1 == 0) & ((values == low) | (values == high))
     return inside
 
 
+def _largest(dtype: str) -> int:
+    """Return the size of what all too large numbers become.
+
+    Infinity, else the largest number, else the NaN behind it.
+    """
+    exponent, mantissa = _PARTS[dtype]
+    if dtype in _UNSIGNED_ZERO:
+        return 1 << (exponent + mantissa)
+    return _NO_INFINITY[dtype] - 1 if dtype in _NO_INFINITY else ((1 << exponent) - 1) << mantissa
+
+
 def _edges(sizes: Array, dtype: str) -> tuple[Array, Array]:
-    """Half way to the numbers on either side; below 0 there is none."""
+    """Return the places half way to the numbers on either side; below 0 there is none."""
     if dtype in _EDGED:
         low, high = _edge_tables(dtype)
         return np.take(low, sizes), np.take(high, sizes)
     here = _values(sizes, dtype)
-    below, above = _values(np.maximum(sizes - 1, 0), dtype), _values(sizes + 1, dtype)
+    below, above = _values(np.maximum(sizes - 1, 0), dtype), _values(np.minimum(sizes + 1, _largest(dtype)), dtype)
     low = below / 2 + here / 2 if dtype == "float64" else (below + here) / 2
     low[sizes == 0] = -1.0
     return low, here / 2 + above / 2 if dtype == "float64" else (here + above) / 2

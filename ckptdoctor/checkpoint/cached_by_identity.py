@@ -13,7 +13,7 @@ _REMEMBERED = 4  # subjects whose results are kept: a file has one or two, and r
 
 
 def cached_by_identity(work: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
-    """``work``, done once for each of the last few subjects, which are held until then."""
+    """Return ``work``, done once for each of the last few subjects, which are held until then."""
     known: dict[int, tuple[Subject, Result]] = {}
 
     @wraps(work)

@@ -22,6 +22,7 @@ from ckptdoctor.checkpoint import (
     Storage,
     Tensor,
     at,
+    show_path,
 )
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.noun import noun, replace
@@ -32,7 +33,7 @@ _Changeable = TypeVar("_Changeable", Mapping, Sequence, Opaque, Tensor)
 
 
 def derived(node: _Changeable, **changes: object) -> _Changeable:
-    """The node with other fields, which remembers in ``origin`` which node of the file it was made of.
+    """Return the node with other fields, which remembers in ``origin`` which node of the file it was made of.
 
     What has no origin and is none of the file's nodes is new. So a writer finds what has only moved, whatever path it
     has now; only edits make nodes that have an origin.
@@ -42,13 +43,13 @@ def derived(node: _Changeable, **changes: object) -> _Changeable:
 
 
 def source_of(node: Node) -> Node:
-    """The node of the file that this one was made of, or the node itself."""
+    """Return the node of the file that this one was made of, or the node itself."""
     origin = getattr(node, "origin", None)
     return node if origin is None else origin
 
 
 def nodes_below(node: Node) -> list[Node]:
-    """The nodes directly inside a container, its attributes or state being one node; [] for anything else."""
+    """Return the nodes directly inside a container, its attributes or state being one node, or [] for anything else."""
     if isinstance(node, Mapping):
         values = [value for _, value in node.entries]
         return values if node.attributes is None else [*values, node.attributes]
@@ -60,7 +61,7 @@ def nodes_below(node: Node) -> list[Node]:
 
 
 def with_nodes(node: Node, below: list[Node]) -> Node:
-    """The container with other nodes in it, in the order of ``nodes_below``."""
+    """Return the container with other nodes in it, in the order of ``nodes_below``."""
     if isinstance(node, Mapping):
         entries = tuple([(part, value) for (part, _), value in zip(node.entries, below, strict=False)])
         attributes = below[len(entries)] if len(below) > len(entries) else None
@@ -86,7 +87,10 @@ class _Frame:
 
 
 def mapped(tree: Node, change: Callable[[Tensor | Cycle], Node]) -> Node:
-    """The tree with every tensor and every cycle changed by ``change``. Not recursive: files decide how deep it is."""
+    """Return the tree with every tensor and every cycle changed by ``change``.
+
+    Not recursive: files decide how deep it is.
+    """
     if isinstance(tree, (Tensor, Cycle)):
         return change(tree)
     if not isinstance(tree, _CONTAINERS):
@@ -120,7 +124,7 @@ def _advance(frame: _Frame, change: Callable[[Tensor | Cycle], Node], stack: lis
 
 
 def tensors_in(tree: Node) -> Iterator[Tensor]:
-    """Every tensor of the tree, in file order; not the inner ones of sparse or quantized tensors."""
+    """Yield every tensor of the tree, in file order; not the inner ones of sparse or quantized tensors."""
     stack = [tree]
     while stack:
         node = stack.pop()
@@ -135,7 +139,7 @@ _but_place = attrgetter(*Tensor.__match_args__[1:-1])
 
 
 def moved(tree: Node, old: KeyPath, new: KeyPath) -> Node:
-    """The subtree that stood at ``old``, with the paths that it has at ``new``."""
+    """Return the subtree that stood at ``old``, with the paths that it has at ``new``."""
 
     def change(node: Tensor | Cycle) -> Node:
         if isinstance(node, Tensor):
@@ -148,7 +152,7 @@ def moved(tree: Node, old: KeyPath, new: KeyPath) -> Node:
 
 
 def move_tensor(tensor: Tensor, old: KeyPath, new: KeyPath) -> Tensor:
-    """The tensor and its parts with ``new`` instead of ``old`` at the beginning of their paths."""
+    """Return the tensor and its parts with ``new`` instead of ``old`` at the beginning of their paths."""
     if tensor.path[: len(old)] != old:
         return tensor
     path = (*new, *tensor.path[len(old) :])
@@ -159,7 +163,7 @@ def move_tensor(tensor: Tensor, old: KeyPath, new: KeyPath) -> Tensor:
 
 
 def changed_at(tree: Node, path: KeyPath, change: Callable[[Node], Node]) -> Node:
-    """The tree with the node at ``path`` changed. Raises RefusedError where there is none."""
+    """Return the tree with the node at ``path`` changed. Raises RefusedError where there is none."""
     way: list[tuple[Node, int]] = []
     node = tree
     for part in path:
@@ -175,7 +179,10 @@ def changed_at(tree: Node, path: KeyPath, change: Callable[[Node], Node]) -> Nod
 
 
 def _slots(node: Node, part: Part, path: KeyPath) -> list[int]:
-    """The places in ``nodes_below`` that lead from a node to its child ``part``; two through attributes or a state."""
+    """Return the places in ``nodes_below`` that lead from a node to its child ``part``.
+
+    There are two through attributes or a state.
+    """
     if isinstance(node, Mapping):
         slot = _entry(node.entries, part)
         if slot is not None:
@@ -219,9 +226,7 @@ def _entry(entries: tuple[tuple[Part, Node], ...], part: Part) -> int | None:
 
 
 def missing(path: KeyPath) -> RefusedError:
-    """The refusal of an edit of something that is not there."""
-    from ckptdoctor.checkpoint import show_path
-
+    """Return the refusal of an edit of something that is not there."""
     return RefusedError(f"There is nothing at {show_path(path)} to change.")
 
 
@@ -232,7 +237,7 @@ _FLAT = "safetensors"  # the one format whose whole contents are one state dict,
 
 
 def with_tree(checkpoint: Checkpoint, tree: Node) -> Checkpoint:
-    """The checkpoint with ``tree`` as its contents. Storages that only lost tensors used go."""
+    """Return the checkpoint with ``tree`` as its contents. Storages that only lost tensors used go."""
     if tree is checkpoint.tree:
         return checkpoint
     tensors = tuple(tensors_in(tree))
@@ -247,7 +252,7 @@ def with_tree(checkpoint: Checkpoint, tree: Node) -> Checkpoint:
 
 
 def storages_of(tensors: Iterable[Tensor]) -> Iterator[Storage]:
-    """The storages of tensors and of their parts, as often as they are viewed."""
+    """Yield the storages of tensors and of their parts, as often as they are viewed."""
     for tensor in tensors:
         if tensor.storage is not None:
             yield tensor.storage
@@ -256,7 +261,7 @@ def storages_of(tensors: Iterable[Tensor]) -> Iterator[Storage]:
 
 
 def _storages(checkpoint: Checkpoint, tensors: tuple[Tensor, ...]) -> tuple[Storage, ...]:
-    """The storages in the order they had; one that no tensor used before either (a storage saved bare) stays."""
+    """Return the storages in the order they had; one that no tensor used before either (a storage saved bare) stays."""
     used = {storage.key: storage for storage in storages_of(tensors)}
     before = {storage.key for storage in storages_of(checkpoint.tensors)}
     kept = [used.pop(each.key, each) for each in checkpoint.storages if each.key in used or each.key not in before]
@@ -278,14 +283,14 @@ def _refreshed(state_dict: StateDict, tree: Node) -> StateDict:
 
 
 def _globals(checkpoint: Checkpoint, tree: Node) -> tuple[GlobalName, ...]:
-    """The names without those that the old tree showed and the new one does not."""
+    """Return the names without those that the old tree showed and the new one does not."""
     shown = {each.full for each in checkpoint.globals} & names_in(checkpoint.tree)
     gone = shown - names_in(tree) if shown else shown
     return tuple([each for each in checkpoint.globals if each.full not in gone]) if gone else checkpoint.globals
 
 
 def names_in(tree: Node) -> set[str]:
-    """Every class and function name that the tree shows."""
+    """Return every class and function name that the tree shows."""
     found: set[str] = set()
     stack = [tree]
     while stack:

@@ -149,7 +149,7 @@ _TOLD = 3  # files that are told one by one before the rest is counted
 
 
 def unread_files(checkpoint: Checkpoint, root: KeyPath = ROOT) -> tuple[Note, ...]:
-    """What was noted of files that were not read: of all that may hold something below ``root``.
+    """Return what was noted of files that were not read: of all that may hold something below ``root``.
 
     That is known where an index names their tensors, or where one branch of the tree is one file; any other may hold
     everything.
@@ -158,17 +158,17 @@ def unread_files(checkpoint: Checkpoint, root: KeyPath = ROOT) -> tuple[Note, ..
 
 
 def unheld(checkpoint: Checkpoint) -> tuple[Note, ...]:
-    """What was noted of tensors that an index names and none of the files has, although each was read."""
+    """Return what was noted of tensors that an index names and none of the files has, although each was read."""
     return tuple([note for note in checkpoint.notes if note.kind is NoteKind.INDEX_LACKS])
 
 
 def lists_all(checkpoint: Checkpoint) -> bool:
-    """Whether every tensor is known by name, shape and dtype, whichever files were not read."""
+    """Return whether every tensor is known by name, shape and dtype, whichever files were not read."""
     return checkpoint.format == _LISTING
 
 
 def concerns(note: Note, root: KeyPath) -> bool:
-    """Whether what was noted may be of the part of the tree at ``root``."""
+    """Return whether what was noted may be of the part of the tree at ``root``."""
     common = min(len(note.branch), len(root))
     if note.branch[:common] != root[:common]:
         return False
@@ -176,7 +176,10 @@ def concerns(note: Note, root: KeyPath) -> bool:
 
 
 def told_of(checkpoint: Checkpoint, notes: Sequence[Note]) -> str:
-    """What is wrong with these files of it, without its path or a full stop: the first of them in their own words."""
+    """Return what is wrong with these files of it, without its path or a full stop.
+
+    The first of them are told in their own words.
+    """
     own = f"{checkpoint.path}: "
     said = "; ".join([note.message.removeprefix(own).rstrip(".") for note in notes[:_TOLD]])
     return said + beyond(len(notes) - _TOLD, "file", before="; and ")

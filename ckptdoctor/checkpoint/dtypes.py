@@ -79,7 +79,7 @@ BY_STORAGE_CLASS: dict[str, DType] = {dtype.storage_class: dtype for dtype in _A
 
 
 def cast_loses_values(source: DType, target: DType) -> bool:
-    """Whether some value of ``source`` cannot be held exactly by ``target``."""
+    """Return whether some value of ``source`` cannot be held exactly by ``target``."""
     if source == target:
         return False
     if source.kind in ("float", "complex") and target.kind in ("float", "complex"):
@@ -127,7 +127,10 @@ NUMPY_ELEMENTS = {
 
 
 def little_endian(values: bytes, dtype: DType) -> bytes:
-    """Big-endian elements in the byte order of checkpoints; the two numbers of a complex one keep their places."""
+    """Return big-endian elements in the byte order of checkpoints.
+
+    The two numbers of a complex one keep their places.
+    """
     width = dtype.bits // (16 if dtype.kind == "complex" else 8)
     turned = bytearray(len(values))
     for at in range(width):

@@ -21,7 +21,7 @@ PAIRED = ("ernie4_5", "helium")
 
 
 def is_extra_state(key: str) -> bool:
-    """Whether the last token of the key says that this is extra state, of whatever type."""
+    """Return whether the last token of the key says that this is extra state, of whatever type."""
     return key.endswith(EXTRA_STATE) and (len(key) == len(EXTRA_STATE) or key[-len(EXTRA_STATE) - 1] == ".")
 
 
@@ -49,6 +49,7 @@ class Reference:
     that renames which are only a guess are left out of what is held against it: a repair writes none. ``heads`` is how
     many heads of attention the target has, where a person or its config says so. ``told`` says what was taken from the
     file that should fit, or from beside it; ``by_file`` says that for another file it may be another target.
+    ``arguments`` are the whole numbers that it was built with, by the names that its class or function has for them.
     """
 
     source: str
@@ -66,6 +67,7 @@ class Reference:
     heads: int | None = None
     told: str = ""
     by_file: bool = False
+    arguments: tuple[tuple[str, int], ...] = ()
 
 
 # ---- how much of it a checkpoint fits, as it is and after each fix

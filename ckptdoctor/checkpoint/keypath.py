@@ -22,14 +22,14 @@ _PRINTABLE_BITS = 1024  # longer integer keys are described, not printed
 
 
 def show_part(part: Part) -> str:
-    """One step as text, not yet escaped for a terminal. ``str`` refuses integers of more than 4,300 digits."""
+    """Return one step as text, not yet escaped for a terminal. ``str`` refuses integers of more than 4,300 digits."""
     if isinstance(part, int) and part.bit_length() > _PRINTABLE_BITS:
         return f"(integer of {part.bit_length()} bits)"
     return part.text if isinstance(part, Special) else str(part)
 
 
 def show_path(path: KeyPath) -> str:
-    """A key path as people read it: ``state_dict/module.conv1.weight``; the root is ``(root)``."""
+    """Return a key path as people read it: ``state_dict/module.conv1.weight``; the root is ``(root)``."""
     return "/".join(map(show_part, path)) if path else "(root)"
 
 
@@ -41,7 +41,7 @@ class UnknownKeyError(Exception):
 
 
 def key_of(part: Part) -> object:
-    """The key: text, an integer, or whatever plain value its description spells out. Raises UnknownKeyError."""
+    """Return the key: text, an integer, or whatever plain value its description spells out. Raises UnknownKeyError."""
     if not isinstance(part, Special):
         return part
     from ast import literal_eval  # only what writes contents anew asks

@@ -57,7 +57,7 @@ class NoteKind(str, Enum):
 
 
 # the guidance of TRUNCATED where tensors lie whole in front of the cut
-IN_FRONT = "If there is no other copy: ckptdoctor salvage FILE saves every tensor in front of the cut."
+IN_FRONT = "If there is no other copy, recover every tensor before the cut: ckptdoctor salvage FILE"
 
 
 @noun

@@ -30,7 +30,10 @@ _COMPARED = 2000  # keys of a state dict among which the nearest are looked for
 
 
 def dropped_paths(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> tuple[KeyPath, ...]:
-    """What ``--drop`` takes away: everything that matches. Raises RefusedError for a pattern that matches nothing."""
+    """Return what ``--drop`` takes away: everything that matches.
+
+    Raises RefusedError for a pattern that matches nothing.
+    """
     found: dict[KeyPath, None] = {}
     for pattern in patterns:
         paths = [path for path, _ in _matches(checkpoint, pattern)]
@@ -43,7 +46,7 @@ def dropped_paths(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> tuple[Ke
 
 
 def kept_paths(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> tuple[KeyPath, ...]:
-    """What goes so that only what matches ``--keep`` stays.
+    """Return what goes so that only what matches ``--keep`` stays.
 
     A pattern that matches keys of a state dict empties that state dict of its other keys. A pattern that matches
     whole key paths also takes away what lies beside them, up to the root. State dicts without a match stay whole.
@@ -63,7 +66,7 @@ def kept_paths(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> tuple[KeyPa
 
 
 def named_paths(checkpoint: Checkpoint, option: str, pattern: str, root: KeyPath = ()) -> tuple[KeyPath, ...]:
-    """What lies below ``root`` and matches. Raises RefusedError, which names ``option``, where nothing does."""
+    """Return what lies below ``root`` and matches. Raises RefusedError, which names ``option``, where nothing does."""
     found = [path for path, _ in _matches(checkpoint, pattern) if path[: len(root)] == root]
     if not found:
         raise _nothing(option, pattern, checkpoint)
@@ -71,7 +74,7 @@ def named_paths(checkpoint: Checkpoint, option: str, pattern: str, root: KeyPath
 
 
 def _beside(tree: Node, parents: set[KeyPath]) -> Iterator[KeyPath]:
-    """The children of these containers, in file order."""
+    """Yield the children of these containers, in file order."""
     stack: list[tuple[KeyPath, Node]] = [((), tree)]
     while stack:
         path, node = stack.pop()
@@ -82,7 +85,7 @@ def _beside(tree: Node, parents: set[KeyPath]) -> Iterator[KeyPath]:
 
 
 def _matches(checkpoint: Checkpoint, pattern: str) -> Iterator[tuple[KeyPath, bool]]:
-    """(path, it is a key of a model's state dict that matches on its own) of the outermost matches, in file order."""
+    """Yield (path, whether a key of a model matches on its own) of the outermost matches, in file order."""
     fits = re.compile(translate(pattern)).match
     state_dicts = {each.path for each in weights_among(checkpoint.state_dicts)}
     stack: list[tuple[KeyPath, str, Node]] = [((), "", checkpoint.tree)]
@@ -102,7 +105,10 @@ def _matches(checkpoint: Checkpoint, pattern: str) -> Iterator[tuple[KeyPath, bo
 
 
 def _entries(node: Node) -> list[tuple[str | int | Special, Node]]:
-    """The children that can be taken out: entries, items and attributes of objects, not ``_metadata`` or arguments."""
+    """Return the children that can be taken out.
+
+    These are entries, items and attributes of objects, not ``_metadata`` or arguments.
+    """
     if isinstance(node, (Mapping, Sequence)):
         return list(node.entries if isinstance(node, Mapping) else enumerate(node.items))
     if isinstance(node, Opaque) and isinstance(node.state, Mapping):
@@ -113,11 +119,11 @@ def _entries(node: Node) -> list[tuple[str | int | Special, Node]]:
 def _leave_something(checkpoint: Checkpoint, gone: set[KeyPath]) -> None:
     top = [(part,) for part, _ in children(checkpoint.tree) if not isinstance(part, Special)]
     if top and all(path in gone for path in top):
-        raise RefusedError("That would drop everything, and leave an empty checkpoint.")
+        raise RefusedError("That would drop everything and leave an empty checkpoint.")
 
 
 def _nothing(option: str, pattern: str, checkpoint: Checkpoint) -> RefusedError:
-    """The refusal of a pattern without a match, with the names that are most like it."""
+    """Return the refusal of a pattern without a match, with the names that are most like it."""
     from difflib import SequenceMatcher
 
     names: dict[str, None] = {}
@@ -135,7 +141,7 @@ _DEPTH = 32
 
 
 def key_patterns(keys: Collection[str], others: Iterable[str]) -> list[str]:
-    """Patterns (``criterion.*``, or whole keys) that match exactly these keys and none of the others."""
+    """Return patterns (``criterion.*``, or whole keys) that match exactly these keys and none of the others."""
     taken = {other[:end] for other in others for end in _module_ends(other)}
     found: dict[str, None] = {}
     for key in keys:
@@ -145,12 +151,15 @@ def key_patterns(keys: Collection[str], others: Iterable[str]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """The text as a pattern that matches nothing else (``fnmatch``)."""
+    """Return the text as a pattern that matches nothing else (``fnmatch``)."""
     return re.sub(r"([*?[])", r"[\1]", text)
 
 
 def _module_ends(key: str) -> list[int]:
-    """Where the modules' prefixes of a key end, shortest first, each with its dot; the outermost ``_DEPTH`` of them."""
+    """Return where the modules' prefixes of a key end, shortest first, each with its dot.
+
+    Only the outermost ``_DEPTH`` of them are given.
+    """
     found: list[int] = []
     end = key.find(".") + 1
     while end and len(found) < _DEPTH:
@@ -166,7 +175,7 @@ _TOKENS = 4  # tokens at the end of a key that a pattern may name
 
 
 def drop_patterns(checkpoint: Checkpoint, going: Collection[Tensor]) -> list[str]:
-    """Patterns that match these tensors' keys, and no key of any other tensor in the checkpoint."""
+    """Return patterns that match these tensors' keys, and no key of any other tensor in the checkpoint."""
     gone = {tensor.key for tensor in going}
     keys = list(gone) if len(gone) < len(going) else [tensor.key for tensor in going]
     staying = [tensor.key for tensor in checkpoint.tensors if tensor.key not in gone]
@@ -176,7 +185,7 @@ def drop_patterns(checkpoint: Checkpoint, going: Collection[Tensor]) -> list[str
 
 
 def _endings(keys: Iterable[str], staying: Iterable[str]) -> list[str]:
-    """``*.attn.masked_bias``: the shortest ends that no key ends with that stays."""
+    """Return ``*.attn.masked_bias``: the shortest ends that no key ends with that stays."""
     from glob import escape
 
     taken = {end for key in staying for end in _ends(key)}
@@ -188,7 +197,7 @@ def _endings(keys: Iterable[str], staying: Iterable[str]) -> list[str]:
 
 
 def _ends(key: str) -> Iterator[str]:
-    """The last token, the last two, …; never the whole key, which has no dot before it."""
+    """Yield the last token, the last two, …; never the whole key, which has no dot before it."""
     tokens = key.rsplit(".", _TOKENS)
     for number in range(1, len(tokens)):
         yield ".".join(tokens[-number:])

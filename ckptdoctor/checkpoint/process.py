@@ -66,7 +66,7 @@ def collect_seldom() -> None:
 
 
 def is_ours() -> bool:
-    """Whether it is; a library leaves the signals of a program alone."""
+    """Return whether it is; a library leaves the signals of a program alone."""
     return _State.own
 
 
@@ -108,7 +108,7 @@ def patience() -> Iterator[None]:
 
 
 def wants_end() -> bool:
-    """Whether Ctrl-C was pressed; whoever asks has to act upon it."""
+    """Return whether Ctrl-C was pressed; whoever asks has to act upon it."""
     _State.heard |= _State.asked
     return _State.asked
 
@@ -192,7 +192,10 @@ ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("arguments", default=())
 
 
 def complete(command: str) -> str:
-    """The command with these arguments at its end, where it names a model: it would not do the same without them."""
+    """Return the command with these arguments at its end, where it names a model.
+
+    It would not do the same without them.
+    """
     theirs = ARGUMENTS.get()
     if not theirs or " --model " not in command:
         return command

@@ -42,7 +42,7 @@ _EVERY = 0.1  # seconds between two reports, and between two looks at the work o
 
 
 def now_and_then(listener: Listener) -> Listener:
-    """The same listener, told only ten times a second, and whenever work begins or all of it is done."""
+    """Return the same listener, told only ten times a second, and whenever work begins or all of it is done."""
     last, told = Progress("", 0, 0), float("-inf")
 
     def hear(progress: Progress) -> None:
@@ -78,13 +78,13 @@ class Work:
         return Progress(self.what, min(self.done, self.total) if self.total else self.done, self.total)
 
     def advance(self, count: int) -> None:
-        """So many bytes more. Raises StoppedError where nobody wants the rest."""
+        """Count so many bytes more. Raises StoppedError where nobody wants the rest."""
         with self._lock:
             self.done += count
             self._tell()
 
     def reach(self, done: int) -> None:
-        """So many bytes altogether. Raises StoppedError where nobody wants the rest."""
+        """Count so many bytes altogether. Raises StoppedError where nobody wants the rest."""
         with self._lock:
             self.done = done
             self._tell()
@@ -110,7 +110,7 @@ class Work:
             raise
 
     def again(self) -> Work:
-        """For what is read once more: it ends where this does, and counts nothing."""
+        """Return the work for what is read once more: it ends where this does, and counts nothing."""
         return Work(self.what, self.total, lambda progress: self.go_on())
 
 
@@ -134,7 +134,7 @@ def heard(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def phase(what: str, total: int) -> Iterator[Work]:
-    """One kind of work begins, of so many bytes; ``advance`` counts for it."""
+    """Begin one kind of work, of so many bytes; ``advance`` counts for it."""
     before = _work.get()
     begun = Work(what, total, _listener.get())
     _work.set(begun)
@@ -146,13 +146,20 @@ def phase(what: str, total: int) -> Iterator[Work]:
         _work.set(before)
 
 
+def begin(what: str) -> None:
+    """Something begins that says nothing until it is over. Whoever listens is told, except within a ``phase``."""
+    listener = _listener.get()
+    if listener is not None and _work.get() is None:
+        listener(Progress(what, 0, 0))
+
+
 def current() -> Work:
-    """The work that has begun in this thread; one that nobody hears of where none has."""
+    """Return the work that has begun in this thread; one that nobody hears of where none has."""
     return _work.get() or Work()
 
 
 def advance(count: int) -> None:
-    """So many bytes more of whatever is being done; nothing where nobody has said what that is."""
+    """Count so many bytes more of whatever is being done; nothing where nobody has said what that is."""
     begun = _work.get()
     if begun is not None:
         begun.advance(count)
@@ -184,7 +191,7 @@ class WorkDone(Generic[Result]):
         return self.progress is None or self.progress.complete
 
     def require(self) -> Result:
-        """The result. Raises KeyboardInterrupt where the work was interrupted."""
+        """Return the result. Raises KeyboardInterrupt where the work was interrupted."""
         if self.interrupted or self.result is None:
             raise KeyboardInterrupt
         return self.result
@@ -238,7 +245,7 @@ def in_thread(do: Callable[[Work], Result], what: str, total: int) -> Generator[
 
 
 def follow(steps: Generator[Said, None, Result], listener: Callable[[Said], None]) -> Result:
-    """Tell ``listener`` each step, and give what comes of them in the end.
+    """Tell ``listener`` each step, and return what comes of them in the end.
 
     Ctrl-C that comes while it listens is for those who take the steps.
     """

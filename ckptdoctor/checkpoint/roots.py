@@ -13,7 +13,9 @@ _SHOWN = 8  # how many names a message offers before it breaks off
 
 
 def find_root(tree: Node, text: str) -> KeyPath:
-    """The key path that ``text`` names: steps joined by "/", as reports print them. "" and "(root)" are everything.
+    """Return the key path that ``text`` names: steps joined by "/", as reports print them.
+
+    "" and "(root)" are everything.
 
     A key may contain "/" itself: every way to split is tried, the shortest steps first. Raises UsageError with the
     names that are there when none fits.
@@ -24,7 +26,7 @@ def find_root(tree: Node, text: str) -> KeyPath:
     if found is None:
         names = [show_part(part) for part, _ in children(tree)]
         offer = and_so_on(names, _SHOWN)
-        raise UsageError(f"There is no “{text}” in the checkpoint. Its top level holds {offer or 'nothing to enter'}.")
+        raise UsageError(f'The checkpoint has no "{text}". Its top level holds {offer or "nothing to enter"}.')
     return found
 
 
@@ -43,7 +45,7 @@ def _begins(text: str, name: str) -> bool:
 
 
 def beside(tree: Node, root: KeyPath) -> Iterator[str]:
-    """What lies beside the root, in a few words each."""
+    """Yield what lies beside the root, in a few words each."""
     node = tree
     for depth, part in enumerate(root):
         for own, child in children(node):

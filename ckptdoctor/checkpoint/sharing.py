@@ -37,7 +37,7 @@ class StorageUse:
 
 
 def leaves(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
-    """The tensors that have bytes of their own: a quantized or sparse tensor or a subclass gives its parts."""
+    """Yield the tensors that have bytes of their own: a quantized or sparse tensor or a subclass gives its parts."""
     for tensor in tensors:
         if tensor.storage is not None:
             yield tensor
@@ -46,7 +46,7 @@ def leaves(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
 
 
 def view_in_file(tensor: Tensor) -> Hashable:
-    """What tied tensors have in common, and no others. Nothing is tied that has no storage of its own."""
+    """Return what tied tensors have in common, and no others. Nothing is tied that has no storage of its own."""
     storage = tensor.storage
     if storage is None or storage.extent is None or tensor.parts or tensor.chunks:
         return tensor.path
@@ -54,7 +54,7 @@ def view_in_file(tensor: Tensor) -> Hashable:
 
 
 def shared(tensors: Iterable[Tensor]) -> list[Shared]:
-    """Groups of tensors that share elements, each with the same storage; neighbours in one storage are no group.
+    """Return groups of tensors that share elements, each with the same storage; neighbours in one storage are no group.
 
     Views interleaved in one span count as sharing.
     """
@@ -63,7 +63,7 @@ def shared(tensors: Iterable[Tensor]) -> list[Shared]:
 
 
 def storage_use(tensors: Iterable[Tensor]) -> Iterator[StorageUse]:
-    """How much of each storage the tensors view, in order of first use."""
+    """Yield how much of each storage the tensors view, in order of first use."""
     firsts, several = _by_storage(tensors)
     for key, first in firsts.items():
         if first.storage is not None:
@@ -72,7 +72,7 @@ def storage_use(tensors: Iterable[Tensor]) -> Iterator[StorageUse]:
 
 
 def bloated(tensors: Iterable[Tensor]) -> tuple[list[StorageUse], int]:
-    """The storages with bytes that no tensor views, and the bytes of all storages together."""
+    """Return the storages with bytes that no tensor views, and the bytes of all storages together."""
     firsts, several = _by_storage(tensors)
     suspects = []
     total = 0
@@ -86,7 +86,7 @@ def bloated(tensors: Iterable[Tensor]) -> tuple[list[StorageUse], int]:
 
 
 def paths_on(checkpoint: Checkpoint, storages: Iterable[Storage]) -> tuple[KeyPath, ...]:
-    """The key paths of the tensors that view one of these storages, in file order, each once."""
+    """Return the key paths of the tensors that view one of these storages, in file order, each once."""
     wanted = {storage.key for storage in storages}
     views = [each for each in leaves(checkpoint.tensors) if each.storage is not None and each.storage.key in wanted]
     return tuple(dict.fromkeys([each.path for each in views]))
@@ -94,7 +94,7 @@ def paths_on(checkpoint: Checkpoint, storages: Iterable[Storage]) -> tuple[KeyPa
 
 @cached_by_identity
 def _by_storage(tensors: Iterable[Tensor]) -> tuple[dict[str, Tensor], dict[str, list[Tensor]]]:
-    """The first tensor on each storage (by key), and all of them where there are several: seldom."""
+    """Return the first tensor on each storage (by key), and all of them where there are several: seldom."""
     firsts: dict[str, Tensor] = {}
     several: dict[str, list[Tensor]] = {}
     for tensor in leaves(tensors):
@@ -107,7 +107,7 @@ def _by_storage(tensors: Iterable[Tensor]) -> tuple[dict[str, Tensor], dict[str,
 
 
 def _overlapping(tensors: list[Tensor]) -> list[list[Tensor]]:
-    """Runs of tensors whose spans meet; tensors without elements share nothing."""
+    """Return runs of tensors whose spans meet; tensors without elements share nothing."""
     spans = sorted([(*byte_span(tensor), index) for index, tensor in enumerate(tensors) if tensor.numel])
     runs: list[list[int]] = []
     reach = -1
@@ -125,7 +125,7 @@ def _same_view(tensors: list[Tensor]) -> bool:
 
 
 def _united(spans: list[tuple[int, int]]) -> int:
-    """The length of the union of these ranges."""
+    """Return the length of the union of these ranges."""
     total = reach = 0
     for start, stop in sorted(spans):
         total += max(0, stop - max(start, reach))
@@ -138,7 +138,7 @@ _CHUNK = 4 << 20
 
 
 def is_readable(tensor: Tensor) -> bool:
-    """Whether its elements lie in the file in C order, one after another."""
+    """Return whether its elements lie in the file in C order, one after another."""
     if tensor.storage is None or tensor.parts or tensor.layout != "strided" or not is_contiguous(tensor):
         return False
     extent = tensor.storage.extent
@@ -148,7 +148,7 @@ def is_readable(tensor: Tensor) -> bool:
 
 
 def probe(source: Source, tensor: Tensor) -> bytes:
-    """A few bytes of the tensor: where they differ from those of another, so do the tensors."""
+    """Return a few bytes of the tensor: where they differ from those of another, so do the tensors."""
     start, stop = _span(tensor)
     size = stop - start
     if size <= 3 * _PROBE:
@@ -159,7 +159,7 @@ def probe(source: Source, tensor: Tensor) -> bytes:
 
 
 def is_telling(marked: bytes, tensor: Tensor) -> bool:
-    """Whether the numbers in a probe are not all the same, as those of tensors are that were only initialised."""
+    """Return whether the numbers in a probe are not all the same, as in tensors that were only initialised."""
     width = max(1, tensor.dtype.bits // 8)
     return marked[width:] != marked[:-width]
 
@@ -171,7 +171,7 @@ def same(
     base: Source | None = None,
     work: Work | None = None,
 ) -> bool:
-    """Whether two tensors that can be read have the same bytes; of those that differ little is read.
+    """Return whether two tensors that can be read have the same bytes; of those that differ little is read.
 
     ``base`` are the bytes of the other one, where it lies in another checkpoint. ``work`` counts those of one of them.
     """
@@ -192,12 +192,12 @@ def compared(
     base: Source | None = None,
     work: Work | None = None,
 ) -> bool | None:
-    """``same`` of any two tensors; None where those of one of them cannot be read as they lie."""
+    """Return ``same`` of any two tensors, or None where those of one of them cannot be read as they lie."""
     return same(one, other, source, base, work) if is_readable(one) and is_readable(other) else None
 
 
 def digest(source: Source, tensor: Tensor) -> bytes:
-    """What only the same bytes give."""
+    """Return what only the same bytes give."""
     from hashlib import sha256
 
     found = sha256()
@@ -207,14 +207,14 @@ def digest(source: Source, tensor: Tensor) -> bytes:
 
 
 def chunks(source: Source, tensor: Tensor) -> Iterator[bytes]:
-    """The bytes of the tensor, some at a time. Raises TruncatedError when the file shrinks meanwhile."""
+    """Yield the bytes of the tensor, some at a time. Raises TruncatedError when the file shrinks meanwhile."""
     start, stop = _span(tensor)
     for at in range(0, stop - start, _CHUNK):
         yield read(source, tensor, at, min(_CHUNK, stop - start - at))
 
 
 def read(source: Source, tensor: Tensor, at: int, length: int) -> bytes:
-    """``length`` bytes of the tensor from its byte ``at`` on."""
+    """Return ``length`` bytes of the tensor from its byte ``at`` on."""
     assert tensor.storage is not None
     extent = tensor.storage.extent
     assert extent is not None
@@ -222,6 +222,6 @@ def read(source: Source, tensor: Tensor, at: int, length: int) -> bytes:
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:
-    """First byte of its storage, and one past the last."""
+    """Return the first byte of its storage, and one past the last."""
     start = tensor.offset * tensor.dtype.bits // 8
     return start, start + (tensor.numel * tensor.dtype.bits + 7) // 8

@@ -31,7 +31,7 @@ def fill_at(fd: int, view: memoryview, offset: int) -> int:
 
 
 def read_at(fd: int, length: int, offset: int) -> bytes:
-    """At most ``length`` bytes at ``offset``; fewer, or none, where the file ends. Raises OSError."""
+    """Return at most ``length`` bytes at ``offset``; fewer, or none, where the file ends. Raises OSError."""
     if hasattr(os, "pread"):
         return os.pread(fd, length, offset)
     with _MOVING:
@@ -58,13 +58,13 @@ class Source(Protocol):
         """Bytes read so far; what was read twice counts twice."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes at ``offset``. Raises TruncatedError when the file ends before."""
+        """Return exactly ``length`` bytes at ``offset``. Raises TruncatedError when the file ends before."""
 
     def part(self, file: str) -> Source:
-        """Where the bytes of an extent in ``file`` are read. Raises UnreadableError when it cannot be opened."""
+        """Return where the bytes of an extent in ``file`` are read. Raises UnreadableError when it cannot be opened."""
 
     def close(self) -> None:
-        """Give back whatever is open."""
+        """Close whatever is open."""
 
 
 # sources that will be rewritten after they were read: readers may keep what writing needs again
@@ -77,7 +77,7 @@ def to_be_rewritten(source: Source) -> None:
 
 
 def is_rewritten(source: Source) -> bool:
-    """Whether that was promised."""
+    """Return whether that was promised."""
     return source in _rewritten
 
 
@@ -97,11 +97,13 @@ class FileSource:
             self._fd = os.open(self.file, READING)
         except FileNotFoundError as error:
             message = f"{self.path} cannot be opened: {system_says(error)}"
+            if any(sign in self.path for sign in "*?["):  # a pattern that the shell left as it was
+                message = f"No file matches {self.path}."
             raise MissingFileError(message, filename=self.path) from error
         except OSError as error:
             raise UnreadableError(f"{self.path} cannot be opened: {system_says(error)}") from error
         except ValueError as error:  # a zero byte or half a surrogate pair, out of an index or a pickle
-            raise UnreadableError(f"{self.path} cannot be opened: no file can have such a name.") from error
+            raise UnreadableError(f"{self.path} cannot be opened: that is not a possible file name.") from error
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(self._fd)
@@ -117,10 +119,10 @@ class FileSource:
         return self._read
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes at ``offset``. Raises TruncatedError when the file ends before."""
+        """Return exactly ``length`` bytes at ``offset``. Raises TruncatedError when the file ends before."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise TruncatedError(
-                f"{length} bytes are wanted at offset {offset}, but the file has {self.size}.", offset=offset
+                f"{length} bytes are needed at offset {offset}, but the file has {self.size}.", offset=offset
             )
         chunks = []
         while length:
@@ -144,7 +146,7 @@ class FileSource:
         self._read += done
 
     def part(self, file: str) -> Source:
-        """Itself: all bytes of a checkpoint in one file are here."""
+        """Return itself: all bytes of a checkpoint in one file are here."""
         return self
 
     def close(self) -> None:
@@ -198,18 +200,18 @@ class FolderSource:
         return b""
 
     def open(self, name: str) -> FileSource:
-        """The file ``name``, which may lie deeper (``a/b.pt``) but not outside the folder.
+        """Return the file ``name``, which may lie deeper (``a/b.pt``) but not outside the folder.
 
         It stays open until many others were opened, or the folder is closed: do not keep it.
         Raises HostileError for a name that leads out of the folder, and UnreadableError for a file that is not there.
         """
         steps = name.replace("\\", "/").split("/")
         if os.path.isabs(name) or ".." in steps or "" in steps or "\0" in name or os.path.splitdrive(name)[0]:
-            raise HostileError(f"{self.path}: the name “{name}” leads out of the folder, so it is not opened.")
+            raise HostileError(f'{self.path}: the name "{name}" leads out of the folder, so it is not opened.')
         return self._opened(os.path.join(self.path, *steps))
 
     def part(self, file: str) -> Source:
-        """Where the bytes of an extent in ``file`` are read. Raises UnreadableError when it cannot be opened."""
+        """Return where the bytes of an extent in ``file`` are read. Raises UnreadableError when it cannot be opened."""
         return self._opened(file)
 
     def close(self) -> None:
@@ -257,5 +259,5 @@ class Overlay(FolderSource):
         self._read = 0
 
     def open(self, name: str) -> FileSource:
-        """The file of this name, or what stands for it."""
+        """Return the file of this name, or what stands for it."""
         return self._opened(self._files[name]) if name in self._files else super().open(name)

@@ -24,7 +24,9 @@ _BYTE = BY_NAME["uint8"]
 
 
 def find_state_dicts(tree: Node) -> tuple[StateDict, ...]:
-    """Every state dict of the tree, in file order: optimizers and schedulers by their shape, others by their tensors.
+    """Return every state dict of the tree, in file order.
+
+    Optimizers and schedulers are known by their shape, others by their tensors.
 
     What lies inside an optimizer belongs to it; what lies inside a pickled ``nn.Module`` is no state dict.
     """
@@ -43,7 +45,10 @@ def find_state_dicts(tree: Node) -> tuple[StateDict, ...]:
 
 
 def _below(path: KeyPath, node: Node) -> list[tuple[KeyPath, Node]]:
-    """The containers right inside a node; the attributes of an object and those of a dict do not count as one."""
+    """Return the containers right inside a node.
+
+    The attributes of an object and those of a dict do not count as one.
+    """
     if isinstance(node, Mapping):
         # most entries of a large dict are tensors, which an exact type tells quickly
         others = [entry for entry in node.entries if type(entry[1]) is not Tensor]
@@ -78,7 +83,7 @@ def _state_dict(path: KeyPath, node: Mapping) -> StateDict | None:
 
 
 def _is_own(part: Part, tensor: Tensor) -> bool:
-    """Whether a tensor has a name, and is not a storage that was saved on its own."""
+    """Return whether a tensor has a name, and is not a storage that was saved on its own."""
     return isinstance(part, str) and tensor.rebuild[-7:] != "Storage"
 
 

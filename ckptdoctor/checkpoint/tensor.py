@@ -128,7 +128,7 @@ class Tensor:
 
 
 def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides, in elements, of a C-contiguous tensor of this shape (as ``torch.empty(shape).stride()``)."""
+    """Return the strides, in elements, of a C-contiguous tensor of this shape (as ``torch.empty(shape).stride()``)."""
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
@@ -138,7 +138,7 @@ def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def is_contiguous(tensor: Tensor) -> bool:
-    """Whether the elements lie in C order without gaps; dimensions of size 1 and empty tensors do not matter."""
+    """Return whether the elements lie in C order without gaps; dimensions of size 1 and empty tensors do not matter."""
     if tensor.layout != "strided" or 0 in tensor.shape:
         return True
     wanted = contiguous_stride(tensor.shape)
@@ -146,7 +146,10 @@ def is_contiguous(tensor: Tensor) -> bool:
 
 
 def storage_span(tensor: Tensor) -> tuple[int, int]:
-    """First element and one past the last element of its storage that the view touches; (offset, offset) when empty."""
+    """Return the first element and one past the last element of its storage that the view touches.
+
+    It is (offset, offset) when the view is empty.
+    """
     if 0 in tensor.shape:
         return tensor.offset, tensor.offset
     last = tensor.offset + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride, strict=True))
@@ -154,7 +157,7 @@ def storage_span(tensor: Tensor) -> tuple[int, int]:
 
 
 def byte_span(tensor: Tensor) -> tuple[int, int]:
-    """First byte and one past the last byte of its storage that the view touches."""
+    """Return the first byte and one past the last byte of its storage that the view touches."""
     bits = tensor.dtype.bits
     last = tensor.offset
     for size, step in zip(tensor.shape, tensor.stride, strict=True):  # storage_span, for tens of thousands of tensors
@@ -166,12 +169,15 @@ def byte_span(tensor: Tensor) -> tuple[int, int]:
 
 
 def shared_view(tensor: Tensor) -> ViewId | None:
-    """``view_id``; None where there are no elements that two could share, or where they are those of parts."""
+    """Return ``view_id``.
+
+    It is None where there are no elements that two could share, or where they are those of parts.
+    """
     return None if not tensor.numel or tensor.parts else tensor.view_id
 
 
 def same_checksums(one: Tensor, other: Tensor) -> bool | None:
-    """Whether two tensors that fill storages of their own have the same bytes, by length and stored checksum."""
+    """Return whether two tensors that fill storages of their own have the same bytes, by length and stored checksum."""
     first, second = one.storage, other.storage
     if first is None or second is None or first.crc32 is None or second.crc32 is None:
         return None

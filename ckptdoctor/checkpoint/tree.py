@@ -72,7 +72,10 @@ Node = Union[Plain, Mapping, Sequence, Opaque, Named, Cycle, Elided, Tensor]
 
 
 def children(node: Node) -> Iterator[tuple[Part, Node]]:
-    """The direct children of a node with the step that leads to each; an object's state lies directly under it."""
+    """Yield the direct children of a node with the step that leads to each.
+
+    An object's state lies directly under it.
+    """
     if isinstance(node, Mapping):
         yield from node.entries
         if node.attributes is not None:
@@ -92,7 +95,7 @@ def children(node: Node) -> Iterator[tuple[Part, Node]]:
 
 
 def walk(node: Node, path: KeyPath = ROOT) -> Iterator[tuple[KeyPath, Node]]:
-    """Every node with its key path, parents before children, in file order; without recursion."""
+    """Yield every node with its key path, parents before children, in file order; without recursion."""
     stack = [(path, node)]
     while stack:
         path, node = stack.pop()
@@ -102,14 +105,14 @@ def walk(node: Node, path: KeyPath = ROOT) -> Iterator[tuple[KeyPath, Node]]:
 
 
 def at(node: Node, path: KeyPath) -> Node:
-    """The node at a key path below ``node``. Raises KeyError when there is none."""
+    """Return the node at a key path below ``node``. Raises KeyError when there is none."""
     for part in path:
         node = _child(node, part)
     return node
 
 
 def mapping_at(tree: Node, path: KeyPath) -> Mapping | None:
-    """The dict at a key path; None where there is none: an object's state can hide what was found in it."""
+    """Return the dict at a key path, or None where there is none: an object's state can hide what was found in it."""
     try:
         found = at(tree, path)
     except KeyError:
@@ -132,7 +135,7 @@ _OWN_HASHES = (1 << 61) - 1
 
 
 def node_of(value: object) -> Node:
-    """The node for None, booleans, numbers (complex ones too), text, bytes, and lists, tuples and dicts of such.
+    """Return the node for None, booleans, numbers (complex ones too), text, bytes, and lists, tuples and dicts of such.
 
     Raises RefusedError for anything else.
     """
@@ -144,11 +147,14 @@ def node_of(value: object) -> Node:
         return Sequence("list" if isinstance(value, list) else "tuple", tuple([node_of(item) for item in value]))
     if isinstance(value, dict):
         return Mapping("dict", tuple([(part_of(key), node_of(item)) for key, item in value.items()]))
-    raise RefusedError(f"A {type(value).__name__} is not plain data, and cannot be put into a checkpoint.")
+    raise RefusedError(f"A {type(value).__name__} is not plain data, so it cannot be put into a checkpoint.")
 
 
 def part_of(key: object) -> Part:
-    """The step that a dict key is in a key path: text and integers as they are, anything else as it is printed."""
+    """Return the step that a dict key is in a key path.
+
+    Text and integers stay as they are, anything else is taken as it is printed.
+    """
     if isinstance(key, str) or (type(key) is int and abs(key) < _OWN_HASHES):
         return key
     return Special(repr(key))

@@ -12,7 +12,7 @@ WEIGHTS = (Role.MODEL, Role.EMA)
 
 
 def weights_among(state_dicts: Iterable[StateDict]) -> list[StateDict]:
-    """The state dicts of models and averaged models, in their order.
+    """Return the state dicts of models and averaged models, in their order.
 
     A dict with a tensor or two of its own (the best accuracy, a generator's state) around larger ones is none of them,
     nor is one of numbers alone beside others: Lightning keeps the scores of its best checkpoints by their paths.
@@ -28,5 +28,5 @@ def weights_among(state_dicts: Iterable[StateDict]) -> list[StateDict]:
 
 
 def top_weights(checkpoint: Checkpoint) -> StateDict | None:
-    """The weights of a model at the top of the file, where there are some."""
+    """Return the weights of a model at the top of the file, where there are some."""
     return next((each for each in checkpoint.state_dicts if not each.path and each.role is Role.MODEL), None)

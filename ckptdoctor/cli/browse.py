@@ -13,15 +13,15 @@ import click
 
 from ckptdoctor.checkpoint import process
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, WithModel, reference_options
+from ckptdoctor.cli.options import WithModel, files, reference_options
 from ckptdoctor.diagnose.settings import Settings
-from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.errors import UsageError
 from ckptdoctor.examine.paths import require_openable
 
 _OPTIONS = (
-    click.option("--serve", is_flag=True, help="Show it as a web page; needs pip install 'ckptdoctor[web]'."),
-    click.option("--host", metavar="HOST", help="With --serve: where to listen.  [default: 127.0.0.1, this machine]"),
-    click.option("--port", type=click.IntRange(0, 65535), help="With --serve: at which port.  [default: 8000]"),
+    click.option("--serve", is_flag=True, help="Serve it as a web page; needs pip install 'ckptdoctor[web]'."),
+    click.option("--host", metavar="HOST", help="With --serve: the address.  [default: 127.0.0.1, this machine only]"),
+    click.option("--port", type=click.IntRange(0, 65535), help="With --serve: the port.  [default: 8000]"),
 )
 _OWN = ("serve", "host", "port")
 
@@ -40,11 +40,13 @@ def is_served() -> bool:
 
 def serve(context: click.Context, path: str) -> None:
     """Serve this command as a page, until ctrl+c."""
-    from ckptdoctor.checkpoint import addresses
+    from ckptdoctor.remote import addresses
     from ckptdoctor.tui import serving
 
     if not addresses.is_address(path) and not os.path.exists(path):
-        raise UnreadableError(f"{path} cannot be opened: No such file or directory.")
+        from ckptdoctor.checkpoint.missing import missing
+
+        raise missing(path)
     host, port = context.params["host"], context.params["port"]
     serving.serve(path, list(_again(context)), host or serving.HOST, serving.PORT if port is None else port)
 
@@ -66,13 +68,19 @@ def _again(context: click.Context) -> Iterator[str]:
     yield from [str(value) for option, value in given if isinstance(option, click.Argument) and value is not None]
 
 
-@click.command("browse", cls=WithModel, context_settings=SHORT_HELP)
-@click.argument("path", default=".", required=False)
-@click.argument("other", required=False, metavar="[PATH2]")
+_EXAMPLES = (
+    ("One checkpoint", "ckptdoctor browse model.pt"),
+    ("Two of them side by side", "ckptdoctor browse before.pt after.pt"),
+)
+
+
+@click.command("browse", cls=WithModel, examples=_EXAMPLES)
+@click.argument("path", default=".", required=False, shell_complete=files)
+@click.argument("other", required=False, metavar="[PATH2]", shell_complete=files)
 @reference_options
-@click.option("--root", metavar="KEY", help='The part of the file that matters, such as "state_dict".')
-@click.option("--deep", is_flag=True, help="Read every byte and every value at once: checksums, NaN, differences.")
-@click.option("--theme", metavar="NAME", help='Colours: "dark", "light", or the name of any theme of Textual.')
+@click.option("--root", metavar="KEY", help='The part of the file to check, such as "state_dict".')
+@click.option("--deep", is_flag=True, help="Read every byte and value at once: checksums, NaN, differences.")
+@click.option("--theme", metavar="NAME", help='Colours: "dark", "light", or the name of any Textual theme.')
 @serve_options
 def command(
     path: str,
@@ -85,11 +93,12 @@ def command(
     theme: str | None,
     **serving: object,
 ) -> ExitStatus:
-    """Look inside a checkpoint: modules, tensors, what is wrong. Two of them are shown side by side.
+    """Browse a checkpoint in the terminal, or two side by side.
 
-    A folder that holds several, or no path at all for this one, shows them to choose from.
+    With a folder of checkpoints, or without a path, it shows those that are there to choose from. The ? key lists all
+    keys. Only headers are read until you look at values, and nothing in the file is ever run.
 
-    Only headers are read until values are looked at, and nothing in the file is ever run. The ? key shows all keys.
+    Exit status: 0 closed, 2 invalid usage or an unreadable path.
     """
     if serving["serve"] and not is_served():
         serve(click.get_current_context(), path)
@@ -117,7 +126,11 @@ def run(path: str, theme: str | None = None, settings: Settings | None = None, o
     from ckptdoctor.tui.keys import understood
 
     names = {"dark": "ckptdoctor-dark", "light": "ckptdoctor-light"}
-    keys = understood(config.load().keys or {})
+    project = config.load()
+    try:
+        keys = understood(project.keys or {})
+    except UsageError as error:
+        raise UsageError(f"{project.path}: {error.message}") from error
     app = BrowserApp(path, settings, names.get(theme or "", theme), keys, other)
 
     async def browse() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ckptdoctor.cli.console import complain, emit, paint, width
+from ckptdoctor.cli.console import complain, emit, only_problems, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.progress import drawn
 from ckptdoctor.config import load
-from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.selection import of_project
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.files import examine_all
 from ckptdoctor.examine.paths import left_in
@@ -37,11 +37,7 @@ def check_paths(
     project = load()
     fail_on = fail_on or project.fail_on or "warning"
     settings = Settings(
-        selection=Selection(
-            project.select if select is None else select,
-            (project.ignore if ignore is None else ignore) or (),
-            (project.extend_select if extend_select is None else extend_select) or (),
-        ),
+        selection=of_project(project, select, ignore, extend_select),
         deep=deep,
         unpack=False,
         like=like,
@@ -97,7 +93,7 @@ class _Printer:
         if report.error is not None:
             complain(report.error)
         text = self._text(report)
-        if text:
+        if text and (report.findings or report.interrupted or not only_problems.get()):
             emit(f"\n{text}" if self.printed and self.style == "full" else text)
             self.printed += 1
 
@@ -119,6 +115,8 @@ class _Printer:
     def all(self, report: Report, counted: bool) -> None:
         if self.style in _DOCUMENTS:
             emit(_DOCUMENTS[self.style](report, counted))
+            return
+        if only_problems.get() and not report.interrupted:
             return
         from ckptdoctor.rendering.full import statistics
 

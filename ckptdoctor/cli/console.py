@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from contextvars import ContextVar
 from typing import TextIO
 
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.paint import Paint
+
+# Whether only problems are printed: --quiet
+only_problems: ContextVar[bool] = ContextVar("only_problems", default=False)
 
 # What stands for our own typographic signs on a terminal whose encoding lacks them
 _PLAIN = str.maketrans(
@@ -36,14 +40,26 @@ def can_show(text: str, stream: TextIO | None = None) -> bool:
     return True
 
 
+def succeed(text: str) -> None:
+    """Print on stdout that all went well, unless only problems are printed."""
+    if not only_problems.get():
+        emit(text)
+
+
 def narrate(text: str) -> None:
-    """Say something on stderr that is not part of the result."""
+    """Print something on stderr that is not part of the result, unless only problems are printed."""
+    if not only_problems.get():
+        print_error(text)
+
+
+def print_error(text: str) -> None:
+    """Print on stderr why something could not be done, in words that are complete."""
     emit("\n".join(map(escape, text.split("\n"))), sys.stderr)
 
 
 def complain(message: str) -> None:
-    """Say on stderr why something could not be done."""
-    narrate(f"error: {message}")
+    """Print an error on stderr."""
+    print_error(f"error: {message}")
 
 
 def paint(color: str, stream: TextIO | None = None) -> Paint:

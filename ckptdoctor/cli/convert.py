@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import click
 
-from ckptdoctor.cli.console import complain, emit, paint, width
+from ckptdoctor.cli.command import Choice, Command
+from ckptdoctor.cli.console import complain, emit, paint, succeed, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, as_json, color
+from ckptdoctor.cli.options import as_json, color, files, quiet
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.converting.request import KINDS, ConvertRequest
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 
+_EXAMPLES = (
+    ("To safetensors", "ckptdoctor convert base.pt model.safetensors"),
+    ("To a folder of safetensors shards with an index", "ckptdoctor convert base.pt shards --shard-size 5GB"),
+)
 
-@click.command("convert", context_settings=SHORT_HELP)
-@click.argument("path")
-@click.argument("output")
-@click.option("--shard-size", metavar="SIZE", help="Write a folder of files of at most this size each: 5GB.")
-@click.option("--to", type=click.Choice(KINDS), help="What to write, whatever OUTPUT is called; dcp is a folder.")
-@click.option("--root", metavar="KEY", help='Only the part of the file under this key, such as "state_dict".')
-@click.option("--flatten", is_flag=True, help="Every tensor, under its whole path: optimizer/state/0/exp_avg.")
+
+@click.command("convert", cls=Command, examples=_EXAMPLES)
+@click.argument("path", shell_complete=files)
+@click.argument("output", shell_complete=files)
+@click.option("--shard-size", metavar="SIZE", help="Write a folder of files of at most this size each, such as 5GB.")
+@click.option("--to", type=Choice(KINDS), help="The output's format, whatever its name; dcp is a folder.")
+@click.option("--root", metavar="KEY", help='Convert only the part under this key, such as "state_dict".')
+@click.option("--flatten", is_flag=True, help="Write every tensor under its whole path: optimizer/state/0/exp_avg.")
 @click.option(
     "--keep-ties",
-    type=click.Choice(["owner", "clone"]),
+    type=Choice(["owner", "clone"]),
     default="owner",
     show_default=True,
-    help="Of tied tensors write one, and note its other names; or write each.",
+    help="Write one of each group of tied tensors and note its other names, or write them all.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing output.")
 @as_json
+@quiet
 @color
 def command(
     path: str,
@@ -41,13 +48,14 @@ def command(
     style: str,
     color: str,
 ) -> ExitStatus:
-    """Write a checkpoint in another container.
+    """Convert a checkpoint to another format.
 
-    OUTPUT's suffix says which: .pt, .pth, .ckpt or .bin, .safetensors, or a folder of safetensors shards with their
-    index; --to dcp makes a folder of torch.distributed.checkpoint. PATH is anything that check can read. What are no
-    tensors goes into OUTPUT.extra.json where safetensors has no place for it, and what cannot be kept is refused with a
-    list. The output is verified before it gets its name.
-    Exit status: 0 converted, 1 refused, 2 the request makes no sense, or the path cannot be read.
+    OUTPUT's suffix decides the format: .pt, .pth, .ckpt, .bin or .safetensors; a folder gets safetensors shards and
+    their index, and --to dcp writes a torch.distributed.checkpoint folder. PATH is anything that check can read.
+    Non-tensor values go to OUTPUT.extra.json, since safetensors cannot hold them; what cannot be kept is refused with
+    a list. The output is verified before it gets its name.
+
+    Exit status: 0 converted, 1 refused, 2 invalid usage or an unreadable path.
     """
     size, clone = shard_size_of(shard_size), keep_ties == "clone"
     request = ConvertRequest((path,), output, size, root, flatten=flatten, clone=clone, force=force, to=to)
@@ -93,5 +101,5 @@ def carried_out(request: ConvertRequest, style: str, color: str) -> ExitStatus:
 
         emit(shown.as_json(report, __version__))
     else:
-        emit(shown.render(report, paint(color), width()))
+        succeed(shown.render(report, paint(color), width()))
     return ExitStatus.CLEAN

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from ckptdoctor.cli.console import emit, narrate, paint, width
+from ckptdoctor.cli.command import Choice, Command
+from ckptdoctor.cli.console import emit, narrate, only_problems, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, color
+from ckptdoctor.cli.options import color, files, quiet
 from ckptdoctor.cli.progress import drawn
 from ckptdoctor.differences import Difference
 from ckptdoctor.diffing.diff import Measure, diff
@@ -15,18 +16,23 @@ from ckptdoctor.diffing.request import DiffRequest
 _STYLES = ["full", "concise", "json", "markdown"]
 
 
-@click.command("diff", context_settings=SHORT_HELP)
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
-@click.option("--values", is_flag=True, help="Also compare the values of all tensors, and measure those that differ.")
-@click.option("--rtol", default=0.0, help="With --values: differences up to this times |b| do not count.")
-@click.option("--atol", default=0.0, help="With --values: differences up to this do not count.")
-@click.option("--root", metavar="KEY", help='Only the part under this key, such as "state_dict".')
-@click.option("--root-b", metavar="KEY", help="The part of B.  [default: that of --root]")
-@click.option("--all", "every", is_flag=True, help="Name every tensor instead of patterns.")
-@click.option(
-    "--format", "style", type=click.Choice(_STYLES), default="full", show_default=True, help="How to print it."
+_EXAMPLES = (
+    ("Names, shapes, dtypes and devices", "ckptdoctor diff model.pt base.pt"),
+    ("The values too, with tolerances", "ckptdoctor diff --values --rtol 1e-5 --atol 1e-8 before.pt after.pt"),
 )
+
+
+@click.command("diff", cls=Command, examples=_EXAMPLES)
+@click.argument("a", metavar="A", shell_complete=files)
+@click.argument("b", metavar="B", shell_complete=files)
+@click.option("--values", is_flag=True, help="Also compare the values of all tensors, and measure those that differ.")
+@click.option("--rtol", default=0.0, help="With --values: ignore differences up to this times |b|.")
+@click.option("--atol", default=0.0, help="With --values: ignore differences up to this.")
+@click.option("--root", metavar="KEY", help='Compare only the part under this key, such as "state_dict".')
+@click.option("--root-b", metavar="KEY", help="The part of B.  [default: the same as --root]")
+@click.option("--all", "every", is_flag=True, help="List every tensor instead of patterns.")
+@click.option("--format", "style", type=Choice(_STYLES), default="full", show_default=True, help="Output format.")
+@quiet
 @color
 def command(
     a: str,
@@ -40,17 +46,19 @@ def command(
     style: str,
     color: str,
 ) -> ExitStatus:
-    """Say how two checkpoints differ.
+    """Compare two checkpoints.
 
-    A and B are files, folders or addresses in any containers. Compared are names, shapes, dtypes, device tags and what
-    lies beside the tensors, by the headers; nothing in either is ever run. State dicts with one obvious counterpart
-    are taken for the same wherever they lie, and names that wrappers changed are brought together. Exit status: 0 they
-    are the same as far as was compared, 1 they differ, 2 one cannot be read or the request makes no sense.
+    A and B are files, folders or addresses in any formats. Names, shapes, dtypes, device tags and values other than
+    tensors are compared by the headers; nothing in either file is ever run. State dicts are matched even if they are
+    nested differently, and so are names that a wrapper changed.
+
+    Exit status: 0 the same as far as compared, 1 different, 2 invalid usage or an unreadable path.
     """
     request = DiffRequest(a, b, root, root_b, rtol, atol)
     with drawn() as bar:
         found = diff(request, _measure(), bar.hear) if values or rtol or atol else diff(request)
-    emit(_rendered(found, style, color, every))
+    if not (only_problems.get() and found.same and style in ("full", "concise")):
+        emit(_rendered(found, style, color, every))
     _tell_unread(found)
     if found.interrupted is not None:
         return ExitStatus.INTERRUPTED

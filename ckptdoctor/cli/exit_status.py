@@ -12,11 +12,11 @@ class ExitStatus(IntEnum):
     """Nothing at or above ``--fail-on``; for ``fix``: repaired and verified."""
 
     FINDINGS = 1
-    """Findings at or above ``--fail-on``; for ``fix``: something asked for was refused or remains; for
+    """Findings at or above ``--fail-on``; for ``fix``: something was refused or is still wrong; for
     ``show --filter``: no tensor matches."""
 
     TROUBLE = 2
-    """The request makes no sense, a path cannot be read or examined, or ckptdoctor itself failed."""
+    """Invalid usage, a path that cannot be read or examined, or a bug in ckptdoctor itself."""
 
     INTERRUPTED = 130
-    """Ctrl-C, as shells count it: 128 + SIGINT. What is known so far is printed, and no output is half written."""
+    """Ctrl-C, as shells count it: 128 + SIGINT. What is known so far is printed, and no output is left half written."""

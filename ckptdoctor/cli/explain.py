@@ -5,32 +5,54 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
+from ckptdoctor.cli.command import Command
 from ckptdoctor.cli.console import emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, as_json, color
+from ckptdoctor.cli.options import as_json, color, files, rule_codes
 from ckptdoctor.diagnose.catalogue import all_rules, look_up
 from ckptdoctor.errors import UsageError
 from ckptdoctor.explaining.explanation import Explanation, explain
 from ckptdoctor.explaining.reading import is_text, read_text
 from ckptdoctor.rendering import rule_table
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
-@click.command("explain", context_settings=SHORT_HELP)
-@click.argument("what", required=False, metavar="[CODE|FILE|TEXT]")
-@click.option("--error", "source", metavar="TEXT", help="The error text, or its file; - or nothing: standard input.")
+
+_EXAMPLES = (
+    ("The meaning of an error message, and what to do", "ckptdoctor explain < error.txt"),
+    ("Its meaning for this file", "ckptdoctor explain model.pt --error error.txt"),
+    ("The page of a rule", "ckptdoctor explain N401"),
+)
+
+
+def _rules_and_files(context: click.Context, parameter: click.Parameter, word: str) -> list[CompletionItem]:
+    return rule_codes(context, parameter, word) or files(context, parameter, word)
+
+
+@click.command("explain", cls=Command, examples=_EXAMPLES)
+@click.argument("what", required=False, metavar="[CODE|FILE|TEXT]", shell_complete=_rules_and_files)
+@click.option(
+    "--error",
+    "source",
+    metavar="TEXT",
+    shell_complete=files,
+    help="The error text, or a file with it.  [default: -, standard input]",
+)
 @as_json
 @color
 def command(what: str | None, source: str | None, style: str, color: str) -> ExitStatus:
-    """Explain an error text, or a rule.
+    """Explain an error message, or a rule.
 
-    CODE is a code such as N401 or a name such as module-prefix: its page is printed. TEXT is an error message, and
-    without either one is read from standard input, a traceback or a whole log: what the messages of torch, safetensors
-    and transformers in it mean, and what to do. With FILE, a checkpoint, the explanation is compared with it.
+    CODE is a rule's code or name, such as N401 or module-prefix: its page is printed. TEXT is an error message;
+    without it, a traceback or a whole log is read from standard input. What the messages of torch, safetensors and
+    transformers in it mean is printed, and what to do. With FILE, a checkpoint, the explanation is checked against it.
 
-    Exit status: 0 explained, 1 nothing in the text is known, 2 there is no text.
+    Exit status: 0 explained, 1 no known message in the text, 2 no text.
     """
     if what is not None and source is None and is_text(what):
         what, source = None, what
@@ -60,7 +82,7 @@ def _is_terminal() -> bool:
 
 def _read(source: str) -> str:
     if source == "-" and _is_terminal():
-        raise click.UsageError("There is no error text: pipe one in, or name a rule.", click.get_current_context())
+        raise click.UsageError("No error text: pipe one in, or name a rule.", click.get_current_context())
     raw = read_text(source)
     if not raw.strip():
         raise UsageError(f"{_called(source)} is empty: there is no error text to explain.")

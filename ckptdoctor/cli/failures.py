@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from ckptdoctor.cli.console import complain, narrate
+from ckptdoctor.cli.console import complain, print_error
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.errors import CkptDoctorError
@@ -29,5 +29,5 @@ def status_of(act: Callable[[], int]) -> int:
 def tell_interrupt(interrupt: KeyboardInterrupt) -> int:
     """Ctrl-C ends a command in one sentence, which it may have brought along; the exit status is returned."""
     behind = "\n" if sys.stderr.isatty() else ""  # the terminal has written ^C
-    narrate(f"{behind}{str(interrupt) or 'interrupted'}")
+    print_error(f"{behind}{str(interrupt) or 'Interrupted.'}")
     return ExitStatus.INTERRUPTED

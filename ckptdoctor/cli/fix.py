@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from ckptdoctor import config as settings
-from ckptdoctor.cli.console import complain, emit, narrate, paint, width
+from ckptdoctor.cli.command import Choice
+from ckptdoctor.cli.console import complain, emit, narrate, paint, succeed, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, WithModel, as_json, codes, color, reference_options
+from ckptdoctor.cli.options import WithModel, as_json, codes, color, files, quiet, reference_options
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
-from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.selection import Selection, of_project
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.examine.targets import read_reference
@@ -27,72 +28,107 @@ from ckptdoctor.repair.request import (
     substitution,
 )
 
+_EXAMPLES = (
+    ("Every safe repair of what check finds", "ckptdoctor fix model.pt"),
+    (
+        "Move everything to the CPU, and cast the weights to bfloat16",
+        "ckptdoctor fix epoch=9.ckpt --to-cpu --dtype bf16 -o half.pt",
+    ),
+    ("Make it fit what another checkpoint fits", "ckptdoctor fix model.pt --like base.pt -o fitting.pt"),
+)
+_GROUPS = {
+    "Names": ("strip_module", "strip_prefixes", "add_prefix", "renames", "map_file", "reverse", "write_map"),
+    "Device and pickle": ("to_cpu", "weights_only_safe"),
+    "Size and dtype": ("dtype", "drop", "keep", "slim", "root", "clone_shared", "tie"),
+    "Adapter and optimizer": ("merge_adapter", "remap_optimizer"),
+    "Target": (
+        *("auto", "model", "config", "like", "error"),
+        *("qkv_layout", "expert_layout", "heads", "orthogonal_map"),
+    ),
+    "Safety": ("select", "unsafe", "diff"),
+    "Output": ("output", "force", "style", "quiet", "color"),
+}
 
-@click.command("fix", cls=WithModel, context_settings=SHORT_HELP)
-@click.argument("path")
+
+@click.command("fix", cls=WithModel, examples=_EXAMPLES, groups=_GROUPS)
+@click.argument("path", shell_complete=files)
 @click.option(
     "-o",
     "--output",
     metavar="OUT",
-    help="The file to write, or a directory; .pt, .safetensors and such convert as well.  [default: PATH.fixed.EXT]",
+    shell_complete=files,
+    help="The file to write, or a directory; the suffix decides the format.  [default: PATH.fixed.EXT]",
 )
-@click.option("--strip-module", is_flag=True, help='Strip what training wrappers put before keys: "module." and such.')
+@click.option("--strip-module", is_flag=True, help='Strip prefixes that training wrappers add: "module." and others.')
 @click.option("--strip-prefix", "strip_prefixes", multiple=True, metavar="P", help="Strip this prefix from keys.")
-@click.option("--add-prefix", metavar="P", help="Put this prefix before keys.")
-@click.option("--rename", "renames", multiple=True, metavar="REGEX=REPL", help="Substitute in keys.")
+@click.option("--add-prefix", metavar="P", help="Add this prefix to keys.")
+@click.option("--rename", "renames", multiple=True, metavar="REGEX=REPL", help="Replace in keys.")
 @click.option(
     "--merge-adapter",
     metavar="FROM",
-    help="Add a LoRA or IA3 adapter to the weights: its folder or file; or, for one that is in PATH, its "
+    shell_complete=files,
+    help="Add a LoRA or IA3 adapter to the weights: its folder or file; for an adapter inside PATH, its "
     "adapter_config.json or alpha=N.",
 )
-@click.option("--to-cpu", is_flag=True, help="Bring every tensor to the CPU.")
-@click.option("--weights-only-safe", is_flag=True, help="Turn objects that torch.load refuses into plain data.")
-@click.option("--clone-shared", is_flag=True, help="Give tensors that share memory bytes of their own.")
-@click.option("--remap-optimizer", is_flag=True, help="Number optimizer states as --model, --like or the weights do.")
-@click.option("--tie", is_flag=True, help="Make one of weights with the same bytes: views of one storage.")
-@click.option("--dtype", metavar="DTYPE", help="Cast the weights: float32, bf16, fp16, float64.")
+@click.option("--to-cpu", is_flag=True, help="Move every tensor to the CPU.")
+@click.option("--weights-only-safe", is_flag=True, help="Convert objects that torch.load rejects into plain data.")
+@click.option("--clone-shared", is_flag=True, help="Give tensors that share memory storages of their own.")
+@click.option(
+    "--remap-optimizer", is_flag=True, help="Renumber optimizer states to match --model, --like or the weights."
+)
+@click.option("--tie", is_flag=True, help="Re-tie weights with identical bytes so they share storage.")
+@click.option("--dtype", metavar="DTYPE", help="Cast the weights to float32, bf16, fp16 or float64.")
 @click.option("--drop", multiple=True, metavar="PATTERN", help="Drop what matches: a key, or a path such as optimizer.")
 @click.option("--keep", multiple=True, metavar="PATTERN", help="Keep only what matches.")
-@click.option("--slim", is_flag=True, help="Leave out what only resuming needs: optimizers, schedulers and such.")
+@click.option("--slim", is_flag=True, help="Drop what only resuming needs: optimizers, schedulers and the like.")
 @click.option("--root", metavar="KEY", help='Make one part the whole contents, such as "state_dict".')
 @click.option(
     "--auto",
     is_flag=True,
-    help="Every repair that makes it fit the target: --model, --config, --like or --error, each of which implies it.",
+    help="Apply every repair that makes it fit a target; --model, --config, --like and --error imply it.",
 )
 @reference_options
-@click.option("--error", metavar="TEXT", help="The target is what the error of load_state_dict in this text expects.")
 @click.option(
-    "--qkv-layout", type=click.Choice(QKV_LAYOUTS), help="With --auto: how fused queries, keys and values lie."
+    "--error",
+    metavar="TEXT",
+    shell_complete=files,
+    help="The target is what this load_state_dict error expects: its text, or a file with it.",
 )
+@click.option("--qkv-layout", type=Choice(QKV_LAYOUTS), help="How fused queries, keys and values are laid out.")
 @click.option(
     "--expert-layout",
-    type=click.Choice(EXPERT_LAYOUTS),
-    help="With --auto: whether slices of stacked experts are outputs × inputs, or the other way round.",
+    type=Choice(EXPERT_LAYOUTS),
+    help="The layout of the slices of stacked experts: outputs × inputs, or inputs × outputs.",
 )
-@click.option("--heads", type=int, metavar="N", help="How many heads of attention there are, where no config says it.")
+@click.option("--heads", type=int, metavar="N", help="Number of attention heads, if no config has it.")
+@click.option("--orthogonal-map", type=Choice(ORTHOGONAL_MAPS), help="The map of orthogonal parametrizations.")
 @click.option(
-    "--orthogonal-map", type=click.Choice(ORTHOGONAL_MAPS), help="With --auto: the map of orthogonal parametrizations."
+    "--write-map",
+    metavar="JSON",
+    shell_complete=files,
+    help="Write which key became which, or what is uncertain, for --map.",
 )
-@click.option("--write-map", metavar="JSON", help="Write down for --map which key became which; or what is uncertain.")
-@click.option("--map", "map_file", metavar="JSON", help="Rename as this says, which --write-map wrote.")
-@click.option("--reverse", is_flag=True, help="With --map: the other way round.")
-@codes("--select", "Only the repairs of these rules: codes, names or prefixes, separated by commas.")
-@click.option("--unsafe-fixes", "unsafe", is_flag=True, help="Also repairs that change or drop something.")
+@click.option(
+    "--map", "map_file", metavar="JSON", shell_complete=files, help="Rename as this file from --write-map describes."
+)
+@click.option("--reverse", is_flag=True, help="With --map: rename in reverse.")
+@codes("--select", "Apply only the repairs of these rules: codes, names or prefixes, separated by commas.")
+@click.option("--unsafe-fixes", "unsafe", is_flag=True, help="Also apply repairs that change or drop something.")
 @click.option("--diff", is_flag=True, help="Show every name that would change, and write nothing.")
 @click.option("--force", is_flag=True, help="Replace an existing output, even the original itself.")
 @as_json
+@quiet
 @color
 def command(path: str, diff: bool, style: str, color: str, **asked: Any) -> ExitStatus:
     """Repair a checkpoint without losing anything.
 
-    With nothing named, every safe repair of what check finds is applied; with options, just those: first --root, then
+    Without options, every safe repair of what check finds is applied. With options, just those: first --root, then
     --map, --drop and --keep, --slim, --strip-module, --strip-prefix, --rename, --add-prefix, --merge-adapter, --to-cpu,
-    --weights-only-safe, --clone-shared, --tie, --auto, --remap-optimizer, --dtype, and last
-    --select. The output is verified before it gets its name, and the original is never touched. Exit status: 0
-    repaired and verified, or nothing to repair, and nothing keeps it from being loaded; 1 something asked for was
-    refused, or something that is wrong remains; 2 the request makes no sense, or the path cannot be read.
+    --weights-only-safe, --clone-shared, --tie, --auto, --remap-optimizer, --dtype, and last --select. The output is
+    verified before it gets its name, and the original is never touched.
+
+    Exit status: 0 repaired and verified, or nothing to repair, and nothing prevents loading; 1 something was refused or
+    is still wrong; 2 invalid usage or an unreadable path.
     """
     from ckptdoctor.converting.fixing import fix
 
@@ -109,9 +145,10 @@ def command(path: str, diff: bool, style: str, color: str, **asked: Any) -> Exit
     except CkptDoctorError as error:
         voice.refuse(error)
         return ExitStatus.FINDINGS
-    voice.tell(report)
     remains = asked["select"] and report.left
-    return ExitStatus.FINDINGS if remains or (report.blocked and not diff) else ExitStatus.CLEAN
+    status = ExitStatus.FINDINGS if remains or (report.blocked and not diff) else ExitStatus.CLEAN
+    voice.tell(report, status)
+    return status
 
 
 def _request(
@@ -127,17 +164,18 @@ def _request(
     **asked: Any,
 ) -> FixRequest:
     """The command line; where it names no change at all, the project's configuration says which rules matter."""
-    reference = read_reference(Settings(like=like, model=model, config=config, error=error), path)
+    with drawn(NOTHING_WRITTEN):
+        reference = read_reference(Settings(like=like, model=model, config=config, error=error), path)
     if reference is not None and reference.told:
         narrate(f"note: {reference.told}")
     if (reference is not None or error is not None) and not asked["remap_optimizer"]:
         asked["auto"] = True  # what else would a target be for
     if asked["qkv_layout"] is not None and not asked["auto"]:
-        raise UsageError("--qkv-layout says how --auto splits and fuses attention: add --auto and a target.")
+        raise UsageError("--qkv-layout is for a repair towards a target: add --like OTHER or --model MODULE:NAME.")
     if asked["expert_layout"] is not None and not asked["auto"]:
-        raise UsageError("--expert-layout says how --auto stacks and unbinds experts: add --auto and a target.")
+        raise UsageError("--expert-layout is for a repair towards a target: add --like OTHER or --model MODULE:NAME.")
     if asked["orthogonal_map"] is not None and not asked["auto"]:
-        raise UsageError("--orthogonal-map says how --auto computes parametrized weights: add --auto and a target.")
+        raise UsageError("--orthogonal-map is for a repair towards a target: add --like OTHER or --model MODULE:NAME.")
     from ckptdoctor.converting.fixing import read_map
 
     name_map = read_map(map_file, reverse)
@@ -153,8 +191,7 @@ def _request(
     )
     if request.named or request.auto or select is not None:
         return request
-    project = settings.load()
-    return replace(request, selection=Selection(project.select, project.ignore or (), project.extend_select or ()))
+    return replace(request, selection=of_project(settings.load()))
 
 
 @noun(frozen=False)
@@ -166,7 +203,7 @@ class _Voice:
     color: str
     diff: bool
 
-    def tell(self, report: RepairReport) -> None:
+    def tell(self, report: RepairReport, status: ExitStatus) -> None:
         from ckptdoctor.rendering import fix_json, fix_text
 
         if self.style == "json":
@@ -175,6 +212,8 @@ class _Voice:
             emit(fix_json.render(report, __version__))
         elif self.diff:
             emit(fix_text.difference(report, paint(self.color)))
+        elif status is ExitStatus.CLEAN:
+            succeed(fix_text.outcome(report, paint(self.color), width()))
         else:
             emit(fix_text.outcome(report, paint(self.color), width()))
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ckptdoctor.checkpoint.progress import Progress, follow
-from ckptdoctor.cli.console import complain, emit, paint, width
+from ckptdoctor.cli.command import Command
+from ckptdoctor.cli.console import complain, emit, paint, succeed, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, as_json, color
+from ckptdoctor.cli.options import as_json, color, files, quiet
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.grafting.request import GraftRequest
@@ -18,17 +19,37 @@ if TYPE_CHECKING:
     from ckptdoctor.edits.grafts import GraftReport
 
 
-@click.command("graft", context_settings=SHORT_HELP)
-@click.argument("path", metavar="DAMAGED")
-@click.option("--from", "donor", metavar="OTHER", required=True, help="The other copy: a file or folder of any format.")
-@click.option("-o", "--output", metavar="OUT", help="The file to write, or a directory.  [default: PATH.grafted.EXT]")
-@click.option("--key", "keys", metavar="PATTERN", multiple=True, help="Take what matches, even where nothing is wrong.")
-@click.option("--root", metavar="KEY", help='The part of DAMAGED that matters, such as "state_dict".')
-@click.option("--from-root", metavar="KEY", help="With --root: the part of OTHER that stands for it.")
-@click.option("--unsafe-fixes", "unsafe", is_flag=True, help="Also what makes a mixture of two saves.")
-@click.option("--diff", "dry", is_flag=True, help="Say what would be taken, and write nothing.")
+_EXAMPLES = (
+    ("Replace what is damaged", "ckptdoctor graft damaged.pt --from copy.pt"),
+    ("Show what would be replaced, and write nothing", "ckptdoctor graft damaged.pt --from copy.pt --diff"),
+)
+
+
+@click.command("graft", cls=Command, examples=_EXAMPLES)
+@click.argument("path", metavar="DAMAGED", shell_complete=files)
+@click.option(
+    "--from",
+    "donor",
+    metavar="OTHER",
+    required=True,
+    shell_complete=files,
+    help="The other copy: a file or folder in any format.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    shell_complete=files,
+    help="The file to write, or a directory.  [default: PATH.grafted.EXT]",
+)
+@click.option("--key", "keys", metavar="PATTERN", multiple=True, help="Replace the tensors that match, damaged or not.")
+@click.option("--root", metavar="KEY", help='The part of DAMAGED to repair, such as "state_dict".')
+@click.option("--from-root", metavar="KEY", help="With --root: the corresponding part of OTHER.")
+@click.option("--unsafe-fixes", "unsafe", is_flag=True, help="Also do what mixes two different saves.")
+@click.option("--diff", "dry", is_flag=True, help="Show what would be replaced, and write nothing.")
 @click.option("--force", is_flag=True, help="Replace an existing output, even the original itself.")
 @as_json
+@quiet
 @color
 def command(
     path: str,
@@ -43,14 +64,17 @@ def command(
     style: str,
     color: str,
 ) -> ExitStatus:
-    """Take damaged tensors from another copy of the same checkpoint.
+    """Replace damaged tensors with those of another copy.
 
-    With no --key, those that do not match their checksums, have holes of zero bytes, or hold NaN or infinities. Names,
-    shapes and dtypes must be the same in OTHER, and its own tensors whole. All other bytes of DAMAGED stay as they are.
-    Bytes that fit the checksum in DAMAGED are what was saved; without one, both files must agree in every other tensor
-    to pass for copies of one save, and anything else needs --unsafe-fixes. The output is verified before it gets its
-    name, and the original is never touched. Exit status: 0 every damaged tensor was healed, or none is damaged; 1
-    something was refused, or stays damaged; 2 the request makes no sense, or a path cannot be read.
+    OTHER is another copy of the same checkpoint. Without --key, tensors are damaged if they do not match their
+    checksum, have holes of zero bytes, or contain NaN or infinities. Names, shapes and dtypes must be the same in
+    OTHER, and its tensors must be intact. All other bytes of DAMAGED stay as they are. Bytes that match the checksum in
+    DAMAGED are what was saved; without a checksum, both files must agree in every other tensor to count as copies of
+    one save, and anything else needs --unsafe-fixes. The output is verified before it gets its name, and the original
+    is never touched.
+
+    Exit status: 0 nothing is damaged any more, 1 something was refused or is still damaged, 2 invalid usage or an
+    unreadable path.
     """
     request = GraftRequest(path, donor, output, keys, root, from_root, unsafe, force, dry)
     try:
@@ -82,15 +106,17 @@ def _carried_out(request: GraftRequest, style: str, color: str) -> ExitStatus:
                 return
             bar.clear()
             if style != "json":
-                emit(shown.planned(event, paint(color), width()))
+                succeed(shown.planned(event, paint(color), width()))
 
         report = follow(grafting(request), hear)
     if style == "json":
         from ckptdoctor import __version__
 
         emit(shown.as_json(report, __version__))
-    else:
+    elif report.stays_damaged:
         emit(shown.outcome(report, paint(color), width()))
+    else:
+        succeed(shown.outcome(report, paint(color), width()))
     return ExitStatus.FINDINGS if report.stays_damaged else ExitStatus.CLEAN
 
 

@@ -5,31 +5,39 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
-from io import StringIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ckptdoctor.checkpoint import process
-from ckptdoctor.cli.console import narrate
+from ckptdoctor.cli.command import SHORT_HELP, usage_error
+from ckptdoctor.cli.console import print_error
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.failures import status_of, tell_interrupt
-from ckptdoctor.cli.options import SHORT_HELP
+from ckptdoctor.wording import did_you_mean
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class LazyGroup(click.Group):
-    """Commands by name, each the attribute ``command`` of its module."""
+    """Commands by name in groups, each the attribute ``command`` of its module."""
 
-    def __init__(self, *args: Any, modules: dict[str, str], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, groups: dict[str, dict[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.modules = modules
+        self.groups = groups
+        self.modules = {name: module for group in groups.values() for name, module in group.items()}
 
     def for_paths(self) -> str:
-        """The command that is meant where a path stands alone: to look inside on a terminal, to check elsewhere."""
+        """The command that is meant by a path alone: to look inside on a terminal, to check elsewhere."""
         terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         return "browse" if terminal else "check"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without any argument on a terminal, the checkpoints of this folder to choose from."""
+        return super().parse_args(ctx, args or (["browse"] if self.for_paths() == "browse" else []))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order in which they are documented."""
@@ -42,6 +50,27 @@ class LazyGroup(click.Group):
         command = import_module(self.modules[cmd_name]).command
         assert isinstance(command, click.Command)
         return command
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands, and below them the options of none of them."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands below the headings of their groups, in one column."""
+        longest = max(map(len, self.modules))
+        for heading, names in self.groups.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            rows = [(f"{name:{longest}}", each.get_short_help_str(formatter.width)) for name, each in commands if each]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands, or else files: a path alone is a command line, too."""
+        from click.shell_completion import CompletionItem
+
+        found = super().shell_complete(ctx, incomplete)
+        return found or [CompletionItem(incomplete, type="file")]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; Ctrl-C ends it in one sentence, which it may have brought along."""
@@ -57,7 +86,26 @@ class LazyGroup(click.Group):
         if args and args[0] not in self.modules and _is_path(args[0]):
             name = self.for_paths()
             return name, self.get_command(ctx, name), args
+        if args and args[0] not in self.modules and not args[0].startswith("-"):
+            raise click.UsageError(f"No such command '{args[0]}'.{_instead(args[0], self.modules)}", ctx)
         return super().resolve_command(ctx, args)
+
+
+def _instead(word: str, commands: Iterable[str]) -> str:
+    """The command, the file or the page of a rule that an unknown word may stand for; "" where it is like none."""
+    offer = did_you_mean(word, commands, quote="'") or did_you_mean(word, _entries_here(), quote="'")
+    if offer:
+        return offer
+    from ckptdoctor.rules.registry import find_rule
+
+    return f" It is a rule: ckptdoctor explain {word}" if find_rule(word) is not None else ""
+
+
+def _entries_here() -> list[str]:
+    try:
+        return os.listdir()
+    except OSError:  # a folder that is not ours to read, or is gone
+        return []
 
 
 def _is_path(word: str) -> bool:
@@ -65,29 +113,68 @@ def _is_path(word: str) -> bool:
     return os.path.exists(word) or any(mark in word for mark in "./\\")
 
 
-COMMANDS = {
-    "check": "ckptdoctor.cli.check",
-    "browse": "ckptdoctor.cli.browse",
-    "fix": "ckptdoctor.cli.fix",
-    "show": "ckptdoctor.cli.show",
-    "diff": "ckptdoctor.cli.diff",
-    "report": "ckptdoctor.cli.report",
-    "convert": "ckptdoctor.cli.convert",
-    "merge": "ckptdoctor.cli.merge",
-    "salvage": "ckptdoctor.cli.salvage",
-    "graft": "ckptdoctor.cli.graft",
-    "explain": "ckptdoctor.cli.explain",
-    "rules": "ckptdoctor.cli.rules",
-    "train": "ckptdoctor.cli.train",
+_GROUPS = {
+    "Find out": {
+        "check": "ckptdoctor.cli.check",
+        "explain": "ckptdoctor.cli.explain",
+        "diff": "ckptdoctor.cli.diff",
+        "show": "ckptdoctor.cli.show",
+        "browse": "ckptdoctor.cli.browse",
+        "report": "ckptdoctor.cli.report",
+        "rules": "ckptdoctor.cli.rules",
+    },
+    "Repair": {
+        "fix": "ckptdoctor.cli.fix",
+        "salvage": "ckptdoctor.cli.salvage",
+        "graft": "ckptdoctor.cli.graft",
+    },
+    "Change": {
+        "convert": "ckptdoctor.cli.convert",
+        "merge": "ckptdoctor.cli.merge",
+    },
+    "Keep": {
+        "seal": "ckptdoctor.cli.seal",
+        "verify": "ckptdoctor.cli.verify",
+    },
+    "Practise": {"train": "ckptdoctor.cli.train"},
+    "Set up": {"setup": "ckptdoctor.cli.setup"},
 }
+COMMANDS = {name: module for group in _GROUPS.values() for name, module in group.items()}
 
 
-@click.group(cls=LazyGroup, modules=COMMANDS, context_settings=SHORT_HELP)
-@click.version_option(package_name="ckptdoctor")
+def _version(context: click.Context, option: click.Parameter, value: bool) -> None:
+    """Print the versions of ckptdoctor, Python and torch, which is not imported for it."""
+    if not value or context.resilient_parsing:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+    from importlib.util import find_spec
+
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        torch = "not installed" if find_spec("torch") is None else "of unknown version"
+    click.echo(f"ckptdoctor, version {version('ckptdoctor')}")
+    click.echo(f"Python {'.'.join(map(str, sys.version_info[:3]))}, torch {torch}")
+    context.exit()
+
+
+@click.group(cls=LazyGroup, groups=_GROUPS, context_settings=SHORT_HELP)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_version,
+    help="Print the versions of ckptdoctor, Python and torch.",
+)
 # torch.distributed.launch says it ahead of the command's own words; what counts is LOCAL_RANK, which it sets as well
 @click.option("--local-rank", "--local_rank", hidden=True, expose_value=False)
 def cli() -> None:
-    """Open a checkpoint without running it, say what is wrong, and repair it losslessly."""
+    """Open a checkpoint without running it, see what is wrong, and repair it losslessly.
+
+    A path alone opens the browser on a terminal, and is checked elsewhere: ckptdoctor model.pt. On a terminal a folder,
+    or no path at all, shows the checkpoints to choose from.
+    """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -104,20 +191,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _shown(error: click.ClickException, arguments: Sequence[str]) -> str:
-    """The text that click prints of its own error: usage, the error, what to try. It may quote a hostile file name."""
-    text = StringIO()
-    error.show(file=text)
+    """What is wrong with the command line, and what to type instead. It may quote a hostile file name."""
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # of click 8.2; before, it is no error
+        return error.format_message().rstrip("\n")
     files = [each for each in arguments if each.startswith("-") and os.path.lexists(each)]
     if isinstance(error, click.NoSuchOption) and files:
-        text.write(f"A file is called so: it is meant by ./{files[0]}")
-    return text.getvalue().rstrip("\n")
+        return f"{usage_error(error)}\nA file has this name: write ./{files[0]}"
+    return usage_error(error)
 
 
 def _parsed(arguments: Sequence[str] | None) -> int:
     try:
         return int(cli.main(args=arguments, prog_name="ckptdoctor", standalone_mode=False) or ExitStatus.CLEAN)
     except click.ClickException as error:
-        narrate(_shown(error, sys.argv[1:] if arguments is None else arguments))
+        print_error(_shown(error, sys.argv[1:] if arguments is None else arguments))
         return ExitStatus.TROUBLE
     except click.Abort:  # while the arguments were read
         return ExitStatus.INTERRUPTED

@@ -7,26 +7,45 @@ import os
 
 import click
 
+from ckptdoctor.checkpoint.missing import missing
+from ckptdoctor.cli.command import Command
 from ckptdoctor.cli.convert import carried_out, shard_size_of
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, as_json, color
+from ckptdoctor.cli.options import as_json, color, files, quiet
 from ckptdoctor.converting.request import ConvertRequest
-from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.errors import UsageError
+
+_EXAMPLES = (
+    ("The shards of a folder into one file", "ckptdoctor merge checkpoint/ -o merged.safetensors"),
+    (
+        "Parts of a model, each under a name",
+        "ckptdoctor merge --part encoder=before.pt --part decoder=base.pt -o all.pt",
+    ),
+)
 
 
-@click.command("merge", context_settings=SHORT_HELP)
-@click.argument("paths", nargs=-1)
+@click.command("merge", cls=Command, examples=_EXAMPLES)
+@click.argument("paths", nargs=-1, shell_complete=files)
 @click.option(
     "--part",
     "parts",
     metavar="NAME=FILE",
     multiple=True,
-    help="A file that holds one part of a model: its keys get NAME before them. Repeatable.",
+    shell_complete=files,
+    help='A file that holds one part of a model; its keys are prefixed with "NAME."; repeatable.',
 )
-@click.option("-o", "--output", metavar="OUT", required=True, help="What to write: OUT.safetensors, OUT.pt, a folder.")
-@click.option("--shard-size", metavar="SIZE", help="Write a folder of files of at most this size each: 5GB.")
-@click.option("--force", is_flag=True, help="Replace an existing output, and write the same weights twice if need be.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    required=True,
+    shell_complete=files,
+    help="The output: OUT.safetensors, OUT.pt, or a folder.",
+)
+@click.option("--shard-size", metavar="SIZE", help="Write a folder of files of at most this size each, such as 5GB.")
+@click.option("--force", is_flag=True, help="Replace an existing output, and allow the same weights under two names.")
 @as_json
+@quiet
 @color
 def command(
     paths: tuple[str, ...],
@@ -37,15 +56,17 @@ def command(
     style: str,
     color: str,
 ) -> ExitStatus:
-    """Put the files of a checkpoint together.
+    """Merge the files of a checkpoint into one.
 
     PATHS are a folder of shards, or files or patterns whose keys are put together: a key that is in two of them must
     have the same values, and files with the same weights under different names are refused. Parts of a model that were
-    saved each by itself are named: --part encoder=e.pt --part decoder=d.pt. The output is verified before it gets its
-    name. Exit status: 0 merged, 1 refused, 2 the request makes no sense, or a path cannot be read.
+    saved separately are given by name: --part encoder=e.pt --part decoder=d.pt. The output is verified before it gets
+    its name.
+
+    Exit status: 0 merged, 1 refused, 2 invalid usage or an unreadable path.
     """
     if not paths and not parts:
-        raise UsageError("Name what is put together: files, a folder, or --part NAME=FILE.")
+        raise UsageError("Nothing to merge. Name files, a folder, or --part NAME=FILE.")
     named = [_part(text) for text in parts]
     files = _files(paths)
     names = ("",) * len(files) + tuple([name for name, _ in named])
@@ -58,9 +79,9 @@ def _part(text: str) -> tuple[str, str]:
     """``NAME=FILE``. Raises UsageError for anything else."""
     name, sign, path = text.partition("=")
     if not sign or not path or not all(name.split(".")):
-        raise UsageError(f"--part wants NAME=FILE, such as encoder=encoder.pt; “{text}” is something else.")
+        raise UsageError(f'--part: "{text}" is not NAME=FILE. Use --part encoder=encoder.pt.')
     if not os.path.exists(path):
-        raise UnreadableError(f"There is no file {path}.")
+        raise missing(path)
     return name, path
 
 
@@ -70,6 +91,6 @@ def _files(paths: tuple[str, ...]) -> list[str]:
     for path in paths:
         matches = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))
         if not matches:
-            raise UnreadableError(f"There is no file {path}.")
+            raise missing(path)
         found += matches
     return list(dict.fromkeys(found))

@@ -10,40 +10,64 @@ from typing import TextIO
 
 from ckptdoctor.checkpoint import process
 from ckptdoctor.checkpoint.progress import Progress, heard, now_and_then
-from ckptdoctor.cli.console import width
-from ckptdoctor.diagnose.events import Event
+from ckptdoctor.cli.console import only_problems, width
+from ckptdoctor.diagnose.events import Event, Opened, Recognised
 from ckptdoctor.rendering.numbers import size
 
 _BAR = 24  # columns
 _QUIET = 0.5  # seconds before anything is drawn: most examinations are over by then
-NOTHING_WRITTEN = "interrupted; nothing was written"
+NOTHING_WRITTEN = "Interrupted: nothing was written."
+_EVERY = 0.2  # seconds between two lines while nothing is heard
 _CLEAR = "\r\x1b[K"
 
 
 class ProgressBar:
-    """Draws on a terminal (None: stderr), and nothing anywhere else."""
+    """Draws on a terminal (None: stderr), and nothing anywhere else.
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    A thread draws the line again while nothing is heard: who reads headers, or imports torch, has nothing to say
+    meanwhile. ``what`` is what is done until something is heard.
+    """
+
+    def __init__(self, stream: TextIO | None = None, what: str = "reading headers") -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._columns = width(self._stream)
-        self._what = ""
-        self._done = 0
+        self._columns = None if only_problems.get() else width(self._stream)
+        self._now: Progress | None = None  # None: nothing is being done, and others may write
         self._began = 0.0
         self._drawn = False
+        if self._columns is not None:
+            from threading import Event, RLock, Thread  # nobody else needs them
+
+            self._lock, self._over = RLock(), Event()
+            self.hear(Progress(what, 0, 0))
+            Thread(target=self._go_on, daemon=True).start()
 
     def hear(self, event: Event) -> None:
         """Draw what an event says of progress; any other event clears the line."""
         if self._columns is None:
             return
+        if isinstance(event, (Recognised, Opened)):
+            event = Progress("reading headers" if isinstance(event, Recognised) else "checking", 0, 0)
         if not isinstance(event, Progress):
             self.clear()
             return
-        if event.what != self._what or event.done < self._done:
-            self._what, self._began = event.what, monotonic()
-        self._done = event.done
+        with self._lock:
+            before = self._now
+            if before is None or event.what != before.what or event.done < before.done:
+                self._began = monotonic()
+            self._now = event
+            self._show()
+
+    def _go_on(self) -> None:
+        while not self._over.wait(_EVERY):
+            with self._lock:
+                if self._now is not None and not self._now.done == self._now.total > 0:
+                    self._show()
+
+    def _show(self) -> None:
+        assert self._now is not None and self._columns is not None
         seconds = monotonic() - self._began
         if seconds >= _QUIET or self._drawn:
-            self._draw(line(event, seconds)[: self._columns - 1])
+            self._draw(line(self._now, seconds)[: self._columns - 1])
 
     def _draw(self, text: str) -> None:
         process.before_leaving(self.clear)
@@ -54,26 +78,36 @@ class ProgressBar:
 
     def clear(self) -> None:
         """Take the line away, if there is one."""
-        if self._drawn:
-            self._stream.write(_CLEAR)
-            self._stream.flush()
-            self._drawn = False
+        if self._columns is None:
+            return
+        with self._lock:
+            self._now = None
+            if self._drawn:
+                self._stream.write(_CLEAR)
+                self._stream.flush()
+                self._drawn = False
+
+    def close(self) -> None:
+        """Take it away for good."""
+        if self._columns is not None:
+            self._over.set()
+        self.clear()
 
 
 @contextmanager
-def drawn(otherwise: str = "interrupted") -> Iterator[ProgressBar]:
-    """A line for all work that is done meanwhile. Where Ctrl-C ends it, ``otherwise`` is what is said.
+def drawn(otherwise: str = "Interrupted.", what: str = "reading headers") -> Iterator[ProgressBar]:
+    """A line for all work that is done meanwhile, at first ``what``. Where Ctrl-C ends it, ``otherwise`` is said.
 
     Raises KeyboardInterrupt then, when the line is gone.
     """
-    bar = ProgressBar()
+    bar = ProgressBar(what=what)
     try:
         with heard(now_and_then(bar.hear)):
             yield bar
     except KeyboardInterrupt:
         raise KeyboardInterrupt(otherwise) from None
     finally:
-        bar.clear()
+        bar.close()
 
 
 def line(event: Progress, seconds: float) -> str:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import click
 
+from ckptdoctor.cli.command import Command
 from ckptdoctor.cli.console import emit, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, as_json
+from ckptdoctor.cli.options import as_json
 from ckptdoctor.diagnose.catalogue import all_rules
 from ckptdoctor.rendering import rule_table
 
+_EXAMPLES = (
+    ("Every rule", "ckptdoctor rules"),
+    ("The same for programs, with the whole documentation", "ckptdoctor rules --format json"),
+)
 
-@click.command("rules", context_settings=SHORT_HELP)
+
+@click.command("rules", cls=Command, examples=_EXAMPLES)
 @as_json
 def command(style: str) -> ExitStatus:
     """List every rule: code, name, severity, and what it finds."""

@@ -4,29 +4,44 @@ from __future__ import annotations
 
 import click
 
-from ckptdoctor.cli.console import complain, emit, paint
+from ckptdoctor.cli.command import Command
+from ckptdoctor.cli.console import complain, emit, paint, succeed
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, as_json, color
+from ckptdoctor.cli.options import as_json, color, files, quiet
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
-from ckptdoctor.rendering import salvage as shown
-from ckptdoctor.salvaging.salvage import salvage
+
+_EXAMPLES = (
+    ("Everything intact of a truncated file, next to it", "ckptdoctor salvage broken.pt"),
+    ("The same as safetensors", "ckptdoctor salvage broken.pt -o intact.safetensors"),
+)
 
 
-@click.command("salvage", context_settings=SHORT_HELP)
-@click.argument("path")
-@click.option("-o", "--output", metavar="OUT", help="The file or folder to write.  [default: PATH.salvaged.EXT]")
+@click.command("salvage", cls=Command, examples=_EXAMPLES)
+@click.argument("path", shell_complete=files)
+@click.option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    shell_complete=files,
+    help="The file or folder to write.  [default: PATH.salvaged.EXT]",
+)
 @click.option("--force", is_flag=True, help="Replace an existing output.")
 @as_json
+@quiet
 @color
 def command(path: str, output: str | None, force: bool, style: str, color: str) -> ExitStatus:
-    """Save what is whole of a checkpoint that is cut off or damaged.
+    """Recover every intact tensor from a truncated or damaged checkpoint.
 
-    Every byte is read: a tensor is saved where all of it is there and matches its checksum, if it has one. What is
-    lost is listed and left out; nothing is ever filled in. A folder of shards becomes another one, with an index of
-    what there is. The output is verified before it gets its name, and the original is never touched. Exit status:
-    0 nothing was lost, 1 something was, or nothing could be saved, 2 the path cannot be read.
+    Every byte is read: a tensor is intact if all of it is there and matches its checksum, if it has one. Lost tensors
+    are listed and left out; nothing is ever filled in. A folder of shards becomes another folder, with an index of
+    what is left. The output is verified before it gets its name, and the original is never touched.
+
+    Exit status: 0 nothing lost, 1 something lost or nothing recovered, 2 invalid usage or an unreadable path.
     """
+    from ckptdoctor.rendering import salvage as shown  # not imported for a help text, nor for what Tab completes
+    from ckptdoctor.salvaging.salvage import salvage
+
     try:
         with drawn(NOTHING_WRITTEN):
             report = salvage(path, output, force=force)
@@ -41,10 +56,13 @@ def command(path: str, output: str | None, force: bool, style: str, color: str) 
     except CkptDoctorError as error:
         complain(error.message)
         return ExitStatus.FINDINGS
+    lost = report.lost or report.lost_files
     if style == "json":
         from ckptdoctor import __version__
 
         emit(shown.as_json(report, __version__))
-    else:
+    elif lost:
         emit(shown.render(report, paint(color)))
-    return ExitStatus.FINDINGS if report.lost or report.lost_files else ExitStatus.CLEAN
+    else:
+        succeed(shown.render(report, paint(color)))
+    return ExitStatus.FINDINGS if lost else ExitStatus.CLEAN

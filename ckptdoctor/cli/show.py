@@ -9,9 +9,10 @@ from contextlib import ExitStack
 import click
 
 from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.cli.command import Choice, Command
 from ckptdoctor.cli.console import can_show, emit, narrate, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, as_json, color
+from ckptdoctor.cli.options import as_json, color, files, quiet
 from ckptdoctor.cli.progress import drawn
 from ckptdoctor.examine.paths import STANDARD_INPUT, spooled
 from ckptdoctor.look.contents import Excerpt, read_part
@@ -22,8 +23,8 @@ from ckptdoctor.rendering.numbers import plural
 ORDERS = ("nan", "absmax", "norm", "mean", "std", "zeros", "size")
 
 
-class _Explaining(click.Command):
-    """Below the options of its help stands the language of the filter, in the words of the browser's help."""
+class _Explaining(Command):
+    """Below the options, its help explains the language of the filter, in the words of the browser's help."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Add it."""
@@ -33,18 +34,27 @@ class _Explaining(click.Command):
             formatter.write_text(RULES)
             formatter.write_paragraph()
             formatter.write_dl(WORDS)
+        super().format_epilog(ctx, formatter)
 
 
-@click.command("show", cls=_Explaining, context_settings=SHORT_HELP)
-@click.argument("path")
-@click.option("--keys", "what", flag_value="keys", help="A flat list: one tensor a line.")
-@click.option("--devices", "what", flag_value="devices", help="Which tensors lie on which device tag.")
-@click.option("--stats", "what", flag_value="stats", help="Read every value: extremes, mean, NaN, a small histogram.")
-@click.option("--root", metavar="KEY", help='Only the part of the file under this key, such as "state_dict".')
-@click.option("--filter", "filters", multiple=True, metavar="TEXT", help="Only tensors that match: see below.")
+_EXAMPLES = (
+    ("The tree of modules", "ckptdoctor show model.pt"),
+    ("Every large matrix of some layers, one a line", "ckptdoctor show model.pt --keys --filter 'conv* >1kB'"),
+    ("Statistics of every tensor, outliers first", "ckptdoctor show model.pt --stats --sort absmax"),
+)
+
+
+@click.command("show", cls=_Explaining, examples=_EXAMPLES)
+@click.argument("path", shell_complete=files)
+@click.option("--keys", "what", flag_value="keys", help="List the tensors, one a line.")
+@click.option("--devices", "what", flag_value="devices", help="List the tensors by device tag.")
+@click.option("--stats", "what", flag_value="stats", help="Read every value: min, max, mean, NaN, a small histogram.")
+@click.option("--root", metavar="KEY", help='Show only the part under this key, such as "state_dict".')
+@click.option("--filter", "filters", multiple=True, metavar="TEXT", help="Show only tensors that match; see below.")
 @click.option("--only", multiple=True, metavar="GLOB", help="With --stats: only tensors whose key matches.")
-@click.option("--sort", type=click.Choice(ORDERS), help="With --stats: the greatest first.  [default: as in the file]")
+@click.option("--sort", type=Choice(ORDERS), help="With --stats: the largest first.  [default: file order]")
 @as_json
+@quiet
 @color
 def command(
     path: str,
@@ -56,14 +66,15 @@ def command(
     style: str,
     color: str,
 ) -> ExitStatus:
-    """Show what a checkpoint holds.
+    """Show what is in a checkpoint.
 
-    The tree of modules with shapes, dtypes, sizes and device tags, and everything beside the tensors in its place.
-    Only headers are read (--stats reads all values), and nothing in the file is ever run. PATH may be - for standard
-    input. Exit status: 0 shown, 1 no tensor matches --filter, 2 it cannot be read or the request makes no sense.
+    Prints the tree of modules with shapes, dtypes, sizes and device tags, and every other value in its place. Only
+    headers are read (--stats reads all values), and nothing in the file is ever run. PATH may be - for standard input.
+
+    Exit status: 0 shown, 1 no tensor matches --filter, 2 invalid usage or an unreadable path.
     """
     if what != "stats" and (only or sort):
-        raise click.UsageError("--only and --sort belong to --stats.")
+        raise click.UsageError("--only and --sort need --stats.")
     text = " ".join(filters)
     with ExitStack() as stack:
         source = stack.enter_context(spooled(sys.stdin.buffer)) if path == STANDARD_INPUT else path
@@ -105,7 +116,8 @@ def _told(path: str, part: Excerpt, render: Callable[[], str], style: str, inter
         from ckptdoctor.rendering.shell import with_path
 
         number, command = plural(part.asked.tensors, "tensor"), with_path("ckptdoctor show FILE --keys", path)
-        narrate(f"0 of {number} match {part.asked.text}. The keys are listed by: {command}")
+        offer = f' Did you mean "{part.asked.better}"?' if part.asked.better else ""
+        narrate(f"0 of {number} match {part.asked.text}.{offer} List the keys: {command}")
     if interrupted:
         return ExitStatus.INTERRUPTED
     return ExitStatus.FINDINGS if missed else ExitStatus.CLEAN

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from typing import Any
 
 import click
 
+from ckptdoctor.cli.command import Choice, Command
 from ckptdoctor.cli.console import emit, narrate
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP
+from ckptdoctor.cli.options import files
+from ckptdoctor.cli.progress import drawn
 from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import TrainingError, UsageError
 from ckptdoctor.trainer.checks import require_choices
@@ -32,7 +35,7 @@ from ckptdoctor.trainer.slurm import GPUS_PER_NODE, nodes_for, script
 _ARGUMENTS = "ckptdoctor.train.arguments"
 
 
-class _Remembering(click.Command):
+class _Remembering(Command):
     """A command that knows its own command line: the script for Slurm repeats it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -41,57 +44,80 @@ class _Remembering(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.command("train", cls=_Remembering, context_settings=SHORT_HELP)
-@click.argument("network", type=click.Choice(NETWORKS), default="lenet")
-@click.option("--strategy", type=click.Choice(STRATEGIES), default="single", show_default=True, help="How to train.")
+_EXAMPLES = (
+    ("A run on two replicas, with DistributedDataParallel", "ckptdoctor train lenet --strategy ddp --world-size 2"),
+    ("Go on where that run was stopped", "ckptdoctor train lenet --strategy ddp --world-size 2 --resume"),
+)
+_GROUPS = {
+    "How to train": ("strategy", "world_size", "gpus", "device", "timeout"),
+    "Data": ("data", "data_dir", "batch_size", "workers", "pin_memory"),
+    "Optimization": ("epochs", "optimizer", "lr", "momentum", "schedule", "amp", "compile", "ema", "seed"),
+    "Checkpoints": ("out", "save", "every", "resume", "tag_device"),
+    "Output": ("show_work", "slurm", "devices"),
+}
+
+
+@click.command("train", cls=_Remembering, examples=_EXAMPLES, groups=_GROUPS)
+@click.argument("network", type=Choice(NETWORKS), default="lenet")
+@click.option("--strategy", type=Choice(STRATEGIES), default="single", show_default=True, help="Training strategy.")
 @click.option("--world-size", type=int, metavar="N", help="Replicas.  [default: one for each GPU; 2 on the CPU]")
-@click.option("--gpus", metavar="0,4|auto", help="These GPUs only, or those with the most free memory.")
-@click.option("--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="What to train on.")
-@click.option("--data", type=click.Choice(DATA), help="What to train on it.  [default: shapes]")
-@click.option("--data-dir", metavar="DIR", help="Where the files of mnist, fashion-mnist or cifar10 are.")
-@click.option("--epochs", type=int, default=10, show_default=True, help="How often to see all images.")
-@click.option("--batch-size", type=int, help="Images a step, over all replicas.  [default: 64; 16 for foonet]")
-@click.option("--lr", type=float, help="Learning rate of the first epoch.  [default: 0.05; 0.001 for adamw]")
+@click.option("--gpus", metavar="0,4|auto", help="Use these GPUs only, or those with the most free memory.")
+@click.option("--device", type=Choice(DEVICES), default="auto", show_default=True, help="Device.")
+@click.option("--data", type=Choice(DATA), help="Dataset.  [default: shapes]")
+@click.option(
+    "--data-dir", metavar="DIR", shell_complete=files, help="Folder with the files of mnist, fashion-mnist or cifar10."
+)
+@click.option("--epochs", type=int, default=10, show_default=True, help="Number of epochs.")
+@click.option("--batch-size", type=int, help="Global batch size.  [default: 64; 16 for foonet]")
+@click.option("--lr", type=float, help="Initial learning rate.  [default: 0.05; 0.001 for adamw]")
 @click.option(
     "--schedule",
-    type=click.Choice(SCHEDULES),
+    type=Choice(SCHEDULES),
     default="cosine",
     show_default=True,
-    help="Lower the learning rate each epoch, or keep it constant.",
+    help="Learning rate schedule.",
 )
-@click.option("--momentum", type=float, default=0.9, show_default=True, help="Of SGD.")
-@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="sgd", show_default=True, help="How to step.")
-@click.option("--amp", type=click.Choice(PRECISIONS), default="no", show_default=True, help="Mixed precision.")
+@click.option("--momentum", type=float, default=0.9, show_default=True, help="SGD momentum.")
+@click.option("--optimizer", type=Choice(OPTIMIZERS), default="sgd", show_default=True, help="Optimizer.")
+@click.option("--amp", type=Choice(PRECISIONS), default="no", show_default=True, help="Mixed precision.")
 @click.option("--compile", is_flag=True, help="Train through torch.compile.")
 @click.option("--ema", is_flag=True, help="Also keep a moving average of the weights.")
 @click.option("--pin-memory", is_flag=True, help="Copy batches to the GPU from pinned memory.")
 @click.option("--workers", type=int, default=0, show_default=True, help="Processes that prepare batches.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of weights, order and dropout.")
-@click.option("--out", metavar="DIR", help="Where checkpoints go.  [default: runs/NETWORK-STRATEGY]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of weights, data order and dropout.")
+@click.option(
+    "--out", metavar="DIR", shell_complete=files, help="Folder for checkpoints.  [default: runs/NETWORK-STRATEGY]"
+)
 @click.option(
     "--save",
-    type=click.Choice(SAVES),
+    type=Choice(SAVES),
     multiple=True,
     default=("plain",),
-    help="How to save, as often as wanted.  [default: plain]",
+    help="Checkpoint format; repeatable.  [default: plain]",
 )
 @click.option("--every", type=int, metavar="EPOCHS", default=1, show_default=True, help="Epochs between checkpoints.")
-@click.option("--resume", is_flag=True, help="Go on from the newest complete checkpoint in --out.")
-@click.option("--tag-device", metavar="cuda:0", help="Write this device tag, as if the run had been there.")
+@click.option("--resume", is_flag=True, help="Continue from the newest complete checkpoint in --out.")
+@click.option("--tag-device", metavar="cuda:0", help="Save with this device tag, as if the run had been there.")
 @click.option(
-    "--timeout", type=float, metavar="SECONDS", default=120, show_default=True, help="Wait for a rank so long."
+    "--timeout",
+    type=float,
+    metavar="SECONDS",
+    default=120,
+    show_default=True,
+    help="Seconds to wait for a rank before aborting.",
 )
 @click.option("--show-work", is_flag=True, help="Print the first step: scatter, gradients, all-reduce (manual, dp).")
-@click.option("--slurm", is_flag=True, help="Print the sbatch script for this run, and do nothing.")
-@click.option("--devices", is_flag=True, help="Print the table of devices, and do nothing.")
+@click.option("--slurm", is_flag=True, help="Print the sbatch script for this run, and exit.")
+@click.option("--devices", is_flag=True, help="Print the table of devices, and exit.")
 def command(slurm: bool, devices: bool, gpus: str | None, **asked: Any) -> ExitStatus:
-    """Train a small network, and leave real checkpoints behind.
+    """Train a small network and save real checkpoints.
 
-    NETWORK is lenet if not given. Strategies: single; dp (nn.DataParallel); functional (features and classifier each
-    data-parallel); manual (bare tensors); ddp and fsdp (one process per device: started here, or by torchrun or
-    Slurm); exact (the same bits on any number of workers). On a machine without GPUs the replicas are virtual.
-    Each checkpoint is a folder in DIR with training.pt, a file for each --save, and truth.json. Exit status: 0 done,
-    or stopped by Ctrl-C and saved; 2 the run could not start or go on.
+    NETWORK is lenet by default. Strategies: single; dp (nn.DataParallel); functional (features and classifier each
+    data-parallel); manual (bare tensors); ddp and fsdp (one process per device, started here, or by torchrun or
+    Slurm); exact (the same bits on any number of workers). On a machine without GPUs the replicas are virtual. Each
+    checkpoint is a folder in DIR with training.pt, a file for each --save, and truth.json.
+
+    Exit status: 0 done, or stopped by Ctrl-C and saved; 2 the run could not start or continue.
     """
     if slurm:
         return _show_script(_config(**asked, cluster=True))
@@ -100,7 +126,8 @@ def command(slurm: bool, devices: bool, gpus: str | None, **asked: Any) -> ExitS
         _choose_gpus(gpus, asked["world_size"], asked["device"])
     if devices:
         return _show_devices()
-    from ckptdoctor.trainer.run import start
+    with drawn(what="loading torch…") if find_place(os.environ) is None else nullcontext():
+        from ckptdoctor.trainer.run import start
 
     start(_config(**asked))
     return ExitStatus.CLEAN

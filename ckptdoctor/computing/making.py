@@ -16,7 +16,7 @@ from ckptdoctor.errors import WriteError
 
 
 def calculated(given: Calculated, read: Read) -> Iterator[bytes]:
-    """The bytes of the tensor."""
+    """Yield the bytes of the tensor."""
     pieces = _FORMS[given.form](given, read) if prod(given.shape) else iter(())
     while True:
         with np.errstate(all="ignore"):  # what is not finite in the parts is so in the tensor
@@ -27,7 +27,7 @@ def calculated(given: Calculated, read: Read) -> Iterator[bytes]:
 
 
 def _masked(given: Calculated, read: Read) -> Iterator[bytes]:
-    """As ``BasePruningMethod.apply_mask`` has it (torch 2.13, nn/utils/prune.py): in the dtype of the original."""
+    """Compute as ``BasePruningMethod.apply_mask`` does (torch 2.13, nn/utils/prune.py): in the original's dtype."""
     original, mask = (Stream(part, kind, read) for part, kind in zip(given.parts, given.kinds, strict=True))
     kind, left = original.dtype, prod(given.shape)
     while left:
@@ -53,7 +53,7 @@ def _low_rank(given: Calculated, read: Read) -> Iterator[bytes]:
 
 
 def _kind(given: Calculated, side: int) -> str:
-    """The dtype of the left or right factor: B is the left one (``kinds`` are in the order weight, A, B)."""
+    """Return the dtype of the left or right factor: B is the left one (``kinds`` are in the order weight, A, B)."""
     return given.kinds[3 - side if given.form == LOW_RANK else side]
 
 
@@ -73,14 +73,14 @@ def _scaled(given: Calculated, read: Read) -> Iterator[bytes]:
 
 
 def _orthogonal(given: Calculated, read: Read) -> Iterator[bytes]:
-    """As ``_Orthogonal.forward`` has it (torch 2.13, nn/utils/parametrizations.py), one matrix after another."""
+    """Compute as ``_Orthogonal.forward`` does (torch 2.13, nn/utils/parametrizations.py), matrix by matrix."""
     rows, columns = given.shape[-2:]
     size = max(rows, columns)
     original, *bases = (Stream(part, kind, read) for part, kind in zip(given.parts, given.kinds, strict=True))
     for _ in range(prod(given.shape[:-2])):
         numbers = original.doubles(rows, columns)
         if not np.isfinite(numbers).all():
-            raise WriteError("An orthogonal matrix is not computed of NaN or infinities; nothing was written.")
+            raise WriteError("An orthogonal matrix cannot be computed from NaN or infinities; nothing was written.")
         made = _MAPS[given.form](numbers if rows >= columns else numbers.T)
         for base in bases:
             made = base.doubles(size, size) @ made
@@ -88,7 +88,7 @@ def _orthogonal(given: Calculated, read: Read) -> Iterator[bytes]:
 
 
 def _skew(tall: Array) -> Array:
-    """The skew-symmetric matrix whose lower triangle is that of a matrix with no more columns than rows."""
+    """Return the skew-symmetric matrix whose lower triangle is that of a matrix with no more columns than rows."""
     rows, columns = tall.shape
     lower = np.zeros((rows, rows))
     lower[:, :columns] = np.tril(tall)
@@ -135,7 +135,7 @@ def _cayley(tall: Array) -> Array:
 
 
 def _householder(tall: Array) -> Array:
-    """The product of all reflections at once: I - V T Vᵀ (C. Bischof and C. Van Loan, 1987).
+    """Return the product of all reflections at once: I - V T Vᵀ (C. Bischof and C. Van Loan, 1987).
 
     The inverse of T is upper triangular: above its diagonal that of VᵀV, on it half the squared lengths.
     """
@@ -167,7 +167,7 @@ _FORMS: dict[str, Callable[[Calculated, Read], Iterator[bytes]]] = {
 
 
 def rounded(numbers: Array, dtype: str) -> Array:
-    """The nearest numbers of ``dtype``, as arrays hold them, in C order.
+    """Return the nearest numbers of ``dtype``, as arrays hold them, in C order.
 
     NumPy rounds float64 to float16 once. To bfloat16 it goes by way of float32, and so would be rounded twice, which is
     another number only where the first rounding ends half way between two of them. There the float32 gets an odd last

@@ -27,17 +27,19 @@ Written = Callable[[int, int], bytes]  # (first byte, length)
 
 
 def require_calculated(given: Calculated, read: Read, written: Written) -> None:
-    """Raises WriteError unless ``written`` gives the bytes of the tensor; ``read`` gives those of its parts."""
+    """Raise WriteError unless ``written`` gives the bytes of the tensor; ``read`` gives those of its parts."""
     at = 0
     with np.errstate(all="ignore"):  # what is not finite is compared, too
         for right, count in _FORMS[given.form](given, read, written) if prod(given.shape) else ():
             if not right:
                 raise WriteError(
-                    f"A number of the output is not what it is computed of ({given.form}); it was thrown away."
+                    f"A number of the output does not match its computation ({given.form}); it was discarded."
                 )
             at += count
     if at != prod(given.shape):
-        raise WriteError("A tensor of the output has not as many numbers as it is computed of; it was thrown away.")
+        raise WriteError(
+            "A tensor of the output does not have the number of elements that it is computed from; it was discarded."
+        )
 
 
 def _there(given: Calculated, written: Written, at: int, count: int) -> Array:
@@ -67,7 +69,7 @@ def _bits(numbers: Array) -> Array:
 
 
 def _low_rank(given: Calculated, read: Read, written: Written) -> Iterator[tuple[bool, int]]:
-    """The transposed product of the transposed factors, their indices reversed."""
+    """Yield the transposed product of the transposed factors, their indices reversed."""
     _, a, b = given.kinds
     left_kind, right_kind = (b, a) if given.form == LOW_RANK else (a, b)
     rows, rank = given.parts[1].shape
@@ -120,14 +122,14 @@ def _skew(tall: Array) -> Array:
 
 
 def _by_eigenvalues(tall: Array) -> Array:
-    """The exponential of a skew-symmetric matrix, of which i times it is Hermitian."""
+    """Return the exponential of a skew-symmetric matrix, of which i times it is Hermitian."""
     values, vectors = np.linalg.eigh(1j * _skew(tall))
     made: Array = ((vectors * np.exp(-1j * values)) @ vectors.conj().T).real
     return made[:, : tall.shape[1]]
 
 
 def _from_the_right(tall: Array) -> Array:
-    """The two factors of Cayley's map, which may change places."""
+    """Return the two factors of Cayley's map, which may change places."""
     half = _skew(tall) / 2
     one = np.eye(len(half))
     made: Array = np.linalg.solve((one - half).T, (one + half).T).T
@@ -135,7 +137,7 @@ def _from_the_right(tall: Array) -> Array:
 
 
 def _by_reflections(tall: Array) -> Array:
-    """One reflection after another, the last first."""
+    """Return one reflection after another, the last first."""
     made = np.eye(*tall.shape)
     for column in range(tall.shape[1] - 1, -1, -1):
         vector = tall[column:, column].copy()
@@ -154,7 +156,7 @@ _MAPS: dict[str, Callable[[Array], Array]] = {
 
 
 def _near(found: Array, there: Array, sums: Array, dtype: str) -> bool:
-    """Whether these are the numbers, each rounded to the dtype or to the number next to it."""
+    """Return whether these are the numbers, each rounded to the dtype or to the number next to it."""
     kind, wide = BY_NAME[dtype], doubles(there, dtype)
     least = 2.0 ** (2 - 2 ** (kind.exponent - 1) - kind.mantissa)  # the smallest number above 0
     if bool((np.abs(wide - found) <= np.abs(found) * 2.0**-kind.mantissa + sums).all()):

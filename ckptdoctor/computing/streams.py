@@ -27,7 +27,7 @@ class Stream:
         self._left: bytes | memoryview = b""
 
     def take(self, count: int) -> Array:
-        """The next ``count`` numbers, as arrays hold those of their dtype."""
+        """Return the next ``count`` numbers, as arrays hold those of their dtype."""
         wanted = count * self._width
         made = bytearray()
         while len(made) < wanted:
@@ -41,7 +41,7 @@ class Stream:
         return array_of(made, self.dtype)
 
     def doubles(self, *shape: int) -> Array:
-        """The next numbers, so many as this shape has, in float64."""
+        """Return the next numbers, so many as this shape has, in float64."""
         count = 1
         for size in shape:
             count *= size
@@ -49,10 +49,10 @@ class Stream:
 
 
 def doubles(numbers: Array, dtype: str) -> Array:
-    """The same numbers in float64; a copy where they are that already."""
+    """Return the same numbers in float64; a copy where they are that already."""
     return widened(numbers, dtype).astype(np.float64)
 
 
 def whole(part: Elements, dtype: str, read: Read) -> Array:
-    """All numbers of a part, in float64."""
+    """Return all numbers of a part, in float64."""
     return doubles(array_of(bytearray().join(read(part, BLOCK)), dtype), dtype)

@@ -60,7 +60,7 @@ class Chosen:
 
 
 def chosen(tree: Node, root: KeyPath, wanted: bool, flatten: bool, source_format: str = "") -> Chosen:
-    """The tensors for a flat file. ``wanted``: ``root`` was asked for, so that what lies outside it goes.
+    """Return the tensors for a flat file. ``wanted``: ``root`` was asked for, so that what lies outside it goes.
 
     Of a program, by the format that it comes from, only the state dict is taken unless all is to be flattened.
     Raises RefusedError where it takes a choice, with the choices.
@@ -92,17 +92,17 @@ def chosen(tree: Node, root: KeyPath, wanted: bool, flatten: bool, source_format
 
 def _nothing(node: Node, root: KeyPath) -> RefusedError:
     place = show_path(root) if root else "the checkpoint"
-    return RefusedError(f"There are no tensors in {place} that could be converted.{_whole_module(node)}")
+    return RefusedError(f"{place} has no tensors to convert.{_whole_module(node)}")
 
 
 def _alone(tensor: Tensor, root: KeyPath, left_out: list[str]) -> Chosen:
-    """The file of one tensor, under its own name where it has one."""
+    """Return the file of one tensor, under its own name where it has one."""
     own = root[-1] if root and isinstance(root[-1], str) else None
     return Chosen(((own or _ALONE, tensor),), None, (), (), tuple(left_out), root, None if own else _ALONE)
 
 
 def _of_program(node: Node) -> tuple[Node, list[str]]:
-    """The state dict of a program without the tensors that the program has beside it, and what these are."""
+    """Return the state dict of a program without the tensors that the program has beside it, and what these are."""
     beside = node.attributes.entries if isinstance(node, Mapping) and node.attributes is not None else ()
     if not beside or not isinstance(node, Mapping):
         return node, []
@@ -121,11 +121,14 @@ def _flat_name(path: KeyPath) -> str:
 def _require_one_each(named: Sequence[tuple[str, Tensor]]) -> None:
     twice = next((name for name, count in Counter(name for name, _ in named).items() if count > 1), None)
     if twice is not None:
-        raise RefusedError(f"Two tensors would be called “{twice}”; take one part with --root.")
+        raise RefusedError(f'Two tensors would be called "{twice}". Choose one part with --root.')
 
 
 def _state_dict(node: Node, root: KeyPath) -> KeyPath:
-    """The place below ``node`` of the one flat dict of tensors. Raises RefusedError where that takes a choice."""
+    """Return the place below ``node`` of the one flat dict of tensors.
+
+    Raises RefusedError where that takes a choice.
+    """
     tensors = list(tensors_in(node))
     if not tensors:
         raise _nothing(node, root)
@@ -149,12 +152,12 @@ def _state_dict(node: Node, root: KeyPath) -> KeyPath:
 
 def _module_first(node: Node) -> Iterator[str]:
     if next(outermost_modules(node), None) is not None:
-        yield "  it holds a model that was saved whole: ckptdoctor fix FILE --select P204 first makes its state dict"
+        yield "  it holds a whole pickled model: ckptdoctor fix FILE --select P204 first extracts its state dict"
 
 
 def _whole_module(node: Node) -> str:
     pickled = any(isinstance(each, Opaque) for _, each in walk(node))
-    return " A model that was saved whole: ckptdoctor fix --select P204 --unsafe-fixes first." if pickled else ""
+    return " It is a whole pickled model: run ckptdoctor fix --select P204 --unsafe-fixes first." if pickled else ""
 
 
 def _plain_way(node: Node, path: KeyPath) -> bool:
@@ -169,7 +172,7 @@ def _plain_way(node: Node, path: KeyPath) -> bool:
 
 
 def without(node: Node, written: set[int]) -> Node:
-    """The contents without the tensors that were written, and without dicts that held nothing else.
+    """Return the contents without the tensors that were written, and without dicts that held nothing else.
 
     In lists, where leaving one out would move the others, the tensors stay. None where nothing is left.
     """
@@ -214,7 +217,7 @@ def _has_metadata(node: Node) -> bool:
 
 
 def _places(rest: Node) -> Iterator[str]:
-    """The names at the top of what is kept."""
+    """Yield the names at the top of what is kept."""
     if rest is None:
         return
     if not isinstance(rest, Mapping):
@@ -237,7 +240,7 @@ def _described(rest: Node) -> Iterator[str]:
 
 
 def entries_of(named: Iterable[tuple[str, Tensor]]) -> list[Entry]:
-    """The tensors as safetensors can hold them. Raises RefusedError with the list of those that it cannot."""
+    """Return the tensors as safetensors can hold them. Raises RefusedError with the list of those that it cannot."""
     found, trouble = [], []
     for name, tensor in named:
         reason = refusal(tensor)
@@ -252,7 +255,7 @@ def entries_of(named: Iterable[tuple[str, Tensor]]) -> list[Entry]:
 
 
 def require_torch(node: Node, root: KeyPath) -> None:
-    """Raises RefusedError with the list of what cannot be written into an archive of torch."""
+    """Raise RefusedError with the list of what cannot be written into an archive of torch."""
     trouble = []
     stack: list[tuple[KeyPath, Node]] = [(root, node)]
     while stack:
@@ -262,7 +265,7 @@ def require_torch(node: Node, root: KeyPath) -> None:
             trouble.append((show_path(path), reason))
         elif isinstance(each, (Mapping, Items)):
             stack += reversed([((*path, part), child) for part, child in children(each)])
-    _refuse(trouble, "a torch file", "take the part without them: --root KEY")
+    _refuse(trouble, "a torch file", "choose the part without them: --root KEY")
 
 
 def _refuse(trouble: Sequence[tuple[str, str]], what: str, way: str) -> None:
@@ -270,13 +273,16 @@ def _refuse(trouble: Sequence[tuple[str, str]], what: str, way: str) -> None:
         return
     number = "one thing" if len(trouble) == 1 else f"{len(trouble):,} things"
     lines = first_few([f"  {name} {why}" for name, why in trouble], _LISTED, before="  … and ")
-    raise RefusedError("\n".join([f"{number} in it cannot be written into {what}", *lines, f"  choose: {way}"]))
+    raise RefusedError("\n".join([f"{number} in it cannot be written to {what}", *lines, f"  choose: {way}"]))
 
 
 def with_owners(
     entries: Sequence[Entry], metadata: AnyMapping[str, str], clone: bool
 ) -> tuple[list[Entry], tuple[tuple[str, str], ...]]:
-    """The entries without those that are only other names of one of them (as pairs); ``clone`` keeps them all."""
+    """Return the entries without those that are only other names of one of them (as pairs).
+
+    ``clone`` keeps them all.
+    """
     found = {} if clone else owners((entry.name, entry.tensor) for entry in entries)
     gone = {alias for alias in found if alias not in metadata}
     kept = [entry for entry in entries if entry.name not in gone]
@@ -284,7 +290,7 @@ def with_owners(
 
 
 def restored(tree: Node, metadata: AnyMapping[str, str]) -> tuple[Node, tuple[tuple[str, str], ...]]:
-    """The contents with the other names of tensors that ``safetensors.torch.save_model`` noted in the metadata."""
+    """Return the contents with the names that ``safetensors.torch.save_model`` noted in the metadata."""
     if not isinstance(tree, Mapping):
         return tree, ()
     own = {part: child for part, child in tree.entries if isinstance(child, Tensor)}
@@ -295,7 +301,7 @@ def restored(tree: Node, metadata: AnyMapping[str, str]) -> tuple[Node, tuple[tu
 
 
 def doubled(tensors: Iterable[Tensor]) -> int:
-    """Tensors whose elements others view too: each has them for itself in the output."""
+    """Return tensors whose elements others view too: each has them for itself in the output."""
     files: dict[str, list[Tensor]] = {}  # the keys of storages tell them apart in one file only
     for each in tensors:
         if isinstance(each.storage, NewStorage):
@@ -320,7 +326,7 @@ _EMBEDDINGS = (
 
 
 def view_of(tensor: Tensor) -> object:
-    """Give what tensors share when they are one: the bytes, how they are viewed, the dtype. None without elements."""
+    """Return what tensors share when they are one: the bytes, how they are viewed, the dtype. None without elements."""
     if not tensor.numel or tensor.chunks:
         return None
     if isinstance(tensor.storage, NewStorage):
@@ -334,7 +340,7 @@ def view_of(tensor: Tensor) -> object:
 
 
 def owners(named: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
-    """Alias → owner, for every name whose tensor is that of another name."""
+    """Return alias → owner, for every name whose tensor is that of another name."""
     groups: dict[object, list[str]] = {}
     for name, tensor in named:
         view = view_of(tensor)
@@ -349,7 +355,7 @@ def owners(named: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
 
 
 def owner_of(names: list[str]) -> str:
-    """The name that keeps the bytes: that of the input embedding, else the first."""
+    """Return the name that keeps the bytes: that of the input embedding, else the first."""
     ranked = [(rank, index) for index, name in enumerate(names) if (rank := _rank(name)) is not None]
     return names[min(ranked)[1]] if ranked else names[0]
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
-from shlex import join
+from shlex import join, quote
 from time import perf_counter
 
 from ckptdoctor.checkpoint import ROOT, FileIdentity, KeyPath, Tensor, show_path
@@ -51,7 +51,7 @@ def convert(request: ConvertRequest) -> ConvertReport:
 
 
 def _stays(request: ConvertRequest, given: Inputs) -> bool:
-    """Tell whether it is one file of torch's, which is edited where it stands."""
+    """Return whether it is one file of torch's, which is edited where it stands."""
     return len(request.paths) == 1 and given.checkpoints[0].format in _LOSSLESS and not any(request.names)
 
 
@@ -82,7 +82,7 @@ class _Member:
 
 
 def twins(request: ConvertRequest, given: Inputs) -> tuple[Twins, ...]:
-    """The files of which tensors are in others under other names, and how many.
+    """Return the files of which tensors are in others under other names, and how many.
 
     Raises RefusedError where that are all tensors of a file, unless it is forced.
     """
@@ -105,7 +105,7 @@ def _twins(
     files: tuple[int, int],
     pairs: dict[tuple[int, int], dict[KeyPath, tuple[KeyPath, bool]]],
 ) -> Twins | None:
-    """The tensors that one file has of another, seen from the one of which more is in the other."""
+    """Return the tensors that one file has of another, seen from the one of which more is in the other."""
     ways = [_seen(given, one, other, pairs.get((one, other), {})) for one, other in (files, files[::-1])]
     whole = next((way for way in ways if way.number and way.number == way.of), None)
     if whole is not None and not request.force:
@@ -115,7 +115,10 @@ def _twins(
 
 
 def _seen(given: Inputs, one: int, other: int, found: dict[KeyPath, tuple[KeyPath, bool]]) -> Twins:
-    """The part of a file that is in another one; what has the same name in both is one entry anyway, not counted."""
+    """Return the part of a file that is in another one.
+
+    What has the same name in both is one entry anyway, not counted.
+    """
     its = {tensor.path for tensor in given.checkpoints[other].tensors}
     own = [tensor.path for tensor in given.checkpoints[one].tensors if tensor.path not in its]
     telling = [path for path in own if path in found and found[path][1]]
@@ -126,7 +129,7 @@ def _seen(given: Inputs, one: int, other: int, found: dict[KeyPath, tuple[KeyPat
 
 
 def _equal(given: Inputs) -> Iterator[list[_Member]]:
-    """Tensors of several files with the same dtype, shape and bytes."""
+    """Yield tensors of several files with the same dtype, shape and bytes."""
     alike: dict[object, list[tuple[int, Tensor]]] = {}
     for number, checkpoint in enumerate(given.checkpoints):
         for tensor in checkpoint.tensors:
@@ -179,8 +182,8 @@ def lossless(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRe
     outcome = repair(planned)
     if outcome.written is None:
         raise RefusedError(
-            f"{path}: nothing in it can be rewritten, because torch refuses the file as well; "
-            "ckptdoctor check says why."
+            f"{path}: nothing in it can be rewritten, because torch rejects the file as well. To see why: "
+            f"ckptdoctor check {quote(path)}"
         )
     contents = planned.expected
     return replace(

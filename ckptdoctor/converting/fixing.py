@@ -41,10 +41,10 @@ def fix(request: FixRequest, *, dry: bool = False) -> RepairReport:
 
 
 def read_map(path: str | None, reverse: bool) -> NameMap | None:
-    """The map of names in a file; None without one. Raises UsageError for ``reverse`` alone."""
+    """Return the map of names in a file; None without one. Raises UsageError for ``reverse`` alone."""
     if path is None:
         if reverse:
-            raise UsageError("--reverse turns a map round: add --map JSON.")
+            raise UsageError("--reverse applies a map backwards: add --map JSON.")
         return None
     found = map_file.read(path)
     return found.reversed() if reverse else found

@@ -32,7 +32,7 @@ from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.edits.applied.wanted import Wanted, with_tree
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.facts.devices import whole_dtensors
-from ckptdoctor.facts.incomplete import require_every_file, require_own_values, to_salvage
+from ckptdoctor.facts.reader_notes import require_every_file, require_own_values, to_salvage
 from ckptdoctor.formats.folders.shards import shard_sets
 from ckptdoctor.formats.fresh.strided import refusal, segments
 from ckptdoctor.noun import noun
@@ -62,7 +62,7 @@ class Inputs:
 
 @contextmanager
 def inputs(paths: Sequence[str], root: str | None = None, names: Sequence[str] = ()) -> Iterator[Inputs]:
-    """The checkpoints at ``paths``, which stay open meanwhile; ``root`` is the part that is wanted.
+    """Open the checkpoints at ``paths``, which stay open meanwhile; ``root`` is the part that is wanted.
 
     ``names`` are those of the parts of a model that they are, one for each path ("": its keys are as they are to be).
 
@@ -84,37 +84,37 @@ def _read(stack: ExitStack, path: str, root: str | None) -> tuple[Checkpoint, So
     source, container = stack.enter_context(formats.opened(path))
     checkpoint = formats.read(source, container)
     if source.distant:
-        raise RefusedError(f"{checkpoint.path} is not on this machine; fetch it first.")
+        raise RefusedError(f"{checkpoint.path} is not on this machine; download it first.")
     if any(note.kind in _DOUBTED for note in checkpoint.notes):
         require_whole(checkpoint, path, ROOT if root is None else find_root(checkpoint.tree, root))
     return checkpoint, source
 
 
 def require_whole(checkpoint: Checkpoint, path: str, root: KeyPath) -> None:
-    """Raises DamagedError, with what to do, where something is missing below ``root``, or cannot be relied on."""
+    """Raise DamagedError, with what to do, where something is missing below ``root``, or cannot be relied on."""
     require_own_values(checkpoint, root)
     broken = next((note for note in checkpoint.notes if note.kind in _BROKEN and concerns(note, root)), None)
     if broken is not None:
         raise DamagedError(
-            f"{path}: {broken.message.rstrip('.')}; "
-            f"“ckptdoctor salvage {quote(to_salvage(checkpoint, broken.member))}” saves what is whole, if anything is."
+            f"{path}: {broken.message.rstrip('.')}. Recover what is intact: ckptdoctor salvage "
+            f"{quote(to_salvage(checkpoint, broken.member))}"
         )
     require_every_file(checkpoint, root)
 
 
 def file_in(checkpoint: Checkpoint, path: str) -> str:
-    """A file whose owner and permissions the output gets: the one at ``path``, or one in the folder there."""
+    """Return a file whose owner and permissions the output gets: the one at ``path``, or one in the folder there."""
     if not os.path.isdir(path):
         return path
     for tensor in checkpoint.tensors:
         for piece in (tensor, *[chunk for _, chunk in tensor.chunks]):
             if piece.storage is not None and piece.storage.extent is not None:
                 return piece.storage.extent.file
-    raise RefusedError(f"{checkpoint.path} holds no values that could be converted.")
+    raise RefusedError(f"{checkpoint.path} has no values to convert.")
 
 
 def _together(checkpoints: Sequence[Checkpoint], names: Sequence[str], file: str) -> Wanted:
-    """Give what is wanted of all of them: the contents of the only one, or the entries of all in one dict.
+    """Return what is wanted of all of them: the contents of the only one, or the entries of all in one dict.
 
     The first is the original, of whose byte order all are.
     """
@@ -127,7 +127,7 @@ def _together(checkpoints: Sequence[Checkpoint], names: Sequence[str], file: str
 
 
 def _metadata(checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
-    """The metadata of all; of two values under one key the first."""
+    """Return the metadata of all; of two values under one key the first."""
     found: dict[str, str] = {}
     for each in reversed(checkpoints):
         found.update(each.metadata or {})
@@ -135,7 +135,7 @@ def _metadata(checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
 
 
 def plain(checkpoint: Checkpoint) -> Checkpoint:
-    """The same with plain tensors in the place of DTensors where these are whole."""
+    """Return the same with plain tensors in the place of DTensors where these are whole."""
     wrappers = whole_dtensors(checkpoint)
     if wrappers is None:
         return checkpoint
@@ -143,7 +143,7 @@ def plain(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _merged(checkpoints: Sequence[Checkpoint], swapped: bool, parts: Sequence[str]) -> Mapping:
-    """One dict with the entries of all. Raises RefusedError for a key with two different values."""
+    """Return one dict with the entries of all. Raises RefusedError for a key with two different values."""
     entries: dict[Part, tuple[Node, str]] = {}
     names = Counter([tensor.path[0] for each in checkpoints for tensor in each.tensors if tensor.path])
     twice = sum([each.nbytes for one in checkpoints for each in one.tensors if each.path and names[each.path[0]] > 1])
@@ -159,7 +159,7 @@ def _merge(
     for each, name in zip(checkpoints, parts, strict=True):
         tree = plain(each).tree
         if not isinstance(tree, Mapping):
-            raise RefusedError(f"{each.path} is no dict of names, so it cannot be put together with others.")
+            raise RefusedError(f"{each.path} is not a dict of names, so it cannot be merged with others.")
         for part, node in _below(name, tree, each.path) if name else tree.entries:
             if part not in entries:
                 entries[part] = node, each.path
@@ -168,18 +168,18 @@ def _merge(
             for held, path in ((known, first), (node, each.path)):
                 reason = refusal(held) if isinstance(held, Tensor) else None
                 if reason is not None:
-                    raise RefusedError(f"“{show_part(part)}” in {path} {reason}.")
+                    raise RefusedError(f'"{show_part(part)}" in {path} {reason}.')
             if not _same(known, node, swapped):
-                raise RefusedError(f"“{show_part(part)}” is in {first} and in {each.path}, with different values.")
+                raise RefusedError(f'"{show_part(part)}" is in {first} and in {each.path}, with different values.')
 
 
 def _below(name: str, tree: Mapping, path: str) -> Iterator[tuple[Part, Node]]:
-    """The tensors of a part under the names that the whole model has for them."""
+    """Yield the tensors of a part under the names that the whole model has for them."""
     for part, node in tree.entries:
         if not isinstance(part, str) or not isinstance(node, Tensor):
             raise RefusedError(
-                f"{path} holds more than the tensors of one part ({show_part(part)}). Take its state dict out first: "
-                f"ckptdoctor fix {quote(path)} --root NAME"
+                f"{path} holds more than the tensors of one part ({show_part(part)}). Extract its state dict "
+                f"first: ckptdoctor fix {quote(path)} --root NAME"
             )
         yield f"{name}.{part}", move_tensor(node, (part,), (f"{name}.{part}",))
 
@@ -191,7 +191,7 @@ def _same(one: Node, other: Node, swapped: bool) -> bool:
 
 
 def _same_values(one: Tensor, other: Tensor, swapped: bool) -> bool:
-    """Tell whether two tensors have the same dtype, shape and bytes."""
+    """Return whether two tensors have the same dtype, shape and bytes."""
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
     with Bytes() as files:
@@ -215,7 +215,7 @@ _NAMED = 4  # of those that are lacking, how many are named
 
 
 def absent(paths: Sequence[str], checkpoints: Sequence[Checkpoint]) -> tuple[str, ...]:
-    """A clause each: files that the numbers of others speak of, and what an index names in vain."""
+    """Return a clause each: files that the numbers of others speak of, and what an index names in vain."""
     folders: dict[str, list[str]] = {}
     for path in paths:
         folders.setdefault(os.path.dirname(path), []).append(os.path.basename(path))

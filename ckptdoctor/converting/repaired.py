@@ -16,7 +16,7 @@ from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.applied.wanted import Wanted, by_itself
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.examine.file import check
-from ckptdoctor.facts.incomplete import require_own_values
+from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.findings import Loader, NextStep, Proof
 from ckptdoctor.prove.output import counted
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
@@ -31,7 +31,7 @@ def carry_out(plan: Plan) -> Outcome:
 
 
 def _converted(plan: Plan) -> Outcome:
-    """The repaired contents in the container that the output's name asks for, straight from the original's bytes."""
+    """Return the repaired contents in the container that the output's name asks for, from the original's bytes."""
     request = ConvertRequest((plan.request.path,), plan.output, force=plan.request.force)
     if not plan.edits:
         return _examined(Outcome(plan, conversion=convert(request)))
@@ -48,25 +48,27 @@ def _converted(plan: Plan) -> Outcome:
 
 
 def _wanted(plan: Plan) -> Wanted:
-    """Give what the plan wants, of another container. Raises what reading a file with such contents raises."""
+    """Return what the plan wants, of another container. Raises what reading a file with such contents raises."""
     original, path = plan.original, plan.request.path
     if plan.recipe is not None:  # whoever can write the container has looked at it
         _require_own_values(plan)
     else:
         require_whole(original, path, ROOT)
         if original.big_endian and plan.wanted.remade:
-            raise RefusedError("The values are big-endian, and are not computed with; convert the file first.")
+            raise RefusedError(
+                "The values are big-endian, so they cannot be used in computations; convert the file first."
+            )
     wanted = by_itself(plan.wanted, file_in(original, plan.file))
     return replace(wanted, contents=plain(wanted.contents))
 
 
 def _absent(plan: Plan) -> tuple[str, ...]:
-    """Give what belongs to the original and is not there; whoever can write the container has looked at it."""
+    """Return what belongs to the original and is not there; whoever can write the container has looked at it."""
     return () if plan.recipe is not None else absent((plan.request.path,), (plan.original,))
 
 
 def _require_own_values(plan: Plan) -> None:
-    """Raises DamagedError where what is shown of a tensor is not what torch loads, unless the edits leave it out."""
+    """Raise DamagedError where what is shown of a tensor is not what torch loads, unless the edits leave it out."""
     there = {source.path for each in plan.expected.tensors if isinstance(source := source_of(each), Tensor)}
     kept = [
         note
@@ -89,7 +91,7 @@ def _said_of(file: str, path: str) -> Iterator[None]:
 
 
 def _examined(outcome: Outcome) -> Outcome:
-    """The findings of check in the converted output, in the place of those it had before."""
+    """Return the findings of check in the converted output, in the place of those it had before."""
     found = check(outcome.plan.output)
     proof = outcome.proof or Proof(0, 0)
     after = NextStep(Loader.OTHER)

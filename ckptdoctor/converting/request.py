@@ -6,7 +6,15 @@ import os
 import re
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.formats.suffixes import DISTRIBUTED, SAFETENSORS, SHARDED, SINGLE, TORCH_OUTPUTS, TORCH_ZIP
+from ckptdoctor.formats.suffixes import (
+    DISTRIBUTED,
+    SAFETENSORS,
+    SHARDED,
+    SINGLE,
+    TORCH_OUTPUTS,
+    TORCH_ZIP,
+    not_written,
+)
 from ckptdoctor.noun import noun
 
 DEFAULT_SHARD = 5 * 10**9
@@ -14,6 +22,16 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "
 
 DCP = DISTRIBUTED
 KINDS = ("torch", "safetensors", "dcp")
+
+
+_GGUF = " For GGUF use llama.cpp's convert_hf_to_gguf.py."
+
+
+def _refused(suffix: str) -> str:
+    """Names what the suffix of an output asks for, and that nothing here writes."""
+    if not suffix:
+        return "ckptdoctor chooses the format by the output's suffix, and there is none."
+    return f"ckptdoctor cannot write {suffix.removeprefix('.').upper()}."
 
 
 @noun
@@ -54,8 +72,7 @@ class ConvertRequest:
             return SINGLE
         if suffix in TORCH_OUTPUTS:
             return TORCH_ZIP
-        known = ", ".join(TORCH_OUTPUTS + SAFETENSORS)
-        raise UsageError(f"The output's suffix says what it is to be: {known}; a folder gets safetensors in shards.")
+        raise UsageError(not_written(self.output))
 
     def _distributed(self, suffix: str) -> str:
         if suffix in TORCH_OUTPUTS + SAFETENSORS and not os.path.isdir(self.output):
@@ -76,11 +93,11 @@ class ConvertRequest:
 
 
 def size_of(text: str) -> int:
-    """``5GB`` in bytes. Raises UsageError for anything else."""
+    """Return ``5GB`` in bytes. Raises UsageError for anything else."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?", text.strip().upper())
     if match is None:
-        raise UsageError(f"--shard-size wants a size such as 5GB or 500MB; “{text}” is something else.")
+        raise UsageError(f'--shard-size: "{text}" is not a size. Use 5GB or 500MB.')
     size = int(float(match.group(1)) * _UNITS[match.group(2) or ""])
     if size < 1:
-        raise UsageError("--shard-size wants at least one byte.")
+        raise UsageError("--shard-size: a file needs at least one byte. Use 5GB or 500MB.")
     return size

@@ -30,7 +30,7 @@ _LISTED = 3  # places that are named of what cannot be kept
 
 
 def to_safetensors(request: ConvertRequest, wanted: Wanted, root: KeyPath, sharded: bool) -> Output:
-    """The tensors below ``root`` as safetensors. Raises RefusedError for what takes a choice."""
+    """Return the tensors below ``root`` as safetensors. Raises RefusedError for what takes a choice."""
     own = wanted.contents.metadata or {}
     found = chosen(wanted.contents.tree, root, request.root is not None, request.flatten, wanted.original.format)
     entries, tied = with_owners(entries_of(found.named), own, request.clone)
@@ -62,7 +62,7 @@ def _files(entries: Sequence[Entry], request: ConvertRequest, sharded: bool) -> 
 
 
 def _extra(found: Chosen, request: ConvertRequest, sharded: bool) -> tuple[str, bytes] | None:
-    """Contents that are not tensors, as a file of their own; None where there is nothing."""
+    """Return contents that are not tensors, as a file of their own, or None where there is nothing."""
     if found.rest is None:
         return None
     names = {tensor.path: name for name, tensor in found.named}
@@ -71,7 +71,10 @@ def _extra(found: Chosen, request: ConvertRequest, sharded: bool) -> tuple[str, 
 
 
 def _metadata(own: Mapping[str, str], tied: Sequence[tuple[str, str]], names: set[str]) -> dict[str, str]:
-    """The metadata of one file: what the source had, and other names of its tensors, as ``save_model`` notes them."""
+    """Return the metadata of one file.
+
+    It is what the source had, and other names of its tensors, as ``save_model`` notes them.
+    """
     return {**_FORMAT, **own, **{alias: owner for alias, owner in tied if owner in names}}
 
 
@@ -92,14 +95,14 @@ class _Taken:
         return tuple([f"{key} of the metadata" for key in self.texts])
 
     def beside(self, path: str, request: ConvertRequest) -> tuple[str, bytes] | None:
-        """The file of the texts, to be called ``path``; None where there are none."""
+        """Return the file of the texts, to be called ``path``, or None where there are none."""
         if not self.texts:
             return None
         return path, sidecar(None, self.texts, {}, os.path.basename(request.paths[0]))
 
 
 def _taken(wanted: Wanted, root: KeyPath) -> _Taken:
-    """Give what lies at ``root``. Raises RefusedError with a list for what cannot be written."""
+    """Return what lies at ``root``. Raises RefusedError with a list for what cannot be written."""
     metadata = wanted.contents.metadata or {}
     tree, back = (wanted.contents.tree, ()) if root else restored(wanted.contents.tree, metadata)
     require_torch(at(tree, root), root)
@@ -108,7 +111,7 @@ def _taken(wanted: Wanted, root: KeyPath) -> _Taken:
 
 
 def to_torch(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
-    """Give what lies at ``root`` as an archive. Raises RefusedError with a list for what cannot be written."""
+    """Return what lies at ``root`` as an archive. Raises RefusedError with a list for what cannot be written."""
     found = _taken(wanted, root)
     made = torch_zip.arranged(found.node, wanted.original, request.output, wanted.file)
     report = replace(
@@ -126,7 +129,7 @@ def to_torch(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
 
 
 def to_dcp(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
-    """Give what lies at ``root`` as a folder. Raises RefusedError with a list for what cannot be written."""
+    """Return what lies at ``root`` as a folder. Raises RefusedError with a list for what cannot be written."""
     found = _taken(wanted, root)
     apart = flat(found.node, root)
     made = dcp.arranged(apart, wanted.original, wanted.file)
@@ -145,10 +148,10 @@ def to_dcp(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
 
 
 def _left_out(node: Node, apart: Flat) -> list[str]:
-    """Contents that such a folder has no place for, as torch itself leaves them out."""
+    """Return contents that such a folder has no place for, as torch itself leaves them out."""
     found = []
     if apart.renamed:
-        found.append(f"that keys are no text: {_places(apart.renamed)}")
+        found.append(f"that keys are not strings: {_places(apart.renamed)}")
     if any(isinstance(each, Entries) and each.attributes is not None for _, each in walk(node)):
         found.append("attributes of dicts (_metadata, the versions of modules)")
     return found

@@ -39,7 +39,7 @@ class Output:
 
 
 def report_of(request: ConvertRequest, wanted: Wanted, tensors: Iterable[Tensor]) -> ConvertReport:
-    """Give what is said of any conversion into ``tensors`` before there is a proof."""
+    """Return what is said of any conversion into ``tensors`` before there is a proof."""
     written = list(tensors)
     return ConvertReport(
         sources=request.paths,
@@ -56,7 +56,7 @@ def report_of(request: ConvertRequest, wanted: Wanted, tensors: Iterable[Tensor]
 
 
 def weights_of(contents: Checkpoint) -> KeyPath | None:
-    """Say where the state dict lies that is the model's; None where that is not one."""
+    """Return where the state dict lies that is the model's, or None where that is not one."""
     models = [each for each in weights_among(contents.state_dicts) if each.role is Role.MODEL]
     return models[0].path if len(models) == 1 else None
 
@@ -93,7 +93,7 @@ def write(output: Output, request: ConvertRequest, identity: FileIdentity | None
 
 
 def _parts(output: str, wanted: Wanted, recipe: Recipe, sums: Checksums, tallies: list[CopyTally]) -> Iterator[Part]:
-    """The files of a container; they are proven together once the last is written."""
+    """Yield the files of a container; they are proven together once the last is written."""
     recipes = (recipe, *recipe.beside)
     files: dict[str, str] = {}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ckptdoctor.checkpoint.missing import offer
+from ckptdoctor.diagnose.selection import no_rule
 from ckptdoctor.errors import UsageError
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules, find_rule
@@ -10,13 +12,10 @@ __all__ = ["all_rules", "look_up"]
 
 
 def look_up(code_or_name: str) -> Rule:
-    """The rule with this code or name. Raises UsageError, with the nearest names, when there is none."""
+    """Return the rule with this code or name. Raises UsageError, with the nearest one, when there is none."""
     found = find_rule(code_or_name)
     if found is not None:
         return found
-    from difflib import get_close_matches
-
-    names = [text for rule in all_rules() for text in (rule.code.lower(), rule.name)]
-    near = get_close_matches(code_or_name.lower(), names, n=3)
-    offer = f"Did you mean {' or '.join(near)}?" if near else "ckptdoctor rules lists them."
-    raise UsageError(f"There is no rule “{code_or_name}”. {offer}")
+    if any(sign in code_or_name for sign in "./\\"):
+        raise UsageError(f"{code_or_name}: no such file, and no rule of that name.{offer(code_or_name)}")
+    raise UsageError(no_rule(code_or_name, all_rules()))

@@ -10,7 +10,7 @@ from ckptdoctor.findings import FileReport, Finding, Skipped
 from ckptdoctor.noun import noun
 
 if TYPE_CHECKING:
-    from ckptdoctor.facts.values import Values
+    from ckptdoctor.values.statistics import Values
 
 
 @noun

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, addresses
+from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.diagnose.fixes import of_index, outside
 from ckptdoctor.findings import Coverage, Finding
 from ckptdoctor.noun import replace
+from ckptdoctor.remote import addresses
 from ckptdoctor.rules.framework import Rule, subject_for
 from ckptdoctor.rules.registry import all_rules, concerned, deep
 
@@ -26,7 +27,7 @@ def findings_of(
     reference: Reference | None = None,
     root: KeyPath | None = None,
 ) -> list[Finding]:
-    """What the rules (None: all) find in a checkpoint, worst first, without reading any file.
+    """Return what the rules (None: all) find in a checkpoint, worst first, without reading any file.
 
     With a reference, the rules that can compare do. ``root`` is where the state dict that matters was said to be.
     """
@@ -36,7 +37,7 @@ def findings_of(
 
 @collector_paused()
 def compared(checkpoint: Checkpoint, reference: Reference | None, root: KeyPath | None) -> Comparison | None:
-    """The checkpoint held against a reference; None without one."""
+    """Return the checkpoint held against a reference; None without one."""
     if reference is None:
         return None
     from ckptdoctor.match.comparing import compare
@@ -45,7 +46,7 @@ def compared(checkpoint: Checkpoint, reference: Reference | None, root: KeyPath 
 
 
 def apply_rules(rules: Iterable[Rule], subjects: Sequence[object]) -> Iterator[Finding]:
-    """The findings of each rule over the first of the subjects that it reads; None is read by no rule."""
+    """Yield the findings of each rule over the first of the subjects that it reads; None is read by no rule."""
     for rule in rules:
         subject = subject_for(rule, subjects)
         if subject is not None:
@@ -53,7 +54,7 @@ def apply_rules(rules: Iterable[Rule], subjects: Sequence[object]) -> Iterator[F
 
 
 def concerned_by(subjects: Iterable[object]) -> Iterator[Rule]:
-    """The rules that a container, a checkpoint, or what was found in all bytes of one among these concerns."""
+    """Yield the rules that a container, a checkpoint, or what was found in all bytes of one among these concerns."""
     for subject in subjects:
         if isinstance(subject, (Container, Checkpoint)):
             yield from concerned(subject)
@@ -62,12 +63,12 @@ def concerned_by(subjects: Iterable[object]) -> Iterator[Rule]:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings by severity, then by code; those of one rule stay in their order."""
+    """Return findings by severity, then by code; those of one rule stay in their order."""
     return sorted(findings, key=lambda finding: (-finding.severity.rank, finding.code))
 
 
 def possible(finding: Finding, container: Container) -> Finding:
-    """The finding without a repair that a container which is only read cannot have."""
+    """Return the finding without a repair that a container which is only read cannot have."""
     if finding.fix is None or formats.is_written(container.format):
         return finding
     edits = finding.fix.edits
@@ -75,7 +76,7 @@ def possible(finding: Finding, container: Container) -> Finding:
 
 
 def attainable(coverage: Coverage, path: str, container: Container) -> Coverage:
-    """The coverage without the option of a command that would be refused: of what is only read, or not here."""
+    """Return the coverage without the option of a command that would be refused: of what is only read, or not here."""
     if formats.is_written(container.format) and not addresses.is_address(path):
         return coverage
     return replace(coverage, option="")

@@ -40,12 +40,15 @@ _NAMING = (Drop, Rename, RenameModules, Reorder)
 
 
 def container_findings(container: Container, rules: Iterable[Rule]) -> list[Finding]:
-    """What the rules find in the file around the contents."""
+    """Return what the rules find in the file around the contents."""
     return [found for rule in rules if isinstance(container, rule.subject) for found in rule.run(container)]
 
 
 def fixes(findings: Iterable[Finding], unsafe: bool, confirmed: bool = False) -> list[FindingFix]:
-    """The findings that may be fixed: safe fixes, ``confirmed`` ones towards a target, and all where ``unsafe``."""
+    """Return the findings that may be fixed.
+
+    These are safe fixes, ``confirmed`` ones towards a target, and all where ``unsafe``.
+    """
     admitted = {Safety.SAFE, *([Safety.CONFIRMED] if confirmed else []), *(Safety if unsafe else [])}
     return [
         (finding, finding.fix)
@@ -55,7 +58,10 @@ def fixes(findings: Iterable[Finding], unsafe: bool, confirmed: bool = False) ->
 
 
 def independent(wanted: Iterable[FindingFix]) -> Iterator[FindingFix]:
-    """The first fix, and those after it that touch nothing an earlier one touches: the others must be asked again."""
+    """Yield the first fix, and those after it that touch nothing an earlier one touches.
+
+    The others must be asked again.
+    """
     touched: set[str] = set()
     for finding, fix in wanted:
         mine = {each for edit in fix.edits for each in _touched(edit)}
@@ -65,17 +71,17 @@ def independent(wanted: Iterable[FindingFix]) -> Iterator[FindingFix]:
 
 
 def outside(edits: Iterable[Edit]) -> bool:
-    """Whether an edit changes the file around the contents, which the nouns do not show."""
+    """Return whether an edit changes the file around the contents, which the nouns do not show."""
     return any(isinstance(edit, (SetSuffix, Truncate)) for edit in edits)
 
 
 def of_index(edits: Iterable[Edit]) -> bool:
-    """Whether the edits write the index of a folder, whose shards stay as they are."""
+    """Return whether the edits write the index of a folder, whose shards stay as they are."""
     return any(isinstance(edit, WriteIndex) for edit in edits)
 
 
 def _touched(edit: Edit) -> Iterator[str]:
-    """What an edit changes, coarsely."""
+    """Yield what an edit changes, coarsely."""
     if isinstance(edit, (MoveToCpu, Retag)):
         yield "device tags"
     elif isinstance(edit, (SetSuffix, Truncate, WriteIndex)):
@@ -91,7 +97,7 @@ def _touched(edit: Edit) -> Iterator[str]:
 
 
 def lost_by(edits: Sequence[Edit], checkpoint: Checkpoint) -> list[str]:
-    """The weights that edits leave out and that are nowhere else; what goes into another tensor is not lost."""
+    """Return the weights that edits leave out and that are nowhere else; what goes into another tensor is not lost."""
     going = [path for each in edits if isinstance(each, Drop) for path in each.paths]
     if not going or not all(isinstance(each, _NAMING) for each in edits):
         return []

@@ -18,7 +18,7 @@ _COUNTERS = ("num_batches_tracked", names.N_AVERAGED, DECAY, UPDATES)
 
 
 def only_copies(checkpoint: Checkpoint, going: Iterable[KeyPath]) -> list[Tensor]:
-    """The weights at or below these paths that are nowhere else in the checkpoint, in its order."""
+    """Return the weights at or below these paths that are nowhere else in the checkpoint, in its order."""
     paths = set(going)
     depths = {len(path) for path in paths}
     weights = {each.path for held in checkpoint.state_dicts if held.role in WEIGHTS for each in held.tensors}
@@ -36,7 +36,10 @@ def only_copies(checkpoint: Checkpoint, going: Iterable[KeyPath]) -> list[Tensor
 
 
 def is_weight(tensor: Tensor) -> bool:
-    """Whether a tensor among weights may be one: not a counter, an extra state or what the model works out itself."""
+    """Return whether a tensor among weights may be one.
+
+    Counters, extra state and what the model works out itself are none.
+    """
     key = tensor.key
     if not tensor.numel or is_extra_state(key) or is_derived(key, tensor.shape, tensor.dtype):
         return False
@@ -46,7 +49,10 @@ def is_weight(tensor: Tensor) -> bool:
 
 
 def _marks(tensor: Tensor) -> list[tuple[object, ...]]:
-    """What a tensor has in common with its copies: the elements that it shows, and the checksum of what it fills."""
+    """Return what a tensor has in common with its copies.
+
+    It is the elements that it shows, and the checksum of what it fills.
+    """
     storage = tensor.storage
     if storage is None or tensor.parts:
         return []

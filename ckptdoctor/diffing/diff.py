@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Protocol
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, NoteKind, Source, Tensor, addresses, show_path
+from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, NoteKind, Source, Tensor, show_path
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.checkpoint.progress import Listener, Work, follow, in_thread
 from ckptdoctor.checkpoint.roots import find_root
@@ -21,6 +21,7 @@ from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.diffing.summary import summary
 from ckptdoctor.errors import StoppedError, UnreadableError
 from ckptdoctor.noun import noun
+from ckptdoctor.remote import addresses
 
 
 class Measure(Protocol):

@@ -23,4 +23,4 @@ class DiffRequest:
         for name in ("rtol", "atol"):
             number = getattr(self, name)
             if not (isfinite(number) and number >= 0):
-                raise UsageError(f"--{name} must be a number that is not negative, not {number}.")
+                raise UsageError(f"--{name} must not be negative: {number}.")

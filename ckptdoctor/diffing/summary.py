@@ -51,7 +51,7 @@ def _weights(found: Difference, weights: Sequence[Pair]) -> str:
     if reshaped:
         where = _where([pair.name for pair in reshaped])
         turned = " (perhaps transposed)" if all(pair.perhaps_transposed for pair in reshaped) else ""
-        text = f"{plural(len(reshaped), 'tensor')} in {where} {_has(len(reshaped))} another shape{turned}"
+        text = f"{plural(len(reshaped), 'tensor')} in {where} {_has(len(reshaped))} a different shape{turned}"
         return f"{text}, the rest {'has ' + listed(ways) if ways else 'fits'}; {unread}"
     if ways:
         return f"the same tensors, but {listed(ways)}; {unread}"
@@ -87,12 +87,12 @@ def _same(weights: Sequence[Pair], ways: Sequence[str]) -> str:
 def _shape_of_change(found: Difference, weights: Sequence[Pair], changed: Sequence[Pair]) -> str:
     """The part that changed: the head, the statistics, whole modules, everything; and whether by a low rank."""
     names = [pair.name for pair in changed]
-    rest = "the rest is bit-equal" if _exact(weights, changed) else "the rest is the same"
+    rest = "the rest is bit-identical" if _exact(weights, changed) else "the rest is the same"
     if len(changed) < len(weights):
         if all(map(_is_of_the_head, names)) and len(_modules(names)) <= _NAMED:
-            return f"identical but for the head ({listed(_modules(names))})"
+            return f"identical except for the head ({listed(_modules(names))})"
         if all(name.rpartition(".")[2] in _STATISTICS for name in names):
-            return f"identical but for running statistics and counters ({plural(len(names), 'tensor')})"
+            return f"identical except for running statistics and counters ({plural(len(names), 'tensor')})"
     low = _low_rank(found, names)
     if low:
         return low if len(changed) == len(weights) else f"{low}; {rest}"
@@ -136,7 +136,7 @@ def _low_rank(found: Difference, names: Sequence[str]) -> str:
     most = max(rank.rank for rank in ranks.low)
     looked = f"rank {most} at most in the {len(ranks.low):,} largest" if len(ranks.low) > 1 else f"rank {most}"
     where = "attention projections" if all(_in_attention(name) for name in names) else _where(names)
-    return f"low-rank change in {where} ({plural(len(names), 'tensor')}; {looked}, told by a randomized sketch)"
+    return f"low-rank change in {where} ({plural(len(names), 'tensor')}; {looked}, by a randomized sketch)"
 
 
 def _in_attention(name: str) -> bool:
@@ -148,21 +148,21 @@ def _ways(found: Difference, weights: Sequence[Pair]) -> list[str]:
     """In what else than their values they differ."""
     ways = []
     if any(pair.renamed for pair in weights):
-        ways.append("other names")
+        ways.append("different names")
     casts = {(pair.a.dtype.name, pair.b.dtype.name): None for pair in weights if pair.recast}
     if casts:
-        ways.append("other dtype" + (" ({} → {})".format(*next(iter(casts))) if len(casts) == 1 else "s"))
+        ways.append("different dtype" + (" ({} → {})".format(*next(iter(casts))) if len(casts) == 1 else "s"))
     if any(pair.retagged for pair in weights):
-        ways.append("other device tags")
+        ways.append("different device tags")
     if any(pair.remade for pair in weights):
-        ways.append("another kind of tensor")
+        ways.append("a different type of tensor")
     turned = sum([pair.transposed for pair in weights])
     if turned:
         ways.append(f"{turned:,} {'matrix' if turned == 1 else 'matrices'} transposed")
     if any(tie.counts for tie in found.ties):
-        ways.append("other ties")
+        ways.append("different ties")
     if found.moved:
-        ways.append(f"another place ({show_path(found.moved[0].a)} → {show_path(found.moved[0].b)})")
+        ways.append(f"a different place ({show_path(found.moved[0].a)} → {show_path(found.moved[0].b)})")
     return ways
 
 
@@ -171,7 +171,7 @@ def _beside(found: Difference, weights: Sequence[Pair]) -> Iterator[str]:
     for side, singles in (("A", found.removed), ("B", found.added)):
         if singles:
             tied = {name for tie in found.ties if tie.side == side.lower() for name in tie.missing}
-            why = ", tied there to what both have" if tied.issuperset([each.name for each in singles]) else ""
+            why = ", tied there to a tensor that both have" if tied.issuperset([each.name for each in singles]) else ""
             yield f"{plural(len(singles), 'tensor')} only in {side}{why}{_lost(singles, side)}"
     sides = [("A", found.a.unread, found.added), ("B", found.b.unread, found.removed)]
     without = [side for side, unread, others in sides if unread and not any(each.lost for each in others)]
@@ -181,7 +181,8 @@ def _beside(found: Difference, weights: Sequence[Pair]) -> Iterator[str]:
     apart = [pair for pair in rest if not pair.alike]
     if apart:
         yield (
-            f"{len(apart):,} of {plural(len(rest), 'tensor')} beside the weights differ{'s' if len(apart) == 1 else ''}"
+            f"{len(apart):,} of {plural(len(rest), 'tensor')} other than the weights "
+            f"differ{'s' if len(apart) == 1 else ''}"
         )
     if found.others:
         yield "other contents differ"

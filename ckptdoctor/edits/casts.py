@@ -23,26 +23,26 @@ _NORMAL = (None, "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer")
 
 
 def named(text: str) -> str | None:
-    """The dtype that somebody calls so ("bf16", "torch.half"); None where it is none to cast to."""
+    """Return the dtype that somebody calls so ("bf16", "torch.half"), or None where it is none to cast to."""
     name = text.strip().lower().removeprefix("torch.")
     return name if name in TARGETS else _OTHERS.get(name)
 
 
 def can_be_cast(tensor: Tensor) -> bool:
-    """Whether it is a plain tensor of floating-point numbers with bytes of its own."""
+    """Return whether it is a plain tensor of floating-point numbers with bytes of its own."""
     plain = tensor.storage is not None and tensor.layout == "strided" and not tensor.parts and not tensor.chunks
     return plain and tensor.subclass in _NORMAL and tensor.dtype.name in SOURCES and not tensor.moved
 
 
 def require_castable(tensor: Tensor, edit: Cast) -> None:
-    """Raises RefusedError for a tensor that the edit cannot cast."""
+    """Raise RefusedError for a tensor that the edit cannot cast."""
     if edit.dtype not in TARGETS and not (edit.exact and edit.dtype in EXACT):
-        raise RefusedError(f"Tensors can be cast to {', '.join(TARGETS)}, and not to {edit.dtype}.")
+        raise RefusedError(f"Tensors can be cast to {', '.join(TARGETS)}, but not to {edit.dtype}.")
     if not can_be_cast(tensor):
         what = "is not a plain tensor" if tensor.dtype.name in SOURCES else f"is {tensor.dtype.name}"
-        raise RefusedError(f"{show_path(tensor.path)} {what}, and cannot be cast to {edit.dtype}.")
+        raise RefusedError(f"{show_path(tensor.path)} {what}, so it cannot be cast to {edit.dtype}.")
 
 
 def converted(part: Elements, source: DType, edit: Cast) -> Converted:
-    """The elements, of the dtype ``source``, as the edit casts them."""
+    """Return the elements, of the dtype ``source``, as the edit casts them."""
     return Converted((part,), source.name, edit.dtype, BY_NAME[edit.dtype].bits // 8, part.shape, edit.exact)

@@ -21,7 +21,7 @@ class Sliced(Protocol):
     """Bytes that are read when they are asked for."""
 
     def __getitem__(self, place: slice, /) -> bytes:
-        """The bytes from ``place.start`` up to ``place.stop``."""
+        """Return the bytes from ``place.start`` up to ``place.stop``."""
 
 
 @noun
@@ -143,19 +143,19 @@ class NewStorage(Storage):
 
 
 def nbytes(elements: Elements) -> int:
-    """Bytes that the elements take."""
+    """Return how many bytes the elements take."""
     return prod(elements.shape) * width_of(elements)
 
 
 def width_of(elements: Elements) -> int:
-    """Bytes of one element."""
+    """Return how many bytes one element takes."""
     while not isinstance(elements, (View, Dequantized, Calculated, Converted, Scattered)):
         elements = elements.inner if isinstance(elements, Reshaped) else elements.parts[0]
     return elements.width
 
 
 def views(elements: Elements) -> Iterator[View]:
-    """Every view that the elements are made of, in order."""
+    """Yield every view that the elements are made of, in order."""
     stack = [elements]
     while stack:
         found = stack.pop()
@@ -166,13 +166,16 @@ def views(elements: Elements) -> Iterator[View]:
 
 
 def of_ranges(view: View, ranges: Sequence[tuple[int, int]]) -> Elements:
-    """The elements of a view without gaps, which lie in these ranges (first byte, length) of its source."""
+    """Return the elements of a view without gaps, which lie in these ranges (first byte, length) of its source."""
     parts = [replace(view, start=start, shape=(length // view.width,), stride=(1,)) for start, length in ranges]
     return reshaped(joined(parts, 0), view.shape)
 
 
 def joined(parts: Sequence[Elements], dim: int) -> Elements:
-    """The parts one after another along ``dim``; parts that continue each other in one storage become one view."""
+    """Return the parts one after another along ``dim``.
+
+    Parts that continue each other in one storage become one view.
+    """
     flat = [each for part in parts for each in (part.parts if _is_joined(part, dim) else (part,))]  # type: ignore[union-attr]  # _is_joined tells
     made: list[Elements] = []
     for part in flat:
@@ -204,7 +207,7 @@ def _with(shape: Shape, dim: int, size: int) -> Shape:
 
 
 def permuted(elements: Elements, dims: Sequence[int]) -> Elements:
-    """The elements with their dimensions in another order, as ``Tensor.permute`` gives."""
+    """Return the elements with their dimensions in another order, as ``Tensor.permute`` gives."""
     if list(dims) == list(range(len(elements.shape))):
         return elements
     if isinstance(elements, View):
@@ -217,7 +220,7 @@ def permuted(elements: Elements, dims: Sequence[int]) -> Elements:
 
 
 def narrowed(elements: Elements, dim: int, start: int, stop: int) -> Elements:
-    """The indices from ``start`` up to ``stop`` along ``dim``, as ``Tensor.narrow`` gives."""
+    """Return the indices from ``start`` up to ``stop`` along ``dim``, as ``Tensor.narrow`` gives."""
     if (start, stop) == (0, elements.shape[dim]):
         return elements
     if isinstance(elements, View):
@@ -242,7 +245,7 @@ def _cut(parts: tuple[Elements, ...], dim: int, start: int, stop: int) -> Iterat
 
 
 def reshaped(elements: Elements, shape: Shape) -> Elements:
-    """The same elements in C order under another shape; ``shape`` has as many."""
+    """Return the same elements in C order under another shape; ``shape`` has as many."""
     if shape == elements.shape:
         return elements
     if isinstance(elements, View):
@@ -258,7 +261,7 @@ def reshaped(elements: Elements, shape: Shape) -> Elements:
 
 
 def seen(holds: Elements, offset: int, shape: Shape, stride: Shape) -> Elements | None:
-    """What a view with elements of the same width shows of a storage that holds these in C order.
+    """Return what a view with elements of the same width shows of a storage that holds these in C order.
 
     None where that cannot be said in terms of what they are made of: it is cut out of all of them.
     """
@@ -274,7 +277,7 @@ def seen(holds: Elements, offset: int, shape: Shape, stride: Shape) -> Elements 
 
 
 def _outermost(elements: Joined, shape: Shape) -> int | None:
-    """The dimension along which parts follow one another that did so in C order, where it falls between two of them."""
+    """Return the dimension along which parts follow one another that did so in C order."""
     dim = next((dim for dim, size in enumerate(shape) if size != 1), None)
     if dim is None or any(prod(part.shape) % max(1, prod(shape[dim + 1 :])) for part in elements.parts):
         return None
@@ -282,7 +285,7 @@ def _outermost(elements: Joined, shape: Shape) -> int | None:
 
 
 def _unit(elements: Joined, shape: Shape) -> int | None:
-    """The dimension of the parts where ``shape`` differs from the old one only by dimensions of size 1."""
+    """Return the dimension of the parts where ``shape`` differs from the old one only by dimensions of size 1."""
     wide = [size for size in elements.shape if size != 1]
     places = [dim for dim, size in enumerate(shape) if size != 1]
     if wide != [shape[dim] for dim in places] or elements.shape[elements.dim] == 1:
@@ -291,7 +294,10 @@ def _unit(elements: Joined, shape: Shape) -> int | None:
 
 
 def _stride(view: View, shape: Shape) -> Shape | None:
-    """Strides for the same elements under another shape; None where there are none (``computeStride`` of ATen)."""
+    """Return strides for the same elements under another shape.
+
+    It is None where there are none (``computeStride`` of ATen).
+    """
     if view.contiguous:
         return contiguous_stride(shape)
     runs: list[tuple[int, int]] = []  # (elements, step), neighbours joined that lie one after another
@@ -318,12 +324,12 @@ def _stride(view: View, shape: Shape) -> Shape | None:
 
 def _twice() -> RefusedError:
     return RefusedError(
-        "A tensor is computed or gets a shape that no view can have; apply the edits that follow on their own."
+        "A tensor is computed or gets a shape that no view can have; apply the following edits separately."
     )
 
 
 def is_computed(elements: Elements) -> bool:
-    """Whether any of the elements are computed, and not only put in order."""
+    """Return whether any of the elements are computed, and not only put in order."""
     if isinstance(elements, (View, *_COMPUTED)):
         return not isinstance(elements, View)
     return is_computed(elements.inner) if isinstance(elements, Reshaped) else any(map(is_computed, elements.parts))

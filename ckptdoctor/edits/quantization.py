@@ -31,11 +31,11 @@ _LONGEST = 1 << 16  # bytes of a quant_state
 
 
 def dequantized(edit: Dequantize, given: Sequence[tuple[DType, Elements]]) -> Elements:
-    """What the edit makes of these tensors. Raises RefusedError for those that are not such parts."""
+    """Return what the edit makes of these tensors. Raises RefusedError for those that are not such parts."""
     kinds, parts = tuple([dtype.name for dtype, _ in given]), tuple([part for _, part in given])
     fewest, most = _NUMBERS.get(edit.scheme, (1, 0))
     if not fewest <= len(parts) <= most or edit.dtype not in TARGETS:
-        raise _refused(edit, "is no part of a weight that can be computed")
+        raise _refused(edit, "is not part of a computable weight")
     if edit.scheme == SAME:
         if kinds[0] != edit.dtype:
             raise _refused(edit, f"is {kinds[0]}, not {edit.dtype}")
@@ -56,19 +56,19 @@ def _refused(edit: Dequantize, why: str) -> RefusedError:
 
 
 def _shape_of_four(edit: Dequantize, kinds: tuple[str, ...], parts: tuple[Elements, ...]) -> Shape:
-    """The shape of a weight of four bits, which only the edit and the values of quant_state tell."""
+    """Return the shape of a weight of four bits, which only the edit and the values of quant_state tell."""
     nested = len(parts) == 6
     wanted = ("uint8", "uint8" if nested else "float32", "float32", "uint8", "float32", "float32")
     packed, values, state = (prod(parts[place].shape) for place in (0, 2, 3))
     if kinds != wanted[: len(kinds)] or len(parts) == 5 or values != 16 or not 0 < state <= _LONGEST:
-        raise _refused(edit, "and what belongs to it are not as bitsandbytes keeps them")
+        raise _refused(edit, "and its parts are not as bitsandbytes writes them")
     if edit.shape is None or packed != (prod(edit.shape) + 1) // 2 or (nested and prod(parts[5].shape) != 256):
         raise _refused(edit, f"has {plural(packed, 'byte')}, not those of {list(edit.shape or ())}")
     return edit.shape
 
 
 def _runs(edit: Dequantize, shape: Shape, scales: Shape) -> tuple[int, int, int, int]:
-    """Rows and columns, and how many of each share a scale; checked against the number of scales."""
+    """Return rows and columns, and how many of each share a scale; checked against the number of scales."""
     total, count = prod(shape), prod(scales)
     if edit.scheme == FOUR:  # the size of a block stands in quant_state
         return 1, total, 1, 0
@@ -92,7 +92,9 @@ def _runs(edit: Dequantize, shape: Shape, scales: Shape) -> tuple[int, int, int,
 
 
 def state_of(data: bytes, shape: Shape, absmax: int, nested: int) -> tuple[int, int, float]:
-    """Block size, nested block size and nested offset, as a quant_state of bitsandbytes says; 0 and 0.0 for none.
+    """Return block size, nested block size and nested offset, as a quant_state of bitsandbytes says.
+
+    They are 0 and 0.0 where there is none.
 
     ``absmax`` and ``nested`` are how many scales there are. Raises RefusedError where it is not of this weight.
     """
@@ -111,6 +113,7 @@ def state_of(data: bytes, shape: Shape, absmax: int, nested: int) -> tuple[int, 
             raise ValueError
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise RefusedError(
-            f"The quant_state of a weight of {list(shape)} is not that of such a weight: nothing is computed of it."
+            f"The quant_state of a weight of {list(shape)} does not belong to such a weight: nothing is "
+            "computed from it."
         ) from error
     return size, inner, float(offset)

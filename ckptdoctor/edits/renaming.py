@@ -14,7 +14,7 @@ _Move = tuple[str, "str | None", "str | None"]
 
 
 def renamed_modules(prefixes: Iterable[str], renames: Mapping[str, str]) -> dict[str, str | None]:
-    """New name of each ``_metadata`` prefix under ``renames`` (every key of the state dict: old → new name).
+    """Return the new name of each ``_metadata`` prefix under ``renames`` (every key of the state dict: old → new name).
 
     None means that the prefix has gone: it named a wrapper whose place another module has taken.
     """
@@ -32,7 +32,7 @@ def renamed_modules(prefixes: Iterable[str], renames: Mapping[str, str]) -> dict
 
 
 def named_after(parameters: Iterable[object], keys: Collection[str]) -> bool:
-    """Whether an optimizer that calls its parameters so has names for them, and exactly those of a state dict's keys.
+    """Return whether an optimizer that calls its parameters so has the names of exactly a state dict's keys.
 
     Then both are renamed together, as FSDP's optimizers need it. One name that is no key, and it may be another's.
     """
@@ -41,7 +41,7 @@ def named_after(parameters: Iterable[object], keys: Collection[str]) -> bool:
 
 
 def _evidence(renames: Mapping[str, str]) -> tuple[dict[str, str | None], dict[str, str | None]]:
-    """Module prefix → the prefix that all its keys moved to, and module prefix → where the one module inside it went.
+    """Return where the keys of each module prefix moved to, and where the one module inside each went.
 
     None where keys went different ways. The second says something only of modules whose own name was lost on the way.
     Works upwards from the modules that hold keys, each move of a module once: models have far fewer of them than keys.
@@ -64,7 +64,7 @@ def _evidence(renames: Mapping[str, str]) -> tuple[dict[str, str | None], dict[s
 
 
 def _around(old: str, new: str | None) -> tuple[str, str | None]:
-    """What the move of ``old`` to ``new`` says of the module around it: None where its own name was lost."""
+    """Return what the move of ``old`` to ``new`` says of the module around it: None where its own name was lost."""
     parent, _, name = old.rpartition(".")
     if not new:
         return parent, None
@@ -73,7 +73,7 @@ def _around(old: str, new: str | None) -> tuple[str, str | None]:
 
 
 def _emptied(name: str, inner: str | None) -> bool:
-    """Whether the module ``name`` was a wrapper of one module, which is now at ``inner``, outside of it."""
+    """Return whether the module ``name`` was a wrapper of one module, which is now at ``inner``, outside of it."""
     return name != "" and inner is not None and not f"{inner}.".startswith(f"{name}.")
 
 

@@ -22,7 +22,7 @@ _INDICES = ("int64", "int32")
 
 
 def can_be_dense(tensor: Tensor) -> bool:
-    """Whether it is a sparse tensor whose dense one is plain to tell, as far as headers show."""
+    """Return whether it is a sparse tensor whose dense one is plain to tell, as far as headers show."""
     parts = [(part.dtype, part.shape) for part in tensor.parts]
     plain = tensor.layout in LAYOUTS and tensor.subclass is None and not tensor.moved and tensor.storage is None
     alone = all(part.storage is not None and part.layout == "strided" and not part.parts for part in tensor.parts)
@@ -35,18 +35,18 @@ def can_be_dense(tensor: Tensor) -> bool:
 
 
 def scattered(layout: str, shape: Shape, given: Sequence[tuple[DType, Elements]], name: str) -> Scattered:
-    """The dense elements of a tensor with these parts: its indices, and last its values. Raises RefusedError."""
+    """Return the dense elements of a tensor with these parts: its indices, and last its values. Raises RefusedError."""
     fault = _fault(layout, shape, [(dtype, part.shape) for dtype, part in given])
     if fault:
-        raise RefusedError(f"{name} {fault}, and is not made dense.")
+        raise RefusedError(f"{name} {fault}, so it is not made dense.")
     kinds = tuple([dtype.name for dtype, _ in given[:-1]])
     return Scattered(layout, tuple([part for _, part in given]), kinds, given[-1][0].bits // 8, shape)
 
 
 def _fault(layout: str, shape: Shape, parts: Sequence[tuple[DType, Shape]]) -> str:
-    """What is odd about it; "" for nothing."""
+    """Return what is odd about it, or "" for nothing."""
     if layout not in LAYOUTS or len(parts) != (2 if layout == COO else 3):
-        return "is not sparse in a way that is known"
+        return "has an unknown sparse layout"
     *indices, (dtype, values) = parts
     if any(kind.name not in _INDICES for kind, _ in indices) or dtype.kind == "quantized" or dtype.bits % 8:
         return "has indices or values of an odd dtype"
@@ -54,7 +54,7 @@ def _fault(layout: str, shape: Shape, parts: Sequence[tuple[DType, Shape]]) -> s
         return "has values of a dtype without a zero"
     fits = _fits_coo(shape, indices[0][1], values) if layout == COO else _fits_lines(layout, shape, parts)
     if not fits:
-        return "has parts that do not fit each other"
+        return "has inconsistent parts"
     if prod(values) > _MOST or prod(values) * dtype.bits // 8 > _HELD:
         return f"has more than {_MOST:,} entries"
     return ""
@@ -66,7 +66,7 @@ def _fits_coo(shape: Shape, indices: Shape, values: Shape) -> bool:
 
 
 def _fits_lines(layout: str, shape: Shape, parts: Sequence[tuple[DType, Shape]]) -> bool:
-    """Whether they are those of one matrix: of several of them, torch keeps indices with more dimensions."""
+    """Return whether they are those of one matrix: of several of them, torch keeps indices with more dimensions."""
     (_, lines), (_, places), (_, values) = parts
     blocks = values[1:] if layout in ("sparse_bsr", "sparse_bsc") else (1, 1)
     sizes = len(shape) == 2 and len(lines) == len(places) == 1 and len(blocks) == 2 and 0 not in blocks

@@ -43,7 +43,7 @@ _CODES = {  # of the struct module
 
 
 def runs(edits: Iterable[Edit]) -> Iterator[tuple[Edit, ...]]:
-    """The edits in groups that can be applied at once: edits of tensors of one kind that touch different ones.
+    """Yield the edits in groups that can be applied at once: edits of tensors of one kind that touch different ones.
 
     So are replacements, where none is inside another.
     """
@@ -79,29 +79,29 @@ def _paths(edit: TensorEdit) -> Iterator[KeyPath]:
 
 
 def sources(edit: TensorEdit) -> tuple[KeyPath, ...]:
-    """The tensors that the edit takes."""
+    """Return the tensors that the edit takes."""
     if isinstance(edit, (Fuse, FuseNorm, Dequantize, Compute)):
         return edit.paths
     return () if isinstance(edit, Fill) else (edit.path,)
 
 
 def place_of(edit: Entering) -> KeyPath:
-    """The state dict that the edit changes. Raises RefusedError where that cannot be."""
+    """Return the state dict that the edit changes. Raises RefusedError where that cannot be."""
     if isinstance(edit, (Dequantize, Compute)):
         depth = len(edit.place)
         if not all(path[:depth] == edit.place and isinstance((*path, None)[depth], str) for path in edit.paths):
-            raise RefusedError(f"The parts of {edit.key} do not lie in {show_path(edit.place)}.")
+            raise RefusedError(f"The parts of {edit.key} are not in {show_path(edit.place)}.")
         return edit.place
     paths = edit.paths if isinstance(edit, (Fuse, FuseNorm)) else (edit.path,)
     if not paths or not all(path and path[:-1] == paths[0][:-1] and isinstance(path[-1], str) for path in paths):
-        raise RefusedError("Tensors can be split, fused and added under the keys of one state dict only.")
+        raise RefusedError("Tensors can be split, fused and added only under the keys of one state dict.")
     if len(set(paths)) != len(paths):
         raise RefusedError(f"{show_path(paths[0])} cannot be fused with itself.")
     return paths[0][:-1]
 
 
 def gone_keys(edit: TensorEdit) -> tuple[str, ...]:
-    """The keys that go, each once: those of the tensors, or of what holds them."""
+    """Return the keys that go, each once: those of the tensors, or of what holds them."""
     if isinstance(edit, Tie):
         return ()
     depth = len(edit.place) if isinstance(edit, (Dequantize, Compute)) else -1
@@ -109,14 +109,14 @@ def gone_keys(edit: TensorEdit) -> tuple[str, ...]:
 
 
 def new_keys(edit: Entering) -> tuple[str, ...]:
-    """The keys that come, each once."""
+    """Return the keys that come, each once."""
     if isinstance(edit, Split):
         return tuple(dict.fromkeys(key for key, _, _ in edit.parts))
     return (edit.key,) if isinstance(edit, (Fuse, FuseNorm, Dequantize, Compute, Tie)) else (str(edit.path[-1]),)
 
 
 def made(edit: TensorEdit, given: Sequence[tuple[DType, Elements]]) -> list[Elements]:
-    """The elements of each tensor that the edit makes of these. Raises RefusedError for what does not fit."""
+    """Return the elements of each tensor that the edit makes of these. Raises RefusedError for what does not fit."""
     if isinstance(edit, Fill):
         return [_filled(edit)]
     if isinstance(edit, Reshape):
@@ -129,7 +129,7 @@ def made(edit: TensorEdit, given: Sequence[tuple[DType, Elements]]) -> list[Elem
         return [calculated(edit, given)]
     for (dtype, _), path in zip(given, sources(edit), strict=True):
         if dtype.bits % 8 or dtype.name in _PACKED or dtype.kind == "quantized":
-            raise RefusedError(f"{show_path(path)} is {dtype.name}: its elements cannot be put in another order.")
+            raise RefusedError(f"{show_path(path)} is {dtype.name}: its elements cannot be reordered.")
     if isinstance(edit, Transpose):
         return [_transposed(edit, given[0][1])]
     if isinstance(edit, FuseNorm):
@@ -165,10 +165,10 @@ def _fused(edit: Fuse, given: Sequence[tuple[DType, Elements]]) -> Elements:
         others = (dtype.name, part.shape[:dim], part.shape[dim + 1 :])
         if others != (given[0][0].name, parts[0].shape[:dim], parts[0].shape[dim + 1 :]):
             first = f"{show_path(edit.paths[0])} ({given[0][0].name} {list(parts[0].shape)})"
-            raise RefusedError(f"{show_path(path)} ({dtype.name} {list(part.shape)}) does not fit behind {first}.")
+            raise RefusedError(f"{show_path(path)} ({dtype.name} {list(part.shape)}) cannot be joined to {first}.")
     order = edit.order or tuple([(number, 0, size) for number, size in enumerate(sizes)])
     if any(not 0 <= number < len(parts) for number, _, _ in order):
-        raise RefusedError(f"The order of {edit.key} names tensors that are not there.")
+        raise RefusedError(f"The order of {edit.key} names missing tensors.")
     for number, size in enumerate(sizes):
         _require_all([(start, stop) for each, start, stop in order if each == number], size, edit.paths[number])
     return joined([narrowed(parts[number], dim, start, stop) for number, start, stop in order], dim)
@@ -190,7 +190,7 @@ def _require_all(ranges: Sequence[tuple[int, int]], size: int, path: KeyPath) ->
     else:
         if at == size:
             return
-    raise RefusedError(f"The parts of {show_path(path)} are not the whole of its {size:,} indices, each once.")
+    raise RefusedError(f"The parts of {show_path(path)} do not cover its {size:,} indices exactly once.")
 
 
 def _filled(edit: Fill) -> View:
@@ -204,7 +204,7 @@ def _filled(edit: Fill) -> View:
 
 
 def _element(value: Union[bool, int, float], dtype: DType) -> bytes | None:
-    """The bytes of one element; None where the dtype does not hold the value exactly."""
+    """Return the bytes of one element, or None where the dtype does not hold the value exactly."""
     if dtype.name == "bool":
         return bytes([int(value)]) if value in (0, 1) else None
     if value == 0 and dtype.bits == 8 and dtype.kind == "float" and dtype.mantissa and dtype.name not in _PACKED:
@@ -226,7 +226,7 @@ def _element(value: Union[bool, int, float], dtype: DType) -> bytes | None:
 
 
 def storage_name(elements: Elements, dtype: DType, sizes: Sequence[int]) -> str:
-    """What a storage with these elements is called until it is written: the same for the same ones.
+    """Return what a storage with these elements is called until it is written: the same for the same ones.
 
     ``sizes`` are the bytes of the storages that they are views of, one each: a storage that shrinks is another one.
     """
@@ -239,7 +239,7 @@ def storage_name(elements: Elements, dtype: DType, sizes: Sequence[int]) -> str:
 
 
 def with_new(keys: Sequence[str], new: Iterable[str]) -> list[str]:
-    """The keys with new ones among them, each behind the last key below the module nearest to it."""
+    """Return the keys with new ones among them, each behind the last key below the module nearest to it."""
     last: dict[str, str] = {}
     for key in keys:
         for prefix in _prefixes(key):
@@ -260,7 +260,7 @@ def with_new(keys: Sequence[str], new: Iterable[str]) -> list[str]:
 
 
 def _prefixes(key: str) -> Iterator[str]:
-    """The modules that a key lies in, the innermost first; "" is the model."""
+    """Yield the modules that a key lies in, the innermost first; "" is the model."""
     end = key.rfind(".")
     while end > 0:
         yield key[:end]

@@ -18,14 +18,14 @@ from ckptdoctor.checkpoint.progress import Progress, Work, WorkDone, in_thread
 from ckptdoctor.checkpoint.sharing import is_readable
 from ckptdoctor.errors import DamagedError, StoppedError
 from ckptdoctor.examine.integrity import examine_integrity, integrity_bytes
-from ckptdoctor.facts.notes import Damage, Integrity, may_have_holes
-from ckptdoctor.facts.tied_embeddings import TiedPair, tied_pairs
-from ckptdoctor.facts.values import Values
+from ckptdoctor.facts.names import TiedPair, tied_pairs
 from ckptdoctor.findings import Skipped
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.same_as_base import SameAsBase, same_as_base
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.rules.framework import Rule
+from ckptdoctor.values.damage import Damage, Integrity, may_have_holes
+from ckptdoctor.values.statistics import Values
 from ckptdoctor.values.storage_damage import Scan, note_of, readable
 from ckptdoctor.wording import plural
 
@@ -44,7 +44,7 @@ _ONLY_FINITE = ("V651",)  # the rules that ask no more than whether values are f
 def integrity_of(
     checkpoint: Checkpoint, source: Source, sound: Mapping[str, int] = MappingProxyType({})
 ) -> Generator[Progress, None, WorkDone[Integrity]]:
-    """Checksums and holes; see ``examine_integrity``. Raises TruncatedError when the file shrinks meanwhile."""
+    """Return checksums and holes; see ``examine_integrity``. Raises TruncatedError when the file shrinks meanwhile."""
 
     def read(work: Work) -> Integrity:
         return examine_integrity(checkpoint, source, work, sound)
@@ -53,7 +53,7 @@ def integrity_of(
 
 
 def not_begun(checkpoint: Checkpoint, rules: Iterable[Rule]) -> Iterator[Progress]:
-    """The parts of an examination of which nothing was read."""
+    """Yield the parts of an examination of which nothing was read."""
     stored = sum([each.extent.length for each in checkpoint.storages if each.extent is not None])
     yield Progress("checksums", 0, stored, complete=False)
     if _readers(rules):
@@ -63,7 +63,7 @@ def not_begun(checkpoint: Checkpoint, rules: Iterable[Rule]) -> Iterator[Progres
 
 
 def _readers(rules: Iterable[Rule]) -> list[Rule]:
-    """The rules that values are read for."""
+    """Return the rules that values are read for."""
     return [rule for rule in rules if Values in (rule.subject, *get_args(rule.subject))]
 
 
@@ -76,7 +76,7 @@ class _Asked:
 
 
 def _asked(readers: Sequence[Rule], pictures: bool) -> _Asked:
-    """What these rules ask; those of other packages may ask for anything."""
+    """Return what these rules ask; those of other packages may ask for anything."""
     strange = any(rule.address is None for rule in readers)
     few = all(rule.code in _ONLY_FINITE for rule in readers)
     return _Asked(only_finite=few and not pictures, sums=pictures or strange)
@@ -85,7 +85,7 @@ def _asked(readers: Sequence[Rule], pictures: bool) -> _Asked:
 def read_everything(
     checkpoint: Checkpoint, source: Source, rules: Iterable[Rule], pictures: bool
 ) -> Generator[Progress, None, tuple[WorkDone[Integrity], WorkDone[Values]]]:
-    """Integrity, and what the values are, as far as one of the rules asks for it (see ``unread``), or ``pictures`` do.
+    """Yield progress, and return integrity and values, as far as rules or ``pictures`` ask for them.
 
     Values come first: their bytes show damage as they pass by, and integrity reads the rest.
     Raises TruncatedError when the file shrinks meanwhile.
@@ -119,7 +119,7 @@ def _values_of(
 
 
 def _broken_off(known: Integrity, checkpoint: Checkpoint, source: Source) -> WorkDone[Integrity]:
-    """What is known of integrity where Ctrl-C came while values were read."""
+    """Return what is known of integrity where Ctrl-C came while values were read."""
     total = integrity_bytes(checkpoint, source)
     return WorkDone(Progress("checksums", min(known.read, total), total), known, interrupted=True)
 
@@ -137,14 +137,14 @@ class Passed:
     error: DamagedError | None
 
     def integrity_of(self, checkpoint: Checkpoint, source: Source) -> WorkDone[Integrity]:
-        """As ``integrity_of`` of the file, which is known to its end by now."""
+        """Do as ``integrity_of`` does, of the file that is known to its end by now."""
         found = self.heard.integrity(checkpoint, source)
         total = integrity_bytes(checkpoint, source)
         done = total if self.end is not None else min(found.read, total)
         return WorkDone(Progress("checksums", done, total, self.end is not None), found)
 
     def values_of(self, checkpoint: Checkpoint, source: Source) -> WorkDone[Values]:
-        """As ``values_of`` of the file; what it ends too early for is looked for once more, to be told why not."""
+        """Do as ``values_of`` does; what the file ends too early for is looked for again, to be told why not."""
         if self.values is None:
             return WorkDone()
         from ckptdoctor.values.distinct import bytes_to_read
@@ -210,7 +210,7 @@ def _place(tensor: Tensor) -> int:
 def base_of(
     comparison: Comparison, source: Source, rules: Iterable[Rule]
 ) -> Generator[Progress, None, WorkDone[SameAsBase]]:
-    """Which tensors have the very bytes of those of the other checkpoint that they are compared with, if there is one.
+    """Yield progress, and return which tensors have the very bytes of those of the other checkpoint, if any.
 
     Raises what opening it raises; it was opened before.
     """
@@ -228,16 +228,19 @@ def base_of(
 
 
 def _is_another(other: Checkpoint, source: Source) -> bool:
-    """Whether it can be opened again and is not the checkpoint that is examined; only a folder has no identity."""
+    """Return whether it can be opened again and is not the checkpoint that is examined.
+
+    Only a folder has no identity.
+    """
     if other.identity is None:
         return os.path.isdir(other.path) and os.path.realpath(other.path) != os.path.realpath(source.path)
     return other.identity != source.identity
 
 
 def unread(values: Values | None, *, interrupted: bool = False, checked: bool = True) -> Iterator[Skipped]:
-    """The values that were not looked at, by reason; not ``checked``: nor were their checksums."""
+    """Yield the values that were not looked at, by reason; not ``checked``: nor were their checksums."""
     if values is None and not interrupted:
-        yield Skipped("whether values are NaN or infinite", "no rule reads them")
+        yield Skipped("whether values are NaN or infinite", "no rule needs them")
     elif values is None:
         yield Skipped("the values", "interrupted")
     if values is None:
@@ -270,7 +273,7 @@ class Overheard:
                     self._digests[tensor.storage.key] = sha256()
 
     def hear(self, at: int, piece: bytes) -> None:
-        """The next bytes of the file, which begin at byte ``at``."""
+        """Take the next bytes of the file, which begin at byte ``at``."""
         stop = at + len(piece)
         while self._coming:
             storage, extent = self._coming[-1]
@@ -293,7 +296,7 @@ class Overheard:
             self._over.add(storage.key)
 
     def integrity(self, checkpoint: Checkpoint, source: Source) -> Integrity:
-        """What was heard of the storages that came to their end.
+        """Return what was heard of the storages that came to their end.
 
         ``checkpoint`` is the same one as it is known now: where the file ended early, its last extents are others.
         """
@@ -315,6 +318,6 @@ class Overheard:
                 yield TiedPair(pair.head, pair.embedding, one == other)
 
     def _digest(self, tensor: Tensor) -> bytes | None:
-        """None where it was not asked for, or the tensor was not heard to its end."""
+        """Return the digest, or None where nobody asked for it or the tensor was not heard to its end."""
         key = tensor.storage.key if tensor.storage is not None else ""
         return self._digests[key].digest() if key in self._over and key in self._digests else None

@@ -16,7 +16,7 @@ from ckptdoctor.target.error_text import as_reference
 
 
 def verdict(explained: Explanation, raw: str, path: str) -> tuple[Confirmation, FileReport]:
-    """What the file at ``path`` says to the first cause of an explanation, of which ``raw`` is the text.
+    """Return what the file at ``path`` says to the first cause of an explanation, of which ``raw`` is the text.
 
     With it comes the report that it follows from. Only headers are read. What is wrong with the file itself is a
     verdict as well: nothing is raised for it.

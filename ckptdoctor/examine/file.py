@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, addresses, show_path
+from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, show_path
 from ckptdoctor.checkpoint.expectation import CoverageStep
 from ckptdoctor.checkpoint.progress import follow
 from ckptdoctor.checkpoint.roots import find_root
@@ -20,6 +20,7 @@ from ckptdoctor.examine.printable import keeping, printable, towards
 from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import Coverage, FileReport, Finding, Severity, Skipped
 from ckptdoctor.noun import replace
+from ckptdoctor.remote import addresses
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.rules.registry import deep as deep_rules
@@ -36,7 +37,7 @@ _DAMAGE = "F"  # the family of rules that explain why contents cannot be read
 
 
 def check(path: str, settings: Settings | None = None, reference: Reference | None = None) -> FileReport:
-    """The report on one file; see ``diagnose``."""
+    """Return the report on one file; see ``diagnose``."""
     return follow(diagnose(path, settings, reference), lambda event: None)
 
 
@@ -57,7 +58,7 @@ def diagnose(
 
 
 def chosen_rules(settings: Settings, reference: Reference | None = None) -> tuple[Rule, ...] | None:
-    """The rules that were asked for. Raises UsageError for a bad code.
+    """Return the rules that were asked for. Raises UsageError for a bad code.
 
     None where none is named and there is no reference: those that the file concerns.
     """
@@ -90,7 +91,7 @@ class _Examination:
         self.passed: Passed | None = None  # what was learnt on the way, of what is read before it is examined
 
     def events(self, shown: str) -> Generator[Event, None, FileReport]:
-        """Everything that happens, ``Finished`` last."""
+        """Yield everything that happens, ``Finished`` last."""
         self.shown = shown
         started = perf_counter()
         bytes_read = 0
@@ -214,7 +215,7 @@ class _Examination:
         yield from self._run(comparison, checkpoint)
 
     def _unpickled(self, comparison: Comparison, root: KeyPath | None) -> Comparison:
-        """The comparison with the state dict of a module that was pickled whole, where that is what can be compared."""
+        """Return the comparison with the state dict of a pickled module, where that is what can be compared."""
         from ckptdoctor.facts.whole_modules import with_modules
 
         checkpoint = with_modules(comparison.checkpoint)
@@ -222,7 +223,7 @@ class _Examination:
         if rebuilt is None or rebuilt.state_dict in comparison.checkpoint.state_dicts:
             return comparison
         fit = rebuilt.coverage
-        step = CoverageStep("take the state dict out of the module", "P204", fit.keys, fit.parameters)
+        step = CoverageStep("extract the state dict from the module", "P204", fit.keys, fit.parameters)
         self.coverage = replace(fit, keys=0, parameters=0, steps=(step, *fit.steps))
         self.rebuilt = True
         return rebuilt
@@ -237,7 +238,7 @@ class _Examination:
             yield from self._skip([Skipped("all keys of the model", "the error text is cut short")])
         if told.left_out:
             yield from self._skip(
-                [Skipped(plural(len(told.left_out), "missing key"), "the error does not tell their shapes")]
+                [Skipped(plural(len(told.left_out), "missing key"), "the error does not give their shapes")]
             )
 
     def _run(self, *subjects: object) -> Iterator[Event]:
@@ -248,7 +249,10 @@ class _Examination:
                 yield Found(finding)
 
     def _possible(self, finding: Finding) -> Finding:
-        """The finding without its repair, where there can be none: on other machines, and of what is only read."""
+        """Return the finding without its repair, where there can be none.
+
+        That is so on other machines, and of what is only read.
+        """
         if finding.fix is None or self.container is None:
             return finding
         early = self.rebuilt and finding.code[0] in _OF_KEYS and not finding.fix.option.startswith("--auto")
@@ -314,13 +318,13 @@ class _Examination:
             yield from self._run(base.result)
 
     def _take_down(self, work: WorkDone[Any]) -> None:
-        """How far it came. Ctrl-C that came when all was done did not interrupt it."""
+        """Note how far it came. Ctrl-C that came when all was done did not interrupt it."""
         if work.progress is not None:
             self.readings.append(work.progress)
         self.interrupted |= work.interrupted and not work.complete
 
     def _left_out(self) -> Iterator[Skipped]:
-        """What a reader of the report could take for examined, but was not."""
+        """Yield what a reader of the report could take for examined, but was not."""
         holders = [holder for holder in (self.container, self.checkpoint) if holder is not None]
         for note in [note for holder in holders for note in holder.notes if note.kind is NoteKind.NOT_EXAMINED]:
             yield Skipped(note.message, "not read")
@@ -329,7 +333,7 @@ class _Examination:
                 yield Skipped("the contents", "interrupted")
             return
         if self.interrupted and not self.readings:
-            yield Skipped("what the headers say", "interrupted")
+            yield Skipped("the headers", "interrupted")
         if not self.settings.deep:
             yield Skipped("checksums and values", "--deep")
         if self.reference is None:
@@ -344,10 +348,10 @@ class _Examination:
 
 
 def _narrowed(checkpoint: Checkpoint, root: KeyPath | None) -> Checkpoint:
-    """The checkpoint with only the state dicts at or below ``root``; with all of them when it is None."""
+    """Return the checkpoint with only the state dicts at or below ``root``; with all of them when it is None."""
     if root is None:
         return checkpoint
     chosen = tuple([each for each in checkpoint.state_dicts if each.path[: len(root)] == root])
     if not chosen:
-        raise UsageError(f"There is no state dict in “{show_path(root)}”: it holds no tensors under text keys.")
+        raise UsageError(f'There is no state dict in "{show_path(root)}": it holds no tensors under text keys.')
     return replace(checkpoint, state_dicts=chosen)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterable
 
-from ckptdoctor.checkpoint import addresses
 from ckptdoctor.checkpoint.progress import follow
 from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.diagnose.events import Event
@@ -16,12 +15,13 @@ from ckptdoctor.examine.paths import STANDARD_INPUT, STANDARD_INPUT_SHOWN, expan
 from ckptdoctor.examine.targets import Targets
 from ckptdoctor.findings import FileReport, Skipped
 from ckptdoctor.noun import replace
+from ckptdoctor.remote import addresses
 
 
 def examine_all(
     patterns: Iterable[str], settings: Settings, listener: Callable[[Event], None] = lambda event: None
 ) -> Generator[FileReport, None, tuple[str, ...]]:
-    """The report on every file that ``patterns`` mean (``examine.paths.expand``), each when it is ready.
+    """Return the report on every file that ``patterns`` mean (``examine.paths.expand``), each when it is ready.
 
     ``listener`` is told every event. Where a report says that it was interrupted, it is the last; what is returned are
     the files that were to follow. Raises what is wrong with the request itself: a bad rule code, a reference that
@@ -38,7 +38,7 @@ def examine_all(
 
 
 def _survived(path: str, settings: Settings, targets: Targets, listener: Callable[[Event], None]) -> FileReport:
-    """The report on one file; a bug met on the way is its error, and the next file has its turn."""
+    """Return the report on one file; a bug met on the way is its error, and the next file has its turn."""
     try:
         return _examined(path, settings, targets, listener)
     except CkptDoctorError:

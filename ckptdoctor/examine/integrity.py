@@ -15,8 +15,8 @@ from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.sharing import compared
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.examine.promised_checksums import digest_of, promise_of
-from ckptdoctor.facts.notes import Damage, Integrity, may_have_holes
-from ckptdoctor.facts.tied_embeddings import TiedPair, tied_pairs
+from ckptdoctor.facts.names import TiedPair, tied_pairs
+from ckptdoctor.values.damage import Damage, Integrity, may_have_holes
 from ckptdoctor.values.storage_damage import CHUNK, Place, note_of, readable, scanned, scanned_in_part
 
 _REQUEST = 4 << 20  # bytes of a read that is a request over a network
@@ -66,7 +66,7 @@ def _damaged(storages: Iterable[Place], source: Source, work: Work) -> list[Dama
 
 
 def integrity_bytes(checkpoint: Checkpoint, source: Source) -> int:
-    """How many bytes ``examine_integrity`` reads, as far as that is known beforehand."""
+    """Return how many bytes ``examine_integrity`` reads, as far as that is known beforehand."""
     stored = sum([each.extent.length for each in checkpoint.storages if each.extent is not None])
     return stored + (source.size if promise_of(source) is not None else 0)
 
@@ -89,7 +89,7 @@ class _Reader:
         self.lock = RLock()
 
     def examine(self, batch: Iterable[Place]) -> list[Damage]:
-        """The damage of the storages that could be read to their end."""
+        """Return the damage of the storages that could be read to their end."""
         found: list[Damage] = []
         buffer = bytearray()
         for storage, extent in batch:
@@ -110,7 +110,7 @@ class _Reader:
         return found
 
     def _read(self, part: _Part, offset: int, length: int) -> bytes:
-        """The next bytes. Raises StoppedError where nobody wants them."""
+        """Return the next bytes. Raises StoppedError where nobody wants them."""
         with self.lock:
             self._go_on()
             chunk = part.read(offset, length)
@@ -118,7 +118,7 @@ class _Reader:
         return chunk
 
     def _fill(self, part: FileSource, buffer: bytearray, offset: int, length: int) -> bytes | bytearray:
-        """The same in memory that is there already, while other threads read as well."""
+        """Return the same in memory that is there already, while other threads read as well."""
         self._go_on()
         part.fill(offset, memoryview(buffer)[:length])
         self._tell(length)
@@ -141,13 +141,13 @@ class _Part:
         self._file = file
 
     def read(self, offset: int, length: int) -> bytes:
-        """The bytes, while no other thread asks the source for some."""
+        """Return the bytes, while no other thread asks the source for some."""
         with self._reader.lock:
             return self._reader.source.part(self._file).read(offset, length)
 
 
 def _batches(storages: Iterable[Place]) -> Iterator[list[Place]]:
-    """Small storages together, so that handing them to a thread does not cost more than reading them."""
+    """Yield small storages together, so that handing them to a thread does not cost more than reading them."""
     batch: list[Place] = []
     size = 0
     for place in storages:

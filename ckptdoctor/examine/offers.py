@@ -49,7 +49,7 @@ class Offer:
 
 
 def offers(findings: Iterable[Finding], coverage: Coverage | None = None) -> list[Offer]:
-    """What can be chosen, what makes the file fit its target first, what cannot be repaired last."""
+    """Return what can be chosen, what makes the file fit its target first, what cannot be repaired last."""
     alone, explained = _selectable(), {step.code for step in coverage.steps} if coverage is not None else set()
     groups: dict[tuple[str, Safety | None], list[Finding]] = {}
     towards: list[Finding] = []
@@ -68,12 +68,12 @@ _ORDER = (Safety.SAFE, Safety.CONFIRMED, Safety.UNSAFE, None)
 
 
 def usual(offered: Sequence[Offer]) -> frozenset[int]:
-    """The places of the offers that are chosen to begin with."""
+    """Return the places of the offers that are chosen to begin with."""
     return frozenset([at for at, offer in enumerate(offered) if offer.usual])
 
 
 def toggled(offered: Sequence[Offer], chosen: Collection[int], at: int) -> frozenset[int]:
-    """The choice with one offer more or less.
+    """Return the choice with one offer more or less.
 
     Offers of one rule that differ in safety go together as soon as unsafe repairs are admitted at all: they cannot be
     told apart by the rule's code.
@@ -101,7 +101,10 @@ def request_of(
     settings: Settings | None = None,
     output: str | None = None,
 ) -> FixRequest:
-    """The repair that was chosen. What is usual is asked for as a whole, so that more may come to light on the way."""
+    """Return the repair that was chosen.
+
+    What is usual is asked for as a whole, so that more may come to light on the way.
+    """
     settings = settings or Settings()
     picked = [offered[at] for at in sorted(chosen)]
     codes = tuple(dict.fromkeys([each.code for each in picked if each.code != AUTO and not each.patterns]))
@@ -121,7 +124,7 @@ def request_of(
 
 
 def planned(request: FixRequest, settings: Settings | None = None) -> Plan:
-    """The plan of a request; where it is for a target, that of ``settings``. Raises what ``plan`` does."""
+    """Return the plan of a request; where it is for a target, that of ``settings``. Raises what ``plan`` does."""
     from ckptdoctor.repair.plan import plan
 
     if request.auto and request.error is None and request.reference is None:
@@ -130,7 +133,7 @@ def planned(request: FixRequest, settings: Settings | None = None) -> Plan:
 
 
 def _selectable() -> frozenset[str]:
-    """The rules whose fixes can be asked for by code: those that judge a file by itself."""
+    """Return the rules whose fixes can be asked for by code: those that judge a file by itself."""
     from ckptdoctor.repair.casts import BY_VALUES
 
     own = {Container, Checkpoint}
@@ -139,7 +142,7 @@ def _selectable() -> frozenset[str]:
 
 
 def _is_towards(finding: Finding, alone: Collection[str], explained: Collection[str]) -> bool:
-    """Whether the fix is one of those that bring the file towards its target."""
+    """Return whether the fix is one of those that bring the file towards its target."""
     assert finding.fix is not None
     if finding.code in explained or finding.fix.option.startswith(AUTO):
         return True
@@ -163,12 +166,12 @@ def _offer(group: Sequence[Finding], alone: Collection[str]) -> Offer:
     options = [each.fix.option for each in group if each.fix is not None]
     patterns = tuple(dict.fromkeys([pattern for option in options for pattern in _patterns(option)]))
     if not patterns:
-        return replace(offer, safety=None, why=f"It is asked for on the command line: {' '.join(first.fix.options)}")
+        return replace(offer, safety=None, why=f"It was requested on the command line: {' '.join(first.fix.options)}")
     return replace(offer, patterns=patterns)
 
 
 def _patterns(option: str) -> tuple[str, ...]:
-    """The patterns of an option such as ``--drop a --drop 'b.*'``; () for any other."""
+    """Return the patterns of an option such as ``--drop a --drop 'b.*'``; () for any other."""
     words = shlex.split(option)
     if not words or words[::2] != [_DROP] * len(words[::2]) or len(words) % 2:
         return ()
@@ -176,7 +179,7 @@ def _patterns(option: str) -> tuple[str, ...]:
 
 
 def _fit(coverage: Coverage, towards: Sequence[Finding]) -> list[Offer]:
-    """The way to the target, where there is one and something is missing."""
+    """Return the way to the target, where there is one and something is missing."""
     after = coverage.steps[-1].keys if coverage.steps else coverage.keys
     if coverage.keys + coverage.retied >= coverage.total_keys and not towards:
         return []

@@ -9,9 +9,9 @@ from typing import BinaryIO
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileSource, process
-from ckptdoctor.checkpoint.addresses import is_address
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.findings import Leftover
+from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.wording import system_says
 
 STANDARD_INPUT = "-"
@@ -31,7 +31,7 @@ _ONE_FILE = "Hugging Face model folder"
 
 
 def expand(patterns: Iterable[str]) -> list[str]:
-    """The files to examine, each once, in the order asked for; directories give theirs sorted by name.
+    """Return the files to examine, each once, in the order asked for; directories give theirs sorted by name.
 
     A path that exists is taken as it is, whatever its name. A directory is searched with everything below it,
     except hidden files and directories, and without following symbolic links to directories; a folder that is one
@@ -49,8 +49,8 @@ def _expanded(pattern: str) -> Iterator[str]:
             _require_listing(pattern)
             suffixes = ", ".join(sorted(SUFFIXES))
             left = ", ".join([f"{each.path} ({each.nbytes:,} bytes)" for each in left_in([pattern])])
-            more = f" Writes that were killed left {left}: the next write to the folder removes them." if left else ""
-            raise UsageError(f"{pattern} holds no checkpoint: no file ends in {suffixes}, or begins like one.{more}")
+            more = f" Killed writes left {left}: the next write to the folder removes them." if left else ""
+            raise UsageError(f"{pattern} holds no checkpoint: no file ends in {suffixes} or begins like one.{more}")
         yield from found
     elif _is_meant(pattern) or not any(char in pattern for char in "*?["):
         yield pattern
@@ -59,7 +59,7 @@ def _expanded(pattern: str) -> Iterator[str]:
 
 
 def left_in(patterns: Iterable[str]) -> list[Leftover]:
-    """What killed writes left in the folders among the patterns, and in those below that are searched."""
+    """Return what killed writes left in the folders among the patterns, and in those below that are searched."""
     searched = [pattern for pattern in patterns if os.path.isdir(pattern)]
     if not searched:  # files alone: what tells leftovers is not even imported
         return []
@@ -74,23 +74,25 @@ def left_in(patterns: Iterable[str]) -> list[Leftover]:
 
 
 def require_openable(path: str) -> None:
-    """Raises UnreadableError for what cannot be opened, which is all that is tried; addresses are not asked."""
+    """Raise UnreadableError for what cannot be opened, which is all that is tried; addresses are not asked."""
     if is_address(path):
         return
     if os.path.isdir(path):
         _require_listing(path)
         return
+    if not os.path.lexists(path) and formats.split_member(path) is None:
+        from ckptdoctor.checkpoint.missing import missing
+
+        raise missing(path)
     try:
         FileSource(path).close()
     except UnreadableError:
-        from ckptdoctor.formats import split_member
-
-        if split_member(path) is None:
+        if formats.split_member(path) is None:
             raise
 
 
 def _require_listing(folder: str) -> None:
-    """Raises UnreadableError for a folder that is not ours to read: nothing can be said of what it holds."""
+    """Raise UnreadableError for a folder that is not ours to read: nothing can be said of what it holds."""
     try:
         os.listdir(folder)
     except OSError as error:
@@ -127,7 +129,9 @@ def _below(directory: str) -> Iterator[str]:
 
 
 def _is_one(folder: str, files: Iterable[str]) -> bool:
-    """Whether a folder is one checkpoint: read as a whole, or of a known kind without files that can be examined.
+    """Return whether a folder is one checkpoint.
+
+    It is read as a whole, or of a known kind without files that can be examined.
 
     A model's folder with its weights in one file is not: the file can be repaired, a folder cannot.
     """
@@ -158,7 +162,7 @@ def _is_safetensors(head: bytes, path: str) -> bool:
 
 @contextmanager
 def spooled(stream: BinaryIO) -> Iterator[str]:
-    """The bytes of ``stream`` as a temporary file, for readers that need random access; removed afterwards.
+    """Keep the bytes of ``stream`` in a temporary file, for readers that need random access; remove it afterwards.
 
     Raises UnreadableError where there is no room for it.
     """
@@ -178,8 +182,8 @@ def spooled(stream: BinaryIO) -> Iterator[str]:
                         file.write(chunk)
             except OSError as error:
                 raise UnreadableError(
-                    f"Standard input could not be kept in {os.path.dirname(path)}: {error.strerror}. Let TMPDIR name a "
-                    "folder with more room, or save it as a file and name that."
+                    f"Standard input could not be kept in {os.path.dirname(path)}: {error.strerror}. Set "
+                    "TMPDIR to a folder with more space, or save it as a file and name that."
                 ) from error
             yield path
         except CkptDoctorError as error:  # nobody knows the copy
@@ -191,7 +195,7 @@ def spooled(stream: BinaryIO) -> Iterator[str]:
 
 
 def _next(stream: BinaryIO) -> bytes:
-    """The next bytes, b"" at the end; a signal is acted upon within half a second.
+    """Return the next bytes, b"" at the end; a signal is acted upon within half a second.
 
     One that arrives between Python's last look for signals and the system's ``read`` does not end that ``read``: it
     would wait for bytes that may never come. So the waiting is done by ``select``, which gives up now and then.

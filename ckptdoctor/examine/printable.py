@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, addresses, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.diagnose.fixes import lost_by
@@ -19,6 +19,7 @@ from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.paths import STANDARD_INPUT
 from ckptdoctor.findings import Coverage, Finding, Severity
 from ckptdoctor.noun import replace
+from ckptdoctor.remote import addresses
 
 if TYPE_CHECKING:
     from ckptdoctor.match.comparison import Comparison
@@ -28,11 +29,11 @@ _IN_DOUBT = ("P213",)  # readers disagree on what the pickle holds, so that noth
 _LAYOUT = ("M971", "M978")  # of no account in a file of which values are missing
 _TRAINED = ("L906",)  # its repair leaves out what was trained: it can be asked for, and is no advice
 _AUTO = "--auto"
-_TRY = "That alone does not make the file fit. What would, or that nothing does, is told by:"
+_TRY = "That alone does not make the file fit. To see what would, or that nothing does:"
 
 
 def printable(findings: Iterable[Finding], checkpoint: Checkpoint | None) -> list[Finding]:
-    """The findings without repairs that are refused because of another finding, and without what no longer matters."""
+    """Return the findings without repairs that another finding makes refused, and without what no longer matters."""
     found = list(findings)
     found = [replace(each, fix=None) if each.code in _TRAINED else each for each in found]
     fatal = [each for each in found if each.fix is None and each.severity is Severity.ERROR]
@@ -54,7 +55,9 @@ def keeping(
     root: KeyPath | None,
     shown: str,
 ) -> list[Finding]:
-    """The findings without a repair that leaves out the only copy of a weight: a person decides that in a draft map.
+    """Return the findings without a repair that leaves out the only copy of a weight.
+
+    A person decides that in a draft map.
 
     ``--unsafe-fixes`` still does it for whoever asks for it by that name.
     """
@@ -75,7 +78,7 @@ def keeping(
 
 
 def _loss(finding: Finding, checkpoint: Checkpoint) -> int:
-    """How many weights the repair of a finding would leave out that are nowhere else in the file."""
+    """Return how many weights the repair of a finding would leave out that are nowhere else in the file."""
     fix = finding.fix
     if fix is None or fix.safety is not Safety.UNSAFE:
         return 0
@@ -83,10 +86,10 @@ def _loss(finding: Finding, checkpoint: Checkpoint) -> int:
 
 
 def _decided(finding: Finding, loss: int, command: str, passed: bool) -> dict[str, Any]:
-    """The words and the command with which a person decides, in the place of a repair."""
+    """Return the words and the command with which a person decides, in the place of a repair."""
     what = "This file has the only copy of it" if loss == 1 else f"This file has the only copy of {loss:,} of them"
     what = "This file has the only copy of each" if 1 < loss == len(finding.keys) else what
-    over = " load_state_dict(strict=False) passes over what the model does not have." if passed else ""
+    over = " load_state_dict(strict=False) ignores keys that the model does not have." if passed else ""
     if not command:
         said = f"{what}, so no command that drops {'it' if loss == 1 else 'them'} is offered.{over}"
         return {"advice": f"{finding.advice} {said}".strip()}
@@ -95,7 +98,7 @@ def _decided(finding: Finding, loss: int, command: str, passed: bool) -> dict[st
 
 
 def _passes_over(comparison: Comparison) -> bool:
-    """Whether ``load_state_dict(strict=False)`` of the target loads everything that it wants as it is."""
+    """Return whether ``load_state_dict(strict=False)`` of the target loads everything that it wants as it is."""
     plain = comparison.plain
     return not comparison.nested and not comparison.steps and not plain.missing and not plain.mismatched
 
@@ -109,7 +112,7 @@ def _drafting(reference: Reference, root: KeyPath | None, shown: str) -> str:
 
 
 def _is_drafted(path: str, reference: Reference, root: KeyPath | None) -> bool:
-    """Whether a draft map of this file would lead to the target, once it is confirmed."""
+    """Return whether a draft map of this file would lead to the target, once it is confirmed."""
     from ckptdoctor.repair.fits_target import UnfitError
     from ckptdoctor.repair.plan import plan
     from ckptdoctor.repair.request import FixRequest, draft_path
@@ -127,7 +130,7 @@ def _is_drafted(path: str, reference: Reference, root: KeyPath | None) -> bool:
 def _without_values(finding: Finding) -> Finding:
     if not any(each.startswith("ckptdoctor convert ") for each in finding.commands):
         return finding
-    return replace(finding, commands=(), advice="No values can be read from it that could be converted.")
+    return replace(finding, commands=(), advice="It has no readable values to convert.")
 
 
 def towards(
@@ -139,7 +142,7 @@ def towards(
     *,
     plain: bool,
 ) -> tuple[list[Finding], Coverage]:
-    """The findings and the coverage without an ``--auto`` that would be refused: it is planned, but not written.
+    """Return the findings and the coverage without an ``--auto`` that would be refused: it is planned, but not written.
 
     ``plain``: there is nothing but tensors among the weights, so that a coverage of everything tells enough.
     """

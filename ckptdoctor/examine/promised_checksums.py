@@ -1,4 +1,4 @@
-"""Finds the checksum that a local file should have: in its name, in lists beside it, in what a download noted."""
+"""Finds the checksum that a local file should have: by its name, by lists and seals next to it, by a download."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.checkpoint.progress import Work
-from ckptdoctor.facts.notes import Promise
+from ckptdoctor.errors import DamagedError, UnreadableError
 from ckptdoctor.facts.siblings import Folder, blob_of, folder_of, read_small
 from ckptdoctor.regex import regex
+from ckptdoctor.sealing.manifest import IN_FOLDER, SUFFIX, read_seal
+from ckptdoctor.values.damage import Promise
 
 _DIGITS = regex(r"[0-9a-f]{64}")
 # torch.hub.HASH_REGEX, with the eight digits or more that people use
@@ -32,7 +34,10 @@ _CHUNK = 4 << 20  # bytes that are read at a time
 
 
 def promise_of(source: Source) -> Promise | None:
-    """What the file is said to have; None where nothing is said, and for what is not the local file itself."""
+    """Return what the file is said to have.
+
+    It is None where nothing is said, and for what is not the local file itself.
+    """
     if source.file != source.path or source.identity is None:
         return None
     folder = folder_of(source.path)
@@ -47,10 +52,25 @@ def _promises(path: str, folder: Folder) -> Iterator[Promise]:
     if stored and _DIGITS.fullmatch(folder.name) and folder.name.startswith(stored[1] + stored[2]):
         yield Promise(folder.name, "its name in the store of Git LFS")
     yield from _downloaded(folder)
+    yield from _sealed(folder)
     yield from sorted(_by_lists(folder), key=lambda promise: promise.algorithm == "md5")  # SHA-256 says more
     found = _IN_NAME.search(folder.name)
     if found and not found[1].isdecimal():  # digits alone are a date, or a number of steps
         yield Promise(found[1], "its name", sure=False)
+
+
+def _sealed(folder: Folder) -> Iterator[Promise]:
+    """Yield the checksum in the seal of the file, or else of its folder. One that is not intact promises nothing."""
+    for name, whole in ((f"{folder.name}{SUFFIX}", False), (IN_FOLDER, True)):
+        if name not in folder.names:
+            continue
+        try:
+            seal = read_seal(os.path.join(folder.path, name))
+        except (DamagedError, UnreadableError):  # ckptdoctor verify says what is wrong with it
+            continue
+        for file in seal.files:
+            if seal.folder == whole and (file.name == folder.name or not whole):
+                yield Promise(file.digest, f"its seal {name}", sealed=True)
 
 
 def _by_lists(folder: Folder) -> Iterator[Promise]:
@@ -62,15 +82,15 @@ def _by_lists(folder: Folder) -> Iterator[Promise]:
 
 
 def _downloaded(folder: Folder) -> Iterator[Promise]:
-    """What huggingface_hub noted when it downloaded the file into a folder: commit, ETag (the SHA-256 of LFS), time."""
+    """Yield what huggingface_hub noted when it downloaded the file: commit, ETag (the SHA-256 of LFS), time."""
     path = os.path.join(folder.path, ".cache", "huggingface", "download", f"{folder.name}.metadata")
     lines = read_small(path).split("\n")
     if len(lines) >= 3 and _DIGITS.fullmatch(lines[1].strip()):
-        yield Promise(lines[1].strip(), "what huggingface_hub noted when it was downloaded")
+        yield Promise(lines[1].strip(), "the checksum that huggingface_hub recorded at download")
 
 
 def _listed(folder: Folder, name: str, lone: bool) -> Iterator[Promise]:
-    """The sum of the file in a list of sums; in one of its own (``lone``) the name may be missing."""
+    """Yield the sum of the file in a list of sums; in one of its own (``lone``) the name may be missing."""
     lines = [line for line in folder.read(name).splitlines()[:_LONGEST_LIST] if line.strip()]
     for line in lines:
         digits, named = _parsed(line.strip())
@@ -89,7 +109,10 @@ def _parsed(line: str) -> tuple[str, str]:
 
 
 def digest_of(source: Source, algorithm: str, work: Work | None = None) -> str:
-    """The checksum of all bytes, which ``work`` counts. Raises TruncatedError when the file shrinks meanwhile."""
+    """Return the checksum of all bytes, which ``work`` counts.
+
+    Raises TruncatedError when the file shrinks meanwhile.
+    """
     import hashlib
 
     work = work or Work()

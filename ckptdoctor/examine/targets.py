@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_reference(settings: Settings, path: str | None = None) -> Reference | None:
-    """What the target that ``settings`` names expects to load; None when none is named.
+    """Return what the target that ``settings`` names expects to load, or None when none is named.
 
     ``settings.model`` runs the user's own code. ``path`` is the file that should fit: where the target leaves something
     open, such as the arguments of a class, what lies in or beside the file may say it (``Reference.told``).
@@ -39,8 +39,8 @@ def read_reference(settings: Settings, path: str | None = None) -> Reference | N
 
 
 def _saved(path: str | None) -> Saved | None:
-    """The arguments that the file keeps; None where it keeps none, or is damaged: its examination says so."""
-    from ckptdoctor.examine.hyper_parameters import saved_arguments
+    """Return the arguments that the file keeps, or None where it keeps none, or is damaged: its examination says so."""
+    from ckptdoctor.target.hyper_parameters import saved_arguments
 
     if path is None:
         return None
@@ -63,7 +63,7 @@ class Targets:
         return self._known is not None
 
     def of(self, path: str) -> Reference | None:
-        """What the file at ``path`` should fit. Raises what ``read_reference`` does."""
+        """Return what the file at ``path`` should fit. Raises what ``read_reference`` does."""
         if self._known is None or self._known.by_file:
             self._known = read_reference(self._settings, path)
         return self._known

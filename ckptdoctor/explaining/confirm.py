@@ -16,7 +16,10 @@ _OF_THE_PROGRAM = frozenset(("C106", "C108", "D606", "D607", "N402", "P204", "P2
 
 
 def confirm(hit: Hit, report: FileReport, error: LoadError | None, implemented: frozenset[str]) -> Confirmation:
-    """Whether the examination of the file bears the explanation out. ``implemented`` are the codes that have a rule."""
+    """Return whether the examination of the file bears the explanation out.
+
+    ``implemented`` are the codes that have a rule.
+    """
     if report.error is not None and not report.findings:
         return Confirmation(None, f"{report.path} could not be examined: {report.error}")
     codes = (hit.code, *hit.also)
@@ -28,22 +31,20 @@ def confirm(hit: Hit, report: FileReport, error: LoadError | None, implemented: 
     if keys is not None:
         return keys
     if not hit.code.startswith(_OF_THE_FILE) or hit.code in _OF_THE_PROGRAM:
-        return Confirmation(
-            None, f"nothing in {report.path} says so; what makes it may be the program{_instead(report)}"
-        )
+        return Confirmation(None, f"nothing in {report.path} shows it; the cause may be the program{_instead(report)}")
     if hit.code not in implemented:
-        return Confirmation(None, f"cannot be told from {report.path}: no check looks for it yet{_instead(report)}")
+        return Confirmation(None, f"{report.path} does not show it: no check looks for it yet{_instead(report)}")
     return Confirmation(False, f"not in {report.path}: check finds no {hit.code}{_instead(report)}")
 
 
 def names_at_top(checkpoint: Checkpoint) -> set[str]:
-    """The keys of the outermost dict of a file."""
+    """Return the keys of the outermost dict of a file."""
     tree = checkpoint.tree
     return {part for part, _ in tree.entries if isinstance(part, str)} if isinstance(tree, Mapping) else set()
 
 
 def _about_keys(report: FileReport, error: LoadError | None) -> Confirmation | None:
-    """Whether the keys that an error of load_state_dict calls unexpected are the file's."""
+    """Return whether the keys that an error of load_state_dict calls unexpected are the file's."""
     if error is None or report.checkpoint is None:
         return None
     named = set(error.unexpected or [each.key for each in error.mismatched])
@@ -60,7 +61,7 @@ def _about_keys(report: FileReport, error: LoadError | None) -> Confirmation | N
     there = len(named.intersection((*best.keys, *best.others))) if best is not None else 0
     if named <= names_at_top(report.checkpoint):
         return Confirmation(
-            True, f"{report.path} has all of the {plural(len(named), 'key')} that the error names at its top"
+            True, f"{report.path} has all of the {plural(len(named), 'key')} that the error names, at its top"
         )
     kind = "calls unexpected" if error.unexpected else "names"
     if best is None or 2 * there < len(named):
@@ -90,10 +91,10 @@ def _instead(report: FileReport) -> str:
 
 
 def _prefix(error: LoadError, best: StateDict | None) -> str:
-    """That no key of the file begins as all of the unexpected keys do."""
+    """Return the sentence that no key of the file begins as all of the unexpected keys do."""
     firsts = {key.split(".")[0] for key in error.unexpected if "." in key}
     if len(firsts) != 1:
         return ""
     prefix = f"{firsts.pop()}."
     begun = best is not None and any(key.startswith(prefix) for key in best.keys)
-    return "" if begun else f", and no key that begins with “{prefix}”"
+    return "" if begun else f', and no key that begins with "{prefix}"'

@@ -38,20 +38,20 @@ class Explanation:
 
 
 def explain(raw: str, file: str | None = None, source: str | None = None) -> Explanation:
-    """What the text means. ``file`` is the checkpoint that it is about, ``source`` the text's own file, where known."""
+    """Return what the text means.
+
+    ``file`` is the checkpoint that it is about, ``source`` the text's own file, where known.
+    """
     text = cleaned(raw)
     hits = tuple(recognised(text))
-    return Explanation(hits, len(text.lines), text.left_out, file or _file(text, hits), file is not None, None, source)
+    named = file or source_file(text, hits[0].offset if hits else None)
+    return Explanation(hits, len(text.lines), text.left_out, named, file is not None, None, source)
 
 
 def rule_name(code: str) -> str:
-    """The name of the rule that a message speaks of, or of what no rule looks for."""
+    """Return the name of the rule that a message speaks of, or of what no rule looks for."""
     rule = find_rule(code)
     return rule.name if rule is not None else other_messages.NAMES[code]
-
-
-def _file(text: PastedText, hits: tuple[Hit, ...]) -> str | None:
-    return source_file(text, hits[0].offset if hits else None)
 
 
 # ---- which file a traceback is about: as its messages name it, as its source lines do, or by its ending
@@ -86,7 +86,7 @@ class _Candidate:
 
 
 def source_file(text: PastedText, offset: int | None = None) -> str | None:
-    """The path of the checkpoint that the text is about; None when it names none, or more than one on a par.
+    """Return the path of the checkpoint that the text is about, or None when it names none, or more than one on a par.
 
     ``offset`` is where the message stands (in the squeezed text): of several files the nearest above it is meant.
     """
@@ -142,7 +142,7 @@ def _by_ending(number: int, line: str) -> Iterator[_Candidate]:
 
 
 def _literal(found: re.Match[str]) -> bool:
-    """Whether the text is the path itself, not a format string or a web address."""
+    """Return whether the text is the path itself, not a format string or a web address."""
     return "f" not in found["kind"].lower() and "{" not in found["path"] and "://" not in found["path"]
 
 

@@ -94,7 +94,7 @@ _IN_ROW = re.compile(rf".{{0,200}}?ckpt:{_HERE}vsmodel:{_THERE}")
 
 
 def load_error(text: PastedText) -> LoadError | None:
-    """What the text says does not fit a model; None when it says nothing of the kind."""
+    """Return what the text says does not fit a model, or None when it says nothing of the kind."""
     found = _Found()
     readers = (_lists, _bare_lists, _grouped, _unused, _single, _stats, _mismatches, _not_matching, _report)
     for reader in readers:
@@ -115,7 +115,7 @@ def load_error(text: PastedText) -> LoadError | None:
 
 
 def read_keys(text: str, at: int) -> tuple[list[str], bool]:
-    """The quoted keys that stand at ``at``, one after the other, and whether the list goes on to its end."""
+    """Return the quoted keys that stand at ``at``, one after the other, and whether the list goes on to its end."""
     opened = _OPEN.match(text, at)
     at = opened.end() if opened is not None else at
     keys: list[str] = []
@@ -128,7 +128,7 @@ def read_keys(text: str, at: int) -> tuple[list[str], bool]:
 
 
 def _all(text: PastedText, words: str) -> Iterator[tuple[int, int]]:
-    """Where the words begin and end."""
+    """Yield where the words begin and end."""
     wanted = squeeze(words)
     at = text.squeezed.find(wanted)
     while at >= 0:
@@ -147,7 +147,7 @@ def _lists(text: PastedText, found: _Found) -> None:
 
 
 def _bare_lists(text: PastedText, found: _Found) -> None:
-    """Keys without quotes, up to the end of their line (mmcv, mmengine)."""
+    """Read keys without quotes, up to the end of their line (mmcv, mmengine)."""
     for words, (missing, _) in _BARE_LISTS.items():
         seen = -1
         for start, end in _all(text, words):
@@ -163,7 +163,7 @@ def _bare_lists(text: PastedText, found: _Found) -> None:
 
 
 def _grouped(text: PastedText, found: _Found) -> None:
-    """A module and its leaves on each line: "layer.{bias, weight}" (fvcore.common.checkpoint 0.1, for detectron2)."""
+    """Read a module and its leaves on each line: "layer.{bias, weight}" (fvcore 0.1, for detectron2)."""
     for words, missing in _GROUPED_LISTS.items():
         seen = -1
         for start, end in _all(text, words):
@@ -232,7 +232,7 @@ def _not_matching(text: PastedText, found: _Found) -> None:
 
 
 def _report(text: PastedText, found: _Found) -> None:
-    """The table of transformers 5: one row a key."""
+    """Read the table of transformers 5: one row a key."""
     if "LOADREPORT" not in text.squeezed:
         return
     for number, line in enumerate(text.lines):
@@ -257,7 +257,7 @@ def _add(found: _Found, keys: list[str], missing: bool, whole: bool) -> None:
 
 
 def _mismatch(found: _Found, named: re.Match[str], key: str) -> bool:
-    """Takes the shapes of a key; not where they are the same, since then something else is wrong with it."""
+    """Take the shapes of a key; not where they are the same, since then something else is wrong with it."""
     each = Pair(key, _shape(named, "here"), _shape(named, "there"))
     if each.here != each.there:
         found.mismatched[key] = each
@@ -283,13 +283,13 @@ def _model_class(text: PastedText) -> str:
 
 
 def line_of(error: LoadError, text: PastedText) -> str:
-    """The line of a warning, abridged."""
+    """Return the line of a warning, abridged."""
     line = " ".join(text.lines[text.line_at(error.offset)].split())
     return line if len(line) <= _QUOTED else f"{line[:_QUOTED]} …"
 
 
 def words_of(error: LoadError) -> str:
-    """The error in one line, in torch's words, abridged."""
+    """Return the error in one line, in torch's words, abridged."""
     parts = [
         f"{name} key(s) in state_dict: {and_so_on(keys, _NAMED)}"
         for name, keys in (("Missing", error.missing), ("Unexpected", error.unexpected))

@@ -9,6 +9,7 @@ from collections import deque
 from functools import cache
 from typing import BinaryIO
 
+from ckptdoctor.checkpoint.missing import offer
 from ckptdoctor.errors import UnreadableError
 
 _CHUNK = 1 << 20
@@ -26,14 +27,20 @@ _SENTENCE = 4  # words from which what was typed is a text: names of files with 
 
 
 def is_text(typed: str) -> bool:
-    """Whether what was typed where a file's name is expected is the text itself: no such file, and several words."""
+    """Return whether what was typed in place of a file's name is the text itself.
+
+    There is no such file then, and there are several words.
+    """
     if "\n" in typed.strip():
         return True
     return not os.path.exists(typed) and len(typed.split()) >= _SENTENCE
 
 
 def read_text(source: str) -> str:
-    """The text in a file, of standard input for "-", or ``source`` itself where it is one. Raises UnreadableError."""
+    """Return the text in a file, of standard input for "-", or ``source`` itself where it is one.
+
+    Raises UnreadableError.
+    """
     if source == "-":
         return standard_input()
     if is_text(source):
@@ -42,11 +49,11 @@ def read_text(source: str) -> str:
         with open(source, "rb") as file:
             return read_pasted(file)
     except OSError as error:
-        raise UnreadableError(f"{source} cannot be read: {error.strerror}.") from error
+        raise UnreadableError(f"{source} cannot be read: {error.strerror}.{offer(source)}") from error
 
 
 def standard_input() -> str:
-    """What comes from standard input, which can be read only once."""
+    """Return what comes from standard input, which can be read only once."""
     return _all_of(sys.stdin.buffer)
 
 
@@ -56,7 +63,7 @@ def _all_of(stream: BinaryIO) -> str:
 
 
 def read_pasted(stream: BinaryIO) -> str:
-    """The text; of more than 16 MB its beginning and its end."""
+    """Return the text; of more than 16 MB its beginning and its end."""
     head: list[bytes] = []
     tail: deque[bytes] = deque(maxlen=_TAIL)
     while chunk := stream.read(_CHUNK):

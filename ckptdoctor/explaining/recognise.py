@@ -45,7 +45,7 @@ class Hit:
 
 @cache
 def messages() -> tuple[Message, ...]:
-    """Those that rules name, and those that no rule is about: of several that may be meant the first is."""
+    """Return those that rules name, and those that no rule is about: of several that may be meant the first is."""
     own = [replace(message, code=rule.code) for rule in all_rules() for message in rule.messages]
     return tuple(sorted([*own, *other_messages.MESSAGES], key=lambda message: message.general))
 
@@ -63,7 +63,7 @@ class _Place:
 
 
 def recognised(text: PastedText) -> list[Hit]:
-    """Every cause that the text names (at most eight), the root first; [] when it has no message that is known.
+    """Return every cause that the text names (at most eight), the root first, or [] when it knows no message.
 
     Python prints chained exceptions in the order in which they arose, so among messages that name a cause the first
     is the root, be it of the second ("direct cause") or what the second happened upon ("during handling"). What only
@@ -77,7 +77,7 @@ def recognised(text: PastedText) -> list[Hit]:
 
 
 def _ordered(found: list[_Place | Hit]) -> list[_Place | Hit]:
-    """One for each rule, by how much they tell and then by their place."""
+    """Return one for each rule, by how much they tell and then by their place."""
     found.sort(key=lambda each: (_weight(each), each.start if isinstance(each, _Place) else each.offset))
     if found and _weight(found[0]) is not Weight.ECHO:
         found = [each for each in found if _weight(each) is not Weight.ECHO]
@@ -93,7 +93,7 @@ def _weight(each: _Place | Hit) -> Weight:
 
 
 def _places(text: PastedText) -> Iterator[_Place]:
-    """The first place of every wording; of several messages at one place the least general is meant."""
+    """Yield the first place of every wording; of several messages at one place the least general is meant."""
     taken: set[int] = set()
     for message in messages():
         for says in message.says:
@@ -104,7 +104,7 @@ def _places(text: PastedText) -> Iterator[_Place]:
 
 
 def _first(message: Message, places: Iterator[_Place]) -> _Place | None:
-    """The first place where it was said; where none is, the first in a line of source."""
+    """Return the first place where it was said; where none is, the first in a line of source."""
     first = next(places, None)
     if first is None or first.weight is message.weight:
         return first
@@ -139,14 +139,14 @@ def _filled(template: str, groups: dict[str, str]) -> str:
 
 
 def _words(text: PastedText, place: _Place) -> str:
-    """The message as it stands there; where a line was broken inside a word, its known part as it is known."""
+    """Return the message as it stands there; where a line was broken inside a word, its known part as it is known."""
     words = text.original(place.start, place.end)
     rest = place.start + len(squeeze(place.says))
     return words if place.says in words else f"{place.says} {text.original(rest, place.end)}".strip()
 
 
 def _belongs(text: PastedText, message: Message, start: int) -> bool:
-    """Whether the words that must stand near do."""
+    """Return whether the words that must stand near do."""
     wanted = message.near or (message.among if _TRACEBACK in text.squeezed else ())
     if not wanted:
         return True
@@ -163,7 +163,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _hits(error: LoadError, text: PastedText) -> Iterator[Hit]:
-    """One hit for each cause, the one that says most of the file first."""
+    """Yield one hit for each cause, the one that says most of the file first."""
     weight = Weight.OUTCOME if error.warning else Weight.CAUSE
     words = line_of(error, text) if error.warning else words_of(error)
     found = list(_causes(error))
@@ -174,7 +174,7 @@ def _hits(error: LoadError, text: PastedText) -> Iterator[Hit]:
 
 
 def _causes(error: LoadError) -> Iterator[tuple[Rule, Cause]]:
-    """What the rules make of an error, one after another: what one explains the next does not see any more."""
+    """Yield what the rules make of an error, one after another: what one explains the next does not see any more."""
     rest = IncompatibleKeys(error, error.missing, error.unexpected, error.mismatched)
     for _, judges in groupby(_judges(), key=_turn):
         found = [(rule, cause) for rule, judge in judges for cause in judge.ask(rest)]
@@ -186,7 +186,7 @@ def _causes(error: LoadError) -> Iterator[tuple[Rule, Cause]]:
 
 @cache
 def _judges() -> tuple[tuple[Rule, Judge], ...]:
-    """Every way to ask a rule, in the order in which they are asked."""
+    """Return every way to ask a rule, in the order in which they are asked."""
     return tuple(sorted([(rule, judge) for rule in all_rules() for judge in rule.judges], key=_turn))
 
 
@@ -195,7 +195,9 @@ def _turn(asked: tuple[Rule, Judge]) -> tuple[int, int]:
 
 
 def _ways(cause: Cause, all_causes: list[Cause], error: LoadError) -> tuple[Way, ...]:
-    """What to do: the cause's own way where it is the only one, else one command for all of them, where there is one.
+    """Return what to do.
+
+    It is the cause's own way where it is the only one, else one command for all of them, where there is one.
 
     The error is the target where it is a whole one; a warning, or a list that is cut short, tells too little of it.
     """

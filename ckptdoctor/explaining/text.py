@@ -46,11 +46,11 @@ class PastedText:
     left_out: int = 0
 
     def line_at(self, offset: int) -> int:
-        """The number of the line that holds this offset of ``squeezed``."""
+        """Return the number of the line that holds this offset of ``squeezed``."""
         return max(bisect_right(self.starts, offset) - 1, 0)
 
     def original(self, start: int, end: int) -> str:
-        """What stands between two offsets of ``squeezed``, with its blanks, on one line."""
+        """Return what stands between two offsets of ``squeezed``, with its blanks, on one line."""
         if end <= start:
             return ""
         first, last = self.line_at(start), self.line_at(end - 1)
@@ -58,7 +58,7 @@ class PastedText:
         return " ".join(pieces)
 
     def _piece(self, number: int, start: int, end: int) -> str:
-        """The part of one line that lies between the two offsets, its blanks as one each."""
+        """Return the part of one line that lies between the two offsets, its blanks as one each."""
         at = self.starts[number]
         words = []
         for word in self.lines[number].split():
@@ -89,7 +89,7 @@ _ENTITIES = {
 
 
 def _typed(raw: str) -> str:
-    """The text as it was before it was pasted through something that sets type."""
+    """Return the text as it was before it was pasted through something that sets type."""
     if "&" in raw:
         for entity, character in (*_ENTITIES.items(), ("&amp;", "&")):
             raw = raw.replace(entity, character)
@@ -97,12 +97,12 @@ def _typed(raw: str) -> str:
 
 
 def squeeze(text: str) -> str:
-    """``text`` without white space."""
+    """Return ``text`` without white space."""
     return "".join(text.split())
 
 
 def cleaned(raw: str) -> PastedText:
-    """The text as people mean it. What lies in the middle of more than 16 million characters is left out."""
+    """Return the text as people mean it. What lies in the middle of more than 16 million characters is left out."""
     left_out = max(len(raw) - 2 * _PART, 0)
     if left_out:
         raw = f"{raw[:_PART]}\n{raw[-_PART:]}"

@@ -95,7 +95,7 @@ class Adapter:
         return tuple(dict.fromkeys([part.module for part in self.parts.values()]))
 
     def factors(self, tensors: Iterable[Tensor]) -> Iterator[tuple[AdapterPart, Tensor]]:
-        """The low-rank matrices of LoRA among these tensors: each with the part that it is."""
+        """Yield the low-rank matrices of LoRA among these tensors: each with the part that it is."""
         for tensor in tensors:
             part = self.parts.get(tensor.key)
             if part is not None and _FACTOR.fullmatch(part.parameter) and not tensor.key.endswith(".bias"):
@@ -103,12 +103,12 @@ class Adapter:
 
 
 def is_adapter_file(path: str) -> bool:
-    """Whether the file has the name that peft gives to adapters, and looks for."""
+    """Return whether the file has the name that peft gives to adapters, and looks for."""
     return os.path.basename(path) in names.ADAPTER_FILES
 
 
 def part_of(key: str) -> AdapterPart | None:
-    """The adapter's tensor that a key names, if it does."""
+    """Return the adapter's tensor that a key names, if it does."""
     tokens = key.rsplit(".", 3)
     for index in range(max(len(tokens) - 3, 0), len(tokens)):
         if tokens[index] in PARAMETERS:
@@ -125,12 +125,12 @@ def part_of(key: str) -> AdapterPart | None:
 
 
 def _is_name(token: str) -> bool:
-    """Whether this may be what somebody called an adapter: the parts of a Sequential have numbers."""
+    """Return whether this may be what somebody called an adapter: the parts of a Sequential have numbers."""
     return token != "" and not token.isdigit()
 
 
 def copy_of(key: str) -> AdapterPart | None:
-    """The trained copy of a layer that a key names: ``score.modules_to_save.default.weight``."""
+    """Return the trained copy of a layer that a key names: ``score.modules_to_save.default.weight``."""
     if TO_SAVE not in key:
         return None
     module, found, rest = key.partition(f".{TO_SAVE}.")
@@ -142,7 +142,7 @@ def copy_of(key: str) -> AdapterPart | None:
 
 @cached_by_identity
 def adapter_in(state_dict: StateDict) -> Adapter | None:
-    """The adapters in a state dict; None where it holds none."""
+    """Return the adapters in a state dict, or None where it holds none."""
     if not names.mentions(state_dict, names.ADAPTERS):
         return None
     keys = names.keys_of(state_dict)
@@ -154,7 +154,7 @@ def adapter_in(state_dict: StateDict) -> Adapter | None:
 
 
 def _wrapped(keys: Iterable[str], parts: Mapping[str, AdapterPart]) -> Iterator[str]:
-    """The modules with an adapter whose own weights are here, too.
+    """Return the modules with an adapter whose own weights are here, too.
 
     peft saves biases, and embeddings beside an adapter on them, under the name of the base layer; they have no
     adapter's name beside them then.
@@ -173,7 +173,7 @@ def _wrapped(keys: Iterable[str], parts: Mapping[str, AdapterPart]) -> Iterator[
 
 
 def base_name(key: str, lead: str = LEAD) -> str:
-    """What the model that an adapter was put on calls this key of the wrapped one, which is none of the adapter's."""
+    """Return what the model that an adapter was put on calls this key of the wrapped one."""
     tokens = key.removeprefix(lead).split(".")
     kept = [
         token
@@ -185,12 +185,12 @@ def base_name(key: str, lead: str = LEAD) -> str:
 
 
 def has_adapters(keys: Iterable[str]) -> bool:
-    """Whether some key is an adapter's."""
+    """Return whether some key is an adapter's."""
     return any(part_of(key) is not None for key in keys)
 
 
 def foreign(state_dict: StateDict | None, wanted: Iterable[str]) -> Adapter | None:
-    """The adapters in a state dict that is held against a model without any.
+    """Return the adapters in a state dict that is held against a model without any.
 
     None where layers hold their own weights beside the matrices under their usual names (loralib): then the state dict
     is the model's, with something left over.

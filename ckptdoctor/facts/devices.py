@@ -39,7 +39,7 @@ _TYPED = frozenset(BY_STORAGE_CLASS.values())
 
 
 def on_cpu(tensor: Tensor) -> str:
-    """The function that rebuilds such a tensor of the CPU, for tensors whose kind is known."""
+    """Return the function that rebuilds such a tensor of the CPU, for tensors whose kind is known."""
     if tensor.layout != "strided":
         return f"{UTILS}sparse_tensor"
     if tensor.storage is None and tensor.values is None:
@@ -59,7 +59,7 @@ _RNG_NAME = regex(r"(^|[^a-z])rng|rng([^a-z]|$)|random_?state|generator_?state",
 
 @cached_by_identity
 def all_tensors(checkpoint: Checkpoint) -> tuple[Tensor, ...]:
-    """Every tensor, and those that quantized tensors and tensor subclasses are made of."""
+    """Return every tensor, and those that quantized tensors and tensor subclasses are made of."""
     return tuple(_all_tensors(checkpoint)) if any(each.parts for each in checkpoint.tensors) else checkpoint.tensors
 
 
@@ -73,7 +73,7 @@ def _all_tensors(checkpoint: Checkpoint) -> Iterator[Tensor]:
 
 @cached_by_identity
 def rng_tensors(checkpoint: Checkpoint) -> list[Tensor]:
-    """The tensors that hold the state of a random number generator, by length, name and company.
+    """Return the tensors that hold the state of a random number generator, by length, name and company.
 
     A state that was cast to another dtype (``Optimizer.load_state_dict`` casts floating point state) counts where its
     name says what it is.
@@ -94,7 +94,10 @@ def _is_cpu_state(tensor: Tensor) -> bool:
 
 
 def _place(path: KeyPath) -> KeyPath:
-    """The dict that a tensor lies in, through lists: the states of all GPUs are a list beside that of the CPU."""
+    """Return the dict that a tensor lies in, through lists.
+
+    The states of all GPUs are a list beside that of the CPU.
+    """
     place = path[:-1]
     while place and isinstance(path[len(place)], int):
         place = place[:-1]
@@ -108,7 +111,7 @@ def _named_rng(tensor: Tensor) -> bool:
 
 @cached_by_identity
 def moved(checkpoint: Checkpoint) -> dict[str, list[Tensor]]:
-    """The tensors that loading moves to a device without storages, by device, in file order."""
+    """Return the tensors that loading moves to a device without storages, by device, in file order."""
     found: dict[str, list[Tensor]] = {}
     for tensor in all_tensors(checkpoint):
         if tensor.moved:
@@ -117,7 +120,10 @@ def moved(checkpoint: Checkpoint) -> dict[str, list[Tensor]]:
 
 
 def names_of_arrays(checkpoint: Checkpoint) -> frozenset[str]:
-    """What the pickle names for arrays that stand for tensors of devices without storages; nothing without such."""
+    """Return what the pickle names for arrays that stand for tensors of devices without storages.
+
+    There is nothing without such.
+    """
     arrays = [each for some in moved(checkpoint).values() for each in some if each.storage is None and not each.parts]
     if not arrays:
         return frozenset()
@@ -129,7 +135,7 @@ def names_of_arrays(checkpoint: Checkpoint) -> frozenset[str]:
 
 
 def has_values(tensor: Tensor) -> bool:
-    """Whether the file shows plainly what the elements of a moved tensor are."""
+    """Return whether the file shows plainly what the elements of a moved tensor are."""
     return tensor.storage is not None or bool(tensor.parts) or tensor.values is not None
 
 
@@ -150,7 +156,7 @@ class Pieces:
 
 
 def dtensors(checkpoint: Checkpoint) -> Pieces:
-    """The DTensors, and which of them have all their elements here."""
+    """Return the DTensors, and which of them have all their elements here."""
     found = [tensor for tensor in checkpoint.tensors if tensor.subclass in _DTENSORS]
     if not found:
         return Pieces((), ())
@@ -169,9 +175,13 @@ class Wrappers:
 
 
 def whole_dtensors(checkpoint: Checkpoint) -> Wrappers | None:
-    """The DTensors, where all of them are nothing but what they wrap; None where one is not, or there are none."""
+    """Return the DTensors, where all of them are nothing but what they wrap.
+
+    It is None where one is not, or there are none.
+    """
     found = dtensors(checkpoint)
-    if found.partial or not found.whole or any(each.is_parameter or each.requires_grad for each in _inner(found)):
+    inner = [part for tensor in found.whole for part in tensor.parts]
+    if found.partial or not found.whole or any(each.is_parameter or each.requires_grad for each in inner):
         return None
     if any(not each.rebuild.startswith(_REBUILT) for each in found.whole):
         return None
@@ -181,12 +191,8 @@ def whole_dtensors(checkpoint: Checkpoint) -> Wrappers | None:
     return Wrappers(tuple(sorted({each.subclass for each in found.whole if each.subclass})), tuple(meshes))
 
 
-def _inner(pieces: Pieces) -> Iterator[Tensor]:
-    return (part for tensor in pieces.whole for part in tensor.parts)
-
-
 def storages_in(tensors: Iterable[Tensor]) -> Iterator[Storage]:
-    """The storages of tensors and of what they are made of."""
+    """Yield the storages of tensors and of what they are made of."""
     for tensor in tensors:
         if tensor.storage is not None:
             yield tensor.storage

@@ -1,11 +1,21 @@
-"""Classifies what pickles name, classes and functions, by these names alone: none of them is resolved."""
+"""Classifies what pickles name, classes and functions, by these names alone: none of them is resolved.
+
+It also finds the names that ``torch.load(weights_only=True)`` refuses: why they are there, and where.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import Any, Union
 
-from ckptdoctor.checkpoint import GlobalName
+from ckptdoctor.checkpoint import Checkpoint, GlobalName, KeyPath, Mapping, Named, Node, Opaque, Part, Sequence, Tensor
+from ckptdoctor.checkpoint import children as children_of
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.facts.devices import names_of_arrays
+from ckptdoctor.facts.whole_modules import is_module
+from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
 
 
@@ -149,7 +159,7 @@ _RECORDS = regex(
 
 
 def modern(module: str, name: str) -> tuple[str, str]:
-    """The name in Python 3 of a name that may be Python 2's: pickle protocols below 3 write the old ones.
+    """Return the name in Python 3 of a name that may be Python 2's: pickle protocols below 3 write the old ones.
 
     ``__builtin__``, ``set`` becomes ``builtins``, ``set``, as ``torch.load`` and ``pickle`` read it.
     """
@@ -159,7 +169,7 @@ def modern(module: str, name: str) -> tuple[str, str]:
 
 
 def is_allowed(module: str, name: str) -> bool:
-    """Whether ``torch.load(weights_only=True)`` of torch 2.13 accepts this name (as ``modern`` gives it).
+    """Return whether ``torch.load(weights_only=True)`` of torch 2.13 accepts this name (as ``modern`` gives it).
 
     torch compares the two joined by a dot, so that ("torch", "storage.UntypedStorage") passes as well.
     """
@@ -167,7 +177,7 @@ def is_allowed(module: str, name: str) -> bool:
 
 
 def is_dangerous(module: str, name: str) -> bool:
-    """Whether this name (as ``modern`` gives it), or what it leads to, can run code, start programs or touch files.
+    """Return whether this name (as ``modern`` gives it), or what it leads to, can run code or touch files.
 
     False proves nothing: a class of any other package can do harm as well.
     """
@@ -182,7 +192,7 @@ def is_dangerous(module: str, name: str) -> bool:
 
 
 def is_harmless(module: str, name: str) -> bool:
-    """Whether making what this name (as ``modern`` gives it) stands for is known to do nothing else."""
+    """Return whether making what this name (as ``modern`` gives it) stands for is known to do nothing else."""
     path = f"{module}.{name}"
     return is_allowed(module, name) or path in _HARMLESS or path in TYPE_TAGS or _RECORDS.fullmatch(path) is not None
 
@@ -192,7 +202,7 @@ def _is_dunder(part: str) -> bool:
 
 
 def package(path: str) -> str:
-    """The top-level package of a full name."""
+    """Return the top-level package of a full name."""
     return path.partition(".")[0]
 
 
@@ -206,15 +216,182 @@ _OF_SOME_PYTHONS = frozenset(
 
 
 def is_standard(path: str) -> bool:
-    """Whether the name comes with Python itself (``__main__``, the user's script, does not)."""
+    """Return whether the name comes with Python itself (``__main__``, the user's script, does not)."""
     top = package(path)
     return top in sys.stdlib_module_names or top in _OF_SOME_PYTHONS
+
+
+# classes of pathlib
+_POSIX_PATHS = frozenset({"PosixPath", "PurePosixPath"})
+WINDOWS_PATHS = frozenset({"WindowsPath", "PureWindowsPath"})
+_PATHS = _POSIX_PATHS | WINDOWS_PATHS | {"Path", "PurePath"}
+
+
+def is_path(module: str, name: str) -> bool:
+    """Return whether this is a class of pathlib, which was a package of its own (``pathlib._local``) in Python 3.13."""
+    return module in ("pathlib", "pathlib._local") and name in _PATHS
 
 
 # ---- names in pickles that are not, or not as a whole, what the contents were read from
 
 
 def dangerous(names: Iterable[GlobalName]) -> list[str]:
-    """Those that can run code, as Python 3 calls them, each once."""
+    """Return those that can run code, as Python 3 calls them, each once."""
     found = [modern(each.module, each.name) for each in names]
     return list(dict.fromkeys([f"{module}.{name}" for module, name in found if is_dangerous(module, name)]))
+
+
+# ---- the names that are refused
+
+
+class BlockedCause(Enum):
+    """Why a refused name is in the file. Each name has one cause, the first that fits."""
+
+    DANGEROUS = "dangerous"  # it can run code
+    MODULE = "module"  # it belongs to an nn.Module that was saved whole
+    DEVICE = "device"  # it makes an array that stands for a tensor of a device without storages
+    NUMPY = "numpy"
+    PATH = "path"  # a class of pathlib
+    FOREIGN = "foreign"  # a class of the user's script or of a package that is neither Python's nor torch's
+    OTHER = "other"
+
+
+@noun
+class BlockedPlace:
+    """An object, and where it stands in the tree."""
+
+    path: KeyPath
+    node: Node
+
+
+@noun
+class Blocked:
+    """A refused name: as Python 3 calls it, as the file names it first, why it is there, and where it is used."""
+
+    path: str
+    first: GlobalName
+    cause: BlockedCause
+    places: tuple[BlockedPlace, ...]
+
+
+@cached_by_identity
+def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
+    """Return every name that is refused, in file order.
+
+    Of NumPy's own files, which torch never reads, only dangerous names count.
+    """
+    firsts: dict[str, GlobalName] = {}
+    aliases: dict[str, str] = {}
+    for each in checkpoint.globals:
+        module, name = modern(each.module, each.name)
+        if is_dangerous(module, name) if of_numpy(checkpoint) else not is_allowed(module, name):
+            path = f"{module}.{name}"
+            firsts.setdefault(path, each)
+            aliases[path] = aliases[each.full] = path
+            if path == "builtins.frozenset":  # the one such class that the tree shows as a plain container
+                aliases["frozenset"] = path
+    if not firsts:
+        return ()
+    places: dict[str, list[BlockedPlace]] = {path: [] for path in firsts}
+    in_modules: dict[str, bool] = dict.fromkeys(firsts, True)
+    for full, place, in_module in _uses(checkpoint.tree, aliases):
+        places[full].append(place)
+        in_modules[full] &= in_module
+    for_devices = names_of_arrays(checkpoint)
+    found = []
+    for path, first in firsts.items():
+        shown = bool(places[path])
+        cause = _cause(first, shown and in_modules[path], not shown and path in for_devices)
+        found.append(Blocked(path, first, cause, tuple(places[path])))
+    return tuple(found)
+
+
+def of_numpy(checkpoint: Checkpoint) -> bool:
+    """Return whether the file is NumPy's own: ``numpy.load(allow_pickle=True)`` is what unpickles it."""
+    return checkpoint.format in ("NumPy array", "NumPy archive")
+
+
+def blocked_by(checkpoint: Checkpoint, cause: BlockedCause) -> tuple[Blocked, ...]:
+    """Return the refused names that are there for this cause."""
+    return tuple([each for each in blocked_globals(checkpoint) if each.cause is cause])
+
+
+def _cause(first: GlobalName, in_modules: bool, for_device: bool) -> BlockedCause:
+    module, name = modern(first.module, first.name)
+    if is_dangerous(module, name):
+        return BlockedCause.DANGEROUS
+    if in_modules:
+        return BlockedCause.MODULE
+    if for_device:
+        return BlockedCause.DEVICE
+    if is_path(module, name):
+        return BlockedCause.PATH
+    top = package(module)
+    if top == "numpy":
+        return BlockedCause.NUMPY
+    if top == "torch" or is_standard(module):
+        return BlockedCause.OTHER
+    return BlockedCause.FOREIGN
+
+
+# the way from the root to a node as nested pairs (way to its parent, last step); a key path only where one is wanted
+_Trail = Union[tuple[Any, Part], None]
+
+
+def _uses(tree: Node, aliases: dict[str, str]) -> Iterator[tuple[str, BlockedPlace, bool]]:
+    """Yield (name, place, inside an nn.Module) for every node that names one of ``aliases``, in file order."""
+    stack: list[tuple[Node, _Trail, bool]] = [(tree, None, False)]
+    while stack:
+        node, trail, in_module = stack.pop()
+        if isinstance(node, Opaque):
+            in_module = in_module or is_module(node)
+        full = aliases.get(_name(node))
+        if full is not None:
+            yield full, BlockedPlace(_path(trail), node), in_module
+        if not isinstance(node, Tensor):
+            below = [(child, (trail, part), in_module) for part, child in children_of(node) if _speaks(child, aliases)]
+            stack.extend(reversed(below))
+
+
+def _speaks(node: Node, aliases: dict[str, str]) -> bool:
+    """Return whether a node may name something or hold one that does.
+
+    State dicts, and most else in a checkpoint, do not.
+    """
+    if isinstance(node, Mapping):
+        return node.kind in aliases or node.attributes is not None or any(_is_named(each) for _, each in node.entries)
+    return _is_named(node)
+
+
+def _is_named(node: Node) -> bool:
+    if isinstance(node, Tensor):
+        return node.subclass is not None
+    return isinstance(node, (Mapping, Sequence, Opaque, Named))
+
+
+def _name(node: Node) -> str:
+    if isinstance(node, Opaque):
+        return node.class_name
+    if isinstance(node, (Mapping, Sequence)):
+        return node.kind
+    if isinstance(node, Named):
+        return node.name
+    return node.subclass or "" if isinstance(node, Tensor) else ""
+
+
+def _path(trail: _Trail) -> KeyPath:
+    parts: list[Part] = []
+    while trail is not None:
+        trail, part = trail
+        parts.append(part)
+    return tuple(reversed(parts))
+
+
+def outermost(blocked: Iterable[Blocked]) -> list[BlockedPlace]:
+    """Return the places of these names that lie in no other of their places, each once."""
+    places = {place.path: place for each in blocked for place in each.places}
+    return [place for path, place in places.items() if not _within(path, places)]
+
+
+def _within(path: KeyPath, places: dict[KeyPath, BlockedPlace]) -> bool:
+    return any(path[:end] in places for end in range(len(path)))

@@ -1,6 +1,7 @@
 """Reads keys as ``.``-separated tokens: which wrappers put which tokens there, and which names are left without them.
 
-It also has the words by which a kind of key is known at first sight: of adapters, quantised layers, observers.
+It also has the words by which a kind of key is known at first sight: of adapters, quantised layers, observers, and of
+output layers that are the input embedding.
 
 Nothing here replaces substrings: ``mlp_module.layer0`` holds no token ``module``. The last token of a key is the name
 of the tensor itself and never counts as a wrapper's.
@@ -9,8 +10,11 @@ of the tensor itself and never counts as a wrapper's.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 
-from ckptdoctor.checkpoint import StateDict, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.checkpoint.tensor import same_checksums
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
 
@@ -47,7 +51,7 @@ _TELLING = 3  # letters from which an end of such a name is no name of its own
 
 
 def ends_of_names(keys: Collection[str]) -> list[str]:
-    """Keys that begin with a dot, or are the end of a name of nearly every model, cut in the middle of a word."""
+    """Return keys that begin with a dot, or are the end of a common name, cut in the middle of a word."""
     return [key for key in keys if key in _ENDS or key[:1] == "."]
 
 
@@ -89,12 +93,15 @@ _keys: dict[int, tuple[StateDict, tuple[str, ...], str]] = {}
 
 
 def keys_of(state_dict: StateDict) -> tuple[str, ...]:
-    """The tensor keys of a state dict in file order, put together once."""
+    """Return the tensor keys of a state dict in file order, put together once."""
     return _remembered(state_dict)[1]
 
 
 def mentions(state_dict: StateDict, words: Iterable[str]) -> bool:
-    """Whether one of the words stands anywhere in the keys: a quick answer before they are taken apart one by one."""
+    """Return whether one of the words stands anywhere in the keys.
+
+    It is a quick answer before they are taken apart one by one.
+    """
     _, keys, text = _remembered(state_dict)
     for word in words:
         form = word.translate(_DIGITS)
@@ -105,7 +112,7 @@ def mentions(state_dict: StateDict, words: Iterable[str]) -> bool:
 
 
 def forms(keys: Sequence[str]) -> Iterator[str]:
-    """Each of the keys with 0 for every digit: the many layers of a model have keys of few forms."""
+    """Yield each of the keys with 0 for every digit: the many layers of a model have keys of few forms."""
     for first in range(0, len(keys), _AT_ONCE):
         some = keys[first : first + _AT_ONCE]
         found = "\n".join(some).translate(_DIGITS).split("\n")
@@ -124,7 +131,7 @@ def _remembered(state_dict: StateDict) -> tuple[StateDict, tuple[str, ...], str]
 
 
 def leading(key: str) -> list[str]:
-    """The wrapper tokens that a key begins with: ``module`` and those of ``WRAPPERS``, never the last token."""
+    """Return the wrapper tokens that a key begins with: ``module`` and those of ``WRAPPERS``, never the last token."""
     tokens = key.split(".")[:-1]
     for index, token in enumerate(tokens):
         if token != MODULE and token not in WRAPPERS:
@@ -133,7 +140,7 @@ def leading(key: str) -> list[str]:
 
 
 def without_module(key: str) -> str:
-    """The key without the ``module`` tokens among its leading wrapper tokens; the others stay."""
+    """Return the key without the ``module`` tokens among its leading wrapper tokens; the others stay."""
     if key.startswith(_PREFIX) and not key.startswith(_MORE, len(_PREFIX)):  # nearly all: one wrapper, and no more
         return key[len(_PREFIX) :]
     if MODULE not in key:
@@ -145,7 +152,7 @@ def without_module(key: str) -> str:
 
 
 def without_tokens(key: str, tokens: frozenset[str]) -> str:
-    """The key without these tokens, wherever they stand before the last one."""
+    """Return the key without these tokens, wherever they stand before the last one."""
     for token in tokens:
         if token in key:
             break
@@ -156,24 +163,27 @@ def without_tokens(key: str, tokens: frozenset[str]) -> str:
 
 
 def bare(key: str) -> str:
-    """The key as the model inside all wrappers of torch calls it."""
+    """Return the key as the model inside all wrappers of torch calls it."""
     return without_tokens(without_module(key), WRAPPERS)
 
 
 def module_led(keys: Iterable[str]) -> list[str]:
-    """The keys that begin with ``module.``, whatever other wrapper tokens stand before it."""
+    """Return the keys that begin with ``module.``, whatever other wrapper tokens stand before it."""
     return [key for key in keys if key.startswith(_PREFIX) or (MODULE in key and MODULE in leading(key))]
 
 
 def holding(state_dict: StateDict, tokens: frozenset[str]) -> list[str]:
-    """The keys that hold one of these tokens before the last one."""
+    """Return the keys that hold one of these tokens before the last one."""
     if not mentions(state_dict, tokens):
         return []
     return [key for key in keys_of(state_dict) if without_tokens(key, tokens) != key]
 
 
 def average_counter(state_dict: StateDict) -> Tensor | None:
-    """The update counter of an ``AveragedModel``, where the state dict is one's: everything else is in ``module.``."""
+    """Return the update counter of an ``AveragedModel``, where the state dict is one's.
+
+    Everything else is in ``module.``.
+    """
     counter = None
     if not mentions(state_dict, [N_AVERAGED]):
         return None
@@ -189,17 +199,17 @@ def average_counter(state_dict: StateDict) -> Tensor | None:
 
 
 def present(keys: Iterable[str], tokens: frozenset[str]) -> list[str]:
-    """Those of the tokens that some key holds before its last one, in alphabetical order."""
+    """Return those of the tokens that some key holds before its last one, in alphabetical order."""
     return sorted(token for token in tokens if any(token in key and token in key.split(".")[:-1] for key in keys))
 
 
 def is_counter(key: str) -> bool:
-    """Whether the last token is exactly one of the names that ``thop.profile`` gives to its buffers."""
+    """Return whether the last token is exactly one of the names that ``thop.profile`` gives to its buffers."""
     return key.rpartition(".")[2] in COUNTERS
 
 
 def flat_parameter(keys: Iterable[str]) -> str | None:
-    """A key that holds many parameters of an FSDP module in one flat tensor, if there is one."""
+    """Return a key that holds many parameters of an FSDP module in one flat tensor, if there is one."""
     return next((key for key in keys if "flat_param" in key and _FLAT.search(key)), None)
 
 
@@ -212,7 +222,7 @@ class Renaming:
 
 
 def renaming(keys: Iterable[str], change: Callable[[str], str]) -> Renaming:
-    """What ``change`` makes of the keys, checked to be one-to-one over all of them."""
+    """Return what ``change`` makes of the keys, checked to be one-to-one over all of them."""
     olds = list(keys)
     news = list(map(change, olds))
     pairs = tuple([(old, new) for old, new in zip(olds, news, strict=True) if new != old])
@@ -220,10 +230,62 @@ def renaming(keys: Iterable[str], change: Callable[[str], str]) -> Renaming:
 
 
 def _collision(olds: Sequence[str], news: Sequence[str]) -> tuple[str, str, str] | None:
-    """The first two that would get one name."""
+    """Return the first two that would get one name."""
     owners: dict[str, str] = {}
     for old, new in zip(olds, news, strict=True):
         rival = owners.setdefault(new, old)
         if rival is not old:
             return rival, old, new
     return None
+
+
+# ---- tensors that models are known to share: output layers that are the input embedding
+#
+# Sources: the names that transformers gives them; ``safetensors.torch.save_model``, which keeps one of two names and
+# notes the other in the file's metadata.
+
+EMBEDDING = regex(r"(?:^|\.)(?:embed_tokens|word_embeddings|tok_embeddings|wte|shared|embed_in)\.weight$")
+HEAD = regex(r"(?:^|\.)(?:lm_head|embed_out)\.weight$")
+_HEADS = ("lm_head.weight", "embed_out.weight")
+_LOOKED_AT = 4  # heads of one model
+
+
+@noun
+class TiedPair:
+    """Head and embedding, each with bytes of its own. ``same``: whether their checksums agree (None: unknown)."""
+
+    head: Tensor
+    embedding: Tensor
+    same: bool | None
+
+
+@cached_by_identity
+def tied_pairs(checkpoint: Checkpoint) -> tuple[TiedPair, ...]:
+    """Return heads that lie beside the only embedding of their shape, without sharing its memory."""
+    return tuple(_tied_pairs(checkpoint))
+
+
+def _tied_pairs(checkpoint: Checkpoint) -> Iterator[TiedPair]:
+    for state_dict in weights_of_models(checkpoint):
+        found = heads(state_dict)
+        tables = [each for each in state_dict.tensors if found and EMBEDDING.search(each.key)]
+        for head in found:
+            alike = [each for each in tables if each.shape == head.shape and each.dtype == head.dtype]
+            if len(alike) == 1 and head.storage is not None and head.storage is not alike[0].storage:
+                yield TiedPair(head, alike[0], same_checksums(head, alike[0]))
+
+
+def weights_of_models(checkpoint: Checkpoint) -> Iterator[StateDict]:
+    """Return the weights that a head may stand in."""
+    return (each for each in checkpoint.state_dicts if each.role in (Role.MODEL, Role.EMA))
+
+
+def heads(state_dict: StateDict) -> list[Tensor]:
+    """Return the output layers of language models, as large as a vocabulary asks for."""
+    found = (each for each in state_dict.tensors if each.key.endswith(_HEADS) and HEAD.search(each.key))
+    return list(islice(filter(_is_table, found), _LOOKED_AT))
+
+
+def _is_table(tensor: Tensor) -> bool:
+    """Return whether it is as large as a vocabulary asks for: more rows than columns."""
+    return len(tensor.shape) == 2 and tensor.dtype.kind == "float" and tensor.shape[0] > tensor.shape[1] > 1

@@ -1,4 +1,4 @@
-"""Reads NumPy's numbers and arrays as their pickles spell them out, and gives them in Python, without NumPy.
+"""Reads NumPy's numbers and arrays as their pickles spell them out, those of Python 2 too, without NumPy.
 
 Sources: ``__reduce__`` and ``__setstate__`` of ``numpy.ndarray`` and ``numpy.dtype``, ``numpy.datetime_as_string``, and
 ``numpy._core.numeric._frombuffer``, which makes the arrays of protocol 5.
@@ -11,8 +11,9 @@ from datetime import date
 from math import prod
 from typing import Union
 
-from ckptdoctor.checkpoint import DType, Mapping, Named, Node, Opaque, Sequence
+from ckptdoctor.checkpoint import Checkpoint, DType, Mapping, Named, Node, Opaque, Sequence
 from ckptdoctor.checkpoint.dtypes import BY_NAME, NUMPY_BUFFERS, NUMPY_ELEMENTS, NUMPY_MAKERS, little_endian
+from ckptdoctor.checkpoint.first_bytes import pickle_protocol
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.noun import noun
 
@@ -77,7 +78,7 @@ class Array:
 
 
 def array_of(node: Node) -> Array | None:
-    """The array that a node makes; None for anything else, and where it was not written in NumPy's way."""
+    """Return the array that a node makes, or None for anything else, and where it was not written in NumPy's way."""
     if not isinstance(node, Opaque) or node.items or node.entries:
         return None
     try:
@@ -89,7 +90,7 @@ def array_of(node: Node) -> Array | None:
 
 
 def _reconstructed(node: Opaque) -> Array | None:
-    """``_reconstruct(class, …)`` with the state (version, shape, dtype, is_fortran, values)."""
+    """Read ``_reconstruct(class, …)`` with the state (version, shape, dtype, is_fortran, values)."""
     kind = node.arguments[0] if node.arguments else None
     if not isinstance(kind, Named) or not kind.name.startswith("numpy.") or not isinstance(node.state, Sequence):
         return None
@@ -100,7 +101,7 @@ def _reconstructed(node: Opaque) -> Array | None:
 
 
 def _from_buffer(node: Opaque) -> Array | None:
-    """``_frombuffer(bytes, dtype, shape, "C" or "F")``."""
+    """Read ``_frombuffer(bytes, dtype, shape, "C" or "F")``."""
     if len(node.arguments) < 4 or node.state is not None or any(each is not None for each in node.arguments[4:]):
         return None
     contents, dtype, sizes, order = node.arguments[:4]
@@ -127,7 +128,7 @@ def _shape(node: Node) -> tuple[int, ...] | None:
 
 
 def element_of(dtype: Node) -> Element:
-    """What a pickled ``numpy.dtype`` says: called with ("f8", False, True), its state is (3, "<", …).
+    """Return what a pickled ``numpy.dtype`` says: called with ("f8", False, True), its state is (3, "<", …).
 
     Raises NotPlainError for anything else.
     """
@@ -136,14 +137,14 @@ def element_of(dtype: Node) -> Element:
     order = state[1] if len(state) > 1 else None
     named = isinstance(dtype, Opaque) and dtype.class_name == "numpy.dtype"
     if not named or not isinstance(code, str) or not code[1:].isdigit() or order not in ("<", ">", "|", None):
-        raise NotPlainError("it holds a NumPy value of a kind that is not understood")
+        raise NotPlainError("it holds a NumPy value of an unknown kind")
     width = int(code[1:]) * (4 if code[0] == "U" else 1)
     fields = _fields(state) if code[0] == "V" else ()
     return Element(code, width, str(order), _unit(state) if code[0] == "M" else None, fields)
 
 
 def _unit(state: tuple[Node, ...]) -> tuple[str, int] | None:
-    """(name, count) of a datetime64: the last of its state is (…, (b"D", 1, 1, 1))."""
+    """Return (name, count) of a datetime64: the last of its state is (…, (b"D", 1, 1, 1))."""
     last = state[8] if len(state) > 8 else None
     given = last.items[1] if isinstance(last, Sequence) and len(last.items) > 1 else None
     name, count = given.items[:2] if isinstance(given, Sequence) and len(given.items) > 1 else (None, None)
@@ -152,7 +153,7 @@ def _unit(state: tuple[Node, ...]) -> tuple[str, int] | None:
 
 
 def _fields(state: tuple[Node, ...]) -> tuple[tuple[str, Element, int], ...]:
-    """The fields of a structured dtype: its state is (3, "|", None, names, {name: (dtype, offset)}, …)."""
+    """Return the fields of a structured dtype: its state is (3, "|", None, names, {name: (dtype, offset)}, …)."""
     names, held = state[3:5] if len(state) > 4 else (None, None)
     if not isinstance(names, Sequence) or not isinstance(held, Mapping):
         return ()
@@ -162,13 +163,13 @@ def _fields(state: tuple[Node, ...]) -> tuple[tuple[str, Element, int], ...]:
         place = places.get(name) if isinstance(name, str) else None
         offset = place.items[1] if isinstance(place, Sequence) and len(place.items) > 1 else None
         if not isinstance(name, str) or not isinstance(place, Sequence) or type(offset) is not int:
-            raise NotPlainError("it holds a NumPy record of a kind that is not understood")
+            raise NotPlainError("it holds a NumPy record of an unknown kind")
         found.append((name, element_of(place.items[0]), offset))
     return tuple(found)
 
 
 def as_bytes(node: Node) -> bytes:
-    """Bytes as protocol 3 and later write them, or as ``_codecs.encode(text, "latin1")`` does in protocol 2.
+    """Return bytes as protocol 3 and later write them, or as ``_codecs.encode(text, "latin1")`` does in protocol 2.
 
     Raises NotPlainError for anything else.
     """
@@ -184,7 +185,7 @@ def as_bytes(node: Node) -> bytes:
 
 
 def number(node: Opaque) -> object:
-    """What ``scalar(dtype, bytes)`` makes, in Python. Raises NotPlainError."""
+    """Return what ``scalar(dtype, bytes)`` makes, in Python. Raises NotPlainError."""
     if len(node.arguments) != 2 or node.state is not None or node.items or node.entries:
         raise NotPlainError("its NumPy number was not written in the usual way")
     data = as_bytes(node.arguments[1])
@@ -195,14 +196,17 @@ def number(node: Opaque) -> object:
 
 
 def listed(array: Array) -> object:
-    """The elements of an array as lists in lists, as many as it has dimensions. Raises NotPlainError."""
+    """Return the elements of an array as lists in lists, as many as it has dimensions. Raises NotPlainError."""
     if isinstance(array.contents, Sequence):
         raise NotPlainError("it holds an array of objects")
     return nested(array, values(array.contents, array.element))
 
 
 def nested(array: Array, flat: list[object]) -> object:
-    """These elements as lists in lists. Raises NotPlainError for a shape that these cannot show, and for too many."""
+    """Return these elements as lists in lists.
+
+    Raises NotPlainError for a shape that these cannot show, and for too many.
+    """
     if len(flat) > _LISTED:
         raise NotPlainError(f"it holds an array of {len(flat):,} elements, which are too many for a list")
     if not flat and len(array.shape) > 1:
@@ -221,7 +225,10 @@ def nested(array: Array, flat: list[object]) -> object:
 
 
 def values(data: bytes, element: Element) -> list[object]:
-    """Each element in Python: numbers, text, bytes, ISO text of a time, a dict of fields. Raises NotPlainError."""
+    """Return each element in Python: numbers, text, bytes, ISO text of a time, a dict of fields.
+
+    Raises NotPlainError.
+    """
     code, width = element.code, element.width
     order = ">" if element.swapped else "<"
     if not width:
@@ -244,7 +251,7 @@ def values(data: bytes, element: Element) -> list[object]:
     if element.fields:
         return [_record(value, element) for value in each]
     if code[0] in "fc":  # float128: 80 bits of Intel's, 128 of IEEE's or two doubles, and the pickle does not say which
-        raise NotPlainError(f"it holds {element.called} of NumPy, which is another format on each kind of machine")
+        raise NotPlainError(f"it holds {element.called} of NumPy, whose format differs between machines")
     raise NotPlainError(f"it holds {element.called} of NumPy, for which there is no plain value")
 
 
@@ -252,7 +259,7 @@ def _text(data: bytes, swapped: bool) -> str:
     try:
         return data.decode("utf-32-be" if swapped else "utf-32-le", "surrogatepass").rstrip("\0")
     except UnicodeDecodeError as error:
-        raise NotPlainError("it holds a text of NumPy that is damaged") from error
+        raise NotPlainError("it holds a damaged NumPy string") from error
 
 
 def _record(data: bytes, element: Element) -> dict[str, object]:
@@ -260,13 +267,16 @@ def _record(data: bytes, element: Element) -> dict[str, object]:
     for name, field, offset in element.fields:
         part = data[offset : offset + field.width]
         if offset < 0 or len(part) != field.width or not field.width:
-            raise NotPlainError("it holds a NumPy record of a kind that is not understood")
+            raise NotPlainError("it holds a NumPy record of an unknown kind")
         found[name] = values(part, field)[0]
     return found
 
 
 def _time(count: int, unit: tuple[str, int] | None) -> str:
-    """The ISO text of a datetime64, as exact as its unit. Raises NotPlainError outside of the years 1 to 9999."""
+    """Return the ISO text of a datetime64, as exact as its unit.
+
+    Raises NotPlainError outside of the years 1 to 9999.
+    """
     if count == _NOT_A_TIME:
         return "NaT"
     name, step = unit if unit is not None else ("", 1)
@@ -281,7 +291,7 @@ def _time(count: int, unit: tuple[str, int] | None) -> str:
     elif digits or name in _PER_DAY:
         days, rest = divmod(count, _PER_DAY.get(name, 86400 * 10**digits))
     else:
-        raise NotPlainError("it holds a datetime64 of NumPy without a unit")
+        raise NotPlainError("it holds a NumPy datetime64 without a unit")
     _require_year(1 <= days + _EPOCH <= date.max.toordinal())
     day = date.fromordinal(days + _EPOCH).isoformat()
     return day if name in ("W", "D") else f"{day}T{_clock(rest, name, digits)}"
@@ -289,11 +299,11 @@ def _time(count: int, unit: tuple[str, int] | None) -> str:
 
 def _require_year(known: bool) -> None:
     if not known:
-        raise NotPlainError("it holds a datetime64 of NumPy outside of the years 1 to 9999")
+        raise NotPlainError("it holds a NumPy datetime64 outside of the years 1 to 9999")
 
 
 def _clock(count: int, unit: str, digits: int) -> str:
-    """A time of day, as exact as its unit."""
+    """Return a time of day, as exact as its unit."""
     seconds, fraction = divmod(count, 10**digits)
     seconds *= 86400 // _PER_DAY.get(unit, 86400)
     numbers = (seconds // 3600, seconds // 60 % 60, seconds % 60)[: _CLOCK.get(unit, 3)]
@@ -314,7 +324,10 @@ class Held:
 
 
 def held_values(node: Node) -> Held | None:
-    """What an array holds; None for anything else, and where torch has no such elements or they do not fit it."""
+    """Return what an array holds.
+
+    It is None for anything else, and where torch has no such elements or they do not fit it.
+    """
     array = array_of(node)
     name = NUMPY_ELEMENTS.get(array.element.code) if array is not None else None
     if array is None or name is None or not isinstance(array.contents, bytes):
@@ -323,3 +336,31 @@ def held_values(node: Node) -> Held | None:
     values = little_endian(array.contents, dtype) if array.element.swapped else array.contents
     stride = contiguous_stride(shape[::-1])[::-1] if array.fortran else contiguous_stride(shape)
     return Held(dtype, shape, stride, values)
+
+
+# ---- strings of Python 2, of which protocol 2 and those before it know nothing but bytes
+
+_NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray")
+BYTES = ("b'", 'b"')  # how a key of bytes is spelt (formats.torch.read.objects)
+
+
+def of_python_2(checkpoint: Checkpoint) -> bool:
+    """Return whether bytes in the tree are strings of Python 2."""
+    protocol = pickle_protocol(checkpoint.container)
+    return protocol in (0, 1, 2) and all(each.full != "_codecs.encode" for each in checkpoint.globals)
+
+
+def array_values(node: Opaque) -> bytes | None:
+    """Return the values of a NumPy array or number that Python 2 wrote as a string, or None for anything else."""
+    module, _, name = node.class_name.rpartition(".")
+    if module not in _NUMPY:
+        return None
+    held: tuple[Node, ...] = ()
+    if name == "scalar":
+        held = node.arguments if len(node.arguments) == 2 else ()
+    elif name == "_reconstruct" and isinstance(node.state, Sequence) and len(node.state.items) == 5:
+        held = node.state.items
+    value = held[-1] if held else None
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return value if isinstance(value, bytes) else None

@@ -65,7 +65,10 @@ class SavedOptimizer:
 
 @cached_by_identity
 def saved_optimizers(checkpoint: Checkpoint) -> tuple[SavedOptimizer, ...]:
-    """The optimizers of a file whose parameters are numbered, as torch does; others (FSDP's, by name) are left out."""
+    """Return the optimizers of a file whose parameters are numbered, as torch does.
+
+    Others (FSDP's, by name) are left out.
+    """
     paths = [each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER]
     read = [_read(path, mapping_at(checkpoint.tree, path)) for path in islice(paths, _READ)]
     return tuple([each for each in read if each is not None and each.slots])
@@ -120,7 +123,10 @@ def _slot(name: str | None, number: int, state: Node) -> Slot:
 
 
 def _factored(shapes: dict[str, tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
-    """The shapes that the factors of second moments tell: those of torch's Adafactor, and of that of transformers."""
+    """Yield the shapes that the factors of second moments tell.
+
+    They are those of torch's Adafactor, and of that of transformers.
+    """
     row, column = shapes.get("row_var"), shapes.get("col_var")
     if row and column and row[-1] == 1 and len(row) == len(column) > 1:
         yield (*row[:-1], column[-1])
@@ -135,7 +141,7 @@ def _factored(shapes: dict[str, tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
 
 
 def clashes(slots: Iterable[Slot], wanted: Iterable[Candidate]) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
-    """Number, shape of the state, and shape of the parameter, wherever the two do not agree one by one."""
+    """Return the number, shape of the state, and shape of the parameter, wherever the two do not agree one by one."""
     return [
         (number, slot.shape, each.shape)
         for number, (slot, each) in enumerate(zip(slots, wanted, strict=False))
@@ -144,7 +150,10 @@ def clashes(slots: Iterable[Slot], wanted: Iterable[Candidate]) -> list[tuple[in
 
 
 def in_order(slots: Iterable[Slot], wanted: Iterable[Candidate]) -> bool:
-    """Whether the parameters, some of them left out, have these shapes one after another; unknown shapes fit any."""
+    """Return whether the parameters, some of them left out, have these shapes one after another.
+
+    Unknown shapes fit any.
+    """
     rest = iter(wanted)
     return all(any(slot.shape is None or slot.shape == each.shape for each in rest) for slot in slots)
 
@@ -156,19 +165,19 @@ _NEAR = 256  # entries of a dict that are looked at for what lies in it
 
 
 def as_number(node: Node) -> float | None:
-    """A plain number; None for anything else, a tensor among them, and for integers beyond all measure."""
+    """Return a plain number, or None for anything else, a tensor among them, and for integers beyond all measure."""
     if isinstance(node, float):
         return node
     return float(node) if isinstance(node, int) and is_count(node) else None
 
 
 def is_count(node: Node) -> bool:
-    """Whether it is an integer that can be a counter."""
+    """Return whether it is an integer that can be a counter."""
     return type(node) is int and abs(node) < _BEYOND
 
 
 def top(checkpoint: Checkpoint) -> dict[str, Node]:
-    """The entries at the top of the file; none where there are as many as tensors have."""
+    """Return the entries at the top of the file; none where there are as many as tensors have."""
     tree = checkpoint.tree
     if not isinstance(tree, Mapping) or len(tree.entries) > _NEAR:
         return {}
@@ -176,7 +185,7 @@ def top(checkpoint: Checkpoint) -> dict[str, Node]:
 
 
 def scalers(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, float]]:
-    """The states of ``GradScaler`` near the top of the file, each with its scale."""
+    """Yield the states of ``GradScaler`` near the top of the file, each with its scale."""
     for name, node in top(checkpoint).items():
         below: list[tuple[KeyPath, Node]] = [((name,), node)]
         if isinstance(node, Mapping) and len(node.entries) <= _NEAR:

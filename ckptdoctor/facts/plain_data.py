@@ -9,11 +9,14 @@ array of NumPy for lists.
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint import Mapping, Node, Opaque, Sequence
+from collections.abc import Iterable
+
+from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Sequence
 from ckptdoctor.checkpoint.dtypes import NUMPY_BUFFERS, NUMPY_MAKERS
-from ckptdoctor.facts.globals import is_dangerous, modern
+from ckptdoctor.facts.globals import WINDOWS_PATHS, BlockedPlace, is_dangerous, is_path, modern
 from ckptdoctor.facts.numpy_values import NotPlainError as NotPlainError
-from ckptdoctor.facts.numpy_values import array_of, as_bytes, listed, nested, number
+from ckptdoctor.facts.numpy_values import array_of, as_bytes, held_values, listed, nested, number
+from ckptdoctor.noun import noun
 
 # objects that are nothing but their attributes
 _RECORDS = frozenset({"argparse.Namespace", "types.SimpleNamespace"})
@@ -22,9 +25,6 @@ _DICTS = frozenset({"dict", "collections.OrderedDict", "collections.defaultdict"
 _ATTRIBUTE_DICTS = frozenset({"easydict.EasyDict", "addict.addict.Dict", "addict.Dict", "munch.Munch"})
 # objects of OmegaConf with the attribute that holds what they are
 _OMEGACONF = {"omegaconf.dictconfig": "_content", "omegaconf.listconfig": "_content", "omegaconf.nodes": "_val"}
-_POSIX = frozenset({"PosixPath", "PurePosixPath"})
-_WINDOWS = frozenset({"WindowsPath", "PureWindowsPath"})
-_PATHS = _POSIX | _WINDOWS | {"Path", "PurePath"}
 # random generators that are what their state is: setstate and set_state take it
 _GENERATORS = frozenset({"random.Random", "numpy.random._pickle.__randomstate_ctor"})
 _PLAIN = (bool, int, float, str, bytes)
@@ -32,7 +32,7 @@ _DEPTH = 100  # nesting that no configuration has
 
 
 def as_plain(node: Node, depth: int = 0, loosely: bool = False) -> object:
-    """The value as None, bool, int, float, complex, str and bytes, and lists, tuples and dicts of such.
+    """Return the value as None, bool, int, float, complex, str and bytes, and lists, tuples and dicts of such.
 
     Raises NotPlainError for tensors, sets, cycles, odd dict keys, and objects that are not understood.
     """
@@ -50,17 +50,10 @@ def as_plain(node: Node, depth: int = 0, loosely: bool = False) -> object:
     raise NotPlainError(f"it holds {_what(node)}")
 
 
-def is_path(module: str, name: str) -> bool:
-    """Whether this is a class of pathlib, which was a package of its own (``pathlib._local``) in Python 3.13."""
-    return module in ("pathlib", "pathlib._local") and name in _PATHS
-
-
 def _what(node: Node) -> str:
     if isinstance(node, Sequence):
         return f"a {node.kind}"
-    return {"Tensor": "a tensor", "Named": "a class or function"}.get(
-        type(node).__name__, "something that was not read"
-    )
+    return {"Tensor": "a tensor", "Named": "a class or function"}.get(type(node).__name__, "an unread value")
 
 
 def _dict(node: Mapping, depth: int, loosely: bool) -> dict[str | int, object]:
@@ -73,13 +66,13 @@ def _dict(node: Mapping, depth: int, loosely: bool) -> dict[str | int, object]:
     plain: dict[str | int, object] = {}
     for part, child in node.entries:
         if not isinstance(part, (str, int)):
-            raise NotPlainError("it holds a dict whose keys are neither text nor integers")
+            raise NotPlainError("it holds a dict whose keys are neither strings nor integers")
         plain[part] = as_plain(child, depth + 1, loosely)
     return plain
 
 
 def _require_no_more_than_entries(node: Mapping) -> None:
-    """The attributes are the entries once more, and settings of the class between underscores."""
+    """Require that the attributes are the entries once more, and settings of the class between underscores."""
     entries = dict(node.entries)
     for name, child in node.attributes.entries if node.attributes is not None else ():
         if not (str(name).startswith("__") and str(name).endswith("__")) and entries.get(name, _Absent) != child:
@@ -101,7 +94,7 @@ def _object(node: Opaque, depth: int, loosely: bool) -> object:
         return number(node)
     if f"{module}.{name}" in NUMPY_MAKERS | NUMPY_BUFFERS:
         if not loosely:
-            raise NotPlainError("it holds an array of NumPy")
+            raise NotPlainError("it holds a NumPy array")
         return _array(node, depth)
     if f"{module}.{name}" == "builtins.complex" and all(isinstance(each, float) for each in node.arguments):
         return complex(*node.arguments)  # type: ignore[arg-type]  # they are floats
@@ -113,6 +106,8 @@ def _object(node: Opaque, depth: int, loosely: bool) -> object:
         return as_plain(node.state, depth + 1, True)
     if loosely and not is_dangerous(module, name) and not module.startswith(("numpy", "torch")):
         return _bare(node, depth)
+    if module.startswith("numpy") and name == "_reconstruct":
+        raise NotPlainError("it is a NumPy array")
     raise NotPlainError(f"it holds an object of the class {module}.{name}")
 
 
@@ -130,7 +125,7 @@ def _configuration(node: Opaque, attribute: str, depth: int, loosely: bool) -> o
 
 
 def _bare(node: Opaque, depth: int) -> object:
-    """An object of any class as its attributes, or as the one plain value that it is made of."""
+    """Return an object of any class as its attributes, or as the one plain value that it is made of."""
     if not (node.items or node.entries):
         if node.state is None and len(node.arguments) == 1 and isinstance(node.arguments[0], _PLAIN):
             return node.arguments[0]
@@ -144,15 +139,15 @@ def _path(node: Opaque, name: str) -> str:
 
     if node.state is not None or not all(isinstance(part, str) for part in node.arguments):
         raise NotPlainError("its path was not written in the usual way")
-    kind = PureWindowsPath if name in _WINDOWS else PurePosixPath
+    kind = PureWindowsPath if name in WINDOWS_PATHS else PurePosixPath
     return str(kind(*[str(part) for part in node.arguments]))
 
 
 def _array(node: Opaque, depth: int) -> object:
-    """An array as lists in lists; one of objects with what these are."""
+    """Return an array as lists in lists; one of objects with what these are."""
     array = array_of(node)
     if array is None:
-        raise NotPlainError("it holds an array of NumPy that was not written in the usual way")
+        raise NotPlainError("it holds a NumPy array that was not written in the usual way")
     if isinstance(array.contents, Sequence):
         return nested(array, [as_plain(item, depth + 1, True) for item in array.contents.items])
     return listed(array)
@@ -166,5 +161,56 @@ def _date(node: Opaque, name: str) -> str:
     try:
         made: datetime.datetime | datetime.date | datetime.time = getattr(datetime, name)(as_bytes(node.arguments[0]))
     except (TypeError, ValueError) as error:
-        raise NotPlainError(f"it holds a {name} that makes no sense") from error
+        raise NotPlainError(f"it holds an invalid {name}") from error
     return made.isoformat()
+
+
+# ---- what objects of a checkpoint become: arrays tensors, and others the plain data that they are
+
+
+@noun
+class PlainForms:
+    """Arrays that become tensors, what becomes plain data (and which), and what stays, with the reason."""
+
+    tensors: tuple[BlockedPlace, ...]
+    plain: tuple[tuple[BlockedPlace, object], ...]
+    stuck: tuple[tuple[BlockedPlace, str], ...]
+
+
+def plain_forms(tree: Node, places: Iterable[BlockedPlace]) -> PlainForms:
+    """Return what these objects of the tree become."""
+    places = list(places)
+    free = _free(tree, [place.path for place in places])
+    tensors: list[BlockedPlace] = []
+    plain: list[tuple[BlockedPlace, object]] = []
+    stuck: list[tuple[BlockedPlace, str]] = []
+    for place in places:
+        if place.path in free and held_values(place.node) is not None:
+            tensors.append(place)
+            continue
+        try:
+            if not place.path:
+                raise NotPlainError("it is the whole checkpoint")
+            plain.append((place, as_plain(place.node, loosely=True)))
+        except NotPlainError as error:
+            stuck.append((place, str(error)))
+    return PlainForms(tuple(tensors), tuple(plain), tuple(stuck))
+
+
+def _free(tree: Node, paths: Iterable[KeyPath]) -> set[KeyPath]:
+    """Return those of the paths to which nothing but entries of dicts and lists leads: there a tensor can stand."""
+    wanted = {path for path in paths if path}
+    ways = {path[:end] for path in wanted for end in range(len(path))}
+    found: set[KeyPath] = set()
+    stack: list[tuple[KeyPath, Node]] = [((), tree)] if ways else []
+    while stack:
+        path, node = stack.pop()
+        entries = node.entries if isinstance(node, Mapping) else ()
+        items = enumerate(node.items) if isinstance(node, Sequence) else ()
+        for part, child in (*entries, *items):
+            below = (*path, part)
+            if below in wanted:
+                found.add(below)
+            if below in ways:
+                stack.append((below, child))
+    return found

@@ -91,13 +91,13 @@ class Quantized:
     others: tuple[str, ...] = ()
 
     def of(self, code: str) -> tuple[Layer, ...]:
-        """Those that the rule ``code`` speaks of."""
+        """Return those that the rule ``code`` speaks of."""
         return tuple([layer for layer in self.layers if layer.scheme in BY_RULE[code]])
 
 
 @cached_by_identity
 def quantized_in(state_dict: StateDict) -> Quantized:
-    """The quantised layers of a state dict."""
+    """Return the quantised layers of a state dict."""
     if not mentions(state_dict, QUANTIZED):
         return Quantized()
     return quantized({tensor.key: tensor for tensor in state_dict.tensors})
@@ -105,7 +105,7 @@ def quantized_in(state_dict: StateDict) -> Quantized:
 
 @cached_by_identity
 def quantized(tensors: Mapping[str, Described]) -> Quantized:
-    """The quantised layers among these tensors."""
+    """Return the quantised layers among these tensors."""
     found: dict[str, Layer] = {}
     for key in tensors:
         if key.endswith(QUANTIZED):
@@ -119,12 +119,12 @@ def quantized(tensors: Mapping[str, Described]) -> Quantized:
 
 
 def dtype_of(tensor: Described | None) -> str:
-    """The name of a dtype; "" where it is not known, and for no tensor."""
+    """Return the name of a dtype, or "" where it is not known, and for no tensor."""
     return tensor.dtype.name if tensor is not None and tensor.dtype is not None else ""
 
 
 def _layer(key: str, tensors: Mapping[str, Described]) -> Iterator[Layer]:
-    """The layer of which this key is the mark."""
+    """Yield the layer of which this key is the mark."""
     module, dot, leaf = key.rpartition(".")
     maker: Callable[[str, str, Mapping[str, Described]], Layer | None] | None = {
         "SCB": _bnb8, "qweight": _gptq, "weight_packed": _packed, _COMFY: _comfy, "_scale": _quanto, "W_q": _hqq,
@@ -154,19 +154,14 @@ def _bnb4(key: str, weight: str, kind: str, tensors: Mapping[str, Described]) ->
         del parts["weight"]  # not packed: a stray state beside a plain weight
     elif "weight" in parts and "absmax" in parts:
         size = _bytes(tensors[weight]) * 2
-        block = tuple(
-            _only([each for each in _BLOCKSIZES if ceil(size / each) == prod(tensors[parts["absmax"]].shape)])
-        )
+        fitting = [each for each in _BLOCKSIZES if ceil(size / each) == prod(tensors[parts["absmax"]].shape)]
+        block = (fitting[0],) if len(fitting) == 1 else ()
     return Layer(BNB4, weight, parts, kind, 4, None, block)
 
 
 def _bytes(tensor: Described) -> int:
-    """Bytes of a packed weight, which may be kept in another dtype (``quant_storage``)."""
+    """Return how many bytes a packed weight has, which may be kept in another dtype (``quant_storage``)."""
     return prod(tensor.shape) * (tensor.dtype.bits // 8 if tensor.dtype is not None else 1)
-
-
-def _only(found: list[int]) -> list[int]:
-    return found if len(found) == 1 else []
 
 
 def _bnb8(key: str, prefix: str, tensors: Mapping[str, Described]) -> Layer | None:
@@ -245,7 +240,7 @@ def _mxfp4(key: str, base: str, tensors: Mapping[str, Described]) -> Layer | Non
 
 
 def _quanto(key: str, prefix: str, tensors: Mapping[str, Described]) -> Layer | None:
-    """A weight of quanto: its own parts lie below the weight's name, those of what goes in and out beside it."""
+    """Return a weight of quanto: its own parts lie below the weight's name, those of what goes in and out beside it."""
     weight = prefix[:-1]
     data = next((f"{weight}.{leaf}" for leaf in ("_data", "_data._data") if f"{weight}.{leaf}" in tensors), None)
     if data is None:
@@ -262,14 +257,14 @@ def _quanto(key: str, prefix: str, tensors: Mapping[str, Described]) -> Layer | 
 
 
 def _hqq(key: str, prefix: str, tensors: Mapping[str, Described]) -> Layer | None:
-    """Codes of HQQ: any parameter may be called so, and only these have a scale and a zero point beside them."""
+    """Find codes of HQQ: any parameter may be called so, and only these have a scale and a zero point beside them."""
     parts = {"weight": key, **_there(tensors, **{name: f"{prefix}{name}" for name in _HQQ})}
     whole = dtype_of(tensors[key]) in ("uint8", "int32") or "nbits" in parts  # codes may be viewed as floats
     return Layer(HQQ, f"{prefix}weight", parts) if whole and {"scale", "zero"} <= parts.keys() else None
 
 
 def block_of(weight: tuple[int, ...], scale: tuple[int, ...]) -> tuple[int, ...]:
-    """The rows and columns that share a scale, 0 for all of them; () where the shapes are not those of a scale.
+    """Return the rows and columns that share a scale, 0 for all of them; () where the shapes are not those of a scale.
 
     A scale for all is one number, for each row [rows] or [rows, 1]; for blocks there are as many as it takes to cover.
     """
@@ -287,7 +282,10 @@ def block_of(weight: tuple[int, ...], scale: tuple[int, ...]) -> tuple[int, ...]
 
 
 def _side(size: int, count: int) -> int | None:
-    """How many indices share a scale: as few as the sizes that are written, where several would do; None for none."""
+    """Return how many indices share a scale, or None.
+
+    They are as few as the sizes that are written, where several would do.
+    """
     if count == 1:
         return 0
     if count == size:
@@ -311,5 +309,5 @@ _OBSERVER = regex(
 
 
 def is_observer(key: str) -> bool:
-    """Whether a key belongs to an observer or to fake quantisation, whatever it keeps."""
+    """Return whether a key belongs to an observer or to fake quantisation, whatever it keeps."""
     return _OBSERVER.search(key) is not None

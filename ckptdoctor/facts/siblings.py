@@ -51,7 +51,7 @@ class Folder:
         return self.file(self.name)
 
     def file(self, name: str) -> Sibling | None:
-        """The file of this name; None where there is none."""
+        """Return the file of this name, or None where there is none."""
         if name not in self.names:
             return None
         try:
@@ -61,16 +61,22 @@ class Folder:
         return Sibling(name, status.st_size, status.st_mtime_ns)
 
     def read(self, name: str) -> str:
-        """The text of a small file in the folder; "" for none, one that is too long, and one that is no text."""
+        """Return the text of a small file in the folder.
+
+        It is "" for none, one that is too long, and one that is no text.
+        """
         return read_small(os.path.join(self.path, name)) if name in self.names else ""
 
     def beginning(self, name: str) -> str:
-        """The first ``LONGEST`` bytes of a text in the folder, however long it is; "" where there is none."""
+        """Return the first ``LONGEST`` bytes of a text in the folder, however long it is, or "" where there is none."""
         return read_small(os.path.join(self.path, name), cut=True) if name in self.names else ""
 
 
 def folder_of(path: str) -> Folder:
-    """What lies beside the file at ``path`` (in it, where it is a folder). Empty for what is not a local file."""
+    """Return what lies beside the file at ``path`` (in it, where it is a folder).
+
+    Empty for what is not a local file.
+    """
     if not path or "\0" in path or _REMOTE.match(path) or not os.path.exists(path):
         return Folder("", "")
     inside = os.path.isdir(path)
@@ -89,7 +95,7 @@ def folder_of(path: str) -> Folder:
 
 
 def _is_sibling(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a regular file, or a link of the hub's cache to one."""
+    """Return whether it is a regular file, or a link of the hub's cache to one."""
     try:
         if entry.is_symlink():
             return blob_of(entry.path) != "" and entry.is_file()
@@ -99,7 +105,7 @@ def _is_sibling(entry: os.DirEntry[str]) -> bool:
 
 
 def blob_of(path: str) -> str:
-    """The name of the blob that a file in the hub's cache is a link to: its hash; "" for any other file."""
+    """Return the name of the blob that a file in the hub's cache is a link to: its hash, or "" for any other file."""
     try:
         found = _BLOB.fullmatch(os.readlink(path).replace(os.sep, "/"))
     except (OSError, ValueError):  # no link
@@ -108,7 +114,10 @@ def blob_of(path: str) -> str:
 
 
 def read_small(path: str, *, cut: bool = False) -> str:
-    """The text of a small local file; "" for none, one that is no text, and one that is too long, unless it is cut."""
+    """Return the text of a small local file.
+
+    It is "" for none, one that is no text, and one that is too long, unless it is cut.
+    """
     target = path
     if blob_of(path):
         target = os.path.join(os.path.dirname(path), os.readlink(path))
@@ -129,7 +138,7 @@ def read_small(path: str, *, cut: bool = False) -> str:
 
 
 def is_shard(path: str) -> bool:
-    """Whether a file's name says that it is one of several shards."""
+    """Return whether a file's name says that it is one of several shards."""
     return SHARD.search(path.replace("\\", "/").rpartition("/")[2]) is not None
 
 
@@ -150,7 +159,7 @@ class Config:
     lines: Mapping[str, int] = field(default_factory=dict)
 
     def number(self, names: tuple[str, ...]) -> tuple[str, int] | None:
-        """The first of these fields that is a number."""
+        """Return the first of these fields that is a number."""
         for name in names:
             value = self.fields.get(name)
             if type(value) is int:
@@ -159,13 +168,13 @@ class Config:
 
 
 def is_shard_of_model(name: str) -> bool:
-    """Whether a file has the name of one of several files with a model's weights."""
+    """Return whether a file has the name of one of several files with a model's weights."""
     return _SHARD.fullmatch(name) is not None
 
 
 @cached_by_identity
 def config_beside(checkpoint: Checkpoint) -> Config | None:
-    """The config of the weights; None where there is none, or where it describes several models at once."""
+    """Return the config of the weights, or None where there is none, or where it describes several models at once."""
     folder = folder_of(checkpoint.path)
     if folder.name and folder.name not in _WHOLE and not is_shard_of_model(folder.name):
         return None
@@ -174,7 +183,10 @@ def config_beside(checkpoint: Checkpoint) -> Config | None:
 
 
 def read_config(folder: Folder, name: str) -> Config | None:
-    """The JSON object in the file ``name`` of the folder; None where there is none, or none that can be read."""
+    """Return the JSON object in the file ``name`` of the folder.
+
+    It is None where there is none, or none that can be read.
+    """
     text = folder.read(name)
     if not text or len(text) > _LONGEST:
         return None
@@ -190,7 +202,10 @@ def read_config(folder: Folder, name: str) -> Config | None:
 
 
 def _composite(fields: Mapping[str, object]) -> bool:
-    """Whether the config holds configs of models inside (text, vision): which tensors they speak of is not said."""
+    """Return whether the config holds configs of models inside (text, vision).
+
+    Which tensors they speak of is not said.
+    """
     return any(
         name.endswith("_config") and name != "quantization_config" and isinstance(value, dict)
         for name, value in fields.items()
@@ -198,7 +213,7 @@ def _composite(fields: Mapping[str, object]) -> bool:
 
 
 def _lines(text: str) -> Iterator[tuple[str, int]]:
-    """The line of each field, where the file is laid out with one field to a line and its own indented least."""
+    """Yield the line of each field, where the file is laid out with one field to a line and its own indented least."""
     found = re.compile(r'^([ \t]*)"(\w+)"\s*:')
     matches = [(found.match(line), number) for number, line in enumerate(text.splitlines(), 1)]
     named = [(match, number) for match, number in matches if match is not None]
@@ -206,3 +221,13 @@ def _lines(text: str) -> Iterator[tuple[str, int]]:
     for match, number in named:
         if len(match[1]) == least:
             yield match[2], number
+
+
+def says_tied(checkpoint: Checkpoint) -> bool | None:
+    """Return what the ``config.json`` beside the checkpoint says of ``tie_word_embeddings``.
+
+    It is None where it says nothing.
+    """
+    config = config_beside(checkpoint)
+    said = config.fields.get("tie_word_embeddings") if config is not None else None
+    return said if isinstance(said, bool) else None

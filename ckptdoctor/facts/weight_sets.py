@@ -16,14 +16,14 @@ from ckptdoctor.noun import noun
 
 
 def weight_sets(checkpoint: Checkpoint) -> list[StateDict]:
-    """The weights (``weights_among``) that can be reached through dicts and lists alone."""
+    """Return the weights (``weights_among``) that can be reached through dicts and lists alone."""
     plain = _plain_places(checkpoint)
     return [each for each in weights_among(checkpoint.state_dicts) if each.path in plain]
 
 
 @cached_by_identity
 def _plain_places(checkpoint: Checkpoint) -> set[KeyPath]:
-    """The paths of all dicts and lists that lie in nothing but dicts and lists."""
+    """Return the paths of all dicts and lists that lie in nothing but dicts and lists."""
     found: set[KeyPath] = set()
     stack: list[tuple[KeyPath, Mapping | Sequence]] = []
     if isinstance(checkpoint.tree, (Mapping, Sequence)):
@@ -64,18 +64,21 @@ class Candidate:
 
 
 def may_train(key: str, dtype: DType | None) -> bool:
-    """Whether a tensor can be a parameter: it has a dtype with gradients, and no name that only buffers have."""
+    """Return whether a tensor can be a parameter: it has a dtype with gradients, and no name that only buffers have."""
     return (dtype is None or dtype.kind in _TRAINED) and key.rpartition(".")[2] not in BUFFERS
 
 
 def candidates(state_dict: StateDict) -> list[Candidate]:
-    """What may be parameters of a state dict in its order; tensors that are tied count once, as optimizers count."""
+    """Return what may be parameters of a state dict in its order.
+
+    Tensors that are tied count once, as optimizers count.
+    """
     tensors = [each for each in state_dict.tensors if may_train(each.key, each.dtype)]
     return [Candidate(names.bare(each.key), each.shape, each.dtype.name) for each in untied(tensors)]
 
 
 def expected_candidates(tensors: abc.Mapping[str, Expected]) -> list[Candidate]:
-    """The same of a reference, which does not say what is tied."""
+    """Return the same of a reference, which does not say what is tied."""
     return [
         Candidate(key, each.shape, each.dtype.name if each.dtype is not None else None)
         for key, each in tensors.items()
@@ -84,7 +87,9 @@ def expected_candidates(tensors: abc.Mapping[str, Expected]) -> list[Candidate]:
 
 
 def ordered(wanted: abc.Sequence[Candidate]) -> bool:
-    """Whether the order can be the model's own: sorted by name it is more likely that of a file that sorts its keys.
+    """Return whether the order can be the model's own.
+
+    Sorted by name it is more likely that of a file that sorts its keys.
 
     safetensors sorts by dtype first.
     """
@@ -97,14 +102,17 @@ def ordered(wanted: abc.Sequence[Candidate]) -> bool:
 
 
 def only_model(checkpoint: Checkpoint) -> StateDict | None:
-    """The weights that the file is about: the only ones, averages of them aside. None where there are several."""
+    """Return the weights that the file is about: the only ones, averages of them aside.
+
+    None where there are several.
+    """
     sets = weight_sets(checkpoint)
     trained = [each for each in sets if each.role is Role.MODEL] or sets
     return trained[0] if len(trained) == 1 else None
 
 
 def untied(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Each tensor once: those with one and the same view of a storage are one."""
+    """Yield each tensor once: those with one and the same view of a storage are one."""
     seen: set[object] = set()
     for tensor in tensors:
         if tensor.storage is None or not tensor.numel:
@@ -130,7 +138,7 @@ class Network:
 
 
 def networks(checkpoint: Checkpoint) -> list[Network]:
-    """The networks of a file in file order, each with all its sets of weights: those with the same parameters.
+    """Return the networks of a file in file order, each with all its sets of weights: those with the same parameters.
 
     Statistics for normalizing, look-up tables and the like are no networks: see ``is_network``.
     """
@@ -144,18 +152,18 @@ def networks(checkpoint: Checkpoint) -> list[Network]:
 
 
 def is_network(state_dict: StateDict) -> bool:
-    """Whether this looks like ``Module.state_dict()``: keys with dots, or the weight and bias of a single layer."""
+    """Return whether this looks like ``Module.state_dict()``: keys with dots, or weight and bias of one layer."""
     keys = names.keys_of(state_dict)
     return any("." in key for key in keys) or "weight" in keys
 
 
 def tensors_of(state_dict: StateDict) -> tuple[Tensor, ...]:
-    """Its tensors without the counter of an ``AveragedModel``."""
+    """Return its tensors without the counter of an ``AveragedModel``."""
     return tuple([each for each in state_dict.tensors if names.bare(each.key) != names.N_AVERAGED])
 
 
 def _parameters(state_dict: StateDict) -> frozenset[tuple[str, tuple[int, ...]]]:
-    """Names, those of wrappers aside, and shapes of what can be parameters: averages often leave out buffers."""
+    """Return names, those of wrappers aside, and shapes of what can be parameters: averages often leave out buffers."""
     tensors = tensors_of(state_dict)
     trained = [each for each in tensors if may_train(each.key, each.dtype)]
     return frozenset([(names.bare(each.key), each.shape) for each in trained or tensors])

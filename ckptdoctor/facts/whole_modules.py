@@ -85,7 +85,7 @@ class ModuleState:
 
 
 def is_module(node: Node) -> bool:
-    """Whether the object is an ``nn.Module``: its state holds ``_parameters`` and ``_modules``."""
+    """Return whether the object is an ``nn.Module``: its state holds ``_parameters`` and ``_modules``."""
     if not isinstance(node, Opaque):
         return False
     if _compiled(node) is not None:
@@ -97,7 +97,7 @@ def is_module(node: Node) -> bool:
 
 
 def _compiled(node: Opaque) -> Node:
-    """The module that ``torch.compile`` was called with, for what it gave; None for anything else."""
+    """Return the module that ``torch.compile`` was called with, for what it gave, or None for anything else."""
     if node.class_name != _COMPILED or not node.arguments or node.state is not None:
         return None
     inside = node.arguments[0]
@@ -105,7 +105,7 @@ def _compiled(node: Opaque) -> Node:
 
 
 def outermost_modules(tree: Node) -> Iterator[tuple[KeyPath, Opaque, bool]]:
-    """(path, module, whether only dicts, lists and tuples lead to it) of the modules that lie in no other one."""
+    """Yield (path, module, whether only dicts, lists and tuples lead to it) of the modules that lie in no other one."""
     stack: list[tuple[KeyPath, Node, bool]] = [((), tree, True)]
     while stack:
         path, node, plain = stack.pop()
@@ -143,7 +143,7 @@ class _Found:
 
 
 def module_state(module: Opaque) -> ModuleState:
-    """The state dict of a module, told from its attributes and those of the modules inside it.
+    """Return the state dict of a module, told from its attributes and those of the modules inside it.
 
     Raises UnknownStateError where they do not tell it.
     """
@@ -156,7 +156,7 @@ def module_state(module: Opaque) -> ModuleState:
 
 
 def _visited(place: _Place, found: _Found) -> list[_Place]:
-    """Adds the tensors of one module, and gives the modules directly inside it."""
+    """Add the tensors of one module, and return the modules directly inside it."""
     node = place.module
     if not isinstance(node, Opaque) or not is_module(node):
         raise UnknownStateError(f"{place.name} {_instead(node, 'a module that shows its parameters')}")
@@ -177,7 +177,7 @@ def _visited(place: _Place, found: _Found) -> list[_Place]:
 
 
 def _instead(node: Node, wanted: str) -> str:
-    """What something is that should be ``wanted``."""
+    """Return what something is that should be ``wanted``."""
     if isinstance(node, Cycle):
         return "contains itself"
     if isinstance(node, Elided):
@@ -198,18 +198,18 @@ def _doubts(place: _Place, state: dict[str, Node]) -> list[str]:
 
 
 def _entries(place: _Place, state: dict[str, Node], name: str) -> list[tuple[str, Node]]:
-    """The entries of ``_parameters``, ``_buffers`` or ``_modules``, whose keys are names."""
+    """Return the entries of ``_parameters``, ``_buffers`` or ``_modules``, whose keys are names."""
     node = state.get(name)
     if not isinstance(node, Mapping):
         raise UnknownStateError(f"{name} of {place.name} {'is missing' if node is None else _instead(node, 'a dict')}")
     entries = [(part, child) for part, child in node.entries if isinstance(part, str)]
     if len(entries) != len(node.entries):
-        raise UnknownStateError(f"{name} of {place.name} has keys that are no names")
+        raise UnknownStateError(f"{name} of {place.name} has keys that are not names")
     return entries
 
 
 def _names(place: _Place, node: Node) -> set[str]:
-    """The buffers that are not saved; files of torch before 1.6 do not have the set."""
+    """Return the buffers that are not saved; files of torch before 1.6 do not have the set."""
     if node is None:
         return set()
     if isinstance(node, Sequence) and all(isinstance(item, str) for item in node.items):
@@ -234,14 +234,14 @@ def _add(place: _Place, attribute: str, entries: list[tuple[str, Node]], found: 
 
 
 def detached(tensor: Tensor) -> Tensor:
-    """The tensor as ``Module.state_dict()`` gives it: no Parameter, without gradient and attributes of its own.
+    """Return the tensor as ``Module.state_dict()`` gives it: no Parameter, without gradient and attributes of its own.
 
     Raises UnknownStateError for kinds of tensors whose classes have a say in that.
     """
     if tensor.subclass is not None:
         raise UnknownStateError(f"{tensor.key} is a tensor of the class {tensor.subclass}")
     if tensor.moved and tensor.storage is None and not tensor.parts:
-        raise UnknownStateError(f"{tensor.key} is a tensor of {tensor.device} that lies outside of all storages (D605)")
+        raise UnknownStateError(f"{tensor.key} is a tensor of {tensor.device} outside of all storages (D605)")
     there = tensor.storage is not None
     known = tensor.rebuild in _REBUILT_AS_SAVED or tensor.rebuild in _REBUILT_IN_A_WRAPPER
     if tensor.layout.startswith("sparse"):
@@ -249,19 +249,19 @@ def detached(tensor: Tensor) -> Tensor:
     elif tensor.layout != "strided":
         known = False
     if not known or not (there or tensor.device == "meta"):
-        raise UnknownStateError(f"{tensor.key} is a tensor of a kind that only torch can take apart")
+        raise UnknownStateError(f"{tensor.key} is a kind of tensor that only torch can take apart")
     return derived(tensor, requires_grad=False, is_parameter=False, rebuild=_rebuild(tensor))
 
 
 def _rebuild(tensor: Tensor) -> str:
-    """The function that rebuilds the tensor itself (``torch.Tensor._reduce_ex_internal``)."""
+    """Return the function that rebuilds the tensor itself (``torch.Tensor._reduce_ex_internal``)."""
     if tensor.rebuild in _REBUILT_AS_SAVED:
         return tensor.rebuild
     return FROM_CPU if tensor.moved else devices.on_cpu(tensor)
 
 
 def with_modules(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint with the state dicts of pickled modules, where they can be told without the code."""
+    """Return the checkpoint with the state dicts of pickled modules, where they can be told without the code."""
     found = []
     for path, module, plain in outermost_modules(checkpoint.tree):
         try:

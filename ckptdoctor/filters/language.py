@@ -14,6 +14,7 @@ from ckptdoctor.errors import UsageError
 from ckptdoctor.filters.found import FoundRows
 from ckptdoctor.filters.table import Rows, Table, as_rows
 from ckptdoctor.noun import noun
+from ckptdoctor.wording import did_you_mean
 
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
 _SIZE = re.compile(r"(>=|<=|>|<|=)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([A-Za-z]*)")
@@ -58,7 +59,7 @@ class Query:
         return any(term.finding for term in self.terms)
 
     def rows(self, table: Table, found: FoundRows) -> Rows | None:
-        """The rows for which all words hold; None where nothing was asked."""
+        """Return the rows for which all words hold, or None where nothing was asked."""
         if not self.terms:
             return None
         left: Rows = range(len(table))
@@ -87,7 +88,7 @@ def _terms(text: str) -> Iterator[Term]:
 
 
 def _asked(word: str) -> tuple[str, str]:
-    """The field that a word names, and what stands behind its colon; ("", "") where it names none."""
+    """Return the field that a word names, and what stands behind its colon; ("", "") where it names none."""
     field, colon, value = word.replace('"', "").partition(":")
     known = colon and not word.startswith('"') and field.lower() in _EXAMPLES
     return (field.lower(), value) if known else ("", "")
@@ -101,7 +102,7 @@ def _sieve(word: str) -> tuple[Sieve, int]:
     if size is not None:
         return _sized(size[1], size[2], size[3]), 1
     if plain[0] in "<>=":
-        raise UsageError(f"“{plain}” is no size: write >1MB for bytes, or >1M for elements.")
+        raise UsageError(f'"{plain}" is not a size. Use >1MB for bytes, or >1M for elements.')
     field, value = _asked(word)
     if field:
         return _field(field, value), 0
@@ -112,16 +113,16 @@ def _sieve(word: str) -> tuple[Sieve, int]:
 
 
 def _require_field(word: str) -> None:
-    """Raises UsageError where a field was meant and misspelt."""
+    """Raise UsageError where a field was meant and misspelt."""
     field, colon, _ = word.partition(":")
     near = get_close_matches(field.lower(), _EXAMPLES, 1, 0.7) if colon and field.isalpha() else []
     if near:
-        raise UsageError(f"“{field}:” is not known: did you mean {near[0]}:?")
+        raise UsageError(f'Unknown filter "{field}:". Did you mean "{near[0]}:"?')
 
 
 def _field(field: str, value: str) -> Sieve:
     if not value:
-        raise UsageError(f"{field}: needs something behind it, such as {_EXAMPLES[field]}.")
+        raise UsageError(f"{field}: needs a value, such as {_EXAMPLES[field]}.")
     if field == "dtype":
         return of_dtype(frozenset(map(_dtype, filter(None, value.split(",")))))
     if field == "shape":
@@ -131,26 +132,27 @@ def _field(field: str, value: str) -> Sieve:
     if field == "finding":
         return found_by(value)
     if value.lower() not in STATES:
-        raise UsageError(f"is:{value} is not known: there are {', '.join(f'is:{state}' for state in STATES)}.")
+        known = ", ".join([f"is:{state}" for state in STATES])
+        raise UsageError(f'Unknown filter "is:{value}". Use one of {known}.{did_you_mean(value, STATES)}')
     return in_state(value.lower())
 
 
 def _dtype(text: str) -> str:
-    """The dtype that is meant. Raises UsageError when there is none of that name."""
+    """Return the dtype that is meant. Raises UsageError when there is none of that name."""
     name = text.lower().removeprefix("torch.")
     for dtype in BY_NAME.values():
         if name in (dtype.name, dtype.short, (dtype.safetensors or "").lower()):
             return dtype.name
     if name in _ALIASES:
         return _ALIASES[name]
-    near = get_close_matches(name, [*BY_NAME, *[each.short for each in BY_NAME.values()]], 1)
-    raise UsageError(f"There is no dtype “{text}”{f': did you mean {near[0]}?' if near else '.'}")
+    offer = did_you_mean(name, [*BY_NAME, *[each.short for each in BY_NAME.values()]])
+    raise UsageError(f'Unknown dtype "{text}".{offer}')
 
 
 def _sized(sign: str, number: str, unit: str) -> Sieve:
     of_bytes = unit.lower() in _BYTES and unit != "B"
     if not of_bytes and unit not in _ELEMENTS:
-        raise UsageError(f"“{unit}” is no unit: kB, MB, GB for bytes; k, M, B for elements.")
+        raise UsageError(f'"{unit}" is not a unit. Use kB, MB, GB for bytes; k, M, B for elements.')
     limit = float(number) * (_BYTES[unit.lower()] if of_bytes else _ELEMENTS[unit])
     return sized(_COMPARED[sign], limit, of_bytes=of_bytes)
 
@@ -167,7 +169,7 @@ STATES = tuple(_STATES)
 
 
 def named(text: str) -> Sieve:
-    """Names that have this in them, whatever the case."""
+    """Return names that have this in them, whatever the case."""
     needle = text.lower()
 
     def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
@@ -180,7 +182,7 @@ def named(text: str) -> Sieve:
 
 
 def like(glob: str) -> Sieve:
-    """Names like a pattern: the whole of what is shown, or the key in its state dict."""
+    """Return names like a pattern: the whole of what is shown, or the key in its state dict."""
     match = re.compile(translate(glob.lower())).match
 
     def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
@@ -191,7 +193,7 @@ def like(glob: str) -> Sieve:
 
 
 def sized(compare: Callable[[int, float], bool], limit: float, *, of_bytes: bool) -> Sieve:
-    """As many bytes, or elements, as the comparison with a limit says."""
+    """Take as many bytes, or elements, as the comparison with a limit says."""
 
     def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
         sizes = table.nbytes if of_bytes else table.elements
@@ -201,12 +203,12 @@ def sized(compare: Callable[[int, float], bool], limit: float, *, of_bytes: bool
 
 
 def of_dtype(names: frozenset[str]) -> Sieve:
-    """One of these dtypes."""
+    """Return one of these dtypes."""
     return _of_kind(lambda kind: kind[0] in names)
 
 
 def on_device(begin: str) -> Sieve:
-    """Device tags that begin so, in lower case."""
+    """Return device tags that begin so, in lower case."""
     return _of_kind(lambda kind: kind[1].lower().startswith(begin))
 
 
@@ -219,7 +221,7 @@ def _of_kind(wanted: Callable[[tuple[str, str]], bool]) -> Sieve:
 
 
 def shaped(pattern: str) -> Sieve:
-    """Dimensions like a pattern, joined by x."""
+    """Return dimensions like a pattern, joined by x."""
     text = pattern.strip("[]()").replace(" ", "").replace(",", "x").lower()
     match = re.compile(translate("" if text == "scalar" else text)).match
 
@@ -238,13 +240,13 @@ def _fits(tensor: Tensor, match: Callable[[str], object], known: dict[tuple[int,
 
 
 def in_state(state: str) -> Sieve:
-    """Tensors of which one of ``STATES`` is true."""
+    """Return tensors of which one of ``STATES`` is true."""
     holds = _STATES[state]
     return lambda table, found, rows: [row for row in rows if holds(table, row)]
 
 
 def found_by(wanted: str) -> Sieve:
-    """Tensors that findings of a code, a name or a severity name."""
+    """Return tensors that findings of a code, a name or a severity name."""
 
     def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
         kept = found.rows_of(wanted)

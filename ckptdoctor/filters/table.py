@@ -79,7 +79,7 @@ class Table:
         return [_name(each.path) for each in self.tensors]
 
     def name(self, row: int) -> str:
-        """The key path of one of them as text, without waiting for those of all."""
+        """Return the key path of one of them as text, without waiting for those of all."""
         return _name(self.tensors[row].path)
 
     @cached_property
@@ -97,7 +97,7 @@ class Table:
         return found
 
     def steps(self, at: int) -> list[Any]:
-        """The step that every key path takes at this depth; None where it is not so long."""
+        """Return the step that every key path takes at this depth, or None where it is not so long."""
         if at not in self._steps:
             self._steps[at] = [path[at] if len(path := each.path) > at else None for each in self.tensors]
         return self._steps[at]
@@ -107,7 +107,7 @@ class Table:
         _ = self.names, self.folded, self.row_of
 
     def tied_to(self, row: int) -> tuple[int, ...]:
-        """The other tensors that are the same view of the same storage."""
+        """Return the other tensors that are the same view of the same storage."""
         if row not in self._first_twin:
             return ()
         return tuple([twin for twin in self._twins_by_first[self._first_twin[row]] if twin != row])
@@ -117,7 +117,7 @@ class Table:
         return {rows[0]: rows for rows in self.twins}
 
     def figures(self, rows: Rows) -> Figures:
-        """The number of tensors, elements and bytes of these rows."""
+        """Return the number of tensors, elements and bytes of these rows."""
         elements = sum(_taken(self.elements, rows))
         nbytes = sum(_taken(self.nbytes, rows))
         for row in self._counted_twice(rows):
@@ -126,7 +126,7 @@ class Table:
         return Figures(len(rows), elements, nbytes)
 
     def _counted_twice(self, rows: Rows) -> list[int]:
-        """The rows whose twin is among the rows as well."""
+        """Return the rows whose twin is among the rows as well."""
         if not self._repeated or not rows:
             return []
         begin = bisect_left(self._repeated, rows[0])
@@ -143,18 +143,18 @@ class Table:
         return again
 
     def kinds_of(self, rows: Rows) -> list[tuple[str, str]]:
-        """The different (dtype, device tag) of these rows."""
+        """Return the different (dtype, device tag) of these rows."""
         kinds = set(_taken(self.kinds, rows)) if len(self.kind_names) > 1 else range(bool(rows))
         return [self.kind_names[kind] for kind in sorted(kinds)]
 
 
 def as_rows(rows: list[int]) -> Rows:
-    """Rows in ascending order as a range, where none is missing between them."""
+    """Return rows in ascending order as a range, where none is missing between them."""
     return range(rows[0], rows[-1] + 1) if rows and rows[-1] - rows[0] + 1 == len(rows) else rows
 
 
 def of(checkpoint: Checkpoint) -> Table:
-    """The tensors of a checkpoint as a table."""
+    """Return the tensors of a checkpoint as a table."""
     return Table(checkpoint.tensors)
 
 
@@ -179,14 +179,14 @@ def _name(path: KeyPath) -> str:
 
 
 def _twins(tensors: Sequence[Tensor], keys: Sequence[str | None]) -> list[tuple[int, ...]]:
-    """Rows of tensors that are the same view of the same storage (``keys``), in groups of two or more."""
+    """Return rows of tensors that are the same view of the same storage (``keys``), in groups of two or more."""
     if len(set(keys)) == len(keys):
         return []
     return [tuple(rows) for rows in _grouped(tensors, _on_one_storage(keys)).values() if len(rows) > 1]
 
 
 def _on_one_storage(keys: Iterable[str | None]) -> list[int]:
-    """The rows whose storage others have as well."""
+    """Return the rows whose storage others have as well."""
     first: dict[str, int] = {}
     several: dict[int, None] = {}
     for row, key in enumerate(keys):

@@ -75,7 +75,7 @@ class Fit:
 
 
 def fitting_offers(checkpoint: Checkpoint, settings: Settings, reference: Reference | None) -> list[Offer]:
-    """What a repair screen offers for a target."""
+    """Return what a repair screen offers for a target."""
     root = find_root(checkpoint.tree, settings.root) if settings.root is not None else None
     found = findings_of(checkpoint, reference=reference, root=root)
     if checkpoint.container is not None:
@@ -121,7 +121,7 @@ def _unexpected(renamed: Alignment, key: str) -> Misfit:
 
 
 def _steps(found: Comparison) -> Iterator[FitStep]:
-    """The steps with what each renames, on top of those before it."""
+    """Yield the steps with what each renames, on top of those before it."""
     names = list(found.plain.here)
     changes = iter(_changes(found))
     for step in found.steps:

@@ -20,7 +20,7 @@ from ckptdoctor.diagnose.findings import findings_of
 from ckptdoctor.edits import Drop, Safety
 from ckptdoctor.edits.renaming import renamed_modules
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.incomplete import require_own_values
+from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.facts.whole_modules import with_modules
 from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.formats import opened, read
@@ -46,7 +46,7 @@ _PLAIN = (bool, int, float, str)
 def load_state_dict(
     path: str | os.PathLike[str], reference: object, root: str | None = None, *, strict: bool = True
 ) -> OrderedDict[str, torch.Tensor]:
-    """The weights of the checkpoint at ``path``, on the CPU, ready for ``net.load_state_dict``.
+    """Return the weights of the checkpoint at ``path``, on the CPU, ready for ``net.load_state_dict``.
 
     ``target`` is the net, or a mapping of its keys to tensors or shapes. Repairs happen in memory and only where
     they lose nothing and the reference confirms them: the state dict is found (``root`` chooses it), wrappers'
@@ -74,7 +74,7 @@ def load_state_dict(
                 raise refusal(comparison, settled.alignment, settled.doubled, findings)
             unread = unread_files(checkpoint)
             if unread:
-                said = f"{checkpoint.path}: {told_of(checkpoint, unread)}. What belongs there is not loaded."
+                said = f"{checkpoint.path}: {told_of(checkpoint, unread)}. Its contents are not loaded."
                 warnings.warn(said, stacklevel=5)  # the line that calls ckptdoctor.load_state_dict
         return _made(settled, TorchTensors(StorageReader(checkpoint, source)))
 
@@ -101,7 +101,9 @@ class _Settled:
         return not (now.unexpected or now.mismatched or self.doubled or any(map(self._asked_for, now.missing)))
 
     def _asked_for(self, key: str) -> bool:
-        """Whether torch asks for a missing key: BatchNorm does not ask for its counter in files of before torch 0.4.1.
+        """Return whether torch asks for a missing key.
+
+        BatchNorm does not ask for its counter in files of before torch 0.4.1.
 
         Source: ``torch.nn.modules.batchnorm._NormBase._load_from_state_dict``.
         """
@@ -145,7 +147,7 @@ def _settle(comparison: Comparison, dropped: frozenset[KeyPath] = frozenset()) -
 
 
 def _proven_name(comparison: Comparison, key: str) -> str:
-    """The name after all renames up to the first that is only a guess."""
+    """Return the name after all renames up to the first that is only a guess."""
     key = comparison.name_after_prefix(key)
     for move in comparison.moves:
         if not move.sure:
@@ -155,7 +157,7 @@ def _proven_name(comparison: Comparison, key: str) -> str:
 
 
 def _droppable(findings: list[Finding]) -> frozenset[KeyPath]:
-    """What safe fixes drop, such as a profiler's counters."""
+    """Return what safe fixes drop, such as a profiler's counters."""
     fixes = [finding.fix for finding in findings if finding.fix is not None and finding.fix.safety is Safety.SAFE]
     return frozenset(
         [
@@ -173,14 +175,14 @@ def _droppable(findings: list[Finding]) -> frozenset[KeyPath]:
 
 
 def _made(settled: _Settled, tensors: TorchTensors) -> OrderedDict[str, torch.Tensor]:
-    """What fits, in the order of the reference, with its ``_metadata``: torch reads the versions of modules there."""
+    """Return what fits, in the order of the reference, with its ``_metadata``, where torch reads versions."""
     made: OrderedDict[str, Any] = OrderedDict()
     for key in settled.alignment.fits:
         tensor = settled.alignment.here[key]
         value = tensors.make(replace(tensor, is_parameter=False, requires_grad=False))
         if isinstance(value, Inert) or value.is_meta:
             kind = "was saved without values" if not isinstance(value, Inert) else f"is a {value.class_name}"
-            raise RefusedError(f"{show_path(tensor.path)} {kind}: there is no plain tensor of it to load.")
+            raise RefusedError(f"{show_path(tensor.path)} {kind}: it cannot be loaded as a plain tensor.")
         made[key] = value
     if settled.metadata:
         made._metadata = settled.metadata  # type: ignore[attr-defined]
@@ -197,13 +199,13 @@ _FAMILIES = ("R", "S", "W", "N", "P204")  # rules on names, shapes and structure
 def refusal(
     comparison: Comparison, now: Alignment, doubled: Sequence[str], findings: Iterable[Finding]
 ) -> RefusedError:
-    """The error to raise: a sentence, and a line for each thing that is in the way."""
+    """Return the error to raise: a sentence, and a line for each thing that is in the way."""
     checkpoint, reference = comparison.checkpoint, comparison.reference
     if comparison.rivals and comparison.state_dict is not None:
         places = [show_path(each.path) or "the top level" for each in (comparison.state_dict, *comparison.rivals)]
         return RefusedError(
-            f"{checkpoint.path} holds more than one set of weights that fits {reference.source} equally well "
-            f"({', '.join(places[:_SHOWN])}): choose with root={places[0]!r} or another."
+            f"{checkpoint.path} has more than one set of weights that fits {reference.source} equally well "
+            f"({', '.join(places[:_SHOWN])}): choose one with root={places[0]!r} or another."
         )
     lines = [
         f"{checkpoint.path} does not fit {reference.source}: {len(now.fits):,} of "
@@ -214,14 +216,14 @@ def refusal(
     lines += [f"  {told_of(checkpoint, unread)}."] if unread else []
     lines += _named("missing", now.missing)
     lines += _named("left over", now.unexpected)
-    lines += _named("of another shape", [_shapes(comparison, now, key) for key in now.mismatched])
-    lines += _named("would get a name that another key has", doubled)
+    lines += _named("shape mismatch", [_shapes(comparison, now, key) for key in now.mismatched])
+    lines += _named("would get the name of another key", doubled)
     lines += [f"  {each.code} {each.name}: {each.message}." for each in _telling(comparison, findings)]
     if not all(move.sure for move in comparison.moves):
-        lines.append("  More names can be guessed from their order, but not proven; no guess is made here.")
+        lines.append("  More names can be guessed from their order, but not proven; ckptdoctor does not guess here.")
     lines.append(
-        f"  ckptdoctor check {checkpoint.path} --model … says more, ckptdoctor fix repairs what needs a new file, and "
-        "strict=False gives what fits."
+        f"  More: ckptdoctor check {checkpoint.path} --model …; ckptdoctor fix writes a repaired file, and "
+        "strict=False loads what fits."
     )
     return RefusedError("\n".join(lines))
 
@@ -237,7 +239,7 @@ def _named(what: str, keys: Sequence[str]) -> list[str]:
 
 
 def _telling(comparison: Comparison, findings: Iterable[Finding]) -> list[Finding]:
-    """What explains the misfit: not what has been repaired on the way."""
+    """Return what explains the misfit: not what has been repaired on the way."""
     done = {step.code for step in comparison.steps}
     wanted = [each for each in findings if each.code.startswith(_FAMILIES) and each.severity is not Severity.INFO]
     return [each for each in wanted if each.code not in done][:_SHOWN]

@@ -12,12 +12,12 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, FileSource, FolderSource, NoteKind, Source
-from ckptdoctor.checkpoint.addresses import is_address
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.edits import SetSuffix, Truncate
 from ckptdoctor.errors import (
     CkptDoctorError,
     DamagedError,
+    MissingFileError,
     NotACheckpointError,
     RefusedError,
     TruncatedError,
@@ -25,6 +25,7 @@ from ckptdoctor.errors import (
 )
 from ckptdoctor.formats.registry import built_in, folder_formats, format_named, plugged_in
 from ckptdoctor.noun import replace
+from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.wording import listed, plural
 
 if TYPE_CHECKING:  # writing is not needed to read
@@ -74,7 +75,7 @@ _DAMAGE = frozenset(
 def opened(
     path: str | os.PathLike[str], *, headers: bool = False, passed: bool = False, here: bool = False
 ) -> Iterator[tuple[Source, Container]]:
-    """The file or folder at ``path``, open, and what it is: a checkpoint that was packed is opened inside.
+    """Open the file or folder at ``path``, and tell what it is: a checkpoint that was packed is opened inside.
 
     An address (``https://…``) is opened where it is, and ``archive.zip/name`` names a member. ``headers`` promises that
     no values are read: what is packed then is unpacked no further than it takes, and its extents name no file.
@@ -86,7 +87,7 @@ def opened(
         container = examine(source)
         if container.format not in PACKED or isinstance(source, FolderSource):
             if member is not None:
-                raise UnreadableError(f"{os.fspath(path)} cannot be opened: {source.path} is no archive.")
+                raise UnreadableError(f"{os.fspath(path)} cannot be opened: {source.path} is not an archive.")
             yield source, container
             return
         from ckptdoctor.formats.packed import opened_inside
@@ -96,14 +97,17 @@ def opened(
 
 
 def passed_by(front: Front | Thin, size: int, error: DamagedError | None) -> tuple[Source, Container]:
-    """What ``opened`` gave, once all of it has passed by: so many bytes, or as many as there were up to an error."""
+    """Return what ``opened`` gave, once all of it has passed by.
+
+    That is so many bytes, or as many as there were up to an error.
+    """
     from ckptdoctor.formats import packed
 
     return packed.passed_by(front, size, error, examine)
 
 
 def _source(path: str, here: bool) -> tuple[Source, str | None]:
-    """Where the bytes are, and the member of an archive that is meant."""
+    """Return where the bytes are, and the member of an archive that is meant."""
     if is_address(path):
         from ckptdoctor.remote import open_remote
         from ckptdoctor.remote.downloading import path_of, require_local
@@ -118,15 +122,22 @@ def _source(path: str, here: bool) -> tuple[Source, str | None]:
         return FolderSource(path), None
     try:
         return FileSource(path), None
-    except UnreadableError:
+    except UnreadableError as error:
         found = split_member(path)
+        if found is None and isinstance(error, MissingFileError):
+            from ckptdoctor.checkpoint.missing import missing
+
+            raise missing(path) from error
         if found is None:
             raise
     return FileSource(found[0]), found[1]
 
 
 def split_member(path: str) -> tuple[str, str] | None:
-    """An archive and a name in it, of a path such as ``weights.zip/epoch_9.pt``; None where no file is on the way."""
+    """Return an archive and a name in it, of a path such as ``weights.zip/epoch_9.pt``.
+
+    It is None where no file is on the way.
+    """
     archive, member = os.path.split(path)
     while member and archive and not os.path.lexists(archive):
         archive, last = os.path.split(archive)
@@ -138,7 +149,7 @@ def split_member(path: str) -> tuple[str, str] | None:
 
 @collector_paused()
 def examine(source: Source) -> Container:
-    """What the file or folder is by its bytes, and what is wrong with its outside.
+    """Return what the file or folder is by its bytes, and what is wrong with its outside.
 
     Never raises for what the file holds: what cannot be read is a Container that says so. ``format`` is "" when
     nothing is known that the bytes could be.
@@ -171,7 +182,10 @@ def _recognised(source: Source, head: bytes) -> Container:
 
 
 def examine_directory(path: str | os.PathLike[str]) -> Container | None:
-    """What the directory at ``path`` is, when it is a checkpoint in several files; None when it is nothing known."""
+    """Return what the directory at ``path`` is, when it is a checkpoint in several files.
+
+    It is None when it is nothing known.
+    """
     try:
         with opened(path) as (source, container):
             return container if isinstance(source, FolderSource) and container.format else None
@@ -191,7 +205,7 @@ def _recognised_folder(folder: FolderSource) -> Container:
 
 @collector_paused()
 def read(source: Source, container: Container) -> Checkpoint:
-    """What the checkpoint holds, from its headers; no tensor value is read.
+    """Return what the checkpoint holds, from its headers; no tensor value is read.
 
     Raises NotACheckpointError for everything that is not read, and DamagedError (TruncatedError, HostileError) for a
     checkpoint that is broken where it must be whole; the container's notes say more.
@@ -212,7 +226,7 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def named_in(source: Source) -> tuple[Aside, ...]:
-    """What the pickles in a file or folder name, as far as each can be followed, where ``read`` gives no contents."""
+    """Return what the pickles in a file or folder name, as far as each can be followed."""
     if isinstance(source, FolderSource):
         from ckptdoctor.formats.folders.companions import beside
 
@@ -223,20 +237,23 @@ def named_in(source: Source) -> tuple[Aside, ...]:
 
 
 def _unreadable(container: Container) -> CkptDoctorError:
-    """Why a container cannot be read: it is damaged, or it is something else."""
+    """Return why a container cannot be read: it is damaged, or it is something else."""
     for note in container.notes:
         if note.kind in _DAMAGE or note.kind is NoteKind.TRUNCATED:
             kind = TruncatedError if note.kind is NoteKind.TRUNCATED else DamagedError
             message = f"{container.path}: {note.message.rstrip('.')}. {container.guidance}".rstrip()
             return kind(message, offset=note.offset, member=note.member)
     if not container.format:
-        return NotACheckpointError(f"{container.path} is no checkpoint that is known. {container.guidance}".rstrip())
+        told = container.guidance or "Unrecognised format."
+        if told.startswith("It is "):
+            return NotACheckpointError(f"{container.path} {told.removeprefix('It ')}")
+        return NotACheckpointError(f"{container.path}: {told[0].lower()}{told[1:]}")
     article = "an" if container.format[:1].lower() in "aeiou" else "a"
     return NotACheckpointError(f"{container.path} is {article} {container.format}. {container.guidance}".rstrip())
 
 
 def open_checkpoint(path: str | os.PathLike[str], *, headers: bool = False) -> Checkpoint:
-    """What the checkpoint at ``path`` holds: ``examine`` and ``read`` in one; a folder may be one checkpoint too.
+    """Return what the checkpoint at ``path``, which may be a folder, holds: ``examine`` and ``read`` in one.
 
     ``headers`` promises that nobody reads its values afterwards (``opened``).
     Raises UnreadableError when there is no such file, and what ``read`` raises.
@@ -247,7 +264,7 @@ def open_checkpoint(path: str | os.PathLike[str], *, headers: bool = False) -> C
 
 @collector_paused()
 def salvage(source: Source, container: Container) -> Checkpoint:
-    """What is left of a broken checkpoint; afterwards ``write`` with this source copies whatever is whole.
+    """Return what is left of a broken checkpoint; afterwards ``write`` with this source copies whatever is whole.
 
     Storages of which nothing is left have no extent, those that are cut off a shorter one than ``nbytes`` says.
     Raises NotACheckpointError for a container that cannot be salvaged, and DamagedError where its headers are lost.
@@ -256,20 +273,20 @@ def salvage(source: Source, container: Container) -> Checkpoint:
     what_is_left = getattr(format_named(container.format), "salvage", None) if container.format in _WRITTEN else None
     if what_is_left is None:
         article = "an" if container.format[:1].lower() in "aeiou" else "a"
-        kind = f"{article} {container.format}" if container.format else "no checkpoint that is known"
+        kind = f"{article} {container.format}" if container.format else "not in a known format"
         raise NotACheckpointError(f"{container.path} is {kind}: only {listed(_WRITTEN)} files can be salvaged.")
     checkpoint: Checkpoint = what_is_left(source, container)
     return replace(checkpoint, size=container.size, identity=source.identity, container=container)
 
 
 def is_written(name: str) -> bool:
-    """Whether contents of this format can be edited; others are converted first."""
+    """Return whether contents of this format can be edited; others are converted first."""
     return name in _WRITTEN or any(name == format_.NAME for format_ in plugged_in())
 
 
 @collector_paused()
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """How to write what is wanted: as a copy of the file that is its original, or with None out of nouns alone.
+    """Return how to write what is wanted: as a copy of the file that is its original, or with None out of nouns alone.
 
     Alone, Truncate and SetSuffix are the same for every container: the first copies the beginning of the file, the
     second changes no byte. Raises UnprovenError when a lossless copy cannot be proven, RefusedError when an edit is
@@ -291,7 +308,7 @@ def write(wanted: Wanted, source: Source | None) -> Recipe:
 
 
 def _require_local(source: Source) -> None:
-    """Raises RefusedError for a file on another machine: what is written is copied from a file."""
+    """Raise RefusedError for a file on another machine: what is written is copied from a file."""
     if source.distant:
         from ckptdoctor.remote.downloading import download_first
 

@@ -14,13 +14,13 @@ Patch = tuple[int, tuple[Segment, ...]]
 
 
 def new_checksums(wanted: Wanted) -> Mapping[str, int]:
-    """The checksums of storages, by their keys, that are not what the file states."""
+    """Return the checksums of storages, by their keys, that are not what the file states."""
     stated = {each.key: each.crc32 for each in wanted.original.storages}
     return {key: each.crc for key, each in wanted.stored.items() if each.crc is not None and each.crc != stated[key]}
 
 
 def write_in_place(wanted: Wanted, source: Source, stated: Iterable[tuple[int, bytes]] = ()) -> Recipe:
-    """How to write the file with what ``wanted.stored`` puts in the place of storages.
+    """Return how to write the file with what ``wanted.stored`` puts in the place of storages.
 
     ``stated`` is what else is written, and where: their checksums. Raises RefusedError where such bytes belong to two
     records.
@@ -30,7 +30,7 @@ def write_in_place(wanted: Wanted, source: Source, stated: Iterable[tuple[int, b
 
 
 def _replaced(wanted: Wanted, source: Source) -> Iterator[Patch]:
-    """The bytes of storages that are not those that stand in their places."""
+    """Yield the bytes of storages that are not those that stand in their places."""
     for storage in wanted.original.storages:
         if storage.extent is None or storage.key not in wanted.stored:
             continue
@@ -45,7 +45,7 @@ def _segments(source: Source, patches: Iterable[Patch]) -> Iterator[Segment]:
     at = 0
     for start, data in sorted(patches, key=lambda patch: patch[0]):
         if start < at:
-            raise RefusedError(f"Two records of the file share byte {start:,}, so that neither can be replaced.")
+            raise RefusedError(f"Two records of the file share byte {start:,}, so neither can be replaced.")
         if start > at:
             yield Copy(at, start - at)
         yield from data

@@ -16,7 +16,7 @@ from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
 from ckptdoctor.formats.arrays.pickled.stream import Data, Mapped, data_of, follow_stream
 from ckptdoctor.formats.recognise.compressed import recognise_compressed
 from ckptdoctor.formats.recognise.pickled import begins
-from ckptdoctor.formats.recognise.tars import TORCH_MEMBERS, is_tar, walk
+from ckptdoctor.formats.recognise.tars import TORCH_MEMBERS, is_tar, members_of, walk
 from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.records import Record, shown
 from ckptdoctor.formats.torch.zip.truncated import Walk, local_at, step
@@ -45,7 +45,9 @@ _VALUES = regex(r"(?:.*/)?(?:data|constants|tensors)/\d+|(?:.*/)?code/.*\.(?:py|
 
 
 def asides_of(source: Source, where: str = "", without: Collection[str] = ()) -> tuple[Aside, ...]:
-    """What every pickle in a file names, the file being called ``where``; of an archive not the records ``without``.
+    """Return what every pickle in a file names, the file being called ``where``.
+
+    The records ``without`` of an archive are left out.
 
     Raises nothing for what the file holds.
     """
@@ -55,21 +57,21 @@ def asides_of(source: Source, where: str = "", without: Collection[str] = ()) ->
 
 
 def behind(source: Source, start: int, where: str = "") -> tuple[Aside, ...]:
-    """What pickles name that follow the end of another one, at byte ``start``."""
+    """Return what pickles name that follow the end of another one, at byte ``start``."""
     search = Search()
     search.rest(source, start, where)
     return tuple(search.found)
 
 
 def of_records(source: Source, records: Iterable[Record]) -> tuple[Aside, ...]:
-    """What the pickles in these records of an archive name."""
+    """Return what the pickles in these records of an archive name."""
     search = Search()
     search.records(source, records, "", 0)
     return tuple(search.found)
 
 
 def of_texts(texts: Iterable[tuple[int, bytes]], where: str = "") -> tuple[Aside, ...]:
-    """What texts name that are pickles themselves, or may be, each with where it stands."""
+    """Return what texts name that are pickles themselves, or may be, each with where it stands."""
     search = Search()
     search.texts(texts, where)
     return tuple(search.found)
@@ -84,7 +86,7 @@ class Search:
         self._rests = 0
 
     def file(self, source: Source, where: str, without: Collection[str] = (), depth: int = 0) -> None:
-        """Whatever the file is, by its first bytes."""
+        """Look into whatever the file is, by its first bytes."""
         if depth > _DEEPEST or self.room <= 0:
             return
         if source.distant:
@@ -103,7 +105,7 @@ class Search:
                 self._compressed(source, head, where, depth)
 
     def rest(self, source: Source, start: int, where: str, depth: int = 0) -> None:
-        """Whatever follows the end of a pickle or an array, at byte ``start``."""
+        """Look into whatever follows the end of a pickle or an array, at byte ``start``."""
         if start >= source.size or self.room <= 0 or self._rests >= _MOST_RESTS:
             return
         self._rests += 1
@@ -115,7 +117,7 @@ class Search:
                 self._row(source, start, where, Lying.BEHIND, depth)
 
     def texts(self, texts: Iterable[tuple[int, bytes]], where: str, base: int = 0) -> None:
-        """Pickles in the texts of a pickle whose bytes begin at ``base``."""
+        """Look into pickles in the texts of a pickle whose bytes begin at ``base``."""
         for at, raw in texts:
             names = list(self._names_in(raw, 0))
             self._add(Lying.INSIDE, names, where, base + at, 0)
@@ -123,7 +125,7 @@ class Search:
     # ---- pickles
 
     def _row(self, source: Source, start: int, where: str, lying: Lying, depth: int) -> None:
-        """One pickle after another."""
+        """Look into one pickle after another."""
         data, base = _beginning(source, start)
         at = reached = start - base
         for _ in range(_MOST_IN_ROW):
@@ -149,7 +151,7 @@ class Search:
         self.room -= base + reached - start
 
     def _names_in(self, raw: bytes, depth: int) -> Iterator[GlobalUse]:
-        """What the pickles in a text name, and those in their texts."""
+        """Yield what the pickles in a text name, and those in their texts."""
         at = 0
         for _ in range(_MOST_IN_ROW):
             if at >= len(raw) or self.room <= 0:
@@ -172,7 +174,7 @@ class Search:
     # ---- what pickles lie in
 
     def _array(self, source: Source, where: str, depth: int) -> None:
-        """An array of NumPy: one of objects is a pickle behind its header."""
+        """Look into an array of NumPy: one of objects is a pickle behind its header."""
         from ckptdoctor.formats.arrays.npy_header import PREFIX, header_size, parse
 
         size = header_size(source.read(0, min(PREFIX, source.size)))
@@ -194,8 +196,7 @@ class Search:
                 self.file(Window(source, entry.offset, there), _path(where, name), depth=depth + 1)
 
     def _tables(self, source: Source, where: str) -> None:
-        """The two members of torch's own archives in which pickles alternate with numbers."""
-        from ckptdoctor.formats.recognise.tars import members_of
+        """Look into the two members of torch's own archives in which pickles alternate with numbers."""
         from ckptdoctor.formats.torch.tar.tables import STORAGES, TENSORS, Cursor, Tables
 
         members, tables = members_of(source), Tables(source)
@@ -217,7 +218,7 @@ class Search:
         self.records(source, [each for each in records if each.name not in without], where, depth)
 
     def records(self, source: Source, records: Iterable[Record], where: str, depth: int) -> None:
-        """The files in an archive, up to a number."""
+        """Look into the files in an archive, up to a number."""
         looked = 0
         for record in records:
             if record.directory or _VALUES.fullmatch(record.name):
@@ -230,7 +231,7 @@ class Search:
                 self.file(inner, _path(where, shown(record.name)), depth=depth + 1)
 
     def _compressed(self, source: Source, head: bytes, where: str, depth: int) -> None:
-        """The beginning of what is in a compressed file, as far as it can be unpacked."""
+        """Look into the beginning of a compressed file, as far as it can be unpacked."""
         from ckptdoctor.formats.packed.streams import STREAMS, decompressed
 
         found = None if head.startswith(_ZSTD) else recognise_compressed(head)
@@ -240,7 +241,7 @@ class Search:
         self.file(self._unpacked(source, decompressed(source, kind)), where, depth=depth + 1)
 
     def _record(self, source: Source, record: Record) -> Source | None:
-        """The data of a record, as far as it is there; None where nobody can read it."""
+        """Return the data of a record, as far as it is there, or None where nobody can read it."""
         there = min(record.compressed, source.size - record.data_offset)
         if record.data_offset < 0 or there <= 0 or record.flags & (structs.ENCRYPTED | structs.STRONG_ENCRYPTION):
             return None
@@ -251,7 +252,7 @@ class Search:
         return self._unpacked(source, _inflated(source, record.data_offset, there))
 
     def _unpacked(self, source: Source, pieces: Iterator[bytes]) -> Source:
-        """What these pieces are together: enough of them, or as many as there are before they break off."""
+        """Return what these pieces are together: enough of them, or as many as there are before they break off."""
         made: list[bytes] = []
         room = min(_MOST_UNPACKED, self.room)
         with suppress(CkptDoctorError):
@@ -269,14 +270,17 @@ def _path(where: str, name: str) -> str:
 
 
 def _beginning(source: Source, start: int) -> tuple[Data, int]:
-    """Bytes of the source with ``start`` in them, and where they begin: all of a file, the beginning of a part."""
+    """Return bytes of the source with ``start`` in them, and where they begin.
+
+    They are all of a file, or the beginning of a part.
+    """
     if isinstance(source, (FileSource, Mapped)):
         return data_of(source), 0
     return source.read(start, min(_FIRST_STEP, source.size - start)), start
 
 
 def _walked(source: Source) -> Iterator[Record]:
-    """The records of an archive without a list of them, up to the values of its tensors, and what is left of one."""
+    """Yield the records of an archive without a list of them, up to the values of its tensors."""
     walk = Walk()
     told = 0
     while not walk.ended and told < _MOST_RECORDS:
@@ -301,5 +305,5 @@ def _inflated(source: Source, start: int, length: int) -> Iterator[bytes]:
 
 
 def _is_plain(head: bytes) -> bool:
-    """Whether a file that begins so has no pickle in it: safetensors, and an array of anything but objects."""
+    """Return whether a file that begins so has no pickle in it: safetensors, and an array of anything but objects."""
     return head[8:9] == b"{" or (head.startswith(_NUMPY) and b"O" not in head[:_HEAD])

@@ -50,26 +50,29 @@ class Format(Protocol):
     NAME: str
 
     def examine(self, source: Source, head: bytes) -> Container | None:
-        """What the file is, when it is of this format (damaged, perhaps); None when it is not. Raises nothing."""
+        """Return what the file is, when it is of this format (damaged, perhaps), or None when it is not.
+
+        Raises nothing.
+        """
 
     def read(self, source: Source, container: Container) -> Checkpoint:
-        """The contents, from the headers alone. Raises DamagedError."""
+        """Return the contents, from the headers alone. Raises DamagedError."""
 
     def write(self, wanted: Wanted, source: Source | None) -> Recipe:
-        """How to write what is wanted: as a copy of the source, or with None as a new file out of nouns alone.
+        """Return how to write what is wanted: as a copy of the source, or with None as a new file out of nouns alone.
 
         Raises UnprovenError, RefusedError or DamagedError.
         """
 
 
 def built_in() -> Iterator[Format]:
-    """The built-in formats; each is imported when the ones before it did not match."""
+    """Yield the built-in formats; each is imported when the ones before it did not match."""
     for name in BUILT_IN:
         yield _imported(name)
 
 
 def folder_formats() -> Iterator[Format]:
-    """The formats of folders, in the order in which they are asked."""
+    """Yield the formats of folders, in the order in which they are asked."""
     for name in FOLDERS:
         yield _imported(name)
 
@@ -80,7 +83,10 @@ def _imported(name: str) -> Format:
 
 @cache
 def plugged_in() -> tuple[Format, ...]:
-    """The formats that installed distributions add, sorted by name. Asked only for files that nothing else knows."""
+    """Return the formats that installed distributions add, sorted by name.
+
+    Asked only for files that nothing else knows.
+    """
     from importlib.metadata import entry_points  # slow to import
 
     found = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name)
@@ -88,9 +94,9 @@ def plugged_in() -> tuple[Format, ...]:
 
 
 def format_named(name: str) -> Format:
-    """The format called ``name``. Raises UsageError when there is none."""
+    """Return the format called ``name``. Raises UsageError when there is none."""
     for formats in (built_in, folder_formats, plugged_in):
         for format_ in formats():
             if name == format_.NAME:
                 return format_
-    raise UsageError(f"There is no format called “{name}”.")
+    raise UsageError(f'No format is called "{name}".')

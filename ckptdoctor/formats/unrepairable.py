@@ -11,11 +11,11 @@ from ckptdoctor.errors import RefusedError
 
 
 def refused(path: str, name: str) -> RefusedError:
-    """The error for edits of a file at ``path``, in the format ``name``: what makes a file that can be repaired."""
+    """Return the error for edits of a file of the format ``name``: what makes a file that can be repaired."""
     output = os.path.splitext(path.rstrip("/"))[0] + ".safetensors"
     return RefusedError(
-        f"{path} is a {name}, which cannot be repaired in place: "
-        f"this makes a file that can: ckptdoctor convert {quote(path)} {quote(output)}"
+        f"{path} is a {name}, which cannot be repaired in place. Convert it first: ckptdoctor convert "
+        f"{quote(path)} {quote(output)}"
     )
 
 
@@ -24,7 +24,7 @@ _WHOLE = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 
 
 def refusal(checkpoint: Checkpoint, command: str | None = None) -> RefusedError:
-    """The error for edits of a folder: its only file is named, and several are written elsewhere.
+    """Return the error for edits of a folder: its only file is named, and several are written elsewhere.
 
     ``command`` is what does that; where it is not known, they become one file first.
     """
@@ -32,19 +32,19 @@ def refusal(checkpoint: Checkpoint, command: str | None = None) -> RefusedError:
     files = sorted({file for tensor in checkpoint.tensors for file in _files(tensor)})
     if len(files) == 1 and files[0].endswith(_WHOLE):
         file = os.path.join(path, os.path.relpath(files[0], path))
-        return RefusedError(f"{path} is a folder whose tensors are all in one file: name that one, {quote(file)}.")
+        return RefusedError(f"{path} is a folder whose tensors are all in one file. Name that file: {quote(file)}")
     kind = "a folder of several files" if len(files) > 1 else f"a folder ({checkpoint.format})"
     if command is not None:
         told = f"{path} is {kind}, which is not repaired in place. This writes a repaired one:"
         return RefusedError(f"{told}\n  {command}")
     return RefusedError(
-        f"{path} is {kind}, which is not repaired in place: "
-        f"make one file of it first, with “ckptdoctor convert {quote(path)} {quote(_single(checkpoint))}”."
+        f"{path} is {kind}, which is not repaired in place. Make one file from it first: ckptdoctor convert "
+        f"{quote(path)} {quote(_single(checkpoint))}"
     )
 
 
 def _single(checkpoint: Checkpoint) -> str:
-    """A name for the one file: safetensors where that can hold everything."""
+    """Return a name for the one file: safetensors where that can hold everything."""
     stem = os.path.basename(checkpoint.path.rstrip("/")).strip(".") or "model"
     return f"{stem}.safetensors" if all(len(each.path) == 1 for each in checkpoint.tensors) else f"{stem}.pt"
 

@@ -15,7 +15,7 @@ Allowed = Callable[[str, str], "str | None"]
 
 
 def refusal(source: Source, container: Container, allowed: Allowed) -> str:
-    """Why torch 2.13 refuses the pickles of a file with weights_only=True; "" where it takes them."""
+    """Return why torch 2.13 refuses the pickles of a file with weights_only=True, or "" where it takes them."""
     try:
         if container.format == "torch zip":
             from ckptdoctor.formats.torch.zip.read import directory_of, pickle_bytes, pickle_record

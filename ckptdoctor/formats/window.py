@@ -25,21 +25,21 @@ class Window:
         return self._outer.bytes_read
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes at ``offset``. Raises TruncatedError when the window ends before."""
+        """Return exactly ``length`` bytes at ``offset``. Raises TruncatedError when the window ends before."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise TruncatedError(
-                f"{plural(length, 'byte is', 'bytes are')} wanted at offset {offset} of a file of "
+                f"{plural(length, 'byte is', 'bytes are')} needed at offset {offset} of a file of "
                 f"{self.size} inside {self.path}.",
                 offset=offset,
             )
         return self._outer.read(self._start + offset, length)
 
     def part(self, file: str) -> Source:
-        """Itself: all bytes are here."""
+        """Return itself: all bytes are here."""
         return self
 
     def close(self) -> None:
-        """Nothing: whoever opened the whole source closes it."""
+        """Close nothing: whoever opened the whole source closes it."""
 
 
 class Part(Window):
@@ -68,15 +68,15 @@ class Memory:
         return 0
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes at ``offset``. Raises TruncatedError when there are fewer."""
+        """Return exactly ``length`` bytes at ``offset``. Raises TruncatedError when there are fewer."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise TruncatedError(
-                f"{plural(length, 'byte is', 'bytes are')} wanted at offset {offset} of {self.size}.", offset=offset
+                f"{plural(length, 'byte is', 'bytes are')} needed at offset {offset} of {self.size}.", offset=offset
             )
         return self.data[offset : offset + length]
 
     def part(self, file: str) -> Source:
-        """Itself: all bytes are here."""
+        """Return itself: all bytes are here."""
         return self
 
     def close(self) -> None:

@@ -32,7 +32,10 @@ class Archive:
     notes: tuple[Note, ...]
 
     def folder(self, *names: str) -> str | None:
-        """The first folder (with its slash; "" for none) in which all of these records lie; None where none does."""
+        """Return the first folder, with its slash, in which all of these records lie ("" for none).
+
+        It is None where none does.
+        """
         for record in self.records:
             if record.name == names[0] or record.name.endswith(f"/{names[0]}"):
                 folder = record.name[: -len(names[0])]
@@ -41,7 +44,7 @@ class Archive:
         return None
 
     def read(self, source: Source, name: str, limit: int = MAX_INDEX_BYTES) -> bytes:
-        """The data of the record ``name``. Raises DamagedError where it is not there or cannot be read."""
+        """Return the data of the record ``name``. Raises DamagedError where it is not there or cannot be read."""
         record = self.found.get(name)
         if record is None:
             raise DamagedError(f"The archive has no {shown(name)}.", member=shown(name))
@@ -52,7 +55,10 @@ _archives: WeakKeyDictionary[Source, Archive | None] = WeakKeyDictionary()
 
 
 def archive_of(source: Source, head: bytes) -> Archive | None:
-    """The zip archive that a source is, read at most once; None where it is none, or one without a directory."""
+    """Return the zip archive that a source is, read at most once.
+
+    It is None where it is none, or one without a directory.
+    """
     if not head.startswith(structs.LOCAL_SIGNATURE):
         return None
     if source not in _archives:
@@ -64,10 +70,10 @@ def archive_of(source: Source, head: bytes) -> Archive | None:
 
 
 def required(source: Source, head: bytes) -> Archive:
-    """The same for a file that was examined as one. Raises DamagedError when it no longer is one."""
+    """Return the same for a file that was examined as one. Raises DamagedError when it no longer is one."""
     archive = archive_of(source, head)
     if archive is None:
-        raise DamagedError(f"{source.path} is no zip archive any more: it changed while it was read.")
+        raise DamagedError(f"{source.path} is no longer a zip archive: it changed while it was read.")
     return archive
 
 
@@ -87,7 +93,7 @@ def _read(source: Source) -> Archive:
 
 
 def order_notes(source: Source, archive: Archive, folder: str) -> tuple[Note, ...]:
-    """A note where the archive says that its values are big-endian."""
+    """Return a note where the archive says that its values are big-endian."""
     name = f"{folder}byteorder"
     if name not in archive.found or archive.read(source, name, _WORD_BYTES) != b"big":
         return ()
@@ -110,7 +116,7 @@ class RecordStorages:
         self.notes: list[Note] = []
 
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
-        """The storage in the record ``key``, of ``nbytes`` bytes as it was announced."""
+        """Return the storage in the record ``key``, of ``nbytes`` bytes as it was announced."""
         name = f"{self.folder}{key}"
         record = self._archive.found.get(name)
         if record is None:
@@ -128,7 +134,7 @@ class RecordStorages:
 
 
 def is_whole(source: Source, record: Record) -> bool:
-    """Whether the data of a record lies in the file, in a form that can be read."""
+    """Return whether the data of a record lies in the file, in a form that can be read."""
     try:
         check_readable(record)
     except DamagedError:
@@ -138,7 +144,7 @@ def is_whole(source: Source, record: Record) -> bool:
 
 
 def stored(file: str, record: Record, key: str, nbytes: int, dtype: DType | None, device: str = "cpu") -> Storage:
-    """The storage that a record is."""
+    """Return the storage that a record is."""
     extent = Extent(file, record.data_offset, record.compressed)
     crc = record.crc if record.crc or not record.size else None
     return Storage(key, nbytes, dtype, device, extent, crc, record.method != structs.STORED)

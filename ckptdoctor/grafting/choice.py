@@ -9,11 +9,11 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Storage, Tensor, 
 from ckptdoctor.differences import Pair
 from ckptdoctor.edits.grafts import Left
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.notes import Damage
 from ckptdoctor.grafting.damage import Health, storages_of
 from ckptdoctor.grafting.recipe import Healed, heal
 from ckptdoctor.grafting.storages import Views, unlike
 from ckptdoctor.noun import noun
+from ckptdoctor.values.damage import Damage
 
 
 @noun(frozen=False)
@@ -50,7 +50,7 @@ class Choice:
         return tuple([Left(path, trouble, self.why[path]) for path, trouble in self.wanted.items() if path in self.why])
 
     def healed(self) -> Iterator[tuple[Tensor, tuple[Healed, ...]]]:
-        """The tensors that become others, with their storages."""
+        """Yield the tensors that become others, with their storages."""
         for tensor in self._tensors():
             if tensor.path not in self.why:
                 yield tensor, tuple([self.made[storage.key] for storage in storages_of(tensor)])
@@ -72,7 +72,7 @@ class Choice:
                 self.why[tensor.path] = "it has no bytes of its own"
 
     def _views(self, storages: Mapping[str, Storage]) -> Views:
-        """Give what is shown of these storages."""
+        """Return what is shown of these storages."""
         views = Views((self.mine[0].big_endian, self.its[0].big_endian))
         for tensor in self.mine[0].tensors:
             if not any(storage.key in storages for storage in storages_of(tensor)):
@@ -84,16 +84,16 @@ class Choice:
     def _healed(self, storage: Storage, paths: list[KeyPath], views: Views) -> Healed:
         extent = storage.extent
         if extent is None or (extent.length != storage.nbytes and not storage.compressed):
-            raise RefusedError("its bytes are not all in the file: see ckptdoctor salvage and ckptdoctor merge")
+            raise RefusedError("the file does not have all of its bytes: see ckptdoctor salvage and ckptdoctor merge")
         if storage.compressed:
-            raise RefusedError("it is compressed in the archive, so that nothing can be put in its place")
+            raise RefusedError("it is compressed in the archive, so it cannot be replaced in place")
         damage = self.mine[2].damage.get(storage.key)
         patches = views.whole(storage) if damage is not None else views.some(storage, paths)
         made = heal(self.mine[1], storage, patches, damage)
         for path in paths:
             pair = self.partners.get(path)
             if pair is not None and pair.b.path in self.its[1].not_finite and not made.fits:
-                raise RefusedError(f"{show_path(pair.b.path)} {self.its[1].troubles[pair.b.path]} there, too")
+                raise RefusedError(f"{show_path(pair.b.path)} {self.its[1].troubles[pair.b.path]} there too")
         return made
 
     def _give_up(self, users: Mapping[str, list[KeyPath]]) -> None:
@@ -105,7 +105,7 @@ class Choice:
                 refused = next((path for path in paths if path in self.why), None)
                 if refused is not None and (key in self.made or any(path not in self.why for path in paths)):
                     self.made.pop(key, None)
-                    reason = f"{show_path(refused)}, which lies in the same bytes, cannot be healed"
+                    reason = f"{show_path(refused)}, which shares its bytes, cannot be healed"
                     self.why.update({path: reason for path in paths if path not in self.why})
                     stays = True
 
@@ -113,7 +113,7 @@ class Choice:
 def with_others(
     checkpoint: Checkpoint, damage: Mapping[str, Damage], wanted: Mapping[KeyPath, str]
 ) -> dict[KeyPath, str]:
-    """Give what is wanted, and what changes with it: tensors that are one with it, and all of a damaged storage."""
+    """Return what is wanted, and what changes with it: tensors that are one with it, and all of a damaged storage."""
     places: dict[object, KeyPath] = {}
     for tensor in checkpoint.tensors:
         if tensor.path in wanted:
@@ -128,7 +128,7 @@ def with_others(
 
 
 def _places(tensor: Tensor, damage: Mapping[str, Damage]) -> Iterator[object]:
-    """Give what tensors that change together have in common."""
+    """Yield what tensors that change together have in common."""
     storage = tensor.storage
     if storage is not None:
         yield storage.key if storage.key in damage else tensor.place_id

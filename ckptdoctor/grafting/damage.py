@@ -8,9 +8,9 @@ from dataclasses import field, replace
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Source, Storage, Tensor
 from ckptdoctor.checkpoint.progress import Progress, Work, in_thread
 from ckptdoctor.examine.deep import integrity_of
-from ckptdoctor.facts.notes import Damage
-from ckptdoctor.facts.values import Values, not_finite
 from ckptdoctor.noun import noun
+from ckptdoctor.values.damage import Damage
+from ckptdoctor.values.statistics import Values, not_finite
 
 
 @noun
@@ -30,7 +30,7 @@ class Health:
 def examined(
     checkpoint: Checkpoint, source: Source, only: Iterable[Tensor] | None = None
 ) -> Generator[Progress, None, Health]:
-    """Reads every byte, and the values of all tensors, or of those in ``only``."""
+    """Read every byte, and the values of all tensors, or of those in ``only``."""
     integrity = (yield from integrity_of(checkpoint, source)).require()
     damage = {each.storage.key: each for each in integrity.damage}
     troubles = dict(_of_bytes(checkpoint, damage))
@@ -43,7 +43,7 @@ def examined(
 
 
 def storages_of(tensor: Tensor) -> Iterator[Storage]:
-    """The storages that hold the bytes of a tensor, those of its parts and pieces included."""
+    """Yield the storages that hold the bytes of a tensor, those of its parts and pieces included."""
     if tensor.storage is not None:
         yield tensor.storage
     for part in (*tensor.parts, *[chunk for _, chunk in tensor.chunks]):
@@ -64,7 +64,7 @@ def _trouble(storage: Storage, damage: Damage | None) -> str:
     if extent is None:
         return "is not in the file" if storage.nbytes else ""
     if extent.length < storage.nbytes and not storage.compressed:
-        return "is not all in the file"
+        return "is not completely in the file"
     if damage is None:
         return ""
     return "has a hole of zero bytes" if damage.holes else "does not match its checksum"

@@ -25,8 +25,8 @@ from ckptdoctor.differences import ABSENT, Difference, Pair, Side
 from ckptdoctor.diffing.diff import held_against
 from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
 from ckptdoctor.errors import DamagedError, RefusedError, UsageError
-from ckptdoctor.facts.incomplete import require_own_values
-from ckptdoctor.facts.notes import unwrapped_path
+from ckptdoctor.facts.reader_notes import require_own_values
+from ckptdoctor.formats.suffixes import unwrapped_path
 from ckptdoctor.grafting.choice import Choice, with_others
 from ckptdoctor.grafting.damage import Health, examined, storages_of
 from ckptdoctor.grafting.recipe import Healed, grafted, write
@@ -68,7 +68,7 @@ def graft(request: GraftRequest) -> GraftReport:
 
 
 def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
-    """The same step by step: how far it is, what will be done before it is, and in the end what was."""
+    """Do the same step by step: say how far it is, what will be done before it is, and in the end what was."""
     started = perf_counter()
     with ExitStack() as stack:
         mine, its = _damaged(stack, request), _donor(stack, request)
@@ -87,7 +87,8 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
         _require(request, report, choice)
         wanted = grafted(mine.checkpoint, mine.source, choice.made.values())
         recipe = formats.write(wanted, mine.source)
-        report = replace(report, new_bytes=_replaced(choice.made))
+        new_bytes = sum(patch.nbytes for each in choice.made.values() for patch in each.patches)
+        report = replace(report, new_bytes=new_bytes)
         if request.dry or report.output is None:
             yield report
             return report
@@ -100,10 +101,10 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
 
 
 def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
-    """The file that is to be healed, which must be one whose bytes can be changed in their places."""
+    """Return the file that is to be healed, which must be one whose bytes can be changed in their places."""
     path = request.path
     if os.path.isdir(path):
-        raise UsageError(f"{path} is a folder: name the file in it that is damaged. --from may be a folder.")
+        raise UsageError(f"{path} is a folder: name the damaged file in it. --from may be a folder.")
     source, container = stack.enter_context(formats.opened(path, here=True))
     try:
         checkpoint = formats.read(source, container)
@@ -112,18 +113,18 @@ def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
     require_own_values(checkpoint)
     if checkpoint.format not in _WRITTEN:
         known = listed(_WRITTEN)
-        raise RefusedError(f"{path} is a {checkpoint.format}: only {known} files can be healed in their places.")
+        raise RefusedError(f"{path} is a {checkpoint.format}: only {known} files can be healed in place.")
     return _Opened(path, source, container, checkpoint, _root(checkpoint, request.root))
 
 
 def _two_commands(request: GraftRequest) -> Iterator[str]:
-    """Give the two commands that do it for a file whose headers are not whole."""
+    """Yield the two commands that do it for a file whose headers are not whole."""
     path, donor, output = request.path, request.donor, output_of(request, None)
     stem, suffix = os.path.splitext(path)
     part = f"{stem}.part{suffix}"
     yield (
-        "A graft changes bytes in their places, and so needs a file whose headers are whole. For a state dict two "
-        "commands do it: they save what is whole, and add what only the other copy has, if all that both have is equal."
+        "A graft replaces bytes in place, so the file's headers must be intact. For a state dict use two "
+        "commands: recover what is intact, and add what only the other copy has, if everything else is equal:"
     )
     yield f"  ckptdoctor salvage {quote(path)} -o {quote(part)}"
     yield f"  ckptdoctor merge {quote(part)} {quote(donor)} -o {quote(output)}"
@@ -141,7 +142,10 @@ def _root(checkpoint: Checkpoint, root: str | None) -> KeyPath:
 
 
 def _wanted(request: GraftRequest, mine: _Opened, here: Health) -> Iterator[tuple[KeyPath, str]]:
-    """The tensors that are to be healed, each with what is wrong with it: those named, or all that are damaged."""
+    """Yield the tensors that are to be healed, each with what is wrong with it.
+
+    They are those named, or all that are damaged.
+    """
     if request.keys:
         named = {path for pattern in request.keys for path in named_paths(mine.checkpoint, "--key", pattern, mine.root)}
     for tensor in mine.checkpoint.tensors:
@@ -157,7 +161,7 @@ def _wanted(request: GraftRequest, mine: _Opened, here: Health) -> Iterator[tupl
 def _without_doubts(
     here: Health, partners: Mapping[KeyPath, Pair], mine: _Opened, its: _Opened
 ) -> Generator[Progress, None, Health]:
-    """The same without runs of zeros that no checksum speaks of, where the other copy has them: they are meant."""
+    """Return the same without runs of zeros that the other copy has, too: they are meant."""
     doubted = {key for key, damage in here.damage.items() if damage.computed is None}
     asked = [
         partners[tensor.path]
@@ -189,7 +193,7 @@ def _compared(pairs: Sequence[Pair], mine: _Opened, its: _Opened) -> Generator[P
 def _likeness(
     found: Difference, mine: _Opened, its: _Opened, sick: set[KeyPath], there: Health
 ) -> Generator[Progress, None, Likeness]:
-    """Say how far the two agree in what is healthy in both."""
+    """Return how far the two agree in what is healthy in both."""
     pairs = [
         pair for pair in found.pairs if pair.sure and pair.a.path not in sick and pair.b.path not in there.troubles
     ]
@@ -224,7 +228,7 @@ def _report(
 
 
 def _unread(its: _Opened) -> str:
-    """Say which files of the other copy are missing or damaged; "" where it is whole."""
+    """Return which files of the other copy are missing or damaged, or "" where it is whole."""
     unread = its.side.unread
     return f"{its.path}: {told_of(its.checkpoint, unread)}" if unread else ""
 
@@ -251,15 +255,11 @@ def _ground(storages: tuple[Healed, ...], likeness: Likeness) -> Ground:
     return Ground.CONSENT
 
 
-def _replaced(made: Mapping[str, Healed]) -> int:
-    return sum(patch.nbytes for each in made.values() for patch in each.patches)
-
-
 def _require(request: GraftRequest, report: GraftReport, choice: Choice) -> None:
-    """Raises RefusedError where nothing can be done, and for what needs a consent that was not given."""
+    """Raise RefusedError where nothing can be done, and for what needs a consent that was not given."""
     stays = [f"  {show_path(each.path)} {each.trouble}, and {each.why}" for each in report.left]
     if report.left and (request.keys or not report.grafted):
-        what = "what was named" if request.keys else "what is damaged"
+        what = "the named tensors" if request.keys else "the damaged tensors"
         seen = [f"not examined: {report.unexamined}"] if report.unexamined else []
         lines = [f"{request.donor} cannot stand for {what}:", *first_few(stays, _NAMED, before="  and "), *seen]
         raise RefusedError("\n".join(lines))
@@ -270,22 +270,24 @@ def _require(request: GraftRequest, report: GraftReport, choice: Choice) -> None
 
 
 def _as_what(likeness: Likeness, one_file: bool) -> str:
-    """Say what it speaks of that so many differ: few may be damaged as well."""
+    """Return what it speaks of that so many differ: few may be damaged as well."""
     if one_file:
         return ""
     few = len(likeness.unlike) * _FEW <= likeness.compared
-    return "; if that is damage too, name it with --key" if few else ", as those of another training step do"
+    return "; if that is damage too, name it with --key" if few else ", like those of another training step"
 
 
-_CONSENT = "The result would be a mixture. Take a copy of the same save, or say --unsafe-fixes if a mixture is meant."
+_CONSENT = "The result would be a mixture. Use a copy of the same save, or add --unsafe-fixes if you want a mixture."
 
 
 def _against(request: GraftRequest, report: GraftReport, denied: bool) -> Iterator[str]:
-    """Give what speaks against two copies of one save."""
+    """Yield what speaks against two copies of one save."""
     likeness, first = report.likeness, next(each for each in report.grafted if each.ground is Ground.CONSENT)
     one_file = os.path.realpath(request.path) == os.path.realpath(request.donor)
     copy = (
-        f"{request.from_root} is no copy of {request.root}" if one_file else f"{request.donor} is no copy of that save"
+        f"{request.from_root} is not a copy of {request.root}"
+        if one_file
+        else f"{request.donor} is not a copy of that save"
     )
     if likeness.unlike:
         names = and_so_on(map(show_path, likeness.unlike), _NAMED)
@@ -296,4 +298,4 @@ def _against(request: GraftRequest, report: GraftReport, denied: bool) -> Iterat
     elif not likeness.equal:
         yield f"Nothing shows that {request.donor} is a copy of that save: there is no other tensor that both have."
     if denied:
-        yield f"What it has for {show_path(first.path)} does not fit the checksum of what was saved."
+        yield f"Its bytes for {show_path(first.path)} do not match the checksum of the saved ones."

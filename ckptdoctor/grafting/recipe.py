@@ -11,11 +11,11 @@ from ckptdoctor.checkpoint.progress import current
 from ckptdoctor.edits.applied.wanted import Stored, Wanted, kept
 from ckptdoctor.edits.grafts import GraftReport
 from ckptdoctor.examine.integrity import examine_integrity
-from ckptdoctor.facts.notes import Damage
 from ckptdoctor.grafting.storages import Patch
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.output import require_bytes
 from ckptdoctor.prove.same_contents import read_back, require_right, require_same
+from ckptdoctor.values.damage import Damage
 from ckptdoctor.values.diff_bytes import same_bytes
 from ckptdoctor.writing import Copy, Recipe, Segment, publish
 from ckptdoctor.writing.checksums import Bytes
@@ -37,7 +37,7 @@ class Healed:
 
 
 def heal(source: Source, storage: Storage, patches: Sequence[Patch], damage: Damage | None) -> Healed:
-    """Give what the storage becomes. Reads all of its bytes where it has a checksum."""
+    """Return what the storage becomes. Reads all of its bytes where it has a checksum."""
     stated = storage.crc32
     if stated is None:
         return Healed(storage, tuple(patches), None, False, False)
@@ -48,7 +48,10 @@ def heal(source: Source, storage: Storage, patches: Sequence[Patch], damage: Dam
 
 
 def grafted(checkpoint: Checkpoint, source: Source, healed: Iterable[Healed]) -> Wanted:
-    """The same contents with other bytes in storages; every other storage that lies in the file holds what it has."""
+    """Return the same contents with other bytes in storages.
+
+    Every other storage that lies in the file holds what it has.
+    """
     stored = kept(checkpoint)
     for each in healed:
         data = tuple(_whole(source, each.storage, each.patches))
@@ -57,7 +60,7 @@ def grafted(checkpoint: Checkpoint, source: Source, healed: Iterable[Healed]) ->
 
 
 def _whole(source: Source, storage: Storage, patches: Iterable[Patch]) -> Iterator[Segment]:
-    """All of a storage after the patches."""
+    """Yield all of a storage after the patches."""
     assert storage.extent is not None
     first, at = storage.extent.offset, 0
     for patch in patches:
@@ -105,15 +108,15 @@ def write(
 
 
 def _wrong(written: Opened, original: Checkpoint, its: Opened, healed: Container[str], donors: Pairs) -> str | None:
-    """Give what of the output is not what it should be, although every byte is from where it must be."""
+    """Return what of the output is not what it should be, although every byte is from where it must be."""
     if {note.kind for note in written[0].notes} - {note.kind for note in original.notes}:
-        return "there is something odd about it that is not about the original"
+        return "it has a note that the original does not have"
     storages = tuple([storage for storage in written[0].storages if storage.key in healed])
     if any(
         each.computed is not None
         for each in examine_integrity(replace(written[0], storages=storages), written[1]).damage
     ):
-        return "a checksum does not fit"
+        return "a checksum does not match"
     tensors = {tensor.path: tensor for tensor in written[0].tensors}
     same = same_bytes([(tensors[one.path], other) for one, other in donors], written, its, current())
     return None if all(each is not False for each in same) else "a tensor is not that of the other copy"

@@ -29,16 +29,17 @@ class GraftRequest:
 
     def __post_init__(self) -> None:
         if self.from_root is not None and self.root is None:
-            raise UsageError("--from-root says what stands for which part: name that part with --root.")
+            raise UsageError("--from-root needs the part that it replaces: name that part with --root.")
         same = os.path.realpath(self.path) == os.path.realpath(self.donor)
         if same and (self.from_root is None or self.root == self.from_root):
             raise UsageError(
-                "Both are one file. To take one part of it for another, name both: --root model --from-root model_ema."
+                "Both are the same file. To replace one part of it with another, name both: --root model "
+                "--from-root model_ema"
             )
 
 
 def output_of(request: GraftRequest, inside: str | None) -> str:
-    """Say where the output goes. ``inside`` is what a packed file is called without that."""
+    """Return where the output goes. ``inside`` is what a packed file is called without that."""
     path = inside or request.path
     if request.output is not None:
         folder = os.path.isdir(request.output)

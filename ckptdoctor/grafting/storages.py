@@ -64,11 +64,11 @@ class Views:
                 self.on.setdefault(one.storage.key, []).append(View(tensor.path, one, other))
 
     def whole(self, storage: Storage) -> list[Patch]:
-        """All of a storage anew. Raises RefusedError where some of its bytes cannot be known."""
+        """Return all of a storage anew. Raises RefusedError where some of its bytes cannot be known."""
         views = self.on[storage.key]
         lacking = next((view.path for view in views if view.donor is None), None)
         if lacking is not None:
-            raise RefusedError(f"{show_path(lacking)} lies in the same storage, and the other copy has nothing for it")
+            raise RefusedError(f"{show_path(lacking)} is in the same storage, and the other copy does not have it")
         donor = _same_layout(storage, views)
         if donor is not None and self.swapped[0] == self.swapped[1]:
             return [Patch(0, _all_of(donor))]
@@ -78,8 +78,8 @@ class Views:
             if patch.start != at:
                 raise RefusedError(
                     f"{abs(patch.start - at):,} bytes of its storage "
-                    f"{'belong to no tensor' if patch.start > at else 'belong to several tensors'}, and the other copy "
-                    "does not hold them in the same way"
+                    f"{'belong to no tensor' if patch.start > at else 'belong to several tensors'}, and the "
+                    "other copy does not have them in the same place"
                 )
             at += patch.nbytes
         if at != storage.nbytes:
@@ -89,7 +89,10 @@ class Views:
         return patches
 
     def some(self, storage: Storage, paths: Iterable[KeyPath]) -> list[Patch]:
-        """Give what some tensors show of a sound storage. Raises RefusedError where others show part of it as well."""
+        """Return what some tensors show of a sound storage.
+
+        Raises RefusedError where others show part of it as well.
+        """
         wanted = set(paths)
         places = {view.mine.view_id for view in self.on[storage.key] if view.path in wanted}
         patches = self._made([view for view in self.on[storage.key] if view.mine.view_id in places])
@@ -105,7 +108,7 @@ class Views:
         return patches
 
     def _made(self, views: Sequence[View]) -> list[Patch]:
-        """The elements of the donors of these views, in the order in which they lie in the storage."""
+        """Return the elements of the donors of these views, in the order in which they lie in the storage."""
         groups: dict[object, list[View]] = {}
         for view in views:
             if view.mine.numel:
@@ -115,7 +118,7 @@ class Views:
             made = [Patch(group[0].start, self._elements(group[0].mine, each)) for each in _distinct(group)]
             if any(not _same(made[0], other) for other in made[1:]):
                 names = " and ".join(show_path(each.path) for each in group[:2])
-                raise RefusedError(f"{names} are one tensor here, and two with different values in the other copy")
+                raise RefusedError(f"{names} are one tensor here, but two with different values in the other copy")
             patches += made[:1]
         return sorted(patches, key=lambda patch: patch.start)
 
@@ -128,33 +131,33 @@ class Views:
         if not is_contiguous(mine):
             order = sorted(range(len(mine.shape)), key=lambda dim: -mine.stride[dim])
             if not is_contiguous(_permuted(mine, order)) or donor.chunks:
-                raise RefusedError("its elements do not lie one behind the other in the damaged file")
+                raise RefusedError("its elements are not contiguous in the damaged file")
             donor = _permuted(donor, order)
         found = segments(donor, self.swapped[0] != self.swapped[1])
         if sum(each.length for each in found) != length(mine):
-            raise RefusedError("the other copy holds another number of bytes for it")
+            raise RefusedError("the other copy has a different number of bytes for it")
         return found
 
 
 def unlike(mine: Tensor, donor: Tensor) -> str | None:
-    """Say why one tensor cannot stand for the other; None where it can."""
+    """Return why one tensor cannot stand for the other, or None where it can."""
     if (mine.dtype.name, mine.shape) != (donor.dtype.name, donor.shape):
         return f"it is {donor.dtype.name} {list(donor.shape)} there, and {mine.dtype.name} {list(mine.shape)} here"
     kinds = [(each.layout, None if each.subclass in _PLAIN else each.subclass) for each in (mine, donor)]
     if kinds[0] != kinds[1]:
         return f"it is {kinds[1][1] or kinds[1][0]} there, and {kinds[0][1] or kinds[0][0]} here"
     if mine.details != donor.details:
-        return "its scale, or another number that belongs to it, is another one there"
+        return "its scale, or another of its numbers, is different there"
     if mine.storage is None and not mine.parts:
-        return "its values stand in the pickle and not in bytes of their own"
+        return "its values are in the pickle, not in separate bytes"
     one, other = list(_leaves(mine)), list(_leaves(donor))
     if [(each.dtype.name, each.shape) for each in one] != [(each.dtype.name, each.shape) for each in other]:
-        return "it is made of other parts there"
+        return "it consists of other parts there"
     return None
 
 
 def _leaves(tensor: Tensor) -> Iterator[Tensor]:
-    """The plain tensors with bytes of their own that one is made of."""
+    """Yield the plain tensors with bytes of their own that one is made of."""
     if tensor.chunks:
         yield tensor
         return
@@ -172,7 +175,7 @@ def _permuted(tensor: Tensor, order: Sequence[int]) -> Tensor:
 
 
 def _same_layout(storage: Storage, views: Sequence[View]) -> Storage | None:
-    """The storage of the other copy that these views show in the very same way; None where there is none."""
+    """Return the storage of the other copy that these views show in the very same way, or None where there is none."""
     found: Storage | None = None
     for view in views:
         donor = view.donor
@@ -196,7 +199,10 @@ def _all_of(storage: Storage) -> tuple[Segment, ...]:
 
 
 def _distinct(group: Sequence[View]) -> list[Tensor | None]:
-    """The donors of tensors that are one here, those that are one there as well once; what it lacks does not count."""
+    """Return the donors of tensors that are one here, those that are one there as well once.
+
+    What it lacks does not count.
+    """
     found: dict[object, Tensor] = {}
     for view in group:
         donor = view.donor
@@ -207,7 +213,7 @@ def _distinct(group: Sequence[View]) -> list[Tensor | None]:
 
 
 def _same(one: Patch, other: Patch) -> bool:
-    """Tell whether both are the same bytes. Two checksums of different kinds would be needed to be fooled."""
+    """Return whether both are the same bytes. Two checksums of different kinds would be needed to be fooled."""
     from hashlib import blake2b
 
     digests = []

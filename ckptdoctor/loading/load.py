@@ -31,8 +31,8 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME, NUMPY_BUFFERS, NUMPY_MAKERS, N
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.crash import asking_for_torch
 from ckptdoctor.errors import DamagedError, UsageError
-from ckptdoctor.facts.incomplete import require_every_file, require_own_values
 from ckptdoctor.facts.numpy_values import NotPlainError, array_of, number
+from ckptdoctor.facts.reader_notes import require_every_file, require_own_values
 from ckptdoctor.formats import opened, read
 from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.soundness import faults_of, require_sound
@@ -47,7 +47,7 @@ _ARRAYS = frozenset(("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2",
 
 @asking_for_torch()
 def load(path: str | os.PathLike[str], *, strict: bool = True, framework: Literal["pt", "np"] = "pt") -> Any:
-    """The contents of the checkpoint at ``path``: dicts, lists and plain values as saved, tensors on the CPU.
+    """Return the contents of the checkpoint at ``path``: dicts, lists and plain values as saved, tensors on the CPU.
 
     ``framework`` is what makes the tensors, as ``safetensors.safe_open`` has it: "pt" is torch, and "np" is NumPy, for
     which no torch is needed. bfloat16 and float8, which NumPy lacks, are then dtypes of ml_dtypes, as in JAX.
@@ -87,7 +87,7 @@ def load(path: str | os.PathLike[str], *, strict: bool = True, framework: Litera
 
 
 def load_part(checkpoint: Checkpoint, source: Source, place: KeyPath, framework: Literal["pt", "np"] = "pt") -> Any:
-    """What lies at one place of a checkpoint that was read from ``source``; see ``load``, strictly."""
+    """Return what lies at one place of a checkpoint that was read from ``source``; see ``load``, strictly."""
     require_own_values(checkpoint)
     require_sound(checkpoint, source, place)
     builder = _Builder(_maker(framework, StorageReader(checkpoint, source)), strict=True)
@@ -105,7 +105,7 @@ def _maker(framework: str, storages: StorageReader) -> TensorMaker:
 
 
 def _unread(checkpoint: Checkpoint) -> list[str]:
-    """The files that were not read, as one fault."""
+    """Return the files that were not read, as one fault."""
     unread = unread_files(checkpoint)
     return [told_of(checkpoint, unread)] if unread else []
 
@@ -152,7 +152,7 @@ class _Builder:
         elif isinstance(node, Named):
             job.place.set(self._named(node.name))
         elif isinstance(node, Elided):
-            error = DamagedError(f"{show_path(job.path)} cannot be given: it {_predicate(node.reason)}")
+            error = DamagedError(f"{show_path(job.path)} cannot be loaded: it {_predicate(node.reason)}")
             job.place.set(self._fault(error, "elided", {"reason": node.reason}))
         else:
             job.place.set(node)
@@ -165,7 +165,7 @@ class _Builder:
             return self._fault(error, node.subclass or node.rebuild, state)
 
     def _fault(self, error: DamagedError, kind: str, state: dict[str, Any]) -> Inert:
-        """The stand-in for something damaged, where that is wanted."""
+        """Return the stand-in for something damaged, where that is wanted."""
         if self._strict:
             raise error
         self.damaged.append(error.message)
@@ -214,7 +214,7 @@ class _Builder:
     def _fill(self, made: dict[Any, Any], entries: tuple[tuple[Part, Node], ...], path: KeyPath) -> None:
         texts = {part for part, _ in entries if isinstance(part, str)}
         for part, child in entries:
-            key = _key(part)
+            key: Any = part.text if isinstance(part, Special) else part
             if isinstance(part, Special) and (key in texts or key in made):
                 key = part  # a key that is no text, beside another that reads the same
             made[key] = None  # the order of the file
@@ -225,7 +225,7 @@ class _Builder:
             self._todo.append(_Job(child, (*path, index), _Place(made, index)))
 
     def _closed(self, kind: str, items: list[Any], path: KeyPath) -> Any:
-        """The immutable or hashed kind of sequence, or the list itself where its items cannot be hashed.
+        """Return the immutable or hashed kind of sequence, or the list itself where its items cannot be hashed.
 
         Raises DamagedError for sizes that are no numbers.
         """
@@ -246,12 +246,14 @@ class _Builder:
         return items
 
     def _named(self, name: str) -> Any:
-        """A torch dtype for its name, where it can be had; any other name as an inert record."""
+        """Return a torch dtype for its name, where it can be had; any other name as an inert record."""
         module, _, last = name.rpartition(".")
         return self._tensors.dtype(last) if module == "torch" and last in BY_NAME else Inert(name)
 
     def _simple(self, node: Opaque, path: KeyPath) -> Any:
-        """A torch.device, or a number or array of NumPy: plain values in all but their class. None for everything else.
+        """Return a torch.device, or a number or array of NumPy: plain values in all but their class.
+
+        None for everything else.
 
         Raises DamagedError for a device that torch does not know.
         """
@@ -271,7 +273,7 @@ class _Builder:
 
 
 def _of_numpy(node: Opaque) -> Any:
-    """A number in Python, or an array; None for what has no such form (times, records, objects)."""
+    """Return a number in Python, or an array, or None for what has no such form (times, records, objects)."""
     if node.class_name in NUMPY_SCALARS:
         try:
             made = number(node)
@@ -293,7 +295,7 @@ def _of_numpy(node: Opaque) -> Any:
 
 
 def _in_pairs(tensor: Tensor) -> Tensor:
-    """A tensor of 4-bit floats as torch has them, and as safetensors gives them: two in one element."""
+    """Return a tensor of 4-bit floats as torch has them, and as safetensors gives them: two in one element."""
     if tensor.dtype.name != "float4_e2m1fn" or not tensor.shape or tensor.shape[-1] % 2 or not is_contiguous(tensor):
         return tensor
     shape = (*tensor.shape[:-1], tensor.shape[-1] // 2)
@@ -333,10 +335,6 @@ class _Job:
         self.place = place
 
 
-def _key(part: Part) -> Any:
-    return part.text if isinstance(part, Special) else part
-
-
 def _predicate(reason: str) -> str:
-    """Why something was left out of the tree, behind "it": a budget's reason says what there is."""
+    """Return why something was left out of the tree, behind "it": a budget's reason says what there is."""
     return reason.removeprefix("it ") if reason.startswith(("it ", "has ", "is ")) else f"holds {reason}"

@@ -62,7 +62,7 @@ class NumpyArrays(TensorMaker):
         return self._inert(tensor)
 
     def _quantized(self, tensor: Tensor) -> Inert:
-        """The integers as they are stored, in front of scales and zero points where each channel has its own."""
+        """Return the integers as they are stored, in front of scales and zero points where each channel has its own."""
         made = self._inert(tensor)
         if tensor.storage is None:
             return made
@@ -70,13 +70,13 @@ class NumpyArrays(TensorMaker):
         return replace(made, items=[self._strided(replace(tensor, dtype=codes)), *made.items])
 
     def size(self, sizes: Sequence[Any]) -> tuple[int, ...]:
-        """A tuple, which torch.Size is one of."""
+        """Return a tuple, which torch.Size is one of."""
         if not all(isinstance(each, int) for each in sizes):
-            raise TypeError("a size is no number")
+            raise TypeError("a size is not a number")
         return tuple(sizes)
 
     def dtype(self, name: str) -> Any:
-        """The name: NumPy has not all of them."""
+        """Return the name: NumPy has not all of them."""
         return Inert(f"torch.{name}")
 
     def device(self, name: str) -> None:
@@ -84,7 +84,7 @@ class NumpyArrays(TensorMaker):
 
 
 def _dtype(tensor: Tensor) -> Any:
-    """The dtype of this name in NumPy, or in ml_dtypes.
+    """Return the dtype of this name in NumPy, or in ml_dtypes.
 
     Raises MissingPackageError where that is not installed, and DamagedError for what neither has.
     """
@@ -94,7 +94,7 @@ def _dtype(tensor: Tensor) -> Any:
     if name in _OWN:
         return np.dtype(name)
     if name not in _ADDED:
-        raise damaged(tensor, f'has the dtype {name}, which NumPy lacks; framework="pt" may give it.')
+        raise damaged(tensor, f'has the dtype {name}, which NumPy lacks; framework="pt" may load it.')
     try:
         import ml_dtypes
     except ModuleNotFoundError:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
-from ckptdoctor.checkpoint import Checkpoint, FolderSource, KeyPath, Note, NoteKind, Source, addresses
+from ckptdoctor.checkpoint import Checkpoint, FolderSource, KeyPath, Note, NoteKind, Source
 from ckptdoctor.checkpoint.checkpoint import concerns
 from ckptdoctor.checkpoint.keypath import ROOT
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats import examine
+from ckptdoctor.remote import addresses
 
 _SAFETENSORS = "safetensors"
 # only headers of safetensors are said to have these
@@ -21,7 +22,7 @@ _ENDS = NoteKind.TRAILING_BYTES
 
 
 def faults_of(checkpoint: Checkpoint, source: Source, root: KeyPath = ROOT) -> Iterator[Note]:
-    """The notes that keep a checkpoint, or what lies below ``root``, from being what was saved.
+    """Yield the notes that keep a checkpoint, or what lies below ``root``, from being what was saved.
 
     Bytes that are missing are none of them: whoever makes a tensor of them says so.
     """
@@ -35,24 +36,27 @@ def faults_of(checkpoint: Checkpoint, source: Source, root: KeyPath = ROOT) -> I
 
 
 def require_sound(checkpoint: Checkpoint, source: Source, root: KeyPath = ROOT) -> None:
-    """Raises DamagedError for the first fault, with the byte where it is known, and what to do."""
+    """Raise DamagedError for the first fault, with the byte where it is known, and what to do."""
     note = next(faults_of(checkpoint, source, root), None)
     if note is None:
         return
     path = addresses.shown(checkpoint.path)
     known = note.offset is None or f"{note.offset:,}" in note.message
     where = "" if known else f" (at byte {note.offset:,})"
-    refused = "" if note.kind in _LOST else ", for which safetensors refuses it"
+    refused = "" if note.kind in _LOST else ", so safetensors rejects it"
     raise DamagedError(
-        f"{path}: {note.message.rstrip('.')}{where}{refused}. strict=False gives what can be given, and "
-        f"“ckptdoctor check {quote(path)}” says more.",
+        f"{path}: {note.message.rstrip('.')}{where}{refused}. strict=False loads what can be loaded. More: "
+        f"ckptdoctor check {quote(path)}",
         offset=note.offset,
         member=note.member,
     )
 
 
 def _of_safetensors(checkpoint: Checkpoint, source: Source, note: Note) -> bool:
-    """Whether the note is about a safetensors file: the whole checkpoint, or the file of a folder that it names."""
+    """Return whether the note is about a safetensors file.
+
+    That is the whole checkpoint, or the file of a folder that it names.
+    """
     if checkpoint.format == _SAFETENSORS:
         return True
     if not isinstance(source, FolderSource) or note.member is None:

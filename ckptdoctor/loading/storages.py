@@ -35,20 +35,20 @@ class StorageReader:
         self._runs = Runs(source, checkpoint.storages)
 
     def get(self, storage: Storage) -> memoryview:
-        """The storage's bytes. Raises DamagedError when they are not all in the file."""
+        """Return the storage's bytes. Raises DamagedError when they are not all in the file."""
         if storage.key not in self._made:
             self._made[storage.key] = self._make(storage)
         return self._made[storage.key]
 
     def held(self, values: memoryview) -> memoryview:
-        """A copy of what stands in the pickle; the same object is copied once, so that ties stay ties."""
+        """Return a copy of what stands in the pickle; the same object is copied once, so that ties stay ties."""
         key = f"held {id(values)}"  # never the key of a storage
         if key not in self._made:
             self._made[key] = memoryview(bytearray(values))
         return self._made[key]
 
     def _is_mapped(self, storage: Storage) -> bool:
-        """Whether the storage is a view of a file: neither compressed, byte-swapped, unaligned nor far away."""
+        """Return whether the storage is a view of a file: neither compressed, byte-swapped, unaligned nor far away."""
         if storage.extent is None or not storage.extent.file or storage.compressed or self._source.distant:
             return False
         itemsize = _itemsize(storage)
@@ -62,8 +62,7 @@ class StorageReader:
             there = 0 if extent is None else extent.length
             raise DamagedError(
                 f"Storage {storage.key} of {self._source.path} should have {plural(storage.nbytes, 'byte')}, "
-                f"but {there:,} are in"
-                " the file; ckptdoctor check says what is damaged.",
+                f"but the file has {there:,}; ckptdoctor check shows the damage.",
                 offset=None if extent is None else extent.offset,
             )
         if storage.compressed:
@@ -77,12 +76,13 @@ class StorageReader:
         return self._maps[extent.file][extent.offset : extent.offset + storage.nbytes]
 
     def _swap(self, storage: Storage, made: bytearray) -> memoryview:
-        """The bytes in the order of this machine."""
+        """Return the bytes in the order of this machine."""
         if self._swapped and _itemsize(storage) > 1 and storage.dtype is not None:
             if storage.nbytes % _itemsize(storage):
                 raise DamagedError(
-                    f"Storage {storage.key} of {self._source.path} cannot be turned into this machine's byte order: "
-                    f"its {plural(storage.nbytes, 'byte')} are no whole number of {storage.dtype.name} elements.",
+                    f"Storage {storage.key} of {self._source.path} cannot be converted to this machine's "
+                    f"byte order: its {plural(storage.nbytes, 'byte')} are not a whole number of "
+                    f"{storage.dtype.name} elements.",
                     offset=None if storage.extent is None else storage.extent.offset,
                 )
             made = bytearray(little_endian(bytes(made), storage.dtype))
@@ -94,7 +94,7 @@ def _itemsize(storage: Storage) -> int:
 
 
 def _mapped(path: str) -> memoryview:
-    """A private, copy-on-write map of the whole file."""
+    """Return a private, copy-on-write map of the whole file."""
     try:
         with open(path, "rb") as file:
             if NO_RESERVE:
@@ -110,7 +110,7 @@ def _mapped(path: str) -> memoryview:
 
 
 def _inflated(source: Source, storage: Storage) -> bytearray:
-    """A deflated record's contents: never more than the storage declares."""
+    """Return a deflated record's contents: never more than the storage declares."""
     assert storage.extent is not None
     packed = source.part(storage.extent.file).read(storage.extent.offset, storage.extent.length)
     try:
@@ -150,7 +150,7 @@ class Runs:
         self._fetched: dict[int, tuple[bytes, int]] = {}
 
     def get(self, extent: Extent) -> bytearray:
-        """A copy of the bytes of a storage. Raises UnreadableError or DamagedError when they cannot be had."""
+        """Return a copy of the bytes of a storage. Raises UnreadableError or DamagedError when they cannot be had."""
         index = bisect_right(self._starts, extent.offset) - 1
         run = self._runs[index]
         if index not in self._fetched:

@@ -28,7 +28,7 @@ class TensorMaker(ABC):
         self._storages = storages
 
     def make(self, tensor: Tensor) -> Any:
-        """The tensor with its values. Kinds that only their own class can make are ``Inert``, with their parts.
+        """Return the tensor with its values. Kinds that only their own class can make are ``Inert``, with their parts.
 
         Raises DamagedError when its bytes are not all there, the view does not fit its storage, or the library cannot
         have it.
@@ -53,7 +53,9 @@ class TensorMaker(ABC):
         return self._strided(tensor)
 
     def _bytes(self, tensor: Tensor) -> memoryview:
-        """The bytes that the tensor views: of its storage, or out of the pickle. Raises DamagedError for too few.
+        """Return the bytes that the tensor views: of its storage, or out of the pickle.
+
+        Raises DamagedError for too few.
 
         torch lets a storage grow where a view reaches past its end, if it can: the view would show whatever was in
         memory.
@@ -71,22 +73,22 @@ class TensorMaker(ABC):
         return found
 
     def _assembled(self, tensor: Tensor) -> Any:
-        """A tensor that was saved in pieces: each is copied to where it belongs."""
+        """Return a tensor that was saved in pieces: each is copied to where it belongs."""
         there = sum([chunk.numel for _, chunk in tensor.chunks])
         if there != tensor.numel:
             raise damaged(
                 tensor,
-                f"has {plural(tensor.numel, 'element')}, but its pieces hold {there:,};"
-                " ckptdoctor check says what is missing.",
+                f"has {plural(tensor.numel, 'element')}, but its pieces hold {there:,}; ckptdoctor check "
+                "shows what is missing.",
             )
         left = uncovered(tensor.shape, [(start, chunk.shape) for start, chunk in tensor.chunks])
         if left:
-            raise damaged(tensor, f"cannot be put together: {left}; ckptdoctor check says what is wrong.")
+            raise damaged(tensor, f"cannot be put together: {left}; ckptdoctor check shows what is wrong.")
         made = self._empty(tensor)
         for start, chunk in tensor.chunks:
             piece = self.make(chunk)
             if isinstance(piece, Inert):
-                raise damaged(tensor, "has a piece that is no plain tensor.")
+                raise damaged(tensor, "has a piece that is not a plain tensor.")
             with judged(tensor):
                 place = tuple([slice(first, first + size) for first, size in zip(start, chunk.shape, strict=True)])
                 self._copy(made[place], piece)
@@ -100,15 +102,15 @@ class TensorMaker(ABC):
 
     @abstractmethod
     def _strided(self, tensor: Tensor) -> Any:
-        """The view of its bytes."""
+        """Return the view of its bytes."""
 
     @abstractmethod
     def _dressed(self, tensor: Tensor, made: Any) -> Any:
-        """The same values with the conj and neg bits, and what else the library keeps beside them."""
+        """Return the same values with the conj and neg bits, and what else the library keeps beside them."""
 
     @abstractmethod
     def _empty(self, tensor: Tensor) -> Any:
-        """A tensor of this shape and dtype, to be filled."""
+        """Return a tensor of this shape and dtype, to be filled."""
 
     @abstractmethod
     def _copy(self, place: Any, piece: Any) -> None:
@@ -116,32 +118,35 @@ class TensorMaker(ABC):
 
     @abstractmethod
     def _meta(self, tensor: Tensor) -> Any:
-        """A tensor that was saved without values."""
+        """Return a tensor that was saved without values."""
 
     @abstractmethod
     def _sparse(self, tensor: Tensor) -> Any:
-        """A tensor of indices and values."""
+        """Return a tensor of indices and values."""
 
     @abstractmethod
     def _quantized(self, tensor: Tensor) -> Any:
-        """A tensor of integers with scales."""
+        """Return a tensor of integers with scales."""
 
     @abstractmethod
     def size(self, sizes: Sequence[Any]) -> tuple[int, ...]:
-        """A torch.Size. Raises TypeError, ValueError or RuntimeError for sizes that are no numbers."""
+        """Return a torch.Size. Raises TypeError, ValueError or RuntimeError for sizes that are no numbers."""
 
     @abstractmethod
     def dtype(self, name: str) -> Any:
-        """The dtype of torch that is called so, as a value."""
+        """Return the dtype of torch that is called so, as a value."""
 
     @abstractmethod
     def device(self, name: str) -> Any:
-        """The device of torch that is called so, as a value; None where it stays ``Inert``. Raises RuntimeError."""
+        """Return the device of torch that is called so, as a value, or None where it stays ``Inert``.
+
+        Raises RuntimeError.
+        """
 
 
 @contextmanager
 def judged(tensor: Tensor) -> Iterator[None]:
-    """Around calls of a library alone: what it raises for the numbers of a tensor is damage, and says of which."""
+    """Call a library: what it raises for the numbers of a tensor is damage, and says of which."""
     try:
         yield
     except (RuntimeError, TypeError, ValueError, IndexError, MemoryError) as error:
@@ -150,6 +155,6 @@ def judged(tensor: Tensor) -> Iterator[None]:
 
 
 def damaged(tensor: Tensor, what: str) -> DamagedError:
-    """The error that names the tensor, and the byte at which its values begin where they are in the file."""
+    """Return the error that names the tensor, and the byte at which its values begin where they are in the file."""
     extent = None if tensor.storage is None else tensor.storage.extent
     return DamagedError(f"{show_path(tensor.path)} {what}", offset=None if extent is None else extent.offset)

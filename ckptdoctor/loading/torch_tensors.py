@@ -43,7 +43,7 @@ class TorchTensors(TensorMaker):
         return self._view(tensor, torch.empty(0, dtype=_dtype(tensor)))
 
     def _view(self, tensor: Tensor, made: torch.Tensor) -> torch.Tensor:
-        """``made``, which has no elements yet, as the view of its storage."""
+        """Return ``made``, which has no elements yet, as the view of its storage."""
         storage = self._storage(self._bytes(tensor))
         with judged(tensor):
             return made.set_(storage, tensor.offset, tensor.shape, tensor.stride)
@@ -67,7 +67,7 @@ class TorchTensors(TensorMaker):
         place.copy_(piece.detach())
 
     def _meta(self, tensor: Tensor) -> torch.Tensor:
-        """A tensor that was saved without values stays without values."""
+        """Leave a tensor that was saved without values as it is."""
         import torch
 
         dtype = _dtype(tensor)
@@ -120,26 +120,26 @@ class TorchTensors(TensorMaker):
         return self._view(tensor, made)
 
     def size(self, sizes: Sequence[Any]) -> tuple[int, ...]:
-        """A torch.Size."""
+        """Return a torch.Size."""
         import torch
 
         return torch.Size(sizes)
 
     def dtype(self, name: str) -> Any:
-        """The dtype itself, where this torch has it."""
+        """Return the dtype itself, where this torch has it."""
         import torch
 
         return getattr(torch, name, None) or Inert(f"torch.{name}")
 
     def device(self, name: str) -> Any:
-        """The device itself."""
+        """Return the device itself."""
         import torch
 
         return torch.device(name)
 
 
 def _dtype(tensor: Tensor) -> torch.dtype:
-    """torch's dtype of this name. Raises DamagedError where this torch has none."""
+    """Return torch's dtype of this name. Raises DamagedError where this torch has none."""
     import torch
 
     made = getattr(torch, tensor.dtype.name, None)

@@ -13,10 +13,11 @@ from ckptdoctor.noun import noun
 
 @noun
 class FilterAsked:
-    """A filter as it was written, and of how many tensors it was asked."""
+    """A filter as it was written, of how many tensors it was asked, and where none matches, one that some do."""
 
     text: str
     tensors: int
+    better: str = ""
 
 
 @noun
@@ -33,7 +34,7 @@ class Excerpt:
 
 
 def read_part(path: str, root: str | None = None) -> Excerpt:
-    """The contents of the file at ``path`` below ``root`` (None: all).
+    """Return the contents of the file at ``path`` below ``root`` (None: all).
 
     Raises what ``formats.open_checkpoint`` does, and UsageError when there is no such root.
     """
@@ -41,7 +42,7 @@ def read_part(path: str, root: str | None = None) -> Excerpt:
 
 
 def part_of(checkpoint: Checkpoint, root: str | None) -> Excerpt:
-    """The excerpt below ``root`` (None: all). Raises UsageError when there is no such root."""
+    """Return the excerpt below ``root`` (None: all). Raises UsageError when there is no such root."""
     if root is None:
         return Excerpt(checkpoint, (), checkpoint.tree)
     place = find_root(checkpoint.tree, root)
@@ -55,6 +56,6 @@ def _below(checkpoint: Checkpoint, root: KeyPath) -> Checkpoint:
 
 
 def viewed(checkpoint: Checkpoint, tensors: Iterable[Tensor]) -> tuple[Storage, ...]:
-    """The storages that these tensors view."""
+    """Return the storages that these tensors view."""
     keys = {tensor.storage.key for tensor in tensors if tensor.storage is not None}
     return tuple([storage for storage in checkpoint.storages if storage.key in keys])

@@ -26,7 +26,7 @@ from ckptdoctor.look.contents import Excerpt, FilterAsked, part_of, viewed
 
 
 def read_filtered(path: str, text: str, root: str | None = None) -> Excerpt:
-    """The excerpt that a filter keeps of the file at ``path`` below ``root`` (None: all).
+    """Return the excerpt that a filter keeps of the file at ``path`` below ``root`` (None: all).
 
     The file is examined only where the filter asks for findings. Raises what ``formats.open_checkpoint`` does, and
     UsageError for a filter that makes no sense, or when there is no such root.
@@ -42,7 +42,10 @@ def read_filtered(path: str, text: str, root: str | None = None) -> Excerpt:
 
 
 def filtered(part: Excerpt, checkpoint: Checkpoint, text: str, path: str) -> Excerpt:
-    """The excerpt that a filter keeps of a part of the checkpoint at ``path``; examined as by ``read_filtered``."""
+    """Return the excerpt that a filter keeps of a part of the checkpoint at ``path``.
+
+    The part is examined as by ``read_filtered``.
+    """
     query = parse(text)
     found = _examined(path).findings if query.asks_findings else ()
     return _sifted(part, checkpoint, query, text, found)
@@ -58,10 +61,17 @@ def _sifted(part: Excerpt, checkpoint: Checkpoint, query: Query, text: str, foun
     """All tensors of the checkpoint are asked, as in the browser: one may be tied to another outside of the part."""
     table = Table(checkpoint.tensors)
     rows = query.rows(table, Findings(table, found))
-    return part if rows is None else _only(part, {checkpoint.tensors[row].path for row in rows}, text)
+    if rows is None:
+        return part
+    better = ""
+    if not rows:
+        from ckptdoctor.filters.suggestions import better_filter
+
+        better = better_filter(text, table, Findings(table, found))
+    return _only(part, {checkpoint.tensors[row].path for row in rows}, text, better)
 
 
-def _only(part: Excerpt, paths: set[KeyPath], text: str) -> Excerpt:
+def _only(part: Excerpt, paths: set[KeyPath], text: str, better: str) -> Excerpt:
     before = part.checkpoint
     tensors = tuple([each for each in before.tensors if each.path in paths])
     checkpoint = replace(
@@ -71,7 +81,7 @@ def _only(part: Excerpt, paths: set[KeyPath], text: str) -> Excerpt:
         state_dicts=tuple(_with_tensors(before.state_dicts, paths)),
         metadata=None,
     )
-    return Excerpt(checkpoint, part.root, pruned(part.node, paths), FilterAsked(text, len(before.tensors)))
+    return Excerpt(checkpoint, part.root, pruned(part.node, paths), FilterAsked(text, len(before.tensors), better))
 
 
 def _with_tensors(state_dicts: Iterable[StateDict], paths: set[KeyPath]) -> Iterable[StateDict]:
@@ -85,7 +95,9 @@ _Below = list[tuple[Part, Node]]  # what is left below a level, last first
 
 
 def pruned(node: Node, paths: Set[KeyPath]) -> Node:
-    """``node`` with only the tensors at the ``paths``, and the levels on the way; where there are none, an empty dict.
+    """Return ``node`` with only the tensors at the ``paths``, and the levels on the way.
+
+    It is an empty dict where there are none.
 
     Every step stays as it was, so that a list in which something is left out becomes a mapping of its indices. However
     deep it is, there is no recursion.
@@ -101,7 +113,10 @@ def pruned(node: Node, paths: Set[KeyPath]) -> Node:
 
 
 def _levels(node: Node, paths: Set[KeyPath]) -> tuple[list[Node], list[tuple[int, Part]]]:
-    """Levels and wanted tensors, parents before children; and the number of the parent, and the step, of each."""
+    """Return levels and wanted tensors, parents before children.
+
+    With them come the number of the parent, and the step, of each.
+    """
     nodes: list[Node] = [node]
     above: list[tuple[int, Part]] = [(0, "")]
     for number, level in enumerate(nodes):  # which grows meanwhile
@@ -113,7 +128,7 @@ def _levels(node: Node, paths: Set[KeyPath]) -> tuple[list[Node], list[tuple[int
 
 
 def _with(node: Node, below: _Below) -> Node:
-    """The level with other contents, each under the step that led to it before; a tensor as it is."""
+    """Return the level with other contents, each under the step that led to it before; a tensor as it is."""
     entries = tuple(reversed(below))
     if isinstance(node, Mapping):
         return Mapping(node.kind, entries)

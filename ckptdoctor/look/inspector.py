@@ -12,14 +12,25 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource, Source, Tensor
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.checkpoint.progress import Work
-from ckptdoctor.errors import CkptDoctorError, UnreadableError
-from ckptdoctor.facts.values import Extreme, Extremes, Look, Number, Picture, TensorValues, Window
-from ckptdoctor.noun import noun
+from ckptdoctor.errors import CkptDoctorError, StoppedError, UnreadableError
+from ckptdoctor.noun import noun, replace
+from ckptdoctor.values.statistics import (
+    Extreme,
+    Extremes,
+    Look,
+    Number,
+    Picture,
+    Spectrum,
+    TensorValues,
+    Values,
+    Window,
+)
 
 if TYPE_CHECKING:
     from ckptdoctor.values.regions import Boxes
 
-__all__ = ["Extreme", "Extremes", "Inspector", "Look", "Number", "Picture", "Refused", "TensorValues", "Window"]
+__all__ = ["Extreme", "Extremes", "Inspector", "Look", "Number", "Picture", "Refused", "Spectrum", "TensorValues"]
+__all__ += ["Values", "Window"]
 
 _KEPT = 64  # looks that are remembered
 
@@ -49,7 +60,7 @@ class Inspector:
         self._looks: dict[int, Look] = {}  # by the tensor, which the checkpoint keeps
 
     def window(self, tensor: Tensor, box: Sequence[range], work: Work) -> Union[Window, Refused]:
-        """The values of a box: of each dimension some neighbouring indexes."""
+        """Return the values of a box: of each dimension some neighbouring indexes."""
 
         def see(boxes: Boxes, distant: bool) -> Window:
             from ckptdoctor.values.preview import window
@@ -59,7 +70,7 @@ class Inspector:
         return self._try(see, work)
 
     def look(self, tensor: Tensor, work: Work) -> Union[Look, Refused]:
-        """Statistics, histograms and extremes; of a large tensor, of a sample of it."""
+        """Return its statistics, histograms and extremes; of a large tensor, of a sample of it."""
 
         def see(boxes: Boxes, distant: bool) -> Look:
             from ckptdoctor.values.preview import look
@@ -77,7 +88,7 @@ class Inspector:
     def picture(
         self, tensor: Tensor, box: Sequence[range], rows: int | None, shape: tuple[int, int], how: str, work: Work
     ) -> Union[Picture, Refused]:
-        """A slice of at most two dimensions as at most so many rows and columns of cells."""
+        """Return a slice of at most two dimensions as at most so many rows and columns of cells."""
 
         def see(boxes: Boxes, distant: bool) -> Picture:
             from ckptdoctor.values.preview import picture
@@ -97,7 +108,7 @@ class Inspector:
         how: str,
         work: Work,
     ) -> Union[Picture, Refused]:
-        """The same of the values of a tensor minus those of one of another checkpoint, which has the same shape."""
+        """Return the same of the values of a tensor minus those of one of the same shape in another checkpoint."""
 
         def see(boxes: Boxes, distant: bool) -> Union[Picture, Refused]:
             from ckptdoctor.values.preview import difference_picture
@@ -108,8 +119,32 @@ class Inspector:
 
         return self._try(see, work)
 
+    def measure(self, tensors: Sequence[Tensor], work: Work) -> Union[Values, Refused]:
+        """Return all values of some tensors in numbers: for few bytes, of a file on this machine."""
+
+        def see(boxes: Boxes, distant: bool) -> Union[Values, Refused]:
+            from ckptdoctor.values.examine import examine_values
+
+            if distant or self._source is None:
+                return Refused("")
+            with self._lock:
+                part = replace(self._checkpoint, tensors=tuple(tensors))
+                return examine_values(part, self._source, work, threads=1)
+
+        return self._try(see, work)
+
+    def spectrum(self, tensor: Tensor, work: Work) -> Union[Spectrum, Refused]:
+        """Return the singular values of a matrix; a convolution counts as one, with a row for each output channel."""
+
+        def see(boxes: Boxes, distant: bool) -> Spectrum:
+            from ckptdoctor.values.spectrum import spectrum
+
+            return spectrum(tensor, boxes)
+
+        return self._try(see, work)
+
     def seen_as(self, tensor: Tensor) -> Union[Tensor, Refused]:
-        """The tensor whose values are shown: of a sparse one, or of a wrapper, the one inside."""
+        """Return the tensor whose values are shown: of a sparse one, or of a wrapper, the one inside."""
         from ckptdoctor.values.regions import UnreadError, plain
 
         try:
@@ -118,7 +153,6 @@ class Inspector:
             return Refused(str(error))
 
     def _try(self, see: Callable[[Boxes, bool], Seen], work: Work) -> Union[Seen, Refused]:
-        from ckptdoctor.errors import StoppedError
         from ckptdoctor.values.regions import Boxes, UnreadError
 
         try:
@@ -143,7 +177,10 @@ class Inspector:
             return self._source
 
     def _plain(self) -> Union[Source, None]:
-        """The file, where it is the checkpoint itself and the same as then: a long header need not be read again."""
+        """Return the file, where it is the checkpoint itself and the same as then.
+
+        A long header need not be read again.
+        """
         try:
             source = FileSource(self._path)
         except UnreadableError:  # an address, a folder, a member of an archive
@@ -155,7 +192,7 @@ class Inspector:
 
 
 def _overwritten(source: Source) -> bool:
-    """Whether the file that is open has other contents by now; one that took its place changes nothing."""
+    """Return whether the file that is open has other contents by now; one that took its place changes nothing."""
     if source.identity is None:
         return False
     try:

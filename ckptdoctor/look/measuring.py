@@ -11,9 +11,9 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.checkpoint.progress import Listener, Work, follow, in_thread
 from ckptdoctor.errors import UsageError
-from ckptdoctor.facts.values import Values
 from ckptdoctor.look.contents import Excerpt, part_of
 from ckptdoctor.noun import noun
+from ckptdoctor.values.statistics import Values
 
 
 @noun
@@ -32,7 +32,7 @@ def measured(
     listener: Listener = lambda progress: None,
     text: str = "",
 ) -> Measurement:
-    """The values of all tensors below ``root`` whose key path or key matches one of the patterns ``only`` (none: all).
+    """Return the values of all tensors below ``root`` whose path or key matches one of ``only`` (none: all).
 
     Of these only what the filter ``text`` keeps. ``listener`` is told how far it is. Ctrl-C ends it with what is known
     by then. Raises what ``formats.read`` does, and UsageError where there is nothing to read.
@@ -58,7 +58,7 @@ def measured(
 
 
 def chosen(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> Checkpoint:
-    """The checkpoint with the tensors that match. Raises UsageError for a pattern that matches none."""
+    """Return the checkpoint with the tensors that match. Raises UsageError for a pattern that matches none."""
     if not patterns:
         return checkpoint
     kept: set[int] = set()

@@ -19,7 +19,7 @@ _MASK_KINDS = frozenset({"bool", "uint", "float"})
 
 
 def is_derived(key: str, shape: Shape, dtype: DType | None) -> bool:
-    """Whether this is such a buffer; a dtype that is not known does not speak against it."""
+    """Return whether this is such a buffer; a dtype that is not known does not speak against it."""
     path, _, leaf = key.rpartition(".")
     parent = path.rpartition(".")[2].lower()
     known = _KNOWN.get(leaf)
@@ -30,7 +30,7 @@ def is_derived(key: str, shape: Shape, dtype: DType | None) -> bool:
 
 
 def _row(shape: Shape, parent: str) -> bool:
-    """``torch.arange(n)``, or the same expanded to (1, n)."""
+    """Recognise ``torch.arange(n)``, or the same expanded to (1, n)."""
     return len(shape) == 1 or (len(shape) == 2 and shape[0] == 1)
 
 
@@ -39,7 +39,7 @@ def _vector(shape: Shape, parent: str) -> bool:
 
 
 def _rope(shape: Shape, parent: str) -> bool:
-    """``freqs`` is a parameter in some libraries; right under ``rope`` it is Meta's Llama's."""
+    """Recognise Meta's Llama's: right under ``rope``, while in some libraries ``freqs`` is a parameter."""
     return len(shape) == 1 and parent == "rope"
 
 
@@ -48,7 +48,7 @@ def _table(shape: Shape, parent: str) -> bool:
 
 
 def _triangle(shape: Shape, parent: str) -> bool:
-    """GPT-2's causal mask, a square on two dimensions of size 1, in an attention layer."""
+    """Recognise GPT-2's causal mask, a square on two dimensions of size 1, in an attention layer."""
     return parent in _ATTENTION and len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3] > 1
 
 
@@ -61,12 +61,12 @@ def _scalar(shape: Shape, parent: str) -> bool:
 
 
 def _index(shape: Shape, parent: str) -> bool:
-    """Swin's is a square of window positions; torchvision's is the same in one dimension."""
+    """Recognise Swin's, a square of window positions, and torchvision's, the same in one dimension."""
     return len(shape) == 1 or (len(shape) == 2 and shape[0] == shape[1])
 
 
 def _coordinates(shape: Shape, parent: str) -> bool:
-    """Swin v2: (1, 2h - 1, 2w - 1, 2)."""
+    """Recognise Swin v2's: (1, 2h - 1, 2w - 1, 2)."""
     return len(shape) == 4 and shape[0] == 1 and shape[3] == 2
 
 
@@ -97,7 +97,7 @@ _KNOWN: dict[str, tuple[frozenset[str], Callable[[Shape, str], bool]]] = {
 
 
 def profiler_counters(state_dict: StateDict) -> tuple[Tensor, ...]:
-    """Its counters: one float64 each, on at least half as many modules as have tensors of their own; or none."""
+    """Return its counters: one float64 each, on at least half as many modules as have tensors of their own; or none."""
     if not names.mentions(state_dict, names.COUNTERS):
         return ()
     found = [tensor for tensor in state_dict.tensors if tensor.key.endswith(names.COUNTERS) and _is_count(tensor)]
@@ -137,7 +137,10 @@ class LitEma:
 
 
 def lit_ema(here: Mapping[str, Tensor], loose: Collection[str], whole: bool) -> LitEma | None:
-    """The average among the keys that nobody wants; where the rest is the ``whole`` of one, its counters alone."""
+    """Return the average among the keys that nobody wants.
+
+    Where the rest is the ``whole`` of one, its counters alone are given.
+    """
     for key in loose:
         if key.endswith(UPDATES):
             prefix = key[: -len(UPDATES)]
@@ -148,7 +151,7 @@ def lit_ema(here: Mapping[str, Tensor], loose: Collection[str], whole: bool) -> 
 
 
 def whole_or_part(state_dict: StateDict) -> LitEma | None:
-    """The average that a state dict is, or that lies in it under one name beside other weights."""
+    """Return the average that a state dict is, or that lies in it under one name beside other weights."""
     if not names.mentions(state_dict, [UPDATES]):
         return None
     keys = names.keys_of(state_dict)
@@ -161,7 +164,7 @@ def whole_or_part(state_dict: StateDict) -> LitEma | None:
 
 
 def _under(prefix: str, here: Mapping[str, Tensor], keys: Collection[str]) -> LitEma | None:
-    """The average under a prefix, where there is nothing else."""
+    """Return the average under a prefix, where there is nothing else."""
     counters = (prefix + DECAY, prefix + UPDATES)
     if (prefix and not prefix.endswith(".")) or not all(each in here for each in counters):
         return None
@@ -174,7 +177,7 @@ def _under(prefix: str, here: Mapping[str, Tensor], keys: Collection[str]) -> Li
 
 
 def _named_so(found: LitEma) -> bool:
-    """Whether most names end as those of parameters do, with something glued before it."""
+    """Return whether most names end as those of parameters do, with something glued before it."""
     glued = [
         key
         for key in found.tensors

@@ -63,7 +63,7 @@ def _compared(
         steps.append(_step("put the parts together", "W312", now))
     done: list[NameFix] = []
     if nested and state_dict is not None:
-        steps.append(_step(f"take {show_path(state_dict.path)}", "W301", plain))
+        steps.append(_step(f"extract {show_path(state_dict.path)}", "W301", plain))
     for fix in _wanted_fixes(state_dict, reference):
         after = _renamed(now, reference, fix.change, fix.drops)
         if not fix.sure and len(after.fits) <= len(now.fits):
@@ -131,7 +131,7 @@ def _moves(now: Alignment, wanted: Mapping[str, Expected]) -> tuple[Move, ...]:
 
 
 def certain(moves: tuple[Move, ...], here: Mapping[str, Tensor]) -> tuple[Move, ...]:
-    """The moves without the guesses among them, and without what only a guess would make room for."""
+    """Return the moves without the guesses among them, and without what only a guess would make room for."""
     found: list[Move] = []
     keys = set(here)
     for move in moves:
@@ -145,7 +145,10 @@ def certain(moves: tuple[Move, ...], here: Mapping[str, Tensor]) -> tuple[Move, 
 
 
 def _renames_help(now: Alignment, wanted: Mapping[str, Expected]) -> bool:
-    """Whether names are what keeps the rest from fitting: another code base arranges values in another way, too."""
+    """Return whether names are what keeps the rest from fitting.
+
+    Another code base arranges values in another way, too.
+    """
     return now.covered < len(wanted) and family_of(layout(now.here), layout(wanted)) is None
 
 

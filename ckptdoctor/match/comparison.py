@@ -100,7 +100,7 @@ class Comparison:
         )
 
     def name_after_prefix(self, key: str) -> str:
-        """What a key of the state dict is called after the renames and the prefix."""
+        """Return what a key of the state dict is called after the renames and the prefix."""
         for fix in self.name_fixes:
             key = fix.change(key)
         if self.conversion is not None:
@@ -108,7 +108,7 @@ class Comparison:
         return self.prefix.change(key) if self.prefix is not None else key
 
     def final_name(self, key: str, upto: Move | None = None) -> str:
-        """What a key of the state dict is called after everything; or only up to one of the moves, this included."""
+        """Return what a key of the state dict is called after all moves, or after those up to one of them."""
         key = self.name_after_prefix(key)
         for move in self.moves:
             key = move.change(key)
@@ -199,7 +199,7 @@ def sort_keys(here: Mapping[str, Tensor], reference: Reference, others: Iterable
 
 
 def _tied(here: Mapping[str, Tensor], ties: Iterable[tuple[str, ...]]) -> dict[str, str]:
-    """Names that are not here → another name of the same tensor that is."""
+    """Return, by each name that is not here, another name of the same tensor that is."""
     found = {}
     for keys in ties:
         there = next((key for key in keys if key in here), None)
@@ -209,7 +209,7 @@ def _tied(here: Mapping[str, Tensor], ties: Iterable[tuple[str, ...]]) -> dict[s
 
 
 def subject_of(comparison: Comparison) -> str:
-    """What was compared, for people: ``state_dict`` or ``the checkpoint``."""
+    """Return what was compared, for people: ``state_dict`` or ``the checkpoint``."""
     return show_path(comparison.path) if comparison.path else "the checkpoint"
 
 
@@ -222,7 +222,7 @@ class Explained:
     mismatched: frozenset[str] = frozenset()
 
     def __or__(self, other: Explained) -> Explained:
-        """What either explains."""
+        """Return what either explains."""
         return Explained(
             self.missing | other.missing,
             self.unexpected | other.unexpected,

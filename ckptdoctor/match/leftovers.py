@@ -43,13 +43,13 @@ class Block:
 
 
 def is_side(name: str) -> bool:
-    """Whether this is what people call a loss, a metric or a teacher."""
+    """Return whether this is what people call a loss, a metric or a teacher."""
     name = name[: _LENGTH + 1].lower()
     return len(name) <= _LENGTH and (name in _TEACHERS or _SIDE.fullmatch(name) is not None)
 
 
 def side_blocks(comparison: Comparison, unexpected: Iterable[str]) -> tuple[Block, ...]:
-    """Such blocks among the unexpected keys; none of a name under which the target expects something itself."""
+    """Return such blocks among the unexpected keys; none of a name under which the target expects something itself."""
     wanted, here = comparison.reference.tensors, comparison.renamed.here
     found: dict[str, list[str]] = {}
     for key in unexpected:
@@ -70,7 +70,7 @@ def side_blocks(comparison: Comparison, unexpected: Iterable[str]) -> tuple[Bloc
 
 
 def _may_be_trained(tensor: Tensor) -> bool:
-    """Whether it may be a layer's: of a weight for each class, a mean or a count there is one number each."""
+    """Return whether it may be a layer's: of a weight for each class, a mean or a count there is one number each."""
     return tensor.dtype.kind == "float" and len(tensor.shape) > 1
 
 
@@ -114,7 +114,10 @@ class Leftovers:
 
 
 def explained(comparison: Comparison) -> Explained:
-    """What R001, R002 and R003 need not list, because another rule says why it is so: of shapes, or of leftovers."""
+    """Return what R001, R002 and R003 need not list.
+
+    Another rule says why it is so, of shapes or of leftovers.
+    """
     from ckptdoctor.match.shapes import sorting  # many modules, which only a comparison needs
 
     norms = computable(comparison)
@@ -130,7 +133,10 @@ def explained(comparison: Comparison) -> Explained:
 
 @cached_by_identity
 def leftovers(comparison: Comparison) -> Leftovers:
-    """Each rule's share; nothing where the target is another model altogether, or what the rules of shapes explain."""
+    """Return each rule's share.
+
+    There is nothing where the target is another model altogether, or what the rules of shapes explain.
+    """
     renamed = comparison.renamed
     if comparison.uncovered or not (renamed.missing or renamed.unexpected):
         return Leftovers()
@@ -182,7 +188,7 @@ def leftovers(comparison: Comparison) -> Leftovers:
 
 
 def _tied(comparison: Comparison, known: Collection[str]) -> tuple[tuple[str, str], ...]:
-    """Missing keys that are other names of a tensor that fits under another one of its names."""
+    """Return missing keys that are other names of a tensor that fits under another one of its names."""
     renamed = comparison.renamed
     fits = set(renamed.fits) if renamed.tied else ()
     return tuple(
@@ -217,12 +223,12 @@ def _derived_there(comparison: Comparison, key: str) -> bool:
 
 
 def _profiled(comparison: Comparison) -> set[int]:
-    """The tensors (by identity) that N420 drops."""
+    """Return the tensors (by identity) that N420 drops."""
     if comparison.state_dict is None or carries(comparison.reference, "N420"):
         return set()
     return set(map(id, profiler_counters(comparison.state_dict)))
 
 
 def _is_adapter_part(key: str) -> bool:
-    """Whether a key is an adapter's, or one of the two states of a layer that was trained beside one."""
+    """Return whether a key is an adapter's, or one of the two states of a layer that was trained beside one."""
     return adapters.part_of(key) is not None or adapters.copy_of(key) is not None or f".{adapters.ORIGINAL}." in key

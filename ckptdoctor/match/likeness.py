@@ -34,13 +34,18 @@ _FUSED = ("qkv", "query_key_value", "in_proj", "c_attn")
 
 
 def alike(old: Tokens, new: Tokens) -> bool:
-    """Whether one name is part of the other, separators aside: ``norm.1`` and ``norm1``, ``q`` and ``q_proj``."""
+    """Return whether one name is part of the other, separators aside.
+
+    So are ``norm.1`` and ``norm1``, ``q`` and ``q_proj``.
+    """
     one, other = letters(old), letters(new)
     return one in other or other in one
 
 
 def of_one_kind(old: Tokens, new: Tokens) -> bool:
-    """Whether both end with words that code bases use for one another: ``query`` and ``q_proj``, ``bn1`` and ``norm``.
+    """Return whether both end with words that code bases use for one another.
+
+    So do ``query`` and ``q_proj``, ``bn1`` and ``norm``.
 
     Source: the tables of renames in the conversion scripts of transformers, timm and OpenMMLab.
     """
@@ -53,18 +58,21 @@ def _kinds(tokens: Tokens) -> set[str]:
 
 
 def within(old: Tokens, new: Tokens) -> bool:
-    """Whether the words of one name are all among those of the other: ``a`` and ``head_a``, but not ``head_b``."""
+    """Return whether the words of one name are all among those of the other.
+
+    ``a`` is within ``head_a``, but not within ``head_b``.
+    """
     ours, theirs = (set(_WHOLE.findall(".".join(name).casefold())) for name in (old, new))
     return bool(ours and theirs) and (ours <= theirs or theirs <= ours)
 
 
 def letters(tokens: Tokens) -> str:
-    """A name without separators and capitals."""
+    """Return a name without separators and capitals."""
     return "".join(filter(str.isalnum, "".join(tokens))).casefold()
 
 
 def other_layout(old: Tokens, new: Tokens) -> bool:
-    """Whether the same part may hold its values in another order under the new name, which no shape tells.
+    """Return whether the same part may hold its values in another order under the new name, which no shape tells.
 
     Rows of ``wq`` and ``wk`` are permuted where rotary embeddings are computed in another way (``q_proj``, ``k_proj``);
     fused ones are one block each, or head by head.
@@ -74,12 +82,12 @@ def other_layout(old: Tokens, new: Tokens) -> bool:
 
 
 def nearest(old: str, new: str, others: Iterable[str]) -> bool:
-    """Whether ``new`` alone among the others has the first letter of ``old``, or its number."""
+    """Return whether ``new`` alone among the others has the first letter of ``old``, or its number."""
     return kin_of(old, others) == new
 
 
 def kin_of(old: str, others: Iterable[str]) -> str | None:
-    """The only one of the others with the first letter of ``old``, or else with its number."""
+    """Return the only one of the others with the first letter of ``old``, or else with its number."""
     found = list(others)
     for trait in (_letter, _number):
         kin = [each for each in found if trait(each) == trait(old)] if trait(old) else []

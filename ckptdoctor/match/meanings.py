@@ -34,7 +34,7 @@ _KERNEL = "kernel"  # the leaf of layers in Keras and Flax
 
 
 def another_quantity(old: str, new: str, shape: tuple[int, ...]) -> bool:
-    """Whether what is called ``old`` cannot become ``new`` by a rename.
+    """Return whether what is called ``old`` cannot become ``new`` by a rename.
 
     A square matrix says nothing of which side is which, so a parameter of another kind of owner (bare, a Keras kernel)
     is not the weight of a linear layer without a word. A kernel of Keras or Flax has its outputs last, so that it never
@@ -44,19 +44,19 @@ def another_quantity(old: str, new: str, shape: tuple[int, ...]) -> bool:
 
 
 def another_owner(old: str, new: str, shape: tuple[int, ...]) -> bool:
-    """Whether a matrix would change the kind of its owner: which of its sides is which, nothing tells then."""
+    """Return whether a matrix would change the kind of its owner: which of its sides is which, nothing tells then."""
     if len(shape) > 1 and (old.endswith(_KERNEL) is not new.endswith(_KERNEL)):
         return True
     return len(shape) == 2 and shape[0] == shape[1] > 1 and _is_weight(old) != _is_weight(new)
 
 
 def another_thing(old: str, new: str) -> bool:
-    """Whether one of the names says that it is another thing made of the other: its average, say, or its gradient."""
+    """Return whether one name says that it is another thing made of the other: its average, or its gradient."""
     return (_ANY.search(old) or _ANY.search(new)) is not None and _others(old) != _others(new)
 
 
 def is_code(tensor: Tensor, expected: Expected) -> bool:
-    """Whether it holds integers and bits where numbers are wanted: codes that only a scale makes numbers of."""
+    """Return whether it holds integers and bits where numbers are wanted: codes that only a scale makes numbers of."""
     integers = tensor.dtype.kind not in _NUMBERS and tensor.numel > 1 and not tensor.parts
     return integers and expected.dtype is not None and expected.dtype.kind in _NUMBERS
 
@@ -86,7 +86,7 @@ _ENDINGS = tuple([ending for _, endings in (*OLD_FORMATS, *NEW_FORMATS, *_PRUNED
 
 
 def parts_of(key: str) -> list[tuple[str, tuple[str, ...]]]:
-    """What the parts of the weight ``key`` can be called, by norm."""
+    """Return what the parts of the weight ``key`` can be called, by norm."""
     module, dot, name = key.rpartition(".")
     new = f"{module}{dot}{PARAMETRIZATIONS}.{name}"
     return [
@@ -97,12 +97,12 @@ def parts_of(key: str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def is_called_part(key: str) -> bool:
-    """Whether a key is called like a part."""
+    """Return whether a key is called like a part."""
     return key.endswith(_ENDINGS)
 
 
 def is_part(key: str, here: Container[str]) -> bool:
-    """Whether a key is a part of a weight's norm: the other parts are here as well."""
+    """Return whether a key is a part of a weight's norm: the other parts are here as well."""
     if not is_called_part(key):
         return False
     for formats, new in ((OLD_FORMATS, False), (NEW_FORMATS, True), (_PRUNED, False)):

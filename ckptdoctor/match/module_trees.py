@@ -23,38 +23,38 @@ _BITS = 96
 
 
 @noun(frozen=False, eq=False)
-class Node:
+class ModuleNode:
     """A module, or a parameter where ``key`` is set. ``form`` is the same where the same kinds of keys are below."""
 
     tokens: Tokens
-    parent: Node | None
+    parent: ModuleNode | None
     order: int
     key: str | None = None
-    children: dict[tuple[str, bool], Node] = field(default_factory=dict)
+    children: dict[tuple[str, bool], ModuleNode] = field(default_factory=dict)
     size: int = 0
     form: int = 0
 
-    def parts(self) -> Iterator[Node]:
-        """The modules and parameters right below."""
+    def parts(self) -> Iterator[ModuleNode]:
+        """Yield the modules and parameters right below."""
         for child in self.children.values():
             yield child.branch()
 
-    def branch(self) -> Node:
-        """This, or what is below it where that is alone in it: ``stages.0.blocks`` for ``stages.0``."""
+    def branch(self) -> ModuleNode:
+        """Return this, or what is below it where that is alone in it: ``stages.0.blocks`` for ``stages.0``."""
         node = self
         while len(node.children) == 1:
             node = next(iter(node.children.values()))
         return node
 
-    def top(self) -> Node:
-        """What this one is alone in, the other way round."""
+    def top(self) -> ModuleNode:
+        """Return what this one is alone in, the other way round."""
         node = self
         while node.parent is not None and node.parent.parent is not None and len(node.parent.children) == 1:
             node = node.parent
         return node
 
-    def outside(self) -> Node | None:
-        """The nearest module around this one with something else in it."""
+    def outside(self) -> ModuleNode | None:
+        """Return the nearest module around this one with something else in it."""
         return self.top().parent
 
 
@@ -69,16 +69,16 @@ class Forms:
         self._random = Random(0)  # no secret: the same file always gives the same answer
 
     def number(self, kind: ParameterKind) -> int:
-        """The number of a kind."""
+        """Return the number of a kind."""
         found = self._known.get(kind)
         if found is None:
             found = self._known[kind] = self._random.getrandbits(_BITS)
         return found
 
 
-def tree(keys: Iterable[str], kind: Callable[[str], ParameterKind], forms: Forms) -> Node:
-    """The tree of these keys."""
-    root = Node((), None, 0)
+def tree(keys: Iterable[str], kind: Callable[[str], ParameterKind], forms: Forms) -> ModuleNode:
+    """Return the tree of these keys."""
+    root = ModuleNode((), None, 0)
     for order, key in enumerate(keys):
         tokens = tuple(key.split("."))
         if len(tokens) <= _DEPTH:
@@ -86,7 +86,7 @@ def tree(keys: Iterable[str], kind: Callable[[str], ParameterKind], forms: Forms
     return root
 
 
-def _grow(root: Node, tokens: Tokens, key: str, order: int, number: int) -> None:
+def _grow(root: ModuleNode, tokens: Tokens, key: str, order: int, number: int) -> None:
     node = root
     node.size += 1
     node.form += number
@@ -94,7 +94,7 @@ def _grow(root: Node, tokens: Tokens, key: str, order: int, number: int) -> None
         last = depth == len(tokens)
         child = node.children.get((token, last))
         if child is None:
-            child = node.children[token, last] = Node(tokens[:depth], node, order, key if last else None)
+            child = node.children[token, last] = ModuleNode(tokens[:depth], node, order, key if last else None)
         node = child
         node.size += 1
         node.form += number
@@ -116,16 +116,16 @@ class Match:
     ``old`` and ``new`` are their paths inside the parts that they were found in, of which ``within`` is that here.
     """
 
-    here: Node
-    there: Node
+    here: ModuleNode
+    there: ModuleNode
     old: Tokens
     new: Tokens
     sure: bool
-    within: Node
+    within: ModuleNode
 
 
-def counterparts(here: Node, there: Node) -> Iterator[Match]:
-    """All parts that belong together, whole ones before what is in them.
+def counterparts(here: ModuleNode, there: ModuleNode) -> Iterator[Match]:
+    """Yield all parts that belong together, whole ones before what is in them.
 
     What one part does not tell may be known from others of its kind: that is asked when all others are done.
     """
@@ -149,25 +149,25 @@ def counterparts(here: Node, there: Node) -> Iterator[Match]:
 
 
 Learnt = dict[Tokens, set[Tokens]]
-Nodes = list[tuple[Node, Node]]
+Nodes = list[tuple[ModuleNode, ModuleNode]]
 
 
 @noun(eq=False)
 class _Group:
     """Equally many parts of one form on both sides."""
 
-    here: Sequence[Node]
-    there: Sequence[Node]
+    here: Sequence[ModuleNode]
+    there: Sequence[ModuleNode]
 
 
 def _groups(outer: Match) -> Iterator[_Group]:
-    """Parts of one form, the largest first; what has not as many counterparts is taken apart."""
-    sizes: dict[int, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
+    """Yield parts of one form, the largest first; what has not as many counterparts is taken apart."""
+    sizes: dict[int, tuple[list[ModuleNode], list[ModuleNode]]] = defaultdict(lambda: ([], []))
     _add(sizes, 0, outer.here)
     _add(sizes, 1, outer.there)
     while sizes:
         ours, theirs = sizes.pop(max(sizes))
-        forms: dict[int, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
+        forms: dict[int, tuple[list[ModuleNode], list[ModuleNode]]] = defaultdict(lambda: ([], []))
         for side, nodes in enumerate((ours, theirs)):
             for node in nodes:
                 forms[node.form][side].append(node)
@@ -180,7 +180,7 @@ def _groups(outer: Match) -> Iterator[_Group]:
                     _add(sizes, side, node)
 
 
-def _add(sizes: dict[int, tuple[list[Node], list[Node]]], side: int, node: Node) -> None:
+def _add(sizes: dict[int, tuple[list[ModuleNode], list[ModuleNode]]], side: int, node: ModuleNode) -> None:
     for part in node.parts():
         sizes[part.size][side].append(part)
 
@@ -192,11 +192,11 @@ class _Scope:
         self.groups = list(_groups(outer))
         self._outer = outer
         self._learnt = learnt
-        self._beside: dict[Node, set[Node]] = defaultdict(set)
+        self._beside: dict[ModuleNode, set[ModuleNode]] = defaultdict(set)
         self._found: list[Match] = []
 
     def new(self) -> list[Match]:
-        """What was matched since this was asked last."""
+        """Return what was matched since this was asked last."""
         found, self._found = self._found, []
         return found
 
@@ -228,7 +228,7 @@ class _Scope:
             return None
         return group if group.here else None
 
-    def match(self, pairs: Iterable[tuple[Node, Node]], *, sure: bool = True) -> None:
+    def match(self, pairs: Iterable[tuple[ModuleNode, ModuleNode]], *, sure: bool = True) -> None:
         """Note that these are the same."""
         for one, other in pairs:
             around, there = one.outside(), other.outside()
@@ -239,15 +239,15 @@ class _Scope:
             if found.sure:
                 self._learnt[found.old].add(found.new)
 
-    def _ours(self, node: Node) -> Tokens:
+    def _ours(self, node: ModuleNode) -> Tokens:
         return node.tokens[len(self._outer.here.tokens) :]
 
-    def _theirs(self, node: Node) -> Tokens:
+    def _theirs(self, node: ModuleNode) -> Tokens:
         return node.tokens[len(self._outer.there.tokens) :]
 
     def _by_place(self, group: _Group) -> Nodes:
-        """Parts that stand beside parts that are known to belong together."""
-        here: dict[Node, list[Node]] = defaultdict(list)
+        """Return parts that stand beside parts that are known to belong together."""
+        here: dict[ModuleNode, list[ModuleNode]] = defaultdict(list)
         for node in group.here[: _FEW + 1]:
             around = node.outside()
             if around is not None and len(self._beside.get(around, ())) == 1:
@@ -261,7 +261,7 @@ class _Scope:
         return found if len({other for _, other in found}) == len(found) else []
 
     def _by_name(self, group: _Group) -> Nodes:
-        """The same names; all of them, or those that no other number of the group speaks against."""
+        """Return the same names; all of them, or those that no other number of the group speaks against."""
         names = {self._theirs(node): node for node in group.there}
         found = [(node, names[path]) for node in group.here if (path := self._ours(node)) in names]
         if len(found) == len(group.here):
@@ -273,7 +273,7 @@ class _Scope:
         return [] if same & left else found
 
     def _by_others(self, group: _Group) -> Nodes:
-        """What has become of parts of these names elsewhere."""
+        """Return what has become of parts of these names elsewhere."""
         if len(group.here) > _FEW:
             return []
         names = {self._theirs(node): node for node in group.there}
@@ -293,7 +293,7 @@ def _without(group: _Group, pairs: Nodes) -> _Group:
 
 
 def _by_numbers(group: _Group) -> Nodes:
-    """``0, 1, 2`` and ``0, 1, 2``, or all counted from another number; parts of lists whatever their numbers."""
+    """Return ``0, 1, 2`` and ``0, 1, 2``, or all counted from another number; parts of lists whatever their numbers."""
     ours, theirs = _numbered(group.here), _numbered(group.there)
     if ours is None or theirs is None:
         return []
@@ -306,7 +306,7 @@ def _by_numbers(group: _Group) -> Nodes:
 
 
 def _by_family(group: _Group) -> Nodes:
-    """As ``_by_numbers``, but of names of one form among others, where no other form has the same numbers."""
+    """Do as ``_by_numbers`` does, but of names of one form that has numbers which no other form has."""
     ours, theirs = _families(group.here), _families(group.there)
     found: Nodes = []
     for numbers, nodes in ours.items():
@@ -316,12 +316,17 @@ def _by_family(group: _Group) -> Nodes:
     return found
 
 
-def _families(nodes: Sequence[Node]) -> dict[frozenset[tuple[int, ...]], dict[tuple[int, ...], Node] | None]:
-    """Parts whose names are the same but for numbers, by these numbers; None where others have the same ones."""
-    forms: dict[str, list[Node]] = defaultdict(list)
+def _families(
+    nodes: Sequence[ModuleNode],
+) -> dict[frozenset[tuple[int, ...]], dict[tuple[int, ...], ModuleNode] | None]:
+    """Return parts whose names are the same but for numbers, by these numbers.
+
+    It is None where others have the same ones.
+    """
+    forms: dict[str, list[ModuleNode]] = defaultdict(list)
     for node in nodes:
         forms[_template(node.tokens)].append(node)
-    found: dict[frozenset[tuple[int, ...]], dict[tuple[int, ...], Node] | None] = {}
+    found: dict[frozenset[tuple[int, ...]], dict[tuple[int, ...], ModuleNode] | None] = {}
     for family in forms.values():
         numbered = _numbered(family) if len(family) > 1 else None
         if numbered is not None:
@@ -331,7 +336,7 @@ def _families(nodes: Sequence[Node]) -> dict[frozenset[tuple[int, ...]], dict[tu
 
 
 def _by_likeness(group: _Group) -> Nodes:
-    """``q`` and ``q_proj``, ``to_query`` and ``q_proj``: each is like one alone, and none is left out."""
+    """Return ``q`` and ``q_proj``, ``to_query`` and ``q_proj``: each is like one alone, and none is left out."""
     if len(group.here) > _FEW:
         return []
     ours, theirs = _distinct(group.here), _distinct(group.there)
@@ -347,12 +352,12 @@ def _by_likeness(group: _Group) -> Nodes:
 class _Numbered:
     """Parts by the numbers that tell them apart. ``plain``: these numbers are whole tokens, as in lists."""
 
-    nodes: dict[tuple[int, ...], Node]
+    nodes: dict[tuple[int, ...], ModuleNode]
     plain: bool
 
 
-def _numbered(nodes: Sequence[Node]) -> _Numbered | None:
-    """Parts whose paths are the same but for numbers; None where they are not."""
+def _numbered(nodes: Sequence[ModuleNode]) -> _Numbered | None:
+    """Return parts whose paths are the same but for numbers, or None where they are not."""
     if len({_template(node.tokens) for node in nodes}) != 1:
         return None
     digits = [_DIGITS.findall(".".join(node.tokens)) for node in nodes]
@@ -374,16 +379,16 @@ def _template(tokens: Tokens) -> str:
     return template(".".join(tokens))
 
 
-def _within(node: Node, outer: Node) -> bool:
+def _within(node: ModuleNode, outer: ModuleNode) -> bool:
     return node.tokens[: len(outer.tokens)] == outer.tokens
 
 
-def _ordered(nodes: Sequence[Node]) -> list[Node]:
+def _ordered(nodes: Sequence[ModuleNode]) -> list[ModuleNode]:
     return sorted(nodes, key=lambda node: node.order)
 
 
-def _distinct(nodes: Sequence[Node]) -> dict[Tokens, Node]:
-    """The parts by what tells their paths apart: without the tokens that all of them begin and end with."""
+def _distinct(nodes: Sequence[ModuleNode]) -> dict[Tokens, ModuleNode]:
+    """Return the parts by what tells their paths apart: without the tokens that all of them begin and end with."""
     paths = [node.tokens for node in nodes]
     shortest = min(map(len, paths))
     start = 0

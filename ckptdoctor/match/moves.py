@@ -33,7 +33,7 @@ class Move:
     kin: bool = True
 
     def change(self, key: str) -> str:
-        """The key's new name."""
+        """Return the key's new name."""
         return self.names.get(key, key)
 
 
@@ -50,14 +50,16 @@ class Gap:
 
 
 def gap(here: Here, wanted: Wanted) -> Gap:
-    """The gap between what is here and what is wanted."""
+    """Return the gap between what is here and what is wanted."""
     loose = tuple([key for key, tensor in here.items() if not _stays(key, tensor, wanted)])
     there = tuple([key for key in wanted if key not in here or not _stays(key, here[key], wanted)])
     return Gap(here, wanted, loose, there)
 
 
 def move(code: str, pattern: str, gap: Gap, pairs: Iterable[tuple[str, str]], sure: bool = True) -> Move | None:
-    """The move that gives these new names, of which the senseless ones are left out; None when nothing is left.
+    """Return the move that gives these new names, of which the senseless ones are left out.
+
+    It is None when nothing is left.
 
     A pair counts when the new name is wanted in the shape that the tensor has, and nothing that fits is in its place.
     A name that two keys would get goes to neither. What a norm computes a weight of never becomes the weight itself,
@@ -85,13 +87,13 @@ def move(code: str, pattern: str, gap: Gap, pairs: Iterable[tuple[str, str]], su
 
 
 def _is_code(key: str, here: Here) -> bool:
-    """Whether a key is a part of a quantised weight of quanto or HQQ, which keeps what it is called."""
+    """Return whether a key is a part of a quantised weight of quanto or HQQ, which keeps what it is called."""
     module, _, leaf = key.rpartition(".")
     return leaf in _CODES or f"{module}.W_q" in here or (leaf in _AROUND and f"{module}.weight._scale" in here)
 
 
 def joined(first: Move, second: Move) -> Move:
-    """Two steps of one kind as one."""
+    """Return two steps of one kind as one."""
     names = {old: second.change(new) for old, new in first.names.items()}
     between = set(first.names.values())
     names |= {old: new for old, new in second.names.items() if old not in between}
@@ -100,12 +102,12 @@ def joined(first: Move, second: Move) -> Move:
 
 
 def renamed(here: Here, step: Move) -> dict[str, Tensor]:
-    """The tensors under their new names."""
+    """Return the tensors under their new names."""
     return {step.change(key): tensor for key, tensor in here.items()}
 
 
 def _without_collisions(names: dict[str, str], here: Here) -> dict[str, str]:
-    """Without the pairs whose new name is that of a key that stays; leaving one out may make another one stay."""
+    """Leave out the pairs whose new name is that of a key that stays; that may make another one stay."""
     while True:
         stay = {new for new in names.values() if new in here and new not in names}
         if not stay:
@@ -114,7 +116,9 @@ def _without_collisions(names: dict[str, str], here: Here) -> dict[str, str]:
 
 
 def _stays(key: str, tensor: Tensor, wanted: Wanted) -> bool:
-    """Whether the key has the name that it should have: its shape is right, or right but for how the elements lie.
+    """Return whether the key has the name that it should have.
+
+    Its shape is right, or right but for how the elements lie.
 
     A transposed matrix, or one with dimensions of size 1 too many, is the tensor that its name says.
     """

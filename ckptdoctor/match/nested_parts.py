@@ -28,7 +28,7 @@ class Parts:
 
 
 def parts_for(checkpoint: Checkpoint, reference: Reference) -> Parts | None:
-    """The parts of the target in a checkpoint; None where there are none, or more than one choice."""
+    """Return the parts of the target in a checkpoint, or None where there are none, or more than one choice."""
     if not isinstance(checkpoint.tree, Mapping) or any(not each.path for each in checkpoint.state_dicts):
         return None
     wanted = {names.without_tokens(key, _TOKENS): expected.shape for key, expected in reference.tensors.items()}
@@ -48,7 +48,7 @@ def _places(tree: Mapping) -> Iterator[KeyPath]:
 
 
 def _parts(node: object, path: KeyPath, wanted: dict[str, tuple[int, ...]]) -> Iterator[Parts]:
-    """One, or none."""
+    """Yield one part, or none."""
     assert isinstance(node, Mapping)
     known = {key.partition(".")[0] for key in wanted}
     tops = [
@@ -70,7 +70,7 @@ def _parts(node: object, path: KeyPath, wanted: dict[str, tuple[int, ...]]) -> I
 
 
 def _has_rival(node: Mapping, below: dict[str, list[tuple[KeyPath, Tensor]]]) -> bool:
-    """Whether something beside the parts has the keys and shapes of one of them: an average, a teacher."""
+    """Return whether something beside the parts has the keys and shapes of one of them: an average, a teacher."""
     forms = {_form(tensors) for tensors in below.values()}
     others = [(part, each) for part, each in node.entries if part not in below and isinstance(each, Mapping)]
     for part, each in others:
@@ -85,7 +85,7 @@ def _form(tensors: list[tuple[KeyPath, Tensor]]) -> Form:
 
 
 def _below(node: object, path: KeyPath) -> Iterator[tuple[KeyPath, Tensor]]:
-    """Every tensor below that only texts lead to; what else there is, is no part of a model."""
+    """Yield every tensor below that only texts lead to; what else there is, is no part of a model."""
     stack: list[tuple[KeyPath, object]] = [(path, node)]
     while stack:
         path, node = stack.pop()

@@ -47,22 +47,22 @@ class RunningStats:
 
 
 def leaf(key: str) -> str:
-    """The last token: the name of the tensor in its module."""
+    """Return the last token: the name of the tensor in its module."""
     return key.rpartition(".")[2]
 
 
 def module_of(key: str) -> str:
-    """The module that a key belongs to; ``""`` at the top."""
+    """Return the module that a key belongs to; ``""`` at the top."""
     return key.rpartition(".")[0]
 
 
 def inside(module: str, name: str) -> str:
-    """The key of a tensor in a module."""
+    """Return the key of a tensor in a module."""
     return f"{module}.{name}" if module else name
 
 
 def versions(state_dict: StateDict) -> Iterator[tuple[str, int]]:
-    """The modules that ``_metadata`` gives a version, as the file calls them."""
+    """Yield the modules that ``_metadata`` gives a version, as the file calls them."""
     for module, node in state_dict.metadata.entries if state_dict.metadata is not None else ():
         version = dict(node.entries).get("version") if isinstance(node, MappingNode) else None
         if isinstance(module, str) and isinstance(version, int):
@@ -71,7 +71,7 @@ def versions(state_dict: StateDict) -> Iterator[tuple[str, int]]:
 
 @cached_by_identity
 def final_versions(comparison: Comparison) -> dict[str, tuple[str, int]]:
-    """The modules by their names after the renames, each with its name in the file and its version in ``_metadata``."""
+    """Return the modules by their final names, each with its name in the file and its version in ``_metadata``."""
     state_dict = comparison.state_dict
     if state_dict is None or state_dict.metadata is None:
         return {}
@@ -84,7 +84,7 @@ def final_versions(comparison: Comparison) -> dict[str, tuple[str, int]]:
 
 
 def without_counter(state_dict: StateDict) -> tuple[str, ...]:
-    """The modules (as the file calls them) with both running stats and no counter, though their version has one.
+    """Return the modules (as the file calls them) with both running stats and no counter, though their version has one.
 
     Exactly torch's version: a norm layer of somebody else's may have another, and no counter at all.
     """
@@ -103,17 +103,17 @@ def without_counter(state_dict: StateDict) -> tuple[str, ...]:
 
 
 def uncounted(comparison: Comparison, key: str) -> bool:
-    """Whether a missing key is a counter that torch sets to 0 itself, because no version of its layer is known."""
+    """Return whether a missing key is a counter that torch sets to 0, as no version of its layer is known."""
     return leaf(key) == COUNTER and _version(final_versions(comparison), key) < VERSION
 
 
 def _version(of: Mapping[str, tuple[str, int]], key: str) -> int:
-    """The version of the module that a key belongs to; 0 where there is none."""
+    """Return the version of the module that a key belongs to, or 0 where there is none."""
     return of.get(module_of(key), ("", 0))[1]
 
 
 def missing_counters(comparison: Comparison, of: Mapping[str, tuple[str, int]]) -> tuple[tuple[str, ...], list[str]]:
-    """Missing counters: those that torch asks for though the running stats are here, and those it does not ask for.
+    """Return missing counters, those that torch asks for though running stats are here, and those it does not ask for.
 
     Below version 2, and without a version, it sets them to 0 itself. Source:
     ``torch.nn.modules.batchnorm._NormBase._load_from_state_dict``.
@@ -129,7 +129,7 @@ def missing_counters(comparison: Comparison, of: Mapping[str, tuple[str, int]]) 
 
 
 def frozen_counters(comparison: Comparison, unexpected: Iterable[str]) -> tuple[str, ...]:
-    """Counters that a target does not keep, in layers of which nothing else is left over."""
+    """Return counters that a target does not keep, in layers of which nothing else is left over."""
     by_module = _by_module(unexpected)
     return tuple(
         [
@@ -143,7 +143,10 @@ def frozen_counters(comparison: Comparison, unexpected: Iterable[str]) -> tuple[
 def unwanted_stats(
     comparison: Comparison, unexpected: Iterable[str], of: Mapping[str, tuple[str, int]]
 ) -> tuple[RunningStats, ...]:
-    """Running stats of layers that the target has without them: its own, or behind a layer of as many channels."""
+    """Return running stats of layers that the target has without them.
+
+    The layer is its own, or one in front of as many channels.
+    """
     here = comparison.renamed.here
     modules = {module: keys for module, keys in _by_module(unexpected).items() if _only_buffers(keys, here)}
     before = _before(here, modules) if modules else {}
@@ -162,7 +165,7 @@ def unwanted_stats(
 
 
 def _before(here: Mapping[str, Tensor], modules: Collection[str]) -> dict[str, tuple[int, ...]]:
-    """The shape of the last weight with more than one dimension before each of the modules."""
+    """Return the shape of the last weight with more than one dimension before each of the modules."""
     found: dict[str, tuple[int, ...]] = {}
     last: tuple[int, ...] = ()
     for key, tensor in here.items():
@@ -174,7 +177,7 @@ def _before(here: Mapping[str, Tensor], modules: Collection[str]) -> dict[str, t
 
 
 def _is_bare(module: str, comparison: Comparison) -> bool:
-    """Whether neither side has anything else in the layer."""
+    """Return whether neither side has anything else in the layer."""
     here, wanted = comparison.renamed.here, comparison.reference.tensors
     own = [inside(module, name) for name in ("weight", "bias")]
     buffers = [inside(module, name) for name in _BUFFERS]
@@ -182,7 +185,7 @@ def _is_bare(module: str, comparison: Comparison) -> bool:
 
 
 def _has_parameters(module: str, comparison: Comparison) -> bool:
-    """Whether the layer's parameters are on both sides, in the same shapes."""
+    """Return whether the layer's parameters are on both sides, in the same shapes."""
     here, wanted = comparison.renamed.here, comparison.reference.tensors
     own = [inside(module, name) for name in ("weight", "bias")]
     return any(key in wanted for key in own) and all(

@@ -50,16 +50,16 @@ class Remap:
     sure: bool
 
     def regroups(self, optimizer: SavedOptimizer) -> bool:
-        """Whether ``load_state_dict`` of the target's optimizer would refuse the groups as they are."""
+        """Return whether ``load_state_dict`` of the target's optimizer would refuse the groups as they are."""
         return [len(group) for group in optimizer.groups] != [len(group) for _, group in self.groups]
 
 
 def own_target(checkpoint: Checkpoint, model: StateDict) -> Target:
-    """The order of the weights beside the optimizer. Raises NoRemapError where they have none."""
+    """Return the order of the weights beside the optimizer. Raises NoRemapError where they have none."""
     here = tuple(candidates(model))
     order = tuple([each.key for each in here])
     if not ordered(here) and len(here) > 1:
-        raise NoRemapError("the weights are sorted by name, so that their order says nothing")
+        raise NoRemapError("the weights are sorted by name, so their order shows nothing")
     alone = len(saved_optimizers(checkpoint)) == 1
     return Target(
         "the model", order, {each.key: each.shape for each in here}, here, {key: key for key in order}, alone=alone
@@ -67,7 +67,7 @@ def own_target(checkpoint: Checkpoint, model: StateDict) -> Target:
 
 
 def target_of(comparison: Comparison, model: StateDict, optimizer: SavedOptimizer) -> Target:
-    """What the reference says. Raises NoRemapError where it says nothing of an order."""
+    """Return what the reference says. Raises NoRemapError where it says nothing of an order."""
     reference = comparison.reference
     first = {key: keys[0] for keys in reference.ties for key in keys}
     finals = {names.bare(key): comparison.final_name(key) for key in names.keys_of(model)}
@@ -78,7 +78,7 @@ def target_of(comparison: Comparison, model: StateDict, optimizer: SavedOptimize
     )
     groups = _groups_there(comparison, optimizer, first)
     if groups is None and not reference.parameters and len(there) > 1 and not ordered(there):
-        raise NoRemapError(f"{reference.source} is sorted by name, so that its order says nothing")
+        raise NoRemapError(f"{reference.source} is sorted by name, so its order shows nothing")
     known = set(wanted)
     here = [
         each for each in candidates(model) if finals[each.key] in known or finals[each.key] not in reference.tensors
@@ -98,7 +98,10 @@ def target_of(comparison: Comparison, model: StateDict, optimizer: SavedOptimize
 def _groups_there(
     comparison: Comparison, optimizer: SavedOptimizer, first: Mapping[str, str]
 ) -> tuple[tuple[str, ...], ...] | None:
-    """The groups of the optimizer that the target's file has, by name; None where it has none that is known."""
+    """Return the groups of the optimizer that the target's file has, by name.
+
+    It is None where it has none that is known.
+    """
     beside = comparison.reference.beside
     model = only_model(beside) if beside is not None else None
     if beside is None or model is None:
@@ -116,7 +119,10 @@ def _groups_there(
 
 
 def wanted_remap(comparison: Comparison, model: StateDict, optimizer: SavedOptimizer) -> Remap | None:
-    """How the optimizer gets to the target, where that is beyond doubt; None where it is there, or in doubt."""
+    """Return how the optimizer gets to the target, where that is beyond doubt.
+
+    It is None where it is there, or in doubt.
+    """
     try:
         found = remap(optimizer, target_of(comparison, model, optimizer))
     except NoRemapError:
@@ -125,7 +131,10 @@ def wanted_remap(comparison: Comparison, model: StateDict, optimizer: SavedOptim
 
 
 def remap(optimizer: SavedOptimizer, target: Target) -> Remap | None:
-    """How the optimizer gets the target's order; None where it has it. Raises NoRemapError where nobody can tell."""
+    """Return how the optimizer gets the target's order, or None where it has it.
+
+    Raises NoRemapError where nobody can tell.
+    """
     found = owners(optimizer, target.here)
     places = [[target.finals[key] for key in group] for group in found.places]
     numbers = {target.finals[key]: number for key, number in found.numbers.items()}
@@ -156,18 +165,20 @@ def _is_there(optimizer: SavedOptimizer, made: Remap) -> bool:
 def _ordered(
     optimizer: SavedOptimizer, found: Owners, places: Sequence[Sequence[str]], target: Target
 ) -> list[tuple[int, tuple[str, ...]]]:
-    """The same groups, each in the order of the target; one over everything stays one over everything."""
+    """Return the same groups, each in the order of the target; one over everything stays one over everything."""
     order = target.order
     if len(places) == 1 and target.alone and (found.complete or target.frozen):
         idle = not all(slot.has_state for slot in optimizer.slots)
         if target.frozen and found.complete and not idle:
-            raise NoRemapError(f"nobody can tell whether the parameters that {target.source} does not train are given")
+            raise NoRemapError(
+                f"nothing shows whether the parameters that {target.source} does not train are passed to the optimizer"
+            )
         every = order if found.complete else tuple([name for name in order if name not in target.frozen])
         return [(0, every)]
     here = set(target.finals.values())
     new = [name for name in order if name not in here]
     if new:
-        raise NoRemapError(f"nobody can tell to which group {new[0]} belongs, which is not in the file")
+        raise NoRemapError(f"nothing shows the group of {new[0]}, which is not in the file")
     rank = {name: number for number, name in enumerate(order)}
     return [
         (number, tuple(sorted([name for name in group if name in rank], key=rank.__getitem__)))
@@ -178,13 +189,13 @@ def _ordered(
 def _regrouped(
     optimizer: SavedOptimizer, places: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]
 ) -> list[tuple[int, tuple[str, ...]]]:
-    """The groups of the target; each keeps the options that its parameters have."""
+    """Return the groups of the target; each keeps the options that its parameters have."""
     home = {name: number for number, group in enumerate(places) for name in group}
     made = []
     for number, group in enumerate(wanted):
         homes = sorted({home[name] for name in group if name in home})
         if not homes:
-            raise NoRemapError(f"group {number} of the target has parameters only that the file does not have")
+            raise NoRemapError(f"group {number} of the target has only parameters that the file does not have")
         if any(optimizer.options[each] != optimizer.options[homes[0]] for each in homes):
             raise NoRemapError(f"group {number} of the target joins parameters that have other options here")
         made.append((homes[0], tuple(group)))
@@ -196,7 +207,7 @@ def _require_shapes(optimizer: SavedOptimizer, numbers: Mapping[str, int], targe
     for name, number in numbers.items():
         shape = shapes[number]
         if shape is not None and target.shapes.get(name, shape) != shape:
-            raise NoRemapError(f"{name} has another shape in {target.source} than the state here")
+            raise NoRemapError(f"{name} has different shapes in {target.source} and in the state here")
 
 
 Shape = tuple[int, ...]
@@ -220,20 +231,23 @@ class Owners:
 
 
 def owners(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> Owners:
-    """Whose states these are among the parameters ``here``. Raises NoRemapError, with the names that are in doubt."""
+    """Return whose states these are among the parameters ``here``.
+
+    Raises NoRemapError, with the names that are in doubt.
+    """
     slots = optimizer.slots
     numbers = [slot.number for slot in slots]
     if any(slot.flat for slot in slots):
-        raise NoRemapError("it keeps what belongs to all parameters at once")
+        raise NoRemapError("it has state for all parameters at once")
     if len(set(numbers)) != len(numbers):
-        raise NoRemapError("it numbers two parameters alike")
+        raise NoRemapError("it gives two parameters the same number")
     labels = optimizer.names
     keys = {each.key: each for each in here}
     if labels is not None and all(name in keys for name in labels) and len(set(labels)) == len(labels):
         states = _named(slots, [keys[name] for name in labels])
         return _owners(optimizer, labels, states, here)
     if any(slot.has_state and slot.shape is None for slot in slots):
-        raise NoRemapError("it notes no names, and what it keeps tells no shapes")
+        raise NoRemapError("it records no names, and its state shows no shapes")
     found = _placed(optimizer, here) if ordered(here) or len(here) == 1 else None
     names = _told_apart(slots, here) if found is None else found
     return _owners(optimizer, names, names, here)
@@ -254,14 +268,14 @@ def _owners(
 
 
 def _named(slots: Sequence[Slot], wanted: Sequence[Candidate]) -> list[str]:
-    """The names of the states: those that are noted, unless the shapes contradict them."""
+    """Return the names of the states: those that are noted, unless the shapes contradict them."""
     if not clashes(slots, wanted):
         return [each.key for each in wanted]
     return _told_apart(slots, wanted)
 
 
 def _told_apart(slots: Sequence[Slot], here: Sequence[Candidate]) -> list[str]:
-    """The key of each state by its shape, which one parameter only may have."""
+    """Return the key of each state by its shape, which one parameter only may have."""
     keys: dict[Shape, list[str]] = {}
     for each in here:
         keys.setdefault(each.shape, []).append(each.key)
@@ -278,12 +292,12 @@ def _doubt(shapes: Sequence[Shape | None], here: Sequence[Candidate]) -> NoRemap
     wanted = set(shapes)
     names = [each.key for each in here if None in wanted or each.shape in wanted]
     if not names:
-        return NoRemapError("what it keeps has shapes that no parameter has")
-    return NoRemapError(f"shapes do not tell which of {and_more(names, 3)} its states belong to")
+        return NoRemapError("its state has shapes that no parameter has")
+    return NoRemapError(f"shapes do not show which of {and_more(names, 3)} its states belong to")
 
 
 def _placed(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> list[str] | None:
-    """The keys, if each group comes in the order of the model in one way only; None: a group is in another order.
+    """Return the keys, if each group comes in the order of the model in one way only, else None.
 
     Raises NoRemapError where there are several ways.
     """
@@ -312,7 +326,7 @@ class _Index:
             self._places.setdefault(each.shape, []).append(number)
 
     def first(self, slots: Sequence[Slot]) -> list[int] | None:
-        """The earliest places that the slots can have one after another; None: they cannot."""
+        """Return the earliest places that the slots can have one after another; None: they cannot."""
         found, at = [], 0
         for slot in slots:
             if slot.shape is not None:
@@ -326,7 +340,7 @@ class _Index:
         return found
 
     def last(self, slots: Sequence[Slot]) -> list[int] | None:
-        """The latest places."""
+        """Return the latest places."""
         found, at = [], self._length - 1
         for slot in reversed(slots):
             if slot.shape is not None:

@@ -22,7 +22,7 @@ class Computable:
 
 @cached_by_identity
 def computable(comparison: Comparison) -> tuple[Computable, ...]:
-    """Every missing weight whose norm is here, with as many elements in its direction as the target wants."""
+    """Return every missing weight whose norm is here, with as many elements in its direction as the target wants."""
     loose = set(comparison.renamed.unexpected)
     return tuple([each for key in comparison.renamed.missing if loose for each in _found_norm(comparison, key, loose)])
 
@@ -38,7 +38,7 @@ def _found_norm(comparison: Comparison, key: str, loose: set[str]) -> Iterator[C
 
 @cached_by_identity
 def parametrized(comparison: Comparison) -> tuple[tuple[str, str], ...]:
-    """Missing weights of which a parametrization is here that no norm is: (wanted key, what it is computed of).
+    """Return missing weights of which a parametrization is here that no norm is: (wanted key, what it is computed of).
 
     The file does not say which one it was: of ``torch.nn.utils.parametrizations.orthogonal`` it lacks the map (a matrix
     exponential, Cayley's, Householder's), of a module of one's own everything. Source: ``_Orthogonal.forward``.
@@ -54,14 +54,14 @@ def parametrized(comparison: Comparison) -> tuple[tuple[str, str], ...]:
 
 
 def beside(comparison: Comparison, original: str) -> tuple[str, ...]:
-    """All that is here of the parametrizations of one weight: its original, and what they keep."""
+    """Return all that is here of the parametrizations of one weight: its original, and what they keep."""
     place = original[: original.rindex("original")]
     return tuple([key for key in comparison.renamed.here if key.startswith(place)])
 
 
 @cached_by_identity
 def orthogonals(comparison: Comparison) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Those that ``torch.nn.utils.parametrizations.orthogonal`` may be: (wanted key, its original and its base).
+    """Return those that ``torch.nn.utils.parametrizations.orthogonal`` may be: (wanted key, its original and its base).
 
     The base is what ``use_trivialization`` keeps, the square matrix that the map's is multiplied by; without it there
     is the original alone, as a module of one's own may have it. Nothing else lies beside them.
@@ -111,7 +111,7 @@ class Pruned:
 
 @cached_by_identity
 def pruned_in(state_dict: StateDict) -> tuple[Pruned, ...]:
-    """Every parameter of which both parts are in a state dict, and which is not there itself."""
+    """Return every parameter of which both parts are in a state dict, and which is not there itself."""
     here = {tensor.key: tensor for tensor in state_dict.tensors}
     names = [key.removesuffix(MASK) for key in here if key.endswith(MASK)]
     return tuple(
@@ -121,7 +121,7 @@ def pruned_in(state_dict: StateDict) -> tuple[Pruned, ...]:
 
 @cached_by_identity
 def pruned_for(comparison: Comparison) -> tuple[Pruned, ...]:
-    """Every missing key of which a part is here that the target does not want, under the names after all renames."""
+    """Return every missing key of which an unwanted part is here, under the names after all renames."""
     renamed = comparison.renamed
     loose = set(renamed.unexpected)
     return tuple([each for key in renamed.missing if loose for each in _wanted(comparison, key, loose)])
@@ -138,9 +138,9 @@ def _found_pruned(key: str, here: Mapping[str, Tensor], loose: Container[str]) -
     original, mask = (here.get(key + end) if key + end in loose else None for end in (ORIGINAL, MASK))
     if (original is None and mask is None) or any(key + end in here for end in _NORM_PARTS):
         return
-    fits = original is not None and mask is not None and _fit(original, mask)
+    fits = original is not None and mask is not None and _are_alike(original, mask)
     yield Pruned(key, original, mask, fits)
 
 
-def _fit(original: Tensor, mask: Tensor) -> bool:
+def _are_alike(original: Tensor, mask: Tensor) -> bool:
     return original.shape == mask.shape and original.device == mask.device

@@ -23,18 +23,18 @@ class Prefix:
     added: bool
 
     def change(self, key: str) -> str:
-        """The key's new name."""
+        """Return the key's new name."""
         if self.added:
             return self.text + key
         return key[len(self.text) :] if key.startswith(self.text) else key
 
     def holders(self, keys: Iterable[str]) -> int:
-        """How many of the keys it would rename."""
+        """Return how many of the keys it would rename."""
         return sum([self.added or key.startswith(self.text) for key in keys])
 
 
 def best_prefix(here: Mapping[str, Tensor], wanted: Mapping[str, Expected], fits: int) -> Prefix | None:
-    """The prefix with which most keys, and more than ``fits``, have a counterpart of the same shape, if there is one.
+    """Return the prefix with which most keys, and more than ``fits``, have a counterpart of the same shape.
 
     It is one that half of the keys have, here or (one to add) there, or that gains half of the reference: a prefix that
     only makes some ``aux.fc.weight`` fit a missing ``fc.weight`` is a coincidence. Never one that would give two keys
@@ -48,18 +48,19 @@ def best_prefix(here: Mapping[str, Tensor], wanted: Mapping[str, Expected], fits
             break
         reached = _reach(here, wanted, prefix)
         if reached > most and (
-            2 * (reached - fits) >= len(wanted) or _common(prefix, wanted if prefix.added else here)
+            2 * (reached - fits) >= len(wanted) or _is_common(prefix, wanted if prefix.added else here)
         ):
             best, most = prefix, reached
     return best
 
 
-def _common(prefix: Prefix, keys: Collection[str]) -> bool:
+def _is_common(prefix: Prefix, keys: Collection[str]) -> bool:
+    """Return whether at least half of the keys begin with it."""
     return 2 * sum([key.startswith(prefix.text) for key in keys]) >= len(keys)
 
 
 def _votes(longer: Mapping[str, Tensor | Expected], shorter: Mapping[str, Tensor | Expected]) -> Counter[str]:
-    """How many keys of ``longer`` are a key of ``shorter`` with the same shape behind each prefix."""
+    """Return how many keys of ``longer`` are a key of ``shorter`` with the same shape behind each prefix."""
     votes: Counter[str] = Counter()
     for key, one in longer.items():
         cut, depth = key.find(".") + 1, 0
@@ -73,7 +74,7 @@ def _votes(longer: Mapping[str, Tensor | Expected], shorter: Mapping[str, Tensor
 
 
 def _reach(here: Mapping[str, Tensor], wanted: Mapping[str, Expected], prefix: Prefix) -> int:
-    """Keys that fit once the prefix is stripped or added; -1 where two keys would get one name."""
+    """Return keys that fit once the prefix is stripped or added, or -1 where two keys would get one name."""
     renamed = {prefix.change(key): tensor for key, tensor in here.items()}
     if len(renamed) < len(here):
         return -1
@@ -95,7 +96,7 @@ _BASE_MODELS = frozenset(
 
 
 def prefix_code(prefix: Prefix) -> str:
-    """The rule that speaks of a prefix.
+    """Return the rule that speaks of a prefix.
 
     N402 where the target is wrapped in ``module.``, N408 for attributes of other wrappers, N410 for those that hold a
     base model, else N409.
@@ -125,7 +126,10 @@ class Cut:
 
 
 def cut_of(here: Here, wanted: Wanted) -> Cut | None:
-    """The cut that explains every key here; None where there is none, or where what is gone is a prefix of all."""
+    """Return the cut that explains every key here.
+
+    It is None where there is none, or where what is gone is a prefix of all.
+    """
     if len(here) < _FEWEST or any(key in wanted for key in here):
         return None
     longest = max(here, key=len)

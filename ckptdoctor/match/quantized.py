@@ -6,14 +6,7 @@ from collections.abc import Callable, Iterable
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
-from ckptdoctor.facts.quantization import (
-    BY_RULE,
-    Layer,
-    Quantized,
-    dtype_of,
-    is_observer,
-    quantized,
-)
+from ckptdoctor.facts.quantization import BY_RULE, Layer, Quantized, dtype_of, is_observer, quantized
 from ckptdoctor.match.comparison import Comparison, Explained
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
@@ -49,7 +42,7 @@ class Unfit:
 
 @cached_by_identity
 def unfit(comparison: Comparison) -> Unfit:
-    """The layers of which only one side is quantised."""
+    """Return the layers of which only one side is quantised."""
     renamed, wanted = comparison.renamed, comparison.reference.tensors
     loose, missing = set(renamed.unexpected), set(renamed.missing)
     if not loose and not missing:
@@ -79,13 +72,13 @@ def unfit(comparison: Comparison) -> Unfit:
 
 
 def _others(found: Quantized, here: tuple[Layer, ...], loose: set[str]) -> tuple[str, ...]:
-    """Scales that mean nothing without the weights that need scales."""
+    """Return scales that mean nothing without the weights that need scales."""
     scaled = any(layer.scheme in BY_RULE["Q956"] for layer in here)
     return tuple([key for key in found.others if key in loose]) if scaled else ()
 
 
 def _explained_layers(comparison: Comparison) -> Explained:
-    """The keys that rules about quantised layers explain, of those that are missing, unexpected or of another shape."""
+    """Return the keys that rules about quantised layers explain, of those that do not fit."""
     found, renamed = unfit(comparison), comparison.renamed
     if not found.here and not found.there:
         return Explained()
@@ -104,14 +97,8 @@ def _explained_layers(comparison: Comparison) -> Explained:
 
 
 _PACKED = "._packed_params._packed_params"  # (weight, bias) of a linear layer
-
-
 _EMBEDDED = "._packed_params._packed_weight"  # of an embedding
-
-
 _LEAVES = ("scale", "zero_point")
-
-
 # what convert_fx keeps for values that no layer makes: input_scale_0, _scale_0, conv_input_zero_point_0
 _BUFFER = regex(r"(?:.*_)?(?:scale|zero_point)_\d+")
 
@@ -139,7 +126,7 @@ class TorchQuantized:
 
 
 def _torch_layers(checkpoint: Checkpoint, state_dict: StateDict, named: Callable[[str], str]) -> TorchQuantized:
-    """The layers of a state dict; ``named`` says what a key is called."""
+    """Return the layers of a state dict; ``named`` says what a key is called."""
     place, depth = state_dict.path, len(state_dict.path)
     keys = {*state_dict.keys, *state_dict.others}
     inside = [each for each in checkpoint.tensors if each.path[:depth] == place and len(each.path) > depth]
@@ -179,7 +166,7 @@ def _gone(place: KeyPath, module: str, names: Iterable[str], keys: Iterable[str]
 
 
 def _is_buffer(key: str, keys: set[str]) -> bool:
-    """Whether it is a scale or a zero point, and the other one is there as well."""
+    """Return whether it is a scale or a zero point, and the other one is there as well."""
     leaf = key.rpartition(".")[2]
     if leaf in _LEAVES:
         other = _LEAVES[leaf == _LEAVES[0]]
@@ -192,7 +179,7 @@ def _is_buffer(key: str, keys: set[str]) -> bool:
 
 @cached_by_identity
 def unfit_of(comparison: Comparison) -> TorchQuantized:
-    """The layers of the compared state dict that the target wants plain, by their names after all renames."""
+    """Return the layers of the compared state dict that the target wants plain, by their names after all renames."""
     if comparison.state_dict is None:
         return TorchQuantized()
     found = _torch_layers(comparison.checkpoint, comparison.state_dict, comparison.final_name)
@@ -213,7 +200,7 @@ def unfit_of(comparison: Comparison) -> TorchQuantized:
 
 @cached_by_identity
 def explained_by_quantization(comparison: Comparison) -> Explained:
-    """Missing, unexpected and mismatched keys that Q951 to Q956 explain."""
+    """Return missing, unexpected and mismatched keys that Q951 to Q956 explain."""
     renamed = comparison.renamed
     if not (renamed.missing or renamed.unexpected):
         return Explained()
@@ -229,6 +216,9 @@ def explained_by_quantization(comparison: Comparison) -> Explained:
 
 
 def packed(comparison: Comparison) -> frozenset[str]:
-    """Keys whose numbers are no weights yet, so that casting them would be wrong: nobody else speaks of their dtype."""
+    """Return keys whose numbers are no weights yet, so that casting them would be wrong.
+
+    Nobody else speaks of their dtype.
+    """
     here = [layer.key for layer in unfit(comparison).here]
     return frozenset([*here, *[layer.key for layer in unfit_of(comparison).layers]])

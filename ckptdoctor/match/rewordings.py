@@ -23,7 +23,7 @@ class Rewording:
     new: Tokens
 
     def middle(self) -> tuple[Tokens, Tokens]:
-        """What differs: without what both begin and end with."""
+        """Return what differs: without what both begin and end with."""
         start, shortest = 0, min(len(self.old), len(self.new))
         while start < shortest and self.old[start] == self.new[start]:
             start += 1
@@ -34,12 +34,12 @@ class Rewording:
 
 
 def template(name: str) -> str:
-    """A name with its numbers taken out."""
+    """Return a name with its numbers taken out."""
     return _NUMBER.sub("#", name)
 
 
 def describe(rewordings: Iterable[Rewording]) -> str:
-    """The rewordings, those that differ only in numbers as one."""
+    """Return the rewordings, those that differ only in numbers as one."""
     groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for each in dict.fromkeys(rewordings):
         old, new = ".".join(each.old), ".".join(each.new)
@@ -48,7 +48,7 @@ def describe(rewordings: Iterable[Rewording]) -> str:
 
 
 def _said(names: Sequence[tuple[str, str]]) -> str:
-    """``a.{n} → b.{n+1}.c`` for names of one form; the names themselves where there is only one."""
+    """Return ``a.{n} → b.{n+1}.c`` for names of one form; the names themselves where there is only one."""
     old, new = names[0]
     ours = list(zip(*[_NUMBER.findall(one) for one, _ in names], strict=True))
     theirs = list(zip(*[_NUMBER.findall(other) for _, other in names], strict=True))
@@ -64,7 +64,7 @@ def _said(names: Sequence[tuple[str, str]]) -> str:
 
 
 def _number(numbers: Sequence[str], ours: Sequence[Sequence[str]], letters: dict[int, str]) -> str:
-    """One number of the new names: always the same, that of an old one, or that plus a constant."""
+    """Return one number of the new names: always the same, that of an old one, or that plus a constant."""
     if len(set(numbers)) == 1:
         return numbers[0]
     apart = {letter: by for place, letter in letters.items() if (by := _apart(ours[place], numbers)) is not None}
@@ -75,7 +75,7 @@ def _number(numbers: Sequence[str], ours: Sequence[Sequence[str]], letters: dict
 
 
 def _apart(ours: Sequence[str], theirs: Sequence[str]) -> int | None:
-    """By how much each number is larger than its counterpart; None where that differs."""
+    """Return by how much each number is larger than its counterpart, or None where that differs."""
     pairs = [(one, other) for one, other in zip(ours, theirs, strict=True) if len(one + other) < _LONG]
     found = {int(other) - int(one) for one, other in pairs}
     return found.pop() if len(pairs) == len(ours) and len(found) == 1 else None

@@ -56,12 +56,12 @@ class Rivals:
 
 @cached_by_identity
 def rivals(comparison: Comparison) -> Rivals | None:
-    """The first part that gets other names though another one fits just as well; None where there is none."""
+    """Return the first part that gets other names though another one fits just as well, or None where there is none."""
     return parts_alike(comparison, same=False)
 
 
 def parts_alike(comparison: Comparison, *, same: bool = True) -> Rivals | None:
-    """As ``rivals``; with ``same`` also parts that hold the same values, as far as headers tell."""
+    """Do as ``rivals`` does; with ``same``, find also parts that hold the same values, as far as headers tell."""
     renamed = comparison.renamed
     if comparison.state_dict is None or comparison.cut is not None or comparison.conversion is not None:
         return None
@@ -80,7 +80,7 @@ def parts_alike(comparison: Comparison, *, same: bool = True) -> Rivals | None:
 def _of_file(
     comparison: Comparison, pairs: Sequence[tuple[str, str]], left: Mapping[str, Tensor], *, same: bool
 ) -> Rivals | None:
-    """Parts of the file: what is left over has the same keys behind another prefix."""
+    """Return parts of the file: what is left over has the same keys behind another prefix."""
     if not left:
         return None
     here = comparison.plain.here
@@ -102,7 +102,7 @@ def _of_file(
 
 
 def _of_target(comparison: Comparison, pairs: Sequence[tuple[str, str]]) -> Rivals | None:
-    """Parts of the target: what it misses has the same keys behind another prefix than the one that is added."""
+    """Return parts of the target: what it misses has the same keys behind another prefix than the one that is added."""
     wanted = comparison.reference.tensors
     missing = {key: wanted[key] for key in comparison.renamed.missing if key not in comparison.renamed.tied}
     if not missing:
@@ -118,7 +118,7 @@ def _of_target(comparison: Comparison, pairs: Sequence[tuple[str, str]]) -> Riva
 
 
 def _groups(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[str, str]]:
-    """The pairs by what stands before the tokens that both names end with; at least the last token is left."""
+    """Return the pairs by what stands before the tokens that both names end with; at least the last token is left."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for old, new in pairs:
         ours, theirs = old.split("."), new.split(".")
@@ -131,7 +131,7 @@ def _groups(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[str, str]]:
 
 
 def _joined(groups: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """All groups below one first token together, behind what their prefixes have in common."""
+    """Return all groups below one first token together, behind what their prefixes have in common."""
     found: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
     for lead, names in groups.items():
         if lead:
@@ -145,7 +145,7 @@ def _joined(groups: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]
 
 
 def _common(rows: Sequence[list[str]]) -> list[str]:
-    """The tokens that all begin with."""
+    """Return the tokens that all begin with."""
     first, last = min(rows), max(rows)
     same = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), None)
     return list(first[: min(len(first), len(last)) if same is None else same])
@@ -154,7 +154,7 @@ def _common(rows: Sequence[list[str]]) -> list[str]:
 def _counterparts(
     rests: Mapping[str, Tensor | Expected], left: Mapping[str, Tensor] | Mapping[str, Expected]
 ) -> list[str]:
-    """The prefixes behind which all of these keys are left, in the same shapes."""
+    """Return the prefixes behind which all of these keys are left, in the same shapes."""
     first = min(rests, key=lambda rest: -len(rest))  # the longest fits in fewest places
     shape = rests[first].shape
     prefixes = [
@@ -169,7 +169,7 @@ def _is_left(key: str, shape: tuple[int, ...], left: Mapping[str, Tensor] | Mapp
 
 
 def _told_apart(lead: str, other: str, new: set[str]) -> bool:
-    """Whether names tell that it is the first: ``enc`` for ``encoder``, beside some other part."""
+    """Return whether names tell that it is the first: ``enc`` for ``encoder``, beside some other part."""
     if len(new) != 1:
         return False
     tokens = tuple(next(iter(new)).split(".")[:-1])
@@ -178,7 +178,7 @@ def _told_apart(lead: str, other: str, new: set[str]) -> bool:
 
 
 def _same(here: Mapping[str, Tensor], one: str, other: str, rests: Mapping[str, Tensor]) -> bool:
-    """Whether both parts hold the same values, as far as storages and checksums tell."""
+    """Return whether both parts hold the same values, as far as storages and checksums tell."""
     pairs = [(here[one + rest], here[other + rest]) for rest in rests]
     return all(is_one(ours, theirs) or same_checksums(ours, theirs) is True for ours, theirs in pairs)
 

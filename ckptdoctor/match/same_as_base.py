@@ -59,6 +59,6 @@ def _compared(source: Source, tensor: Tensor, base: Source, twin: Tensor | None,
 
 
 def _checksum(tensor: Tensor) -> int | None:
-    """The checksum of a tensor that is all of its storage."""
+    """Return the checksum of a tensor that is all of its storage."""
     storage = tensor.storage
     return storage.crc32 if storage is not None and storage.nbytes == tensor.nbytes else None

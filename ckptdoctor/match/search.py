@@ -42,7 +42,7 @@ _INFERRED = ("N410", "N423")  # what is told by names and shapes alone
 
 
 def find_moves(here: Here, wanted: Wanted) -> list[Move]:
-    """The renames, in order; none where they would not make at least half of what is open fit.
+    """Return the renames, in order; none where they would not make at least half of what is open fit.
 
     What parts hold is asked where names and their order do not tell everything. Who weighs several repairs asks for the
     same keys again and again: the last few answers are kept.
@@ -56,7 +56,10 @@ def find_moves(here: Here, wanted: Wanted) -> list[Move]:
 
 
 def moves_by_name(here: Here, wanted: Wanted) -> list[Move]:
-    """The renames where no shape is known, as of an error: what parts hold is asked about what was found alone."""
+    """Return the renames where no shape is known, as of an error.
+
+    What parts hold is asked about what was found alone.
+    """
     found = _find(here, wanted, _PROPOSALS, _STEPS)
     return _questioned(_Told(gap(here, wanted)).audited(found), here, wanted).moves
 
@@ -70,7 +73,7 @@ class _Answer:
     moves: tuple[Move, ...]
 
     def is_about(self, here: Here, wanted: Wanted) -> bool:
-        """Whether these are the same keys in the same order, with the same tensors."""
+        """Return whether these are the same keys in the same order, with the same tensors."""
         return (
             (len(self.here), len(self.wanted)) == (len(here), len(wanted))
             and list(self.here) == list(here)
@@ -125,12 +128,12 @@ class _Told:
         self._pairs: list[structure.NamePair] | None = None
 
     def propose(self, now: Gap) -> Iterator[Move]:
-        """As ``structure.propose``."""
+        """Do as ``structure.propose`` does."""
         same = (now.loose, now.open) == (self._first.loose, self._first.open)
         yield from structure.propose_of(now, self._known() if same else structure.name_pairs(now))
 
     def audited(self, chain: _Chain) -> _Chain:
-        """The same chain; a rename is not sure where the parts leave a choice, or say otherwise."""
+        """Return the same chain; a rename is not sure where the parts leave a choice, or say otherwise."""
         if not any(map(_audited, chain.moves)):
             return chain
         known = {pair.old: pair for pair in self._known()}
@@ -153,7 +156,10 @@ class _Told:
 
 
 def _questioned(chain: _Chain, here: Here, wanted: Wanted) -> _Chain:
-    """The same chain; a rename of parts or numbers is not sure where what it comes to in the end allows another one."""
+    """Return the same chain.
+
+    A rename of parts or numbers is not sure where what it comes to in the end allows another one.
+    """
     if not any(step.sure and step.code in _PARTS for step in chain.moves):
         return chain
     final, passing = {key: key for key in here}, []
@@ -170,12 +176,12 @@ def _questioned(chain: _Chain, here: Here, wanted: Wanted) -> _Chain:
 
 
 def _audited(step: Move) -> bool:
-    """Whether only names and their order speak for the step."""
+    """Return whether only names and their order speak for the step."""
     return step.sure and not step.kin and step.code == "N423"
 
 
 def _find(here: Here, wanted: Wanted, proposals: Sequence[Proposal], steps: int) -> _Chain:
-    """The chain from these proposals.
+    """Return the chain from these proposals.
 
     Where most of what is here would still be left over, names must be the same but for their spelling: among many
     foreign keys some have the right shape.
@@ -188,7 +194,7 @@ def _find(here: Here, wanted: Wanted, proposals: Sequence[Proposal], steps: int)
 
 
 def _chain(here: Here, wanted: Wanted, proposals: Sequence[Proposal], steps: int, kin: bool = False) -> _Chain:
-    """The best proposals one after another; ``kin``: only those that keep names but for their spelling."""
+    """Return the best proposals one after another; ``kin``: only those that keep names but for their spelling."""
     found: list[Move] = []
     now = here
     open_at_first = len(gap(here, wanted).open)
@@ -209,7 +215,7 @@ def _chain(here: Here, wanted: Wanted, proposals: Sequence[Proposal], steps: int
 
 
 def _doubted(found: list[Move], wanted: Wanted) -> list[Move]:
-    """The same steps; a lone part that gets a foreign name is not sure: it may as well be another head."""
+    """Return the same steps; a lone part that gets a foreign name is not sure: it may as well be another head."""
     inferred = sum([len(step.names) for step in found if step.code in _INFERRED])
     if inferred * _OF_WANTED >= len(wanted):
         return found
@@ -217,7 +223,7 @@ def _doubted(found: list[Move], wanted: Wanted) -> list[Move]:
 
 
 def _best(here: Here, wanted: Wanted, proposals: Sequence[Proposal], kin: bool) -> Move | None:
-    """The proposal after which fewest wanted keys are open; None when none helps."""
+    """Return the proposal after which fewest wanted keys are open, or None when none helps."""
     now = gap(here, wanted)
     if not now.loose or not now.open:
         return None
@@ -237,12 +243,12 @@ def _best(here: Here, wanted: Wanted, proposals: Sequence[Proposal], kin: bool) 
 
 
 def _certain(step: Move, wanted: Wanted) -> bool:
-    """Whether no other step with the same effect could be more certain."""
+    """Return whether no other step with the same effect could be more certain."""
     return step.sure and (step.kin or len(step.names) * _OF_WANTED >= len(wanted))
 
 
 def _left_open(step: Move, here: Here, wanted: Wanted, left_now: int, fewest: int) -> int:
-    """How many wanted keys are open after the step; worked out only where it could be fewer than ``fewest``."""
+    """Return how many wanted keys are open after the step; worked out only where it could be fewer than ``fewest``."""
     if left_now - len(step.names) >= fewest:
         return fewest
     lost = sum([old in wanted and wanted[old].shape == here[old].shape for old in step.names])
@@ -260,12 +266,12 @@ List = tuple[str, str, tuple[int, ...]]
 
 
 def doubtful(here: Here, wanted: Wanted, names: Mapping[str, str]) -> set[str]:
-    """The keys of which names and shapes allow another new name than the one that they get (``names``: old → new)."""
+    """Return the keys of which names and shapes allow another new name than they get (``names``: old → new)."""
     return _moved_in_part(here, wanted, names) | _lone(wanted, names)
 
 
 def _moved_in_part(here: Here, wanted: Wanted, names: Mapping[str, str]) -> set[str]:
-    """Keys of numbered parts of one shape that do not move as a whole list, each member accounted for.
+    """Return keys of numbered parts of one shape that do not move as a whole list, each member accounted for.
 
     ``0, 2, 3, 4`` for ``0, 1, 2, 3`` is a list without a member and with one too many, not a list with other numbers:
     what keeps its number would be another member than its neighbour says. A shift, or every second number, moves all.
@@ -298,12 +304,12 @@ def _moved_in_part(here: Here, wanted: Wanted, names: Mapping[str, str]) -> set[
 
 
 def _number(key: str, one: List) -> int | None:
-    """The number of a key in a list; None where it is no member."""
+    """Return the number of a key in a list, or None where it is no member."""
     return next((number for lead, number, rest in _places(key) if (lead, rest) == one[:2]), None)
 
 
 def _members(keys: Here | Wanted, lists: set[List]) -> dict[List, dict[int, str]]:
-    """The members of each list, by their numbers."""
+    """Return the members of each list, by their numbers."""
     found: dict[List, dict[int, str]] = defaultdict(dict)
     for key, each in keys.items():
         for lead, number, rest in _places(key):
@@ -313,14 +319,16 @@ def _members(keys: Here | Wanted, lists: set[List]) -> dict[List, dict[int, str]
 
 
 def _places(key: str) -> Iterator[tuple[str, int, str]]:
-    """(what stands before, the number, what follows) for the numbers of a key, inside names as well."""
+    """Yield (what stands before, the number, what follows) for the numbers of a key, inside names as well."""
     for place, found in enumerate(_DIGITS.finditer(key)):
         if place < _PLACES and len(found[0]) <= _LONG:
             yield key[: found.start()], int(found[0]), key[found.end() :]
 
 
 def _as_a_whole(pairs: Mapping[int, int | None], goals: set[int], same: bool) -> bool:
-    """Whether these numbers become those, all of them by one rule; or in order, where no number is on both sides.
+    """Return whether these numbers become those, all of them by one rule.
+
+    In order they do, where no number is on both sides.
 
     Where what stands below the numbers is not the ``same``, their order will do: nothing can keep its number.
     """
@@ -335,7 +343,7 @@ def _as_a_whole(pairs: Mapping[int, int | None], goals: set[int], same: bool) ->
 
 
 def _lone(wanted: Wanted, names: Mapping[str, str]) -> set[str]:
-    """Keys of a single module that gets the name of another one, where nothing says that it is no other head, say.
+    """Return keys of a single module that gets the name of another one, which may be no other head.
 
     Its shapes say so where no other module has them, and other parts were renamed throughout.
     """

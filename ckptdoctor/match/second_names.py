@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.tensor import ViewId, same_checksums, shared_view
-from ckptdoctor.facts.tied_embeddings import EMBEDDING, HEAD
+from ckptdoctor.facts.names import EMBEDDING, HEAD
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
 
 
 def twins_of(here: Mapping[str, Tensor], others: Iterable[str], wanted: Sequence[str]) -> dict[str, str]:
-    """Those of ``others`` that are one tensor with a key of ``wanted`` → that key.
+    """Return those of ``others`` that are one tensor with a key of ``wanted`` → that key.
 
     One tensor is what shows the same elements of one storage. A head that has bytes of its own passes for its embedding
     where the checksums say that these are equal; of other tensors, equal checksums tell nothing: all zeros have one.
@@ -35,7 +35,7 @@ def twins_of(here: Mapping[str, Tensor], others: Iterable[str], wanted: Sequence
 
 
 def is_one(tensor: Tensor, other: Tensor) -> bool:
-    """Whether both show the same elements of one storage."""
+    """Return whether both show the same elements of one storage."""
     view = shared_view(tensor)
     return view is not None and view == shared_view(other)
 
@@ -65,7 +65,7 @@ class Alias:
 
 
 def aliases(here: Mapping[str, Tensor], others: Iterable[str], wanted: Iterable[str]) -> tuple[Alias, ...]:
-    """Names among ``others`` under which there is nothing but what a sibling's name has too, as the same memory."""
+    """Return names among ``others`` that have nothing but what a sibling's name has too, as the same memory."""
     pairs = _pairs(here, others, wanted)
     if not pairs:
         return ()
@@ -83,7 +83,7 @@ def aliases(here: Mapping[str, Tensor], others: Iterable[str], wanted: Iterable[
 
 
 def _pairs(here: Mapping[str, Tensor], others: Iterable[str], wanted: Iterable[str]) -> list[tuple[str, str]]:
-    """The other keys, each with a wanted one that views the same elements and differs in exactly one token."""
+    """Return the other keys, each with a wanted one that views the same elements and differs in exactly one token."""
     views = [(key, view) for key in others if (view := shared_view(here[key])) is not None]
     seen = {view for _, view in views}
     storages = {view[0] for view in seen}
@@ -101,7 +101,7 @@ def _pairs(here: Mapping[str, Tensor], others: Iterable[str], wanted: Iterable[s
 
 
 def _differing(one: str, other: str) -> tuple[str, str]:
-    """The names up to the one token in which two keys differ; two empty ones where it is not exactly one."""
+    """Return the names up to the one token in which two keys differ; two empty ones where it is not exactly one."""
     left, right = one.split("."), other.split(".")
     if len(left) != len(right) or len(left) > _DEPTH:
         return "", ""
@@ -110,7 +110,7 @@ def _differing(one: str, other: str) -> tuple[str, str]:
 
 
 def _held(keys: Iterable[str], under: set[str]) -> dict[str, int]:
-    """How many keys there are under each of these names."""
+    """Return how many keys there are under each of these names."""
     depths = sorted({name.count(".") + 1 for name in under})
     found = dict.fromkeys(under, 0)
     for key in keys:
@@ -139,7 +139,7 @@ _MOST_FIRSTS = 4  # names that may be the first of a pair: of more, none is it
 
 
 def known_partner(key: str, here: Iterable[str]) -> str | None:
-    """The only key here that models which have ``key`` are known to share it with, in this direction or the other."""
+    """Return the only key here that models which have ``key`` are known to share it with, either way."""
     for one, other in _SHARED:
         for mine, theirs in ((one, other), (other, one)):
             found = [each for each in here if theirs.search(each)] if mine.search(key) else []
@@ -155,7 +155,7 @@ _ENDS = (
 
 
 def known_pairs(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Names that models are known to have for one tensor: (second name, first name)."""
+    """Yield names that models are known to have for one tensor: (second name, first name)."""
     listed = list(keys)
     seconds = [key for key in listed if key.endswith(_ENDS)]
     for one, other in _SHARED if seconds else ():

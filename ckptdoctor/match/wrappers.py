@@ -30,7 +30,7 @@ TOKENS = {"N404": names.COMPILE, "N405": names.FSDP, "N407": names.ACTIVATION_CH
 
 
 def name_fixes(state_dict: StateDict) -> list[NameFix]:
-    """The fixes that this state dict calls for, in the order in which they are named to people.
+    """Return the fixes that this state dict calls for, in the order in which they are named to people.
 
     They commute: each takes out tokens of its own, and none of them looks at the others'.
     """
@@ -53,7 +53,10 @@ def name_fixes(state_dict: StateDict) -> list[NameFix]:
 
 
 def carries(reference: Reference, code: str) -> bool:
-    """Whether the reference's own keys have what the naming rule ``code`` takes away: then nothing is wrong here."""
+    """Return whether the reference's own keys have what the naming rule ``code`` takes away.
+
+    Then nothing is wrong here.
+    """
     keys = reference.tensors
     if code in TOKENS:
         return bool(names.present(keys, TOKENS[code]))

@@ -11,7 +11,7 @@ _SHORT = tuple(bytes((op.BININT1, value)) for value in range(256))
 
 
 def constant(value: bool | int | float | None, protocol: int) -> bytes:
-    """Opcode and argument for a constant (``save_none``, ``save_bool``, ``save_long``, ``save_float``)."""
+    """Return the opcode and argument for a constant (``save_none``, ``save_bool``, ``save_long``, ``save_float``)."""
     if value is None:
         return b"N"
     if value is True:
@@ -24,7 +24,7 @@ def constant(value: bool | int | float | None, protocol: int) -> bytes:
 
 
 def integer_bytes(value: int, protocol: int) -> bytes:
-    """Opcode and argument for an integer; one beyond 32 bits is a LONG of some kind."""
+    """Return the opcode and argument for an integer; one beyond 32 bits is a LONG of some kind."""
     if protocol < 1:
         return b"I%d\n" % value if -0x80000000 <= value <= 0x7FFFFFFF else b"L%dL\n" % value
     if 0 <= value <= 0xFFFF:
@@ -38,7 +38,7 @@ def integer_bytes(value: int, protocol: int) -> bytes:
 
 
 def twos_complement(value: int) -> bytes:
-    """The shortest little-endian two's complement of an integer; nothing for zero (``pickle.encode_long``)."""
+    """Return the shortest little-endian two's complement of an integer; nothing for zero (``pickle.encode_long``)."""
     if value == 0:
         return b""
     size = ((value if value >= 0 else ~value).bit_length() >> 3) + 1
@@ -46,7 +46,7 @@ def twos_complement(value: int) -> bytes:
 
 
 def text_bytes(code: int, value: str | bytes) -> bytes:
-    """Opcode, count and contents of a string under the opcode ``code``."""
+    """Return the opcode, count and contents of a string under the opcode ``code``."""
     if code in (op.STRING, op.PERSID, op.UNICODE):
         return _line(code, value)
     raw = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
@@ -69,7 +69,7 @@ def _line(code: int, value: str | bytes) -> bytes:
 
 
 def text_opcode(value: str, protocol: int) -> int:
-    """The opcode with which a pickler of this protocol writes a text."""
+    """Return the opcode with which a pickler of this protocol writes a text."""
     if protocol < 1:
         return op.UNICODE
     size = len(value.encode("utf-8", "surrogatepass"))
@@ -79,14 +79,14 @@ def text_opcode(value: str, protocol: int) -> int:
 
 
 def put(index: int, protocol: int) -> bytes:
-    """The instruction that stores the top of the stack in the memo."""
+    """Return the instruction that stores the top of the stack in the memo."""
     if protocol < 1:
         return b"p%d\n" % index
     return bytes((op.BINPUT, index)) if index < 256 else b"r" + pack("<I", index)
 
 
 def get(index: int, protocol: int) -> bytes:
-    """The instruction that fetches a memo entry."""
+    """Return the instruction that fetches a memo entry."""
     if protocol < 1:
         return b"g%d\n" % index
     return bytes((op.BINGET, index)) if index < 256 else b"j" + pack("<I", index)

@@ -8,7 +8,18 @@ from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import NO_MEMO, Global, GlobalUse, Made, Node, PersistentId, Pickle, Popped, Tuple, Value
+from ckptdoctor.pickles.graph import (
+    NO_MEMO,
+    Global,
+    GlobalUse,
+    Made,
+    PersistentId,
+    Pickle,
+    PickleNode,
+    Popped,
+    Tuple,
+    Value,
+)
 from ckptdoctor.pickles.machine import PAUSE, Budgets, Handler, Machine, damaged, exceeded
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
 
@@ -48,7 +59,9 @@ class Followed:
 def follow(
     data: bytes, start: int = 0, *, budgets: Budgets = _DEFAULT_BUDGETS, handlers: tuple[Handler, ...] = HANDLERS
 ) -> Followed:
-    """The same for a pickle that may break off: an unpickler makes every call in front of the break. Raises nothing.
+    """Return the same for a pickle that may break off: an unpickler makes every call in front of the break.
+
+    Raises nothing.
 
     A frame that the file ends within is followed as far as it goes.
     """
@@ -86,7 +99,7 @@ def _run(machine: Machine, handlers: tuple[Handler, ...]) -> tuple[int, int]:
 
 
 def _look_around(m: Machine, at: int, opcodes: int) -> None:
-    """At the end of a frame, of the data, or of 64 KiB: check frames and budgets, and set the next limit."""
+    """Check frames and budgets at the end of a frame, of the data, or of 64 KiB, and set the next limit."""
     if m.frame_end >= 0 and at >= m.frame_end:
         if at > m.frame_end:
             m.ambiguous("frame", f"a frame ends at byte {m.frame_end}, within an opcode", at)
@@ -112,7 +125,7 @@ def _look_around(m: Machine, at: int, opcodes: int) -> None:
 
 
 def _explained(m: Machine, at: int, error: Exception) -> DamagedError:
-    """The error for an opcode at ``at`` that its handler could not carry out."""
+    """Return the error for an opcode at ``at`` that its handler could not carry out."""
     code = m.data[at]
     name = op.opcode_name(code)
     if at + 1 + op.ARGUMENT_SIZE.get(code, 0) > m.size or isinstance(error, StructError):
@@ -130,7 +143,7 @@ def _explained(m: Machine, at: int, error: Exception) -> DamagedError:
 def _finished(m: Machine, end: int, opcodes: int) -> Pickle:
     next_memo = max(len(m.memo), max(m.sparse, default=-1) + 1)
     for node in m.duplicated:  # a value used twice can only be written again through the memo
-        if isinstance(node, Node) and node.memo == NO_MEMO:
+        if isinstance(node, PickleNode) and node.memo == NO_MEMO:
             node.memo = next_memo
             next_memo += 1
     return Pickle(
@@ -153,8 +166,8 @@ def _finished(m: Machine, end: int, opcodes: int) -> Pickle:
 
 
 def discards_calls(root: Value, calls: int) -> bool:
-    """Whether fewer than ``calls`` calls are found in the graph under ``root``, discarded values left out."""
-    seen: set[Node] = set()  # nodes are compared by identity
+    """Return whether fewer than ``calls`` calls are found in the graph under ``root``, discarded values left out."""
+    seen: set[PickleNode] = set()  # nodes are compared by identity
     waiting: list[Value] = [root]
     found = 0
     while waiting:
@@ -171,7 +184,7 @@ def discards_calls(root: Value, calls: int) -> bool:
 
 
 def parts(node: Tuple | Made | PersistentId | Popped | Global) -> list[Value]:
-    """The values that a node was made of."""
+    """Return the values that a node was made of."""
     if isinstance(node, (Tuple, Made)):
         return node.items
     if isinstance(node, PersistentId):

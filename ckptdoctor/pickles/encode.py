@@ -16,19 +16,19 @@ from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import (
     NO_MEMO,
+    Constant,
     Extension,
     FoldedTensor,
     Form,
     Global,
-    Literal,
     Made,
-    Node,
+    Mutation,
     PersistentId,
     Pickle,
+    PickleNode,
     Popped,
     Revisit,
-    Step,
-    Text,
+    String,
     Tuple,
     Value,
     Verbatim,
@@ -83,7 +83,7 @@ class _Pairs:
         self.at = at
 
 
-_Task = Union[Value, bytes, Step, _Finish, _Put, _Whole, _Pairs]
+_Task = Union[Value, bytes, Mutation, _Finish, _Put, _Whole, _Pairs]
 
 
 class _Writer:
@@ -95,9 +95,9 @@ class _Writer:
         self.framed = bool(pickle.frames)
         self.out: list[bytes] = []
         self.tasks: list[_Task] = [b".", pickle.root]
-        self.indices: dict[Node, int] = {}  # of MEMOIZE; nodes are compared by identity
-        self.owners: dict[int, Node] = {}  # of PUT
-        self.lost: set[Node] = set()  # whose index another node was given
+        self.indices: dict[PickleNode, int] = {}  # of MEMOIZE; nodes are compared by identity
+        self.owners: dict[int, PickleNode] = {}  # of PUT
+        self.lost: set[PickleNode] = set()  # whose index another node was given
         self._fitting: dict[Form, bool] = {}  # forms are compared by identity
         self._stored: set[Form] = set()  # whose values can all be fetched now
 
@@ -105,7 +105,7 @@ class _Writer:
         """Write these next, the last one first."""
         self.tasks.extend(tasks)
 
-    def put(self, node: Node) -> None:
+    def put(self, node: PickleNode) -> None:
         """Store the node that was just written in the memo, if it has a place there."""
         memo = node.memo
         if memo == NO_MEMO:
@@ -121,11 +121,14 @@ class _Writer:
         self.out.append(canonical.put(memo, self.protocol))
 
     def stored(self, value: Value) -> bool:
-        """Whether a GET of the value's memo index would fetch it now; None stands for no value."""
-        return value is None or (isinstance(value, Node) and self.owners.get(value.memo) is value)
+        """Return whether a GET of the value's memo index would fetch it now; None stands for no value."""
+        return value is None or (isinstance(value, PickleNode) and self.owners.get(value.memo) is value)
 
     def kept(self, folded: FoldedTensor) -> bytes | None:
-        """The arguments and the call of a tensor as they stand in the stream; None when they do not fit any more."""
+        """Return the arguments and the call of a tensor as they stand in the stream.
+
+        It is None when they do not fit any more.
+        """
         form = folded.form
         if folded.opened:
             return None
@@ -137,8 +140,8 @@ class _Writer:
             self._stored.add(form)
         return form.data[folded.at : folded.end]
 
-    def index(self, node: Node) -> int:
-        """Where in the memo the node is, NO_MEMO before it was written.
+    def index(self, node: PickleNode) -> int:
+        """Return where in the memo the node is, NO_MEMO before it was written.
 
         Raises UnprovenError when another node has taken its place there.
         """
@@ -154,7 +157,7 @@ class _Writer:
             )
         return NO_MEMO
 
-    def fetched(self, node: Node) -> bool:
+    def fetched(self, node: PickleNode) -> bool:
         """Fetch the node from the memo if it was written before; says whether it was."""
         index = self.index(node)
         if index == NO_MEMO:
@@ -164,7 +167,9 @@ class _Writer:
 
 
 def encode(pickle: Pickle) -> bytes:
-    """The bytes of the pickle, from its first opcode to STOP; frames are kept, or made anew where an edit moved them.
+    """Return the bytes of the pickle, from its first opcode to STOP.
+
+    Frames are kept, or made anew where an edit moved them.
 
     Raises UnprovenError when a memo entry that was given to two values would be needed for both at once.
     """
@@ -186,7 +191,7 @@ def encode(pickle: Pickle) -> bytes:
 
 
 def prove(data: bytes, pickle: Pickle) -> None:
-    """Raises UnprovenError unless encoding the pickle gives exactly the bytes it was decoded from."""
+    """Raise UnprovenError unless encoding the pickle gives exactly the bytes it was decoded from."""
     written = encode(pickle)
     if written == data[pickle.start : pickle.end]:
         return
@@ -201,13 +206,13 @@ def prove(data: bytes, pickle: Pickle) -> None:
     )
 
 
-def _text(w: _Writer, node: Text) -> None:
+def _text(w: _Writer, node: String) -> None:
     if not w.fetched(node):
         w.out.append(canonical.text_bytes(node.op, node.value))
         w.put(node)
 
 
-def _raw(w: _Writer, node: Verbatim | Literal) -> None:
+def _raw(w: _Writer, node: Verbatim | Constant) -> None:
     if not w.fetched(node):
         w.out.append(node.raw)
         w.put(node)
@@ -243,7 +248,7 @@ def _tuple(w: _Writer, node: Tuple) -> None:
 
 
 def _tuple_op(w: _Writer, node: Tuple) -> int:
-    """The opcode of the tuple; another than before when an edit changed its length."""
+    """Return the opcode of the tuple; another than before when an edit changed its length."""
     if node.op in (op.TUPLE, op.FROZENSET) or node.op == _SHORT_TUPLES[min(len(node.items), 3)]:
         return node.op if len(node.items) <= 3 or node.op in _AFTER_MARK else op.TUPLE
     return _SHORT_TUPLES[len(node.items)] if len(node.items) <= 3 and w.protocol >= 2 else op.TUPLE
@@ -270,7 +275,7 @@ def _made(w: _Writer, node: Made) -> None:
     w.tasks.extend(reversed(node.items[1:] if node.op == op.INST else node.items))
 
 
-def _step(w: _Writer, step: Step) -> None:
+def _step(w: _Writer, step: Mutation) -> None:
     if step.op in _AFTER_MARK:
         w.out.append(_MARK)
     w.tasks.append(_ONE[step.op])
@@ -281,7 +286,7 @@ def _step(w: _Writer, step: Step) -> None:
 
 
 def _pairs(w: _Writer, task: _Pairs) -> None:
-    """The entries of a dict: tensors that stand in the stream as they did at once, others one after another."""
+    """Write the entries of a dict: tensors that stand in the stream as they did at once, others one by one."""
     at = task.at if w.framed or w.memoize else _tensors(w, task.values, task.at)
     if at < len(task.values):
         if at + 2 < len(task.values):
@@ -298,7 +303,7 @@ def _tensors(w: _Writer, values: list[Value], at: int) -> int:
     end = at + (len(values) - at) // 2 * 2
     for place in range(at, end, 2):
         key, value = values[place], values[place + 1]
-        if type(key) is not Text or key.op != op.BINUNICODE or type(value) is not Made or value.steps:
+        if type(key) is not String or key.op != op.BINUNICODE or type(value) is not Made or value.steps:
             return place
         folded, name, memo = value.folded, key.memo, value.memo
         if folded is None or memo != folded.last + 1 or name <= 0xFF or name == memo:
@@ -307,7 +312,7 @@ def _tensors(w: _Writer, values: list[Value], at: int) -> int:
             return place
         if folded.callee is not function:
             function = folded.callee
-            if not isinstance(function, Node) or owners.get(function.memo) is not function:
+            if not isinstance(function, PickleNode) or owners.get(function.memo) is not function:
                 return place
             get = canonical.get(function.memo, protocol)
         raw = form.data[folded.at : folded.end] if folded.form is form and not folded.opened else kept(folded)
@@ -355,7 +360,7 @@ def _put(w: _Writer, task: _Put) -> None:
 
 
 def _finish(w: _Writer, task: _Finish) -> None:
-    """The opcode that makes the node of its parts, and its place in the memo."""
+    """Write the opcode that makes the node of its parts, and its place in the memo."""
     node = task.node
     if isinstance(node, (Tuple, Made)) and w.index(node) != NO_MEMO:
         _unmake(w, node)
@@ -384,9 +389,9 @@ def _unmake(w: _Writer, node: Tuple | Made) -> None:
 
 
 _WRITERS: dict[type, Callable[[_Writer, Any], None]] = {
-    Text: _text,
+    String: _text,
     Verbatim: _raw,
-    Literal: _raw,
+    Constant: _raw,
     Global: _global,
     Extension: _extension,
     Tuple: _tuple,
@@ -394,7 +399,7 @@ _WRITERS: dict[type, Callable[[_Writer, Any], None]] = {
     PersistentId: _persistent,
     Popped: _popped,
     Revisit: _revisit,
-    Step: _step,
+    Mutation: _step,
     _Finish: _finish,
     _Put: _put,
     _Whole: _whole,
@@ -415,14 +420,14 @@ _HEADER = 9
 
 
 def framed(chunks: list[bytes], frames: list[tuple[int, int]]) -> bytes:
-    """The instructions in ``chunks`` as one stream, with frames if it had ``frames`` (start, length) before."""
+    """Return the instructions in ``chunks`` as one stream, with frames if it had ``frames`` (start, length) before."""
     if not frames:
         return b"".join(chunks)
     return _as_before(chunks, frames) or _anew(chunks)
 
 
 def _as_before(chunks: list[bytes], frames: list[tuple[int, int]]) -> bytes | None:
-    """The stream with the same frames, or None when one would begin or end within an instruction."""
+    """Return the stream with the same frames, or None when one would begin or end within an instruction."""
     boundaries = set(accumulate(map(len, chunks)))
     body = b"".join(chunks)
     out: list[bytes] = []
@@ -437,7 +442,7 @@ def _as_before(chunks: list[bytes], frames: list[tuple[int, int]]) -> bytes | No
 
 
 def _anew(chunks: list[bytes]) -> bytes:
-    """The stream in frames of about 64 KiB; the first instruction is PROTO and stands before them."""
+    """Return the stream in frames of about 64 KiB; the first instruction is PROTO and stands before them."""
     out = chunks[:1]
     frame: list[bytes] = []
     size = 0

@@ -73,7 +73,7 @@ class Pattern:
         self._rest, self._rest_size = int.from_bytes(rest, "little"), len(rest)
 
     def names_at(self, data: bytes, at: int, index: int) -> tuple[bytes, bytes, int] | None:
-        """Key of the entry and of its storage, and where it ends, if one like this begins here."""
+        """Return the key of the entry and of its storage, and where it ends, if one like this begins here."""
         behind = at + 5 + data[at + 1]
         begin = behind + self._head_size
         head = (self._head + (index << 8)).to_bytes(self._head_size, "little")
@@ -99,7 +99,7 @@ class Entries:
         self._last: Pattern | None = None
 
     def read(self, at: int, index: int, limit: int) -> tuple[Pattern, bytes, bytes, int] | None:
-        """The entry at ``at``, with its names and where it ends; None for anything else that may stand there.
+        """Return the entry at ``at``, with its names and where it ends, or None for anything else that may stand there.
 
         Its memo indices must be ``index`` and those behind it, and it must end before ``limit``.
         """
@@ -142,5 +142,5 @@ def in_sequence(puts: bytes, first: int) -> bool:
 
 @lru_cache(maxsize=32)
 def _words(count: int) -> Struct:
-    """So many memo indices."""
+    """Return the layout of so many memo indices."""
     return Struct(f"<{count}I")

@@ -18,14 +18,14 @@ from ckptdoctor.noun import noun
 NO_MEMO = -1
 
 
-class Node:
+class PickleNode:
     """A value of the stream. ``memo`` is its index in the unpickler's memo, or NO_MEMO."""
 
     __slots__ = ("memo",)
     memo: int
 
 
-class Text(Node):
+class String(PickleNode):
     """A string: text, or bytes (bytes objects, bytearrays, and Python 2 strings that are not UTF-8).
 
     ``op`` is the opcode that wrote it (BINUNICODE, SHORT_BINSTRING, …); ``value`` is the decoded value.
@@ -39,7 +39,7 @@ class Text(Node):
         self.memo = memo
 
 
-class Verbatim(Text):
+class Verbatim(String):
     """A string that was not written the canonical way for its value: ``raw`` is the opcode with its argument."""
 
     __slots__ = ("raw",)
@@ -49,7 +49,7 @@ class Verbatim(Text):
         self.raw = raw
 
 
-class Literal(Node):
+class Constant(PickleNode):
     """A constant that was not written the canonical way for its value: ``raw`` is the opcode with its argument."""
 
     __slots__ = ("raw", "value")
@@ -60,7 +60,7 @@ class Literal(Node):
         self.memo = memo
 
 
-class Global(Node):
+class Global(PickleNode):
     """A class or function by name. ``parts`` holds the two name nodes of STACK_GLOBAL, None for GLOBAL."""
 
     __slots__ = ("module", "name", "op", "parts")
@@ -78,7 +78,7 @@ class Global(Node):
         return f"{self.module}.{self.name}"
 
 
-class Extension(Node):
+class Extension(PickleNode):
     """A copyreg extension code (EXT1, EXT2, EXT4): never resolved."""
 
     __slots__ = ("code", "op")
@@ -89,7 +89,7 @@ class Extension(Node):
         self.memo = memo
 
 
-class Tuple(Node):
+class Tuple(PickleNode):
     """A tuple (EMPTY_TUPLE, TUPLE, TUPLE1–3) or a frozenset (FROZENSET); ``op`` tells which."""
 
     __slots__ = ("items", "op")
@@ -101,7 +101,7 @@ class Tuple(Node):
 
 
 @noun(frozen=False)
-class Step:
+class Mutation:
     """Something done to a container or object after it was made.
 
     ``op`` is APPEND, APPENDS, SETITEM, SETITEMS (payload: key, value, key, value …), ADDITEMS, BUILD (payload: the
@@ -114,7 +114,7 @@ class Step:
     late: bool = False
 
 
-class Made(Node):
+class Made(PickleNode):
     """Anything that steps can change after it was made: a list, dict, set, or the result of a call.
 
     ``op`` is EMPTY_LIST, LIST, EMPTY_DICT, DICT, EMPTY_SET (``items``: what stood between MARK and LIST or DICT), or
@@ -128,7 +128,7 @@ class Made(Node):
     def __init__(self, op: int, items: list[Value] | None = None, memo: int = NO_MEMO) -> None:
         self.op = op
         self.items: list[Value] = [] if items is None else items
-        self.steps: list[Step] | None = None
+        self.steps: list[Mutation] | None = None
         self.folded: FoldedTensor | None = None
         self.memo = memo
 
@@ -142,7 +142,7 @@ class Made(Node):
 
 
 def folded_call(op: int, folded: FoldedTensor, memo: int) -> Made:
-    """A call whose items stay folded until they are asked for."""
+    """Return a call whose items stay folded until they are asked for."""
     made: Made = Made.__new__(Made)
     made.op = op
     made.steps = None
@@ -151,7 +151,7 @@ def folded_call(op: int, folded: FoldedTensor, memo: int) -> Made:
     return made
 
 
-class PersistentId(Node):
+class PersistentId(PickleNode):
     """A reference to something outside the pickle: ``id`` is the value (BINPERSID) or its text (PERSID).
 
     Protocol 5's out-of-band buffers are such references too: NEXT_BUFFER (``id`` None) and READONLY_BUFFER (``id``: the
@@ -166,7 +166,7 @@ class PersistentId(Node):
         self.memo = memo
 
 
-class Popped(Node):
+class Popped(PickleNode):
     """Values that were computed and thrown away before ``result``: how a pickler writes recursive tuples and objects.
 
     ``op`` is POP (each value popped on its own), POP_MARK, or MARK (the values and then the mark popped one by one).
@@ -186,12 +186,12 @@ class Revisit(Popped):
 
     __slots__ = ("steps",)
 
-    def __init__(self, op: int, result: Made, steps: list[Step]) -> None:
+    def __init__(self, op: int, result: Made, steps: list[Mutation]) -> None:
         super().__init__(op, [], result)
         self.steps = steps
 
 
-Value = Union[None, bool, int, float, Text, Literal, Global, Extension, Tuple, Made, PersistentId, Popped]
+Value = Union[None, bool, int, float, String, Constant, Global, Extension, Tuple, Made, PersistentId, Popped]
 
 
 @noun
@@ -239,7 +239,7 @@ class Pickle:
 
 
 def plain(value: Value) -> Value:
-    """The value itself, without the discarded values before it."""
+    """Return the value itself, without the discarded values before it."""
     while isinstance(value, Popped):
         value = value.result
     return value
@@ -317,13 +317,13 @@ class FoldedTensor:
         return self._items is not None
 
     def open(self) -> list[Value]:
-        """Callee and arguments as nodes: the same ones each time."""
+        """Return the callee and arguments as nodes: the same ones each time."""
         if self._items is None:
             self._items, self._inner = self.form.unfold(self)
         return self._items
 
     def node(self, index: int) -> Value:
-        """The inner node that the stream stores in its memo under ``index``."""
+        """Return the inner node that the stream stores in its memo under ``index``."""
         self.open()
         assert self._inner is not None
         return self._inner[index]
@@ -332,8 +332,8 @@ class FoldedTensor:
 # ---- every node once, in the order in which the stream makes them
 
 
-def values_inside(node: Node) -> list[Value]:
-    """The values directly inside a node, in stream order, those that were discarded on the way included."""
+def values_inside(node: PickleNode) -> list[Value]:
+    """Return the values directly inside a node, in stream order, those that were discarded on the way included."""
     if isinstance(node, Made):
         found = list(node.items)
         for step in node.steps or ():
@@ -352,8 +352,8 @@ def values_inside(node: Node) -> list[Value]:
     return []
 
 
-def values_inside_folded(node: Node) -> list[Value]:
-    """The same, but a folded tensor stays folded: inside it are the nodes that it shares with others."""
+def values_inside_folded(node: PickleNode) -> list[Value]:
+    """Return the same, but a folded tensor stays folded: inside it are the nodes that it shares with others."""
     if type(node) is not Made:
         return values_inside(node)
     folded = folded_in(node)
@@ -367,24 +367,24 @@ def values_inside_folded(node: Node) -> list[Value]:
 
 
 def folded_in(node: Made) -> FoldedTensor | None:
-    """The tensor that a node is as long as nobody has opened it; None for one that fetches unusual things."""
+    """Return the tensor that a node is as long as nobody has opened it, or None for one that fetches unusual things."""
     folded = node.folded
     if folded is None or folded.opened:
         return None
     form = folded.form
-    if form.place is not None and type(form.place) is not Text:
+    if form.place is not None and type(form.place) is not String:
         return None
-    usual = type(folded.callee) is type(form.kind) is type(form.hooks) is Global and type(form.tag) is Text
+    usual = type(folded.callee) is type(form.kind) is type(form.hooks) is Global and type(form.tag) is String
     return folded if usual else None
 
 
-def nodes(root: Value, inside: Callable[[Node], list[Value]] = values_inside) -> Iterator[Node]:
-    """Every node below ``root`` once, parents before children, in stream order; without recursion."""
+def nodes(root: Value, inside: Callable[[PickleNode], list[Value]] = values_inside) -> Iterator[PickleNode]:
+    """Yield every node below ``root`` once, parents before children, in stream order; without recursion."""
     seen: set[int] = set()
     stack: list[Value] = [root]
     while stack:
         node = stack.pop()
-        if not isinstance(node, Node) or isinstance(node, Literal) or id(node) in seen:
+        if not isinstance(node, PickleNode) or isinstance(node, Constant) or id(node) in seen:
             continue
         seen.add(id(node))
         yield node
@@ -392,20 +392,25 @@ def nodes(root: Value, inside: Callable[[Node], list[Value]] = values_inside) ->
 
 
 def storage_references(root: Value) -> Iterator[PersistentId]:
-    """Every persistent id below ``root``, in the order in which the stream loads them."""
+    """Yield every persistent id below ``root``, in the order in which the stream loads them."""
     for node in nodes(root):
         if type(node) is PersistentId:
             yield node
 
 
 def folded_references(root: Value) -> Iterator[Union[PersistentId, FoldedTensor]]:
-    """The same, where a folded tensor stands for the reference in it and stays folded."""
+    """Yield the same, where a folded tensor stands for the reference in it and stays folded."""
     seen: set[int] = set()
     met: set[tuple[Form, int]] = set()  # forms with the ids of callees, both of which many tensors share
     stack: list[Iterator[Value]] = [iter((root,))]
     while stack:
         for node in stack[-1]:
-            if type(node) is Text or not isinstance(node, Node) or isinstance(node, Literal) or id(node) in seen:
+            if (
+                type(node) is String
+                or not isinstance(node, PickleNode)
+                or isinstance(node, Constant)
+                or id(node) in seen
+            ):
                 continue
             seen.add(id(node))
             if isinstance(node, PersistentId):

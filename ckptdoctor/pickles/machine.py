@@ -34,10 +34,10 @@ class Budgets:
 
 
 def exceeded(budget: str, limit: int, offset: int) -> HostileError:
-    """The error for a pickle that asks for more than ``limit`` of what ``budget`` bounds."""
+    """Return the error for a pickle that asks for more than ``limit`` of what ``budget`` bounds."""
     return HostileError(
-        f"the pickle exceeds the budget of {limit:,} for {budget.replace('_', ' ')} at byte {offset}: it looks built "
-        "to exhaust its reader; do not load it, ask for the file again from its source",
+        f"the pickle exceeds the budget of {limit:,} for {budget.replace('_', ' ')} at byte {offset}: it "
+        "looks built to exhaust its reader; do not load it, and download the file again from its source",
         offset=offset,
     )
 
@@ -118,7 +118,7 @@ class Machine:
         self.extra_opcodes = 0
 
     def entry(self, index: int) -> Value:
-        """What the dense part of the memo holds at ``index``. Raises IndexError beyond it."""
+        """Return what the dense part of the memo holds at ``index``. Raises IndexError beyond it."""
         value = self.memo[index]
         return value.node(index) if isinstance(value, FoldedTensor) else value
 
@@ -128,18 +128,22 @@ class Machine:
             self.ambiguities.append(Ambiguity(kind, f"{message} (byte {offset})", offset))
 
     def need(self, count: int, at: int, what: str) -> int:
-        """The end of ``count`` bytes from ``at``. Raises TruncatedError when fewer remain."""
+        """Return the end of ``count`` bytes from ``at``. Raises TruncatedError when fewer remain."""
         end = at + count
         if end > self.size:
             raise TruncatedError(
-                f"the pickle says that {what} of {plural(count, 'byte')} follows at byte {at}, but only "
-                f"{plural(self.size - at, 'remains', 'remain')}: the file is cut off or damaged; get a complete copy",
+                f"the pickle announces {what} of {plural(count, 'byte')} at byte {at}, but only "
+                f"{plural(self.size - at, 'remains', 'remain')}: the file is cut off or damaged; get a "
+                "complete copy",
                 offset=at,
             )
         return end
 
     def line(self, at: int, limit: int | None, offset: int) -> tuple[bytes, int]:
-        """The text up to the next newline and the position behind it. ``limit`` bounds its length, None does not."""
+        """Return the text up to the next newline and the position behind it.
+
+        ``limit`` bounds its length, None does not.
+        """
         most = self.size if limit is None else min(self.size, at + limit + 1)
         end = self.data.find(b"\n", at, most)
         if end < 0:
@@ -153,7 +157,7 @@ class Machine:
         return self.data[at:end], end + 1
 
     def pop_mark(self) -> list[Value]:
-        """The values above the last MARK, which is taken away."""
+        """Return the values above the last MARK, which is taken away."""
         values = self.stack
         if not self.metastack:
             raise LookupError
@@ -172,7 +176,7 @@ class Machine:
         return len(self.metastack), len(self.stack) - 1
 
     def is_borrowed(self, value: Value) -> bool:
-        """Whether the top of the stack is an object that was made elsewhere and fetched from the memo."""
+        """Return whether the top of the stack is an object that was made elsewhere and fetched from the memo."""
         return self.borrowed.get(self._place()) is value
 
     def borrow(self, value: Made) -> None:
@@ -184,7 +188,7 @@ Handler = Callable[[Machine, int], int]
 
 
 def damaged(offset: int, code: str, why: str) -> DamagedError:
-    """The error for a stream that no unpickler can follow."""
+    """Return the error for a stream that no unpickler can follow."""
     return DamagedError(
         f"the pickle is damaged at byte {offset}: {code} {why}; get a new copy of the file", offset=offset
     )

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.decode import follow
-from ckptdoctor.pickles.graph import Pickle, Text
+from ckptdoctor.pickles.graph import Pickle, String
 from ckptdoctor.pickles.machine import Handler, Machine
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
 from ckptdoctor.regex import regex
@@ -59,7 +59,7 @@ _GLOBAL = regex(rb"[ci][A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n")
 
 
 def texts_of(data: bytes, pickle: Pickle) -> list[tuple[int, bytes]]:
-    """The texts of a decoded pickle that are pickles themselves, or may be, each with where it stands."""
+    """Return the texts of a decoded pickle that are pickles themselves, or may be, each with where it stands."""
     if not _may_hold_pickles(data, pickle):
         return []
     texts = Texts()
@@ -68,7 +68,7 @@ def texts_of(data: bytes, pickle: Pickle) -> list[tuple[int, bytes]]:
 
 
 def _may_hold_pickles(data: bytes, pickle: Pickle) -> bool:
-    """Whether one of the texts may be a pickle, told without looking for the texts.
+    """Return whether one of the texts may be a pickle, told without looking for the texts.
 
     It costs a fraction of what decoding does, and is true of hardly any checkpoint.
     """
@@ -84,12 +84,12 @@ def _may_hold_pickles(data: bytes, pickle: Pickle) -> bool:
 
 
 def _is_number(data: bytes, at: int) -> bool:
-    """Whether the two bytes are no protocol but 640, 896 or so, as the sizes of tensors are written."""
+    """Return whether the two bytes are no protocol but 640, 896 or so, as the sizes of tensors are written."""
     return data[at - 1] == op.BININT2 and data[at - 2] not in _SHORT
 
 
 def _is_new(data: bytes, found: re.Match[bytes], names: Collection[tuple[str, str]]) -> bool:
-    """Whether two lines are a global that the pickle itself does not name."""
+    """Return whether two lines are a global that the pickle itself does not name."""
     module = _MODULE.search(data[max(0, found.start() - 101) : found.start()])
     return (
         module is not None and (module[1].decode("ascii", "replace"), found[1].decode("ascii", "replace")) not in names
@@ -97,12 +97,15 @@ def _is_new(data: bytes, found: re.Match[bytes], names: Collection[tuple[str, st
 
 
 def is_looked_at(length: int, first: int) -> bool:
-    """Whether bytes of this length that begin so are looked at: others are the values of an array, most likely."""
+    """Return whether bytes of this length that begin so are looked at.
+
+    Others are the values of an array, most likely.
+    """
     return length <= LONGEST_BYTES or (length <= _LONGEST and first == op.PROTO)
 
 
 def may_be_kept(raw: bytes, room: int) -> tuple[bool, int]:
-    """Whether anything in bytes that are looked at may count as a pickle, and the room that is left then, at most."""
+    """Return whether anything in bytes may count as a pickle, and the room that is left then, at most."""
     if _begins_as_pickle(raw) and len(raw) <= room:
         return True, room - len(raw)
     return _BASE64.search(raw) is not None or _BASE64_LINES.search(_words(raw)) is not None, room
@@ -116,7 +119,7 @@ class Texts:
         self._room = MOST_KEPT
 
     def handlers(self, usual: tuple[Handler, ...] = HANDLERS) -> tuple[Handler, ...]:
-        """The same handlers, with those of texts looking at what stands in them."""
+        """Return the same handlers, with those of texts looking at what stands in them."""
         table = list(usual)
         for code, width in _BYTES.items():
             table[code] = self._of_bytes(usual[code], width)
@@ -139,7 +142,7 @@ class Texts:
         def handler(m: Machine, at: int) -> int:
             end = usual(m, at)
             top = m.stack[-1]
-            if _LEAST <= end - at <= _LONGEST and isinstance(top, Text):
+            if _LEAST <= end - at <= _LONGEST and isinstance(top, String):
                 self._look(top.value, at - 1)
             return end
 
@@ -157,7 +160,7 @@ def _begins_as_pickle(raw: bytes) -> bool:
 
 
 def _pickles(value: str | bytes) -> Iterator[bytes]:
-    """The pickle that a text or bytes object is, if it may be one: as it is, or in Base64."""
+    """Yield the pickle that a text or bytes object is, if it may be one: as it is, or in Base64."""
     try:
         raw = value if isinstance(value, bytes) else value.encode("latin-1")
     except UnicodeEncodeError:
@@ -174,7 +177,10 @@ def _pickles(value: str | bytes) -> Iterator[bytes]:
 
 
 def _long_words(data: bytes, start: int, end: int) -> Iterator[bytes]:
-    """What may be a text in Base64: much faster than the regular expression, which hardly ever has anything to do."""
+    """Yield what may be a text in Base64.
+
+    This is much faster than the regular expression, which hardly ever has anything to do.
+    """
     at = start
     while at < end:
         signs = data[at : min(end, at + _WINDOW)].translate(_IS_SIGN)
@@ -195,7 +201,7 @@ def _names_in_base64(text: bytes) -> bool:
 
 
 def _words(raw: bytes) -> bytes:
-    """The bytes, or none where they hold no text in Base64: much faster than the regular expression."""
+    """Return the bytes, or none where they hold no text in Base64: much faster than the regular expression."""
     return raw if _SHORTEST in raw.translate(_IS_WORD) else b""
 
 

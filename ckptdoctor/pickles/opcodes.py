@@ -102,5 +102,5 @@ CALLS: Final = frozenset({REDUCE, NEWOBJ, NEWOBJ_EX, OBJ, INST})
 
 
 def opcode_name(op: int) -> str:
-    """The name of an opcode, or its number when there is no such opcode."""
+    """Return the name of an opcode, or its number when there is no such opcode."""
     return NAMES.get(op, f"0x{op:02x}")

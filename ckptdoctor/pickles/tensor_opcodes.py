@@ -16,9 +16,9 @@ from ckptdoctor.pickles.graph import (
     FoldedTensor,
     Form,
     Made,
-    Node,
     PersistentId,
-    Text,
+    PickleNode,
+    String,
     Tuple,
     Value,
     folded_call,
@@ -49,7 +49,7 @@ def take_tensor(m: Machine, at: int) -> int:
 
 
 def put_tensor(m: Machine, form: Form, callee: Value, key: bytes, at: int, end: int, count: int) -> Made:
-    """The call in these bytes, once it has its ``count`` memo entries."""
+    """Return the call in these bytes, once it has its ``count`` memo entries."""
     index, inner = len(m.memo), count - 1
     folded = FoldedTensor(form, callee, str(key, "ascii"), at, end, index, index + inner - 1)
     tensor = folded_call(op.REDUCE, folded, index + inner)
@@ -62,7 +62,7 @@ def put_tensor(m: Machine, form: Form, callee: Value, key: bytes, at: int, end: 
 
 
 def form_of(m: Machine, said: tuple[bytes, ...]) -> Form | None:
-    """The form of a tensor of which these bytes stand in the stream, the same one for all that are alike.
+    """Return the form of a tensor of which these bytes stand in the stream, the same one for all that are alike.
 
     They are its integers, size, stride and flag, and where its device tag and the rest is fetched. None where a
     pickler would not write it so.
@@ -95,12 +95,12 @@ def _form(m: Machine, said: tuple[bytes, ...]) -> Form | None:
 
 
 def _device(node: Value) -> str | None:
-    """The text of a device tag that was fetched from the memo; None for anything else."""
-    return node.value if type(node) is Text and type(node.value) is str else None
+    """Return the text of a device tag that was fetched from the memo, or None for anything else."""
+    return node.value if type(node) is String and type(node.value) is str else None
 
 
 def _entry(memo: list[Value | FoldedTensor], index: int) -> Value:
-    """What the memo holds at ``index``; None for -1, which stands for no GET."""
+    """Return what the memo holds at ``index``, or None for -1, which stands for no GET."""
     if index < 0:
         return None  # no GET stands there
     value = memo[index]
@@ -108,7 +108,10 @@ def _entry(memo: list[Value | FoldedTensor], index: int) -> Value:
 
 
 def unfolded(folded: FoldedTensor) -> tuple[list[Value], dict[int, Value]]:
-    """The nodes that the single opcodes would have built: callee and arguments, and those inside by memo index."""
+    """Return the nodes that the single opcodes would have built.
+
+    They are callee and arguments, and those inside by memo index.
+    """
     match = TENSOR.match(folded.form.data, folded.at)
     assert match is not None
     form = folded.form
@@ -117,17 +120,17 @@ def unfolded(folded: FoldedTensor) -> tuple[list[Value], dict[int, Value]]:
     inner: dict[int, Value] = {}
     index = folded.first
 
-    def kept(node: Text | Tuple | Made) -> None:
+    def kept(node: String | Tuple | Made) -> None:
         nonlocal index
         node.memo = index
         inner[index] = node
         index += 1
 
-    name = Text(op.BINUNICODE, folded.key)
+    name = String(op.BINUNICODE, folded.key)
     kept(name)
     location: Value = form.place
     if not where:
-        location = Text(op.BINUNICODE, _place(place))
+        location = String(op.BINUNICODE, _place(place))
         kept(location)
     identity = Tuple(op.TUPLE, [form.tag, form.kind, name, location, form.numel])
     kept(identity)
@@ -148,36 +151,41 @@ def unfolded(folded: FoldedTensor) -> tuple[list[Value], dict[int, Value]]:
 
 
 def fits(form: Form, protocol: int) -> bool:
-    """Whether the bytes of tensors of this form still say what they said, unless one of their nodes was made.
+    """Return whether the bytes of tensors of this form still say what they said, unless one of their nodes was made.
 
     They do as long as the values that they fetch have kept their memo indices.
     """
     both = zip(form.gets, form.fetched, strict=True)
-    return all(not get or (isinstance(node, Node) and canonical.get(node.memo, protocol) == get) for get, node in both)
+    return all(
+        not get or (isinstance(node, PickleNode) and canonical.get(node.memo, protocol) == get) for get, node in both
+    )
 
 
 @lru_cache(maxsize=256)
 def _place(raw: bytes) -> str:
-    """A device tag; one string object for all that say the same."""
+    """Return a device tag; one string object for all that say the same."""
     return str(raw, "ascii")
 
 
 @lru_cache(maxsize=1024)
 def get_index(get: bytes) -> int:
-    """The memo index of a BINGET or LONG_BINGET; nothing stands for -1."""
+    """Return the memo index of a BINGET or LONG_BINGET; nothing stands for -1."""
     return int.from_bytes(get[1:], "little") if get else -1
 
 
 @lru_cache(maxsize=4096)
 def _number(raw: bytes) -> int | None:
-    """The integer that a BININT of any width writes, or None when Python's pickler would write it in fewer bytes."""
+    """Return the integer that a BININT of any width writes.
+
+    It is None when Python's pickler would write it in fewer bytes.
+    """
     value = int.from_bytes(raw[1:], "little", signed=raw[0] == op.BININT)
     return value if canonical.integer_bytes(value, 2) == raw else None
 
 
 @lru_cache(maxsize=4096)
 def _shape(raw: bytes) -> tuple[int, list[Value], int, tuple[int, ...]] | None:
-    """Opcode, items, number of opcodes, and the integers of a tuple; None when it is not one that a pickler writes."""
+    """Return the opcode, items, number of opcodes, and integers of a tuple, or None when no pickler writes it so."""
     code = raw[-1]
     begin = 1 if code == op.TUPLE and raw[0] == op.MARK else 0
     values: list[int] = []

@@ -84,7 +84,7 @@ class WeightsOnlyVerdict:
 def judged(
     data: bytes, start: int, allowed: Callable[[str, str], str | None], typed: bool = False
 ) -> WeightsOnlyVerdict:
-    """Whether torch accepts the pickle at ``start``.
+    """Return whether torch accepts the pickle at ``start``.
 
     ``allowed`` gives the full name in Python 3 of a class or function that torch allows, and None for any other.
     ``typed``: a storage must have a type, as in the format from before torch 1.6, where it may be a view.
@@ -95,7 +95,7 @@ def judged(
     except WeightsOnlyError as error:
         return WeightsOnlyVerdict(str(error), machine.at)
     except (IndexError, KeyError):
-        return WeightsOnlyVerdict(f"the stream takes what is not there, at byte {machine.at:,}", machine.at)
+        return WeightsOnlyVerdict(f"the stream takes a missing value, at byte {machine.at:,}", machine.at)
     return WeightsOnlyVerdict("", machine.at)
 
 
@@ -188,7 +188,7 @@ class _Machine:
             self.at = end
 
     def _stored_by_entry(self, each: Pattern) -> tuple[Any, ...] | None:
-        """What entries of this pattern store in the memo; None for those that are not as usual."""
+        """Return what entries of this pattern store in the memo, or None for those that are not as usual."""
         callee = get_index(each.function)
         function = self._memo[callee] if callee < len(self._memo) else None
         if type(function) is not NamedGlobal:
@@ -204,7 +204,7 @@ class _Machine:
         return self._patterns[each]
 
     def _made_tensor(self, function: Any, index: int, groups: Sequence[bytes]) -> str | None:
-        """What the call in a match of TENSOR makes, once all that it stores is in the memo, from ``index`` on."""
+        """Return what the call in a match of TENSOR makes, once its parts are in the memo, from ``index`` on."""
         (tag, kind, key_size, key, key_put, where, place_size, place, place_put, _, id_put, _, size, size_put,
          stride, stride_put, _, hooks, hooks_put, arguments_put, tensor_put) = groups  # fmt: skip
         puts = b"".join((key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
@@ -221,7 +221,10 @@ class _Machine:
         return made
 
     def _stored_by(self, said: _Said, path: str) -> tuple[Any, ...] | None:
-        """What tensors of this kind store in the memo, the tensor last; None for those that are not as usual."""
+        """Return what tensors of this kind store in the memo, the tensor last.
+
+        It is None for those that are not as usual.
+        """
         tag, kind, where, place, size, size_kept, stride, stride_kept, hooks = said
         if max(map(get_index, (tag, kind, where, hooks))) >= len(self._memo):
             return None
@@ -284,32 +287,32 @@ class _Machine:
         try:
             return line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise WeightsOnlyError("a name is no text") from error
+            raise WeightsOnlyError("a name is not a string") from error
 
     def _text(self, data: bytes, errors: str) -> None:
         try:
             text = data.decode("utf-8", errors)
         except UnicodeDecodeError as error:
-            raise WeightsOnlyError("a text is not UTF-8") from error
+            raise WeightsOnlyError("a string is not UTF-8") from error
         self._stack.append(_STORAGE_TEXT if text == "storage" else _TEXT)
 
     # ---- steps
 
     def short_string(self) -> None:
-        """A string of Python 2, which torch takes for UTF-8."""
+        """Push a string of Python 2, which torch takes for UTF-8."""
         self._text(self._take(self._number(1)), "strict")
 
     def long(self) -> None:
-        """An integer of up to 255 bytes."""
+        """Push an integer of up to 255 bytes."""
         self._take(self._number(1))
         self._stack.append(_INT)
 
     def proto(self) -> None:
-        """The protocol: torch warns of any but 2, and goes on."""
+        """Read the protocol: torch warns of any but 2, and goes on."""
         self._take(1)
 
     def named(self) -> None:
-        """A class or function."""
+        """Push a class or function."""
         module, name = self._line(), self._line()
         path = self._allowed(module, name)
         if path is None:
@@ -317,20 +320,20 @@ class _Machine:
         self._stack.append(NamedGlobal(path))
 
     def tuple(self) -> None:
-        """What follows the mark."""
+        """Make a tuple of what follows the mark."""
         items = self._marked()
         self._stack.append(tuple(items))
 
     def tuple1(self) -> None:
-        """The last value."""
+        """Make a tuple of the last value."""
         self._stack[-1] = (self._stack[-1],)
 
     def tuple2(self) -> None:
-        """The last two."""
+        """Make a tuple of the last two."""
         self._stack[-2:] = [(self._stack[-2], self._stack[-1])]
 
     def tuple3(self) -> None:
-        """The last three."""
+        """Make a tuple of the last three."""
         self._stack[-3:] = [(self._stack[-3], self._stack[-2], self._stack[-1])]
 
     def _marked(self) -> list[Any]:
@@ -338,39 +341,39 @@ class _Machine:
         return found
 
     def append(self) -> None:
-        """One item of a list."""
+        """Append one item to a list."""
         self._stack.pop()
-        self._require(self._stack[-1] == _LIST, "fills as a list what is none")
+        self._require(self._stack[-1] == _LIST, "fills as a list an object that is not one")
 
     def appends(self) -> None:
-        """Items of a list."""
+        """Append items to a list."""
         self._marked()
-        self._require(self._stack[-1] == _LIST, "fills as a list what is none")
+        self._require(self._stack[-1] == _LIST, "fills as a list an object that is not one")
 
     def setitem(self) -> None:
-        """One entry of a dict."""
+        """Set one entry of a dict."""
         self._stack.pop()
         self._set([self._stack.pop()])
 
     def setitems(self) -> None:
-        """Entries of a dict."""
+        """Set entries of a dict."""
         items = self._marked()
         self._require(len(items) % 2 == 0, "has a key without a value")
         self._set(items[::2])
 
     def _set(self, keys: list[Any]) -> None:
         target = self._stack[-1]
-        self._require(isinstance(target, str) and target in _FILLED, "fills as a dict what is none")
+        self._require(isinstance(target, str) and target in _FILLED, "fills as a dict an object that is not one")
         if not all((type(key) is str and key not in _UNHASHABLE) or _is_key(key) for key in keys):
-            raise WeightsOnlyError("a dict has a key that cannot be one")
+            raise WeightsOnlyError("a dict has an impossible key")
 
     def call(self) -> None:
-        """``function(*arguments)``."""
+        """Call ``function(*arguments)``, by name only."""
         arguments = self._stack.pop()
         self._stack[-1] = self._made(self._stack[-1], arguments)
 
     def _made(self, function: Any, arguments: Any) -> str:
-        self._require(isinstance(function, NamedGlobal), "calls what is no function")
+        self._require(isinstance(function, NamedGlobal), "calls an object that is not a function")
         self._require(isinstance(arguments, tuple), "calls a function without a tuple of arguments")
         path: str = function.path
         if path.startswith(_UTILS):
@@ -381,19 +384,19 @@ class _Machine:
         return _OTHER
 
     def build(self) -> None:
-        """The state of an object."""
+        """Give an object its state."""
         state = self._stack.pop()
         target = self._stack[-1]
-        self._require(isinstance(target, str) and target in _BUILT, "gives a state to what can have none")
+        self._require(isinstance(target, str) and target in _BUILT, "gives a state to an object that cannot have one")
         wanted = isinstance(state, tuple) if target in (_TENSOR, _PARAMETER) else state in (_DICT, _ORDERED)
-        self._require(wanted, "gives an object a state of another kind")
+        self._require(wanted, "gives an object the wrong kind of state")
 
     def stored(self) -> None:
-        """A storage, by what torch calls it in the file."""
+        """Push a storage, by what torch calls it in the file."""
         identity = self._stack.pop()
         parts = identity if isinstance(identity, tuple) else ()
         wanted = 6 if self._typed else 5
-        self._require(len(parts) == wanted and parts[0] == _STORAGE_TEXT, "refers to something that is no storage")
+        self._require(len(parts) == wanted and parts[0] == _STORAGE_TEXT, "refers to an object that is not a storage")
         path = parts[1].path if isinstance(parts[1], NamedGlobal) else ""
         self._require(
             path.endswith("Storage") and not (self._typed and path == _UNTYPED), "has a storage without a type"
@@ -407,7 +410,7 @@ class _Machine:
 
 @lru_cache(maxsize=1024)
 def _integers(raw: bytes) -> tuple[str, ...]:
-    """The kinds in a tuple of integers, of which these bytes are the opcodes."""
+    """Return the kinds in a tuple of integers, of which these bytes are the opcodes."""
     at, kinds = int(raw[0] == op.MARK), 0
     while at < len(raw) - 1:
         at += 1 + _SIZED[raw[at]][0]
@@ -416,7 +419,7 @@ def _integers(raw: bytes) -> tuple[str, ...]:
 
 
 def _is_key(value: Any, depth: int = 0) -> bool:
-    """Whether a value can be the key of a dict."""
+    """Return whether a value can be the key of a dict."""
     if isinstance(value, tuple):
         return depth < _NESTED and all(_is_key(each, depth + 1) for each in value)
     return not isinstance(value, str) or value not in _UNHASHABLE

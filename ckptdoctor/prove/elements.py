@@ -67,11 +67,12 @@ class _Bytes:
 
 
 def require_elements(elements: Elements, places: Mapping[str, Extent], place: Extent) -> None:
-    """Raises WriteError unless the bytes at ``place`` are the elements; ``places`` says where their sources lie."""
+    """Raise WriteError unless the bytes at ``place`` are the elements; ``places`` says where their sources lie."""
     if place.length != nbytes(elements):
-        raise WriteError("A storage of the output has a wrong length; it was thrown away.")
+        raise WriteError("A storage of the output has a wrong length; it was discarded.")
     with ExitStack() as stack:
-        files = {path: stack.enter_context(FileSource(path)) for path in {place.file, *_files(places)}}
+        paths = {place.file, *[each.file for each in places.values()]}
+        files = {path: stack.enter_context(FileSource(path)) for path in paths}
         for view, start, stride in _destinations(elements, 0, contiguous_stride(elements.shape)):
             if not isinstance(view, View):
                 _require_computed(
@@ -84,14 +85,14 @@ def require_elements(elements: Elements, places: Mapping[str, Extent], place: Ex
                 source = _Bytes(files[places[view.source].file], places[view.source].offset + view.start)
             target = _Bytes(files[place.file], place.offset + start * view.width, output=True)
             if not _equal(view, stride, source, target):
-                raise WriteError(f"Elements of storage {view.source} are others in the output; it was thrown away.")
+                raise WriteError(f"Elements of storage {view.source} differ in the output; it was discarded.")
 
 
 _Computed = Union[Normed, Dequantized, Calculated, Converted, Scattered]
 
 
 def _bytes(weights: _Computed, start: int) -> int:
-    """Say where the element ``start`` begins."""
+    """Return where the element ``start`` begins."""
     return start * nbytes(weights) // max(1, prod(weights.shape))
 
 
@@ -118,14 +119,10 @@ def _require_computed(
         require_weights(weights, pieces, target.read)
 
 
-def _files(places: Mapping[str, Extent]) -> set[str]:
-    return {each.file for each in places.values()}
-
-
 def _destinations(
     elements: Elements, start: int, stride: tuple[int, ...]
 ) -> Iterator[tuple[View | _Computed, int, tuple[int, ...]]]:
-    """Every view with the first element of its place in the output, and its strides there.
+    """Yield every view with the first element of its place in the output, and its strides there.
 
     What is computed comes whole: it is made up of whole storages only, so that its place is one in C order.
     """
@@ -158,7 +155,7 @@ def _equal(view: View, stride: tuple[int, ...], source: _Bytes, target: _Bytes) 
 
 
 def _united(axes: list[_Axis]) -> list[_Axis]:
-    """Axes that follow each other without gaps on both sides made one; then in the order of the source."""
+    """Return the axes with those made one that follow each other without gaps; then in the order of the source."""
     made: list[_Axis] = []
     for axis in axes:
         last = made[-1] if made else None
@@ -170,7 +167,10 @@ def _united(axes: list[_Axis]) -> list[_Axis]:
 
 
 def _tiles(axes: list[_Axis], unit: int) -> Iterator[tuple[list[_Axis], int, int]]:
-    """Parts of at most a block, with where each begins on both sides: the outer axes of the source are cut first."""
+    """Yield parts of at most a block, with where each begins on both sides.
+
+    The outer axes of the source are cut first.
+    """
     inner = prod(axis.size for axis in axes) * unit
     outer = 0
     while outer < len(axes) and inner > _BLOCK:
@@ -245,7 +245,7 @@ class _Lines:
         self._window = memoryview(data.read(base, span * unit)).cast(code) if span else None
 
     def at(self, first: int) -> bytes:
-        """The line that begins ``first`` units behind the base."""
+        """Return the line that begins ``first`` units behind the base."""
         if self._window is None and self._step > _SPARSE:
             places = range(first, first + self._count * self._step, self._step)
             return b"".join([self._data.read(self._base + at * self._unit, self._unit) for at in places])
@@ -260,7 +260,7 @@ class _Lines:
 def _require_cast(
     numbers: Converted, pieces: Callable[[Elements], Iterator[bytes]], read: Callable[[int, int], bytes]
 ) -> None:
-    """Raises WriteError unless ``read`` gives the bytes of the numbers; ``pieces`` gives those of what was cast."""
+    """Raise WriteError unless ``read`` gives the bytes of the numbers; ``pieces`` gives those of what was cast."""
     from ckptdoctor.casting.cast import in_pieces
     from ckptdoctor.casting.proof import is_cast
 
@@ -269,7 +269,7 @@ def _require_cast(
         length = len(given) // width * numbers.width
         if not is_cast(given, read(at, length), numbers.kind, numbers.dtype):
             raise WriteError(
-                f"A number of the output is not the nearest one that {numbers.dtype} has; it was thrown away."
+                f"A number of the output is not the nearest one that {numbers.dtype} has; it was discarded."
             )
         at += length
 
@@ -284,7 +284,7 @@ Chunks = Callable[[Elements], Iterator[bytes]]
 
 
 def require_scattered(dense: Scattered, chunks: Chunks, read: Read) -> None:
-    """Raises WriteError unless ``read`` gives the bytes of the dense tensor; ``chunks`` gives those of its parts."""
+    """Raise WriteError unless ``read`` gives the bytes of the dense tensor; ``chunks`` gives those of its parts."""
     *parts, values = [b"".join(chunks(part)) for part in dense.parts]
     numbers = [_integers(data, kind) for data, kind in zip(parts, dense.kinds, strict=True)]
     places, count = _entries(dense, numbers) if len(numbers) == 1 else _blocks(dense, *numbers)
@@ -296,7 +296,7 @@ def require_scattered(dense: Scattered, chunks: Chunks, read: Read) -> None:
     total = prod(dense.shape) * dense.width
     zeros = sum([read(at, min(_PIECE, total - at)).count(0) for at in range(0, total, _PIECE)])
     if not same or len(set(places)) != len(places) or total - zeros != len(values) - values.count(0):
-        raise WriteError("A tensor of the output is not the sparse one that it was made of; it was thrown away.")
+        raise WriteError("A tensor of the output differs from the sparse one that it was made from; it was discarded.")
 
 
 def _integers(data: bytes, kind: str) -> list[int]:

@@ -27,7 +27,7 @@ Chunks = Callable[[Elements], Iterator[bytes]]
 
 
 def require_weights(weights: Normed, chunks: Chunks, read: Read) -> None:
-    """Raises WriteError unless ``read`` gives the bytes of the weights; ``chunks`` gives those of their parts."""
+    """Raise WriteError unless ``read`` gives the bytes of the weights; ``chunks`` gives those of their parts."""
     if 0 in weights.shape:
         return
     channels, inner = _channels(weights.shape, weights.dim)
@@ -42,12 +42,12 @@ def require_weights(weights: Normed, chunks: Chunks, read: Read) -> None:
     for piece in _pieces(values, weights.dtype, chunks):
         there = decoded(read(at * size, len(piece) * size), weights.dtype)
         if not _near(piece, _factors(factors, at, len(piece), inner), there, weights.dtype):
-            raise WriteError("A weight of the output is not what its norm gives; it was thrown away.")
+            raise WriteError("A weight of the output does not match its norm; it was discarded.")
         at += len(piece)
 
 
 def _channels(shape: Shape, dim: int | None) -> tuple[int, int]:
-    """Say how many channels have a norm of their own, and how many numbers of one follow each other."""
+    """Return how many channels have a norm of their own, and how many numbers of one follow each other."""
     return (1, prod(shape)) if dim is None else (shape[dim], prod(shape[dim + 1 :]))
 
 
@@ -59,7 +59,7 @@ def _pieces(part: Elements, dtype: str, chunks: Chunks) -> Iterator[Sequence[flo
 
 
 def _runs(at: int, length: int, inner: int) -> Iterator[tuple[int, slice]]:
-    """The runs in a piece that begins at ``at``: the number of each, and where it is in the piece."""
+    """Yield the runs in a piece that begins at ``at``: the number of each, and where it is in the piece."""
     first = 0
     while first < length:
         stop = min(length, first + inner - (at + first) % inner)
@@ -68,7 +68,7 @@ def _runs(at: int, length: int, inner: int) -> Iterator[tuple[int, slice]]:
 
 
 def _factors(factors: Sequence[float], at: int, length: int, inner: int) -> list[float]:
-    """The factor of each number of a piece."""
+    """Return the factor of each number of a piece."""
     if inner > _SHORT:
         return [
             factor
@@ -97,7 +97,7 @@ def _scales(g: Sequence[float], squares: Sequence[float]) -> list[float]:
 
 
 def _sigma(weights: Normed, chunks: Chunks, u: Sequence[float], v: Sequence[float]) -> float:
-    """``uᵀ·W·v``; along the dimension in which W·v points where u does, if shapes leave more than one."""
+    """Return ``uᵀ·W·v``; along the dimension in which W·v points where u does, if shapes leave more than one."""
     dims = (weights.dim,) if weights.dim is not None else spectral_dims(weights.shape, (len(u),), (len(v),))
     for dim in dims:
         product = _product(weights, dim, chunks, v)
@@ -109,7 +109,7 @@ def _sigma(weights: Normed, chunks: Chunks, u: Sequence[float], v: Sequence[floa
 
 
 def _product(weights: Normed, dim: int, chunks: Chunks, v: Sequence[float]) -> list[float]:
-    """``W·v``, run by run in the order in which they lie."""
+    """Return ``W·v``, run by run in the order in which they lie."""
     channels, inner = _channels(weights.shape, dim)
     found = [0.0] * channels
     at = 0
@@ -131,12 +131,12 @@ def _sum(values: Iterator[float]) -> float:
 
 
 def _quotient(one: float, other: float) -> float:
-    """The quotient; NaN stands for whatever a division by nothing gives."""
+    """Return the quotient; NaN stands for whatever a division by nothing gives."""
     return one / other if other else float("nan")
 
 
 def _near(values: Sequence[float], factors: Sequence[float], there: Sequence[float], dtype: str) -> bool:
-    """Tell whether these are the products, each rounded to the dtype or to the number next to it."""
+    """Return whether these are the products, each rounded to the dtype or to the number next to it."""
     made = decoded(encoded(map(mul, values, factors), dtype), dtype)
     if made == there:
         return True

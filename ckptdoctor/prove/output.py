@@ -60,7 +60,9 @@ _IDENTICAL = CopyTally(identical=1)
 
 
 def prove(files: Mapping[str, str], output: str, wanted: Wanted, recipe: Recipe) -> CopyTally:
-    """The number of tensors that are ranges of the sources, and of others. Raises WriteError for anything unexpected.
+    """Return the number of tensors that are ranges of the sources, and of others.
+
+    Raises WriteError for anything unexpected.
 
     ``files`` are the paths under which the files of the container lie, by their names; ``output`` is what it will be.
     """
@@ -73,7 +75,7 @@ def prove(files: Mapping[str, str], output: str, wanted: Wanted, recipe: Recipe)
 
 
 def require_bytes(written: Checkpoint, wanted: Wanted, recipe: Recipe) -> dict[str, CopyTally]:
-    """Raises WriteError, with the tensor, unless storages hold what they are to hold; what tensors on each count as.
+    """Raise WriteError, with the tensor, unless storages hold what they are to hold; what tensors on each count as.
 
     ``written`` has the contents that are wanted. The storages are named by their keys there.
     """
@@ -83,7 +85,7 @@ def require_bytes(written: Checkpoint, wanted: Wanted, recipe: Recipe) -> dict[s
 def _require_bytes(
     written: Checkpoint, wanted: Wanted, ours: Mapping[str, str], copied: CopiedRanges
 ) -> dict[str, CopyTally]:
-    """The same, with the keys here of the storages there, and where everything is copied from."""
+    """Return the same, with the keys here of the storages there, and where everything is copied from."""
     places = {each.key: each.extent for each in written.storages}
     pairs = {key: its for its, key in ours.items()}
     found = _untouched(wanted, pairs, places, copied)
@@ -99,7 +101,10 @@ def _require_bytes(
 def _untouched(
     wanted: Wanted, pairs: Mapping[str, str], places: Mapping[str, Extent | None], copied: CopiedRanges
 ) -> dict[str, CopyTally]:
-    """The storages of which every byte is copied as it was in the original: nearly every one of a repaired file."""
+    """Return the storages of which every byte is copied as it was in the original.
+
+    Nearly all of a repaired file are.
+    """
     found: dict[str, CopyTally] = {}
     done = 0
     for key, storage in {each.key: each for each in wanted.original.storages}.items():
@@ -115,7 +120,7 @@ def _untouched(
 
 
 def _stored(wanted: Wanted, known: Container[str]) -> Iterator[tuple[str, Stored]]:
-    """What the storages hold, by their keys, as far as that is told; those that are ``known`` are not."""
+    """Yield what the storages hold, by their keys, as far as that is told; those that are ``known`` are not."""
     originals, new = {each.key: each for each in wanted.original.storages}, new_storages(wanted)
     for storage in wanted.contents.storages:
         if storage.key in known:
@@ -147,7 +152,7 @@ def _reopened(files: Mapping[str, str], output: str) -> Checkpoint:
 
 
 def _require_stored(stored: Stored, swapped: bool, place: Extent | None, copied: CopiedRanges, name: str) -> CopyTally:
-    """Raises WriteError unless the bytes at ``place`` are those of the storage; what each of its tensors counts as.
+    """Raise WriteError unless the bytes at ``place`` are those of the storage; what each of its tensors counts as.
 
     What was made is held against what it is made of, and made again where that does not lie in files as it is.
     """
@@ -171,7 +176,7 @@ def _require_stored(stored: Stored, swapped: bool, place: Extent | None, copied:
 
 
 def _as_it_lies(tensor: Tensor, swapped: bool, stack: ExitStack) -> Direct | None:
-    """The elements as views of files; None where they are turned there, or only packed."""
+    """Return the elements as views of files, or None where they are turned there, or only packed."""
     found, places = elements(tensor)
     extents: dict[str, Extent] = {}
     for name, each in places.items():
@@ -184,7 +189,9 @@ def _as_it_lies(tensor: Tensor, swapped: bool, stack: ExitStack) -> Direct | Non
 
 
 def _extent(storage: Storage, stack: ExitStack, unpacked: bool) -> Extent | None:
-    """Say where the storage lies as it is; one that does so nowhere comes into a temporary file, and is proven there.
+    """Return where the storage lies as it is.
+
+    One that does so nowhere comes into a temporary file, and is proven there.
 
     That is a new one, of which tensors are cut out, and one that is deflated if it is to be ``unpacked``.
     """
@@ -228,7 +235,7 @@ def _require(wanted: Segment, found: Direct | None, place: Extent, copied: Copie
 
 
 def _wrong(name: str) -> WriteError:
-    return WriteError(f"The values of {name} are others in the output; it was thrown away.")
+    return WriteError(f"The values of {name} differ in the output; it was discarded.")
 
 
 def _read(path: str, offset: int, length: int) -> bytes:
@@ -255,7 +262,7 @@ class Checksums:
         self._found = [self._pool.submit(self._unlike, group) for group in batches(list(self._storages))]
 
     def require(self) -> None:
-        """Raises DamagedError for the first storage that does not match."""
+        """Raise DamagedError for the first storage that does not match."""
         from concurrent.futures import wait
 
         total = sum([each.length for (each,) in self._storages])
@@ -267,8 +274,9 @@ class Checksums:
             broken = future.result()
             if broken is not None and broken.extent is not None:
                 raise DamagedError(
-                    f"The values of storage {broken.key} of {broken.extent.file} do not match their checksum, which "
-                    "the output could not tell any more; ckptdoctor salvage saves what is whole."
+                    f"The values of storage {broken.key} of {broken.extent.file} do not match their "
+                    "checksum, and the output could not show that any more; recover what is intact with "
+                    "ckptdoctor salvage."
                 )
 
     def close(self) -> None:
@@ -277,7 +285,7 @@ class Checksums:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _unlike(self, group: Sequence[Data]) -> Storage | None:
-        """The first storage of the group with another checksum."""
+        """Return the first storage of the group with another checksum."""
         with Bytes() as files:
             for data in group:
                 storage = self._storages[data]  # type: ignore[index]  # a tuple of one range
@@ -293,7 +301,7 @@ class Checksums:
 
 
 def _in_files(storage: Storage | None) -> Iterator[Storage]:
-    """The storage, or those that a new one is made of."""
+    """Yield the storage, or those that a new one is made of."""
     if isinstance(storage, NewStorage):
         yield from [storage.of[each.source] for each in views(storage.holds) if each.held is None]
     elif storage is not None:
@@ -326,14 +334,14 @@ def trace(wanted: Wanted, written: Checkpoint, recipe: Recipe) -> Proof:
             continue
         if extent.length != old.extent.length or not copied.copied_from(extent.offset, Copy(source, extent.length)):
             raise WriteError(
-                f"Storage {storage.key} of the output is not storage {old.key} of the original; it was thrown away."
+                f"Storage {storage.key} of the output is not storage {old.key} of the original; it was discarded."
             )
         keys += [old.key] if old.key == storage.key else []
     return _counted(keys, len(written.storages), wanted)
 
 
 def counted(wanted: Wanted) -> Proof:
-    """The same count where the contents go into another container, which is proven tensor by tensor."""
+    """Return the same count where the contents go into another container, which is proven tensor by tensor."""
     return _counted([each.key for each in wanted.contents.storages], len(wanted.contents.storages), wanted)
 
 
@@ -351,7 +359,7 @@ def _counted(keys: Iterable[str], storages: int, wanted: Wanted) -> Proof:
 
 
 def _kind(key: str, old: Storage | None, wanted: Wanted) -> str:
-    """Give what of the original's a storage of the contents is; "" where that is not known."""
+    """Return what of the original's a storage of the contents is, or "" where that is not known."""
     if old is None:
         holds = wanted.remade.get(key)
         return "" if holds is None else "computed" if is_computed(holds) else "remade"

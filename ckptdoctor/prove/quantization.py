@@ -26,7 +26,7 @@ Chunks = Callable[[Elements], Iterator[bytes]]
 
 
 def require_dequantized(weights: Dequantized, chunks: Chunks, read: Read) -> None:
-    """Raises WriteError unless ``read`` gives the bytes of the weights; ``chunks`` gives those of their parts."""
+    """Raise WriteError unless ``read`` gives the bytes of the weights; ``chunks`` gives those of their parts."""
     total = prod(weights.shape)
     if not total:
         return
@@ -38,7 +38,7 @@ def require_dequantized(weights: Dequantized, chunks: Chunks, read: Read) -> Non
             if weights.scheme == FOUR:
                 codes = bytes([half for byte in codes for half in (byte >> 4, byte & 15)])[: total - at]
             if not judge.agrees(at, codes, read(at * weights.width, len(codes) * weights.width)):
-                raise WriteError("A weight of the output is not what its scale gives; it was thrown away.")
+                raise WriteError("A weight of the output does not match its scale; it was discarded.")
             at += len(codes)
 
 
@@ -59,7 +59,7 @@ class _Judge:
         self._known: dict[int, list[bytes]] = {}
 
     def agrees(self, at: int, codes: bytes, there: bytes) -> bool:
-        """Tell whether the codes from the number ``at`` on are these weights, each or the one next to it."""
+        """Return whether the codes from the number ``at`` on are these weights, each or the one next to it."""
         width, dtype = self._weights.width, self._weights.dtype
         first, made = 0, []
         while first < len(codes):
@@ -76,7 +76,7 @@ class _Judge:
         return self._often or _near(encoded(made, dtype), there, dtype)
 
     def _bytes(self, scale: int) -> list[bytes]:
-        """For each byte of a weight: what it is for each code."""
+        """Return for each byte of a weight what it is for each code."""
         found = self._known.get(scale)
         if found is None:
             if len(self._known) > _KEPT:
@@ -87,7 +87,7 @@ class _Judge:
         return found
 
     def _of(self, place: int) -> tuple[int, int]:
-        """The scale of a number, and how many from it on have the same."""
+        """Return the scale of a number, and how many from it on have the same."""
         if self._block:
             return place // self._block, self._block - place % self._block
         _, columns, high, wide = self._weights.runs
@@ -121,7 +121,7 @@ def _scales(weights: Dequantized, chunks: Chunks) -> tuple[Sequence[float], Sequ
 
 
 def _four(weights: Dequantized, chunks: Chunks) -> Sequence[float]:
-    """The scales of a weight of bitsandbytes, those that are quantised themselves too."""
+    """Return the scales of a weight of bitsandbytes, those that are quantised themselves too."""
     absmax = weights.parts[1]
     if len(weights.parts) == 4:
         return _numbers(absmax, "float32", chunks)
@@ -144,7 +144,7 @@ def _numbers(part: Elements, dtype: str, chunks: Chunks) -> Sequence[float]:
 
 
 def _number(byte: int, dtype: str) -> float:
-    """Give what a code of eight bits stands for, from its bits."""
+    """Return what a code of eight bits stands for, from its bits."""
     kind = BY_NAME[dtype]
     if kind.kind != "float":
         signed = kind.name in ("int8", "qint8")
@@ -167,7 +167,7 @@ def _number(byte: int, dtype: str) -> float:
 
 
 def _near(made: bytes, there: bytes, dtype: str) -> bool:
-    """Tell whether these are the same numbers, each or the one next to it."""
+    """Return whether these are the same numbers, each or the one next to it."""
     if made == there:
         return True
     kind = BY_NAME[dtype]

@@ -36,7 +36,7 @@ _of_tensors = attrgetter(*_OF_TENSORS)
 
 
 def first_difference(wanted: Checkpoint, got: Checkpoint) -> str | None:
-    """The first difference between two checkpoints in words, None where there is none.
+    """Return the first difference between two checkpoints in words, None where there is none.
 
     Storages may have other keys, as long as the same tensors share them. What lies around the contents (names of
     globals, notes, places of bytes) is not compared.
@@ -59,7 +59,7 @@ class _Ties:
         self._back: dict[str, str] = {}
 
     def agree(self, wanted: Storage | None, got: Storage | None) -> bool:
-        """Tell whether two storages are alike, and no other storage corresponds to either."""
+        """Return whether two storages are alike, and no other storage corresponds to either."""
         if wanted is None or got is None:
             return wanted is got
         if (
@@ -77,7 +77,7 @@ class _Ties:
 
 
 def storage_pairs(wanted: Checkpoint, got: Checkpoint) -> dict[str, str]:
-    """Key of each storage of ``got`` → key of the storage of ``wanted`` that the same tensors view."""
+    """Return the key of each storage of ``got`` → key of the storage of ``wanted`` that the same tensors view."""
     pairs: dict[str, str] = {}
     _pair(wanted.tensors, got.tensors, pairs)
     return pairs
@@ -92,7 +92,7 @@ def _pair(wanted: Several[Tensor], got: Several[Tensor], pairs: dict[str, str]) 
 
 
 def _tree_difference(wanted: Node, got: Node, ties: _Ties) -> str | None:
-    """Walks both trees side by side, without recursion; ``trail`` is spelt out only where something differs."""
+    """Walk both trees side by side, without recursion; ``trail`` is spelt out only where something differs."""
     stack: list[tuple[Node, Node, Any]] = [(wanted, got, None)]
     while stack:
         one, other, trail = stack.pop()
@@ -141,7 +141,7 @@ def _object_difference(wanted: Opaque, got: Opaque) -> str | None:
     if wanted.class_name != got.class_name:
         return f"there is a {got.class_name} instead of a {wanted.class_name}"
     if (len(wanted.arguments), len(wanted.items)) != (len(got.arguments), len(got.items)):
-        return f"the {wanted.class_name} is made in another way"
+        return f"the {wanted.class_name} is made differently"
     return _keys_difference([part for part, _ in wanted.entries], [part for part, _ in got.entries])
 
 
@@ -154,7 +154,7 @@ def _keys_difference(wanted: list[Part], got: list[Part]) -> str | None:
         return None
     for one, other in zip(wanted, got, strict=False):
         if one != other or type(one) is not type(other):
-            return f"there is the key “{show_part(other)}” instead of “{show_part(one)}”"
+            return f'there is the key "{show_part(other)}" instead of "{show_part(one)}"'
     return f"it has {plural(len(got), 'key')} instead of {len(wanted)}"
 
 
@@ -167,7 +167,7 @@ def _tensor_difference(wanted: Tensor, got: Tensor, ties: _Ties) -> str | None:
                     return "the tensor has other values in the pickle"
                 return f"the tensor's {name} is {_shown(other)} instead of {_shown(one)}"
     if not ties.agree(wanted.storage, got.storage):
-        return "the tensor lies on another storage, or one of another size or device"
+        return "the tensor is on another storage, or on one with another size or device"
     if not wanted.parts and not got.parts:  # as nearly all have none
         return None
     if len(wanted.parts) != len(got.parts):
@@ -207,7 +207,7 @@ def _kind(node: Node) -> str:
 
 
 def _path(trail: Any) -> KeyPath:
-    """The way through ``nodes_below`` as a key path."""
+    """Return the way through ``nodes_below`` as a key path."""
     parts: list[Part] = []
     while trail is not None:
         trail, node, slot = trail
@@ -232,21 +232,21 @@ def _part(node: Node, slot: int) -> Part:
 
 @contextmanager
 def read_back() -> Iterator[None]:
-    """Reading of an output: what fails in it raises WriteError, and the output is thrown away."""
+    """Read an output: what fails in it raises WriteError, and the output is thrown away."""
     try:
         yield
     except WriteError:
         raise
     except CkptDoctorError as error:
-        raise WriteError(f"The output cannot be read back and was thrown away: {error.message}") from error
+        raise WriteError(f"The output cannot be read back and was discarded: {error.message}") from error
 
 
 def require_same(wanted: Checkpoint, written: Checkpoint) -> None:
-    """Raises WriteError, with the place, where the output holds something else than what was planned."""
+    """Raise WriteError, with the place, where the output holds something else than what was planned."""
     require_right(first_difference(wanted, written))
 
 
 def require_right(wrong: str | None) -> None:
-    """Raises WriteError where something is wrong with the output: what, as the end of a sentence."""
+    """Raise WriteError where something is wrong with the output: what, as the end of a sentence."""
     if wrong is not None:
-        raise WriteError(f"The output is not what was planned, and was thrown away: {wrong}.")
+        raise WriteError(f"The output differs from the plan, and was discarded: {wrong}.")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint.addresses import shown
-from ckptdoctor.remote.source import RemoteFile, RemoteSource
+from typing import TYPE_CHECKING
 
-__all__ = ["RemoteSource", "open_remote"]
+from ckptdoctor.remote.addresses import shown
+
+if TYPE_CHECKING:
+    from ckptdoctor.remote.source import RemoteFile, RemoteSource
 
 
 def open_remote(address: str) -> RemoteSource:
-    """The file at an address such as ``https://host/model.pt``.
+    """Return the file at an address such as ``https://host/model.pt``.
 
     Raises UnreadableError, with what to do, where it cannot be reached or its server does not serve parts of files.
     """
+    from ckptdoctor.remote.source import RemoteSource
+
     path = shown(address)
     scheme = address.partition("://")[0].lower()
     file: RemoteFile

@@ -7,23 +7,23 @@ import shlex
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from ckptdoctor.checkpoint.addresses import is_address, shown
 from ckptdoctor.errors import UsageError
+from ckptdoctor.remote.addresses import is_address, shown
 
 
 def require_local(path: str) -> None:
-    """Raises UsageError, with the command that downloads it, for what is not on this machine."""
+    """Raise UsageError, with the command that downloads it, for what is not on this machine."""
     if not is_address(path):
         return
     local = path_of(path)
     if local is not None:
         raise UsageError(f"{path} is on this machine: give its path, {local}.")
     name = shown(path)
-    raise UsageError(f"{name} is not on this machine, and is not repaired where it is: {download_first(name)}")
+    raise UsageError(f"{name} is not on this machine, so it cannot be repaired there: {download_first(name)}")
 
 
 def path_of(address: str) -> str | None:
-    """The local path that a ``file://`` address stands for; None for any other."""
+    """Return the local path that a ``file://`` address stands for, or None for any other."""
     scheme, _, rest = address.partition("://")
     if scheme.lower() != "file":
         return None
@@ -32,12 +32,12 @@ def path_of(address: str) -> str | None:
 
 
 def download_first(address: str) -> str:
-    """The end of a sentence that says what to do; ``address`` is one without secrets."""
+    """Return the end of a sentence that says what to do; ``address`` is one without secrets."""
     return f"download it first ({command(address)})."
 
 
 def command(address: str) -> str:
-    """The command that brings the file here, into the current folder."""
+    """Return the command that brings the file here, into the current folder."""
     scheme, _, rest = address.partition("://")
     if scheme == "s3":
         return f"aws s3 cp {shlex.quote(address)} ."
@@ -71,7 +71,7 @@ class HubFile(NamedTuple):
 
 
 def taken_apart(address: str) -> HubFile:
-    """The file that ``hf://[datasets/|spaces/]owner/name[@revision]/file`` names; ``file`` may be ""."""
+    """Return the file that ``hf://[datasets/|spaces/]owner/name[@revision]/file`` names; ``file`` may be ""."""
     rest = address.partition("://")[2].strip("/")
     kind = "model"
     first, _, behind = rest.partition("/")

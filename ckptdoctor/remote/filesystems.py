@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -38,22 +39,21 @@ class FilesystemFile:
             raise UnreadableError(f"{path} is a folder, not a file: name one of its files{self._some_files()}.")
         size = info.get("size")
         if not isinstance(size, int):
-            raise UnreadableError(f"{path}: its server does not say how long it is: download it first.")
+            raise UnreadableError(f"{path}: its server does not report its size. Download it first.")
         self.size = size
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Exactly these bytes. Raises UnreadableError."""
+        """Return exactly these bytes. Raises UnreadableError."""
         data: bytes = self._asked(lambda: self._system.cat_file(self._file, start=start, end=stop))
         if len(data) != stop - start:
             raise UnreadableError(
-                f"{self._path}: {plural(stop - start, 'byte was', 'bytes were')} asked for and {len(data):,} "
-                "came: it changed while it was "
-                "read, or its server does not serve parts of files."
+                f"{self._path}: {plural(stop - start, 'byte was', 'bytes were')} requested but {len(data):,} "
+                "arrived: it changed while it was read, or its server does not serve parts of files."
             )
         return data
 
     def close(self) -> None:
-        """Nothing: fsspec keeps its connections for the next file."""
+        """Close nothing: fsspec keeps its connections for the next file."""
 
     def _connected(self, address: str, **options: Any) -> tuple[Any, str]:
         try:
@@ -67,36 +67,44 @@ class FilesystemFile:
             raise UsageError(f"{self._path} needs another package: install it ({how}).") from error
         except ValueError as error:
             scheme = self._path.partition("://")[0]
-            raise UnreadableError(f"{self._path}: there is no way to read “{scheme}://” addresses.") from error
+            raise UnreadableError(f'{self._path}: ckptdoctor cannot read "{scheme}://" addresses.') from error
         return system, file
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """The answer, asked for again where the connection broke. What the libraries raise becomes a sentence."""
+        """Return the answer, asked for again where the connection broke.
+
+        What the libraries raise becomes a sentence.
+        """
         for delay in (*_DELAYS, None):
             try:
                 return ask()
             except CkptDoctorError:
                 raise
             except FileNotFoundError as error:
-                raise UnreadableError(f"{self._path} is not there: look at the address again.") from error
+                raise UnreadableError(f"{self._path} does not exist. Check the address.") from error
             except PermissionError as error:
                 raise UnreadableError(
-                    f"{self._path} may not be read: its server wants credentials, or other ones."
+                    f"{self._path}: access denied. Its server requires credentials, or different ones."
                 ) from error
             except Exception as error:  # each file system has errors of its own, with no common base
                 if type(error).__name__ == "NoCredentialsError":
                     raise _Unsigned from error
                 if delay is None or not isinstance(error, (TimeoutError, ConnectionError)):
-                    why = " ".join(str(error).replace(self._address, self._path).split())[:200] or type(error).__name__
-                    raise UnreadableError(f"{self._path} cannot be read: {why}") from error
+                    raise UnreadableError(f"{self._path} cannot be read: {_why(error)}.") from error
             time.sleep(delay)
         raise AssertionError("the last attempt returns or raises")
 
     def _some_files(self) -> str:
-        """The end of a sentence: the first files in a folder that look like checkpoints."""
+        """Return the end of a sentence: the first files in a folder that look like checkpoints."""
         names = [str(each) for each in self._asked(lambda: self._system.ls(self._file, detail=False))]
         found = [name for name in sorted(names) if name.endswith(_WEIGHTS)][:_MOST_NAMED]
         return f", such as {' or '.join(map(str, map(self._system.unstrip_protocol, found)))}" if found else ""
+
+
+def _why(error: Exception) -> str:
+    """Return what a library says, without the addresses in it: the one that was asked for stands in front of it."""
+    said = re.sub(r"""(?:\s*:)?\s*["'<(]*\b\w+://\S+""", "", " ".join(str(error).split()))[:200]
+    return said.strip(" .:") or type(error).__name__
 
 
 class _Unsigned(Exception):

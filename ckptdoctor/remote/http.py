@@ -68,7 +68,7 @@ class HttpFile:
             raise
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Exactly these bytes; what breaks off is taken up again. Raises UnreadableError."""
+        """Return exactly these bytes; what breaks off is taken up again. Raises UnreadableError."""
         if self._whole is not None:
             return self._whole[start:stop]
         data = b""
@@ -76,14 +76,14 @@ class HttpFile:
             data += self._attempted(start + len(data), stop)
             if start + len(data) >= stop:
                 return data
-        raise UnreadableError(f"{self._path}: its server breaks off again and again: {download_first(self._path)}")
+        raise UnreadableError(f"{self._path}: its server keeps breaking off: {download_first(self._path)}")
 
     def close(self) -> None:
         """End the connection."""
         self._connection.close()
 
     def _attempted(self, start: int, stop: int) -> bytes:
-        """Some of these bytes, from the first on, after as many attempts as it takes."""
+        """Return some of these bytes, from the first on, after as many attempts as it takes."""
         for delay in (*DELAYS, None):
             try:
                 return self._part(start, stop)
@@ -124,7 +124,7 @@ class HttpFile:
         raise failure
 
     def _answer(self, start: int, stop: int) -> HTTPResponse:
-        """The answer, behind any redirections; where they led is remembered for the next part."""
+        """Return the answer, behind any redirections; where they led is remembered for the next part."""
         wanted = {"Range": f"bytes={start}-{stop - 1}"}
         for _ in range(_MOST_REDIRECTS):
             own = self._headers if _server(self._place) == _server(self._origin) else {}
@@ -137,7 +137,7 @@ class HttpFile:
             if self._place.scheme == "https" and place.scheme == "http":
                 raise UnreadableError(f"{self._path} leads to an address that is not encrypted, so it is not followed.")
             self._place = place
-        raise UnreadableError(f"{self._path} leads from one address to the next without an end.")
+        raise UnreadableError(f"{self._path} redirects endlessly.")
 
     def _from_part(self, response: HTTPResponse, start: int, stop: int) -> bytes:
         begin, total = told_range(response)
@@ -145,15 +145,15 @@ class HttpFile:
             self._connection.close()
             told = response.headers.get("Content-Range", "nothing")[:80]
             raise UnreadableError(
-                f"{self._path}: its server sends another part than was asked for, or no size ({told}): "
-                f"{download_first(self._path)}"
+                f"{self._path}: its server sends a different part from the requested one, or no size "
+                f"({told}): {download_first(self._path)}"
             )
         tag = response.headers.get("ETag")
         if self.size < 0:
             self.size, self._tag = total, tag
         elif (total, tag) != (self.size, self._tag):
             self._connection.close()
-            raise UnreadableError(f"{self._path} changed while it was read: try it again.")
+            raise UnreadableError(f"{self._path} changed while it was read: try again.")
         self._require_plain(response)
         length = min(stop, total) - start
         with self._connection.patient(length):
@@ -166,14 +166,14 @@ class HttpFile:
         return data
 
     def _from_whole(self, response: HTTPResponse) -> bytes:
-        """The whole of a small file, from a server that does not serve parts."""
+        """Return the whole of a small file, from a server that does not serve parts."""
         length = told_length(response)
         self._require_plain(response)
         with self._connection.patient(SMALL):
             data = b"" if (length or 0) > SMALL else _body(response, SMALL + 1 if length is None else length)
         if (length or 0) > SMALL or len(data) > SMALL:
             self._connection.close()
-            size = "of a size that it does not tell" if length is None else f"of {plural(length, 'byte')}"
+            size = "of unknown size" if length is None else f"of {plural(length, 'byte')}"
             raise UnreadableError(
                 f"{self._path}: its server does not serve parts of files, and this is one {size}: "
                 f"{download_first(self._path)}"
@@ -188,12 +188,12 @@ class HttpFile:
         coding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if coding not in ("identity", ""):
             self._connection.close()
-            message = f"its server compresses what it sends ({coding[:20]}) though it was asked not to"
+            message = f"its server compresses what it sends ({coding[:20]}) although asked not to"
             raise UnreadableError(f"{self._path}: {message}: {download_first(self._path)}")
 
 
 def _body(response: HTTPResponse, length: int) -> bytes:
-    """At most so many bytes, fewer where the connection breaks off."""
+    """Return at most so many bytes, fewer where the connection breaks off."""
     chunks: list[bytes] = []
     have = 0
     try:
@@ -216,14 +216,14 @@ def _split(address: str, path: str) -> SplitResult:
         url = urlsplit(address)
         port = url.port
     except ValueError as error:
-        raise UnreadableError(f"{path} is no address that can be asked for: {error}.") from error
+        raise UnreadableError(f"{path} is not a valid address: {error}.") from error
     if url.scheme not in ("http", "https") or not url.hostname or port == 0:
-        raise UnreadableError(f"{path} leads to {url.scheme or 'nothing'}, which is no address of a web server.")
+        raise UnreadableError(f"{path} leads to {url.scheme or 'nothing'}, which is not a web address.")
     return url._replace(fragment="", path=_encoded(url.path), query=_encoded(url.query))
 
 
 def _encoded(text: str) -> str:
-    """Blanks and letters beyond ASCII as a request line takes them; what is encoded already stays."""
+    """Return blanks and letters beyond ASCII as a request line takes them; what is encoded already stays."""
     from urllib.parse import quote
 
     return quote(text, safe="/%:@!$&'()*+,;=~?-._")
@@ -252,7 +252,10 @@ class Connection:
         self._socket: socket.socket | None = None
 
     def get(self, url: SplitResult, headers: dict[str, str]) -> HTTPResponse:
-        """The answer to a GET; its body must be read, or the connection closed. Raises OSError or HTTPException."""
+        """Return the answer to a GET; its body must be read, or the connection closed.
+
+        Raises OSError or HTTPException.
+        """
         server = (url.scheme, url.netloc.rpartition("@")[2])
         if self._open is None or self._server != server:
             self.close()
@@ -305,7 +308,7 @@ class Connection:
 
 
 def _connected(url: SplitResult) -> tuple[HTTPConnection, bool]:
-    """A connection, and whether its proxy wants the whole address with each request."""
+    """Return a connection, and whether its proxy wants the whole address with each request."""
     host = url.hostname or ""
     proxy = getproxies().get(url.scheme) if not proxy_bypass(host) else None
     kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
@@ -321,7 +324,7 @@ def _connected(url: SplitResult) -> tuple[HTTPConnection, bool]:
 
 
 def basic(url: SplitResult) -> str:
-    """The header value that says the user name and password of an address; "" where it has none."""
+    """Return the header value that says the user name and password of an address, or "" where it has none."""
     if not url.username:
         return ""
     pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
@@ -338,7 +341,7 @@ _RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCI
 
 
 def told_range(response: HTTPResponse) -> tuple[int | None, int | None]:
-    """The beginning of the part that was sent, and the size of the whole file; None for what is not said."""
+    """Return the beginning of the part that was sent, and the size of the whole file, or None for what is not said."""
     match = _RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
     if match is None:
         return None, None
@@ -347,20 +350,20 @@ def told_range(response: HTTPResponse) -> tuple[int | None, int | None]:
 
 
 def told_length(response: HTTPResponse) -> int | None:
-    """The length of a body, where it is said."""
+    """Return the length of a body, where it is said."""
     text = response.headers.get("Content-Length", "").strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 def refused(path: str, status: int, reason: str, hint: str) -> UnreadableError:
-    """The error for an answer that is not a file."""
+    """Return the error for an answer that is not a file."""
     if status in GONE:
-        return UnreadableError(f"{path} is not there (the server says {status}): look at the address again.{hint}")
+        return UnreadableError(f"{path} does not exist (the server answers {status}). Check the address.{hint}")
     if status in DENIED:
         why = "it is private, or the address has expired"
-        return UnreadableError(f"{path} may not be read (the server says {status}): {why}.{hint}")
+        return UnreadableError(f"{path}: access denied (the server answers {status}): {why}.{hint}")
     if status in TRANSIENT:
-        return UnreadableError(f"{path} cannot be read now (the server says {status} again and again): try it later.")
+        return UnreadableError(f"{path} cannot be read now (the server keeps answering {status}). Try again later.")
     words = "".join(filter(str.isprintable, reason))[:80]
     return UnreadableError(f"{path} cannot be read: the server answers {status} {words}".rstrip() + ".")
 
@@ -370,24 +373,26 @@ class TooSlow(TimeoutError):
 
 
 def is_final(error: Exception) -> bool:
-    """Whether another attempt cannot help."""
+    """Return whether another attempt cannot help."""
     return isinstance(
         error, (TooSlow, ssl.SSLCertVerificationError, socket.gaierror, ConnectionRefusedError, ValueError)
     )
 
 
 def unreached(path: str, host: str, error: Exception) -> UnreadableError:
-    """The error when there was no answer, or none that could be understood."""
+    """Return the error when there was no answer, or none that could be understood."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message or "it does not belong to the server"
         return UnreadableError(f"{path}: the certificate of {host} is not trusted ({why}), so nothing was read.")
     if isinstance(error, socket.gaierror):
-        return UnreadableError(f"{path}: there is no host {host}, or no network: look at the address again.")
+        return UnreadableError(f"{path}: the host {host} was not found. Check the URL and your network.")
     if isinstance(error, ConnectionRefusedError):
-        return UnreadableError(f"{path}: {host} takes no connections there: look at the address again.")
+        return UnreadableError(f"Connection refused by {host}. Check the URL: {path}")
     if isinstance(error, TooSlow):
-        return UnreadableError(f"{path}: {host} sends hardly anything: try it later, or download it by other means.")
+        return UnreadableError(f"{path}: {host} is too slow. Try again later, or download the file by other means.")
     if isinstance(error, TimeoutError):
-        return UnreadableError(f"{path}: {host} does not answer in time: try it later, or download it by other means.")
+        return UnreadableError(
+            f"{path}: {host} did not answer in time. Try again later, or download the file by other means."
+        )
     why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return UnreadableError(f"{path}: the connection to {host} fails again and again ({why[:200]}): try it later.")
+    return UnreadableError(f"{path}: the connection to {host} failed repeatedly ({why[:200]}). Try again later.")

@@ -15,7 +15,7 @@ from ckptdoctor.remote.http import HttpFile
 
 
 def open_file(address: str, path: str) -> HttpFile:
-    """The file at ``hf://…``, called ``path``, with the token that huggingface_hub or HF_TOKEN has, if any."""
+    """Return the file at ``hf://…``, called ``path``, with the token that huggingface_hub or HF_TOKEN has, if any."""
     place = taken_apart(address)
     if not place.file:
         raise UnreadableError(
@@ -28,7 +28,7 @@ def open_file(address: str, path: str) -> HttpFile:
     url = f"{endpoint}/{folder}{quote(place.repository)}/resolve/{revision}/{quote(place.file)}"
     token = _token()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    hint = "" if token else " Set HF_TOKEN, or run “hf auth login”, where it is private or gated."
+    hint = "" if token else " If it is private or gated, set HF_TOKEN or run: hf auth login"
     return HttpFile(url, path, headers, hint)
 
 

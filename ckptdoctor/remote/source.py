@@ -33,7 +33,7 @@ class RemoteFile(Protocol):
     head: bytes
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Exactly these bytes. Raises UnreadableError when they cannot be had, after trying more than once."""
+        """Return exactly these bytes. Raises UnreadableError when they cannot be had, after trying more than once."""
 
     def close(self) -> None:
         """End the connection."""
@@ -59,7 +59,7 @@ class RemoteSource:
         return self._read
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes at ``offset``.
+        """Return exactly ``length`` bytes at ``offset``.
 
         Raises TruncatedError when the file ends before, and UnreadableError when they cannot be fetched or this has
         taken too many requests.
@@ -67,7 +67,7 @@ class RemoteSource:
         stop = offset + length
         if offset < 0 or length < 0 or stop > self.size:
             raise TruncatedError(
-                f"{plural(length, 'byte is', 'bytes are')} wanted at offset {offset}, but the file has {self.size}.",
+                f"{plural(length, 'byte is', 'bytes are')} needed at offset {offset}, but the file has {self.size}.",
                 offset=offset,
             )
         data = self._kept(offset, stop)
@@ -78,7 +78,7 @@ class RemoteSource:
         return self._wider(offset, stop)
 
     def part(self, file: str) -> Source:
-        """Itself: all bytes of a checkpoint in one file are here."""
+        """Return itself: all bytes of a checkpoint in one file are here."""
         return self
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class RemoteSource:
     def _count(self, length: int) -> None:
         self._requests += length < _LARGE
         if self._requests > MOST_REQUESTS:
-            many = f"what it holds cannot be told in {MOST_REQUESTS} requests for parts of it"
+            many = f"its contents cannot be determined in {MOST_REQUESTS} requests for parts of it"
             raise UnreadableError(f"{self.path}: {many}: {download_first(self.path)}")
 
     def _keep(self, start: int, data: bytes) -> None:

@@ -20,13 +20,13 @@ from ckptdoctor.checkpoint import (
     Sequence,
     StateDict,
     Tensor,
-    addresses,
     at,
     show_part,
     show_path,
 )
 from ckptdoctor.checkpoint.checkpoint import lists_all, told_of, unheld, unread_files
 from ckptdoctor.findings import FileReport
+from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import amount, count, plain, plural, shape, size
 from ckptdoctor.rendering.summary import Summary, stored_bytes, summarise
@@ -172,9 +172,10 @@ def left_out(checkpoint: Checkpoint, done: str, root: KeyPath = ROOT) -> str:
     ``done`` says what was not done with them: "is not shown". The text is not escaped.
     """
     unread, lacking = unread_files(checkpoint, root), unheld(checkpoint)
-    more = f"“ckptdoctor check {quote(addresses.shown(checkpoint.path))}” says more."
+    more = f"More: ckptdoctor check {quote(addresses.shown(checkpoint.path))}"
     if not unread:
-        return f"{told_of(checkpoint, lacking)}: {more}" if lacking else ""
-    where = "it" if len(unread) == 1 else "them"
-    what = f"The values in {where} are not there" if lists_all(checkpoint) else f"What belongs in {where} {done}"
-    return f"{told_of(checkpoint, (*unread, *lacking))}. {what}: {more}"
+        return f"{told_of(checkpoint, lacking)}. {more}" if lacking else ""
+    one = len(unread) == 1
+    content = f"{'Its' if one else 'Their'} content {done}"
+    what = f"The values in {'it' if one else 'them'} are not there" if lists_all(checkpoint) else content
+    return f"{told_of(checkpoint, (*unread, *lacking))}. {what}. {more}"

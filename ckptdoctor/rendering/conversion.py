@@ -52,20 +52,20 @@ def _rows(report: ConvertReport) -> Iterator[tuple[str, str]]:
     if report.root:
         yield "took", _shown([show_path(report.root)])
     if report.called is not None:
-        yield "called", f"{escape(report.called)}, since the tensor has no name of its own"
+        yield "called", f"{escape(report.called)}, since the tensor itself has no name"
     if report.tied:
         yield "tied", _pairs(report.tied)
     if report.restored:
-        yield "tied", f"{_pairs(report.restored)} (as the metadata says)"
+        yield "tied", f"{_pairs(report.restored)} (from the metadata)"
     if report.doubled:
-        yield "copied", f"{plural(report.doubled, 'tensor')} that shared memory, and no longer do"
+        yield "copied", f"{plural(report.doubled, 'tensor')} that shared memory no longer do"
     for each in report.twins[:_LISTED]:
         number = f"{each.number:,} of {plural(each.of, 'tensor')}"
         yield "twice", f"{number} of {escape(each.one)}, equal to others in {escape(each.other)}: {_pairs(each.names)}"
     if report.sidecar is not None:
         yield "kept", f"{_shown(report.kept)} in {escape(report.sidecar)}"
     if report.described:
-        yield "described", f"{_shown(report.described)}: no plain data, so only what the file says of it"
+        yield "described", f"{_shown(report.described)}: not plain data, so only its description"
     if report.left_out:
         yield "left out", _shown(report.left_out)
     for line in first_few([escape(told) for told in report.absent], _LISTED):

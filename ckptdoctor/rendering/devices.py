@@ -85,12 +85,12 @@ def _fewer(tags: dict[str, _Held]) -> Iterator[str]:
     if not cuda:
         return
     yield ""
-    yield 'Without CUDA torch.load stops unless it is told map_location="cpu".'
+    yield 'Without CUDA torch.load fails unless you pass map_location="cpu".'
     for gpus in range(1, min(max(cuda) + 1, 9)):
         lost = sorted(index for index in cuda if index >= gpus)
         if lost:
             names = ", ".join(f"cuda:{index}" for index in lost)
-            yield f"With {plural(gpus, 'GPU')} {names} {'is' if len(lost) == 1 else 'are'} missing: torch.load stops."
+            yield f"With {plural(gpus, 'GPU')} {names} {'is' if len(lost) == 1 else 'are'} missing: torch.load fails."
     if len(cuda) > 1:
         together, largest = sum(cuda.values()), max(cuda.values())
         yield (

@@ -209,10 +209,10 @@ _KINDS: tuple[tuple[str, Callable[[Pair], bool], Callable[[Pair], str]], ...] = 
 )
 
 _WORDS = {
-    Verdict.ROUNDED: ("converted", "exactly what converting gives"),
+    Verdict.ROUNDED: ("converted", "exactly as converted"),
     Verdict.CLOSE: ("close", "within the tolerances"),
     Verdict.CHANGED: ("changed", ""),
-    Verdict.OTHER_BYTES: ("changed", "other bytes"),
+    Verdict.OTHER_BYTES: ("changed", "different bytes"),
     Verdict.NOT_COMPARED: ("unknown", "not compared"),
 }
 
@@ -250,7 +250,7 @@ def _tie(tie: Tie) -> DiffGroup:
     here, there = ("A", "B") if tie.side == "a" else ("B", "A")
     ways = []
     if tie.apart:
-        ways.append(f"apart in {there}" + ("" if tie.counts else ", whose container holds no ties"))
+        ways.append(f"separate in {there}" + ("" if tie.counts else ", whose container holds no ties"))
     if tie.missing:
         ways.append(f"{there} lacks {short(tie.missing)}")
     names = (*tie.names, *tie.missing)

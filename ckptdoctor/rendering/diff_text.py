@@ -53,7 +53,7 @@ def _lines(found: Difference, paint: Paint, width: int | None, every: bool) -> I
 
 def _side(name: str, side: Side, paint: Paint, width: int | None) -> Iterator[str]:
     first, *more = heading(side.checkpoint, None if width is None else width - 3)
-    root = f" · {escape(show_path(side.root))} in it" if side.root else ""
+    root = f" · its part {escape(show_path(side.root))}" if side.root else ""
     lines = [f"{first}{root}", *more] if not more else [first, *more[:-1], f"{more[-1]}{root}"]
     yield f"{paint.strong(name)}  {lines[0]}"
     yield from (f"   {line}" for line in lines[1:])

@@ -53,7 +53,7 @@ def brief(explained: Explanation, report: FileReport | None, width: int, lines: 
     if explained.verdict is not None and explained.verdict.confirmed:
         told += wrapped(escape(explained.verdict.why), width, "  ", "  ")
     if len(told) > lines:
-        told = [*told[: lines - 1], f"  … ckptdoctor explain {root.code} says more" if root.code else "  …"]
+        told = [*told[: lines - 1], f"  … more: ckptdoctor explain {root.code}" if root.code else "  …"]
     todo = _to_do(root, explained, report)
     return [*told, f"  {todo.label}:   {escape(todo.command)}"] if todo is not None else told
 
@@ -71,7 +71,7 @@ def _to_do(root: Hit, explained: Explanation, report: FileReport | None) -> Way 
         found = re.search(r"ckptdoctor (?:salvage|merge|convert|graft|fix) FILE(?! --from)", finding.advice)
         commands = (*finding.commands, *([found[0]] if found is not None else ()))
         if commands:
-            return Way("what helps", with_path(commands[0], report.path))
+            return Way("solution", with_path(commands[0], report.path))
     ways = sorted(root.ways, key=lambda way: "TEXT" in way.command or "MODULE:CLASS" in way.command)
     if not ways:
         return None
@@ -81,9 +81,9 @@ def _to_do(root: Hit, explained: Explanation, report: FileReport | None) -> Way 
 
 def nothing(explained: Explanation, text_name: str) -> str:
     """The sentence for a text in which no message is known."""
-    read = f"Read {plural(explained.lines, 'line')} from {text_name}, and recognised no message about a checkpoint."
+    read = f"Read {plural(explained.lines, 'line')} from {text_name}, but recognised no message about a checkpoint."
     target = quote(explained.file) if explained.file is not None else "FILE"
-    return f"{escape(read)}\nThe file itself may tell:   ckptdoctor check {target}"
+    return f"{escape(read)}\nThe file itself may show it:   ckptdoctor check {target}"
 
 
 def filled(command: str, explained: Explanation) -> str:

@@ -66,14 +66,14 @@ def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[
 def _undone(report: RepairReport) -> str:
     if report.next is None or report.next.loader is not Loader.CONVERT:
         return "nothing to repair"
-    return f"neither torch.load nor safetensors loads this {report.format} as it is: it has to be converted"
+    return f"neither torch.load nor safetensors loads this {report.format} as it is: convert it"
 
 
 def _next(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str]:
     line, why = next_step(report), caution(report)
     if why:
         yield from wrapped(f"note · {why}", width, "", "  ")
-    yield f"next · {paint.accent(line)}" if line else "next · no line is known to load it as it is"
+    yield f"next · {paint.accent(line)}" if line else "next · nothing is known to load it as it is"
 
 
 def kept(report: RepairReport) -> str:
@@ -113,7 +113,7 @@ def how_safe(steps: Sequence[Step]) -> str:
     told = [f"{len(losing) - asked} unsafe"] if len(losing) > asked else []
     if asked:
         of_them = "" if len(steps) == 1 else f"{asked} of them "
-        told.append(f"{of_them}{'a loss that was' if asked == 1 else 'losses that were'} asked for")
+        told.append(f"{of_them}{'a loss that you' if asked == 1 else 'losses that you'} requested")
     confirmed = any(step.safety is Safety.CONFIRMED for step in steps)
     return ", ".join(told) or ("safe or confirmed by the target" if confirmed else "safe")
 
@@ -193,12 +193,12 @@ def verified(report: RepairReport, proof: Proof) -> str:
     if report.conversion is None:
         return proven(proof)
     told = [conversion.proven(report.conversion), _still(proof)]
-    return " · ".join(["contents equal but for the plan", *told] if report.steps else told)
+    return " · ".join(["nothing else changed", *told] if report.steps else told)
 
 
 def proven(proof: Proof) -> str:
     """The comparisons that were made and how they came out, and nothing else."""
-    pieces = ["contents equal but for the plan"]
+    pieces = ["nothing else changed"]
     if proof.elided:
         pieces[0] += f" (except {plural(proof.elided, 'place')} beyond the reader's limits)"
     if proof.storages:
@@ -213,13 +213,13 @@ def _still(proof: Proof) -> str:
     wrong = [each for each in proof.findings if each.severity is not Severity.INFO]
     if wrong:
         return f"check still finds {_codes(wrong)}"
-    return f"check finds nothing wrong (remarks: {_codes(proof.findings)})"
+    return f"check finds nothing wrong (info: {_codes(proof.findings)})"
 
 
 def _rest(proof: Proof) -> str:
     unproven = proof.storages - proof.identical - proof.shrunk - proof.remade - proof.inflated - proof.computed
     kinds = (
-        (proof.shrunk, "shrunk to exactly what is viewed"),
+        (proof.shrunk, "shrunk to exactly the viewed bytes"),
         (proof.remade, "with exactly the elements of their views"),
         (proof.inflated, "uncompressed"),
         (proof.computed, "computed twice with the same result"),
@@ -287,11 +287,11 @@ def caution(report: RepairReport) -> str:
     if after.loader is Loader.CONVERT:
         told = not after.refusal.startswith("it is ")  # what it is was said before
         return f"torch.load fails: {abridged(escape(after.refusal), _NAMES)}" if told else ""
-    refused = f"torch.load refuses it with weights_only=True: {abridged(escape(after.refusal), _NAMES)}"
+    refused = f"torch.load rejects it with weights_only=True: {abridged(escape(after.refusal), _NAMES)}"
     if after.loader is Loader.TRUSTED:
-        return f"{refused}. weights_only=False runs what the file names: only where you trust who wrote it"
+        return f"{refused}. weights_only=False runs code from the file: use it only if you trust the author"
     if after.loader is Loader.OURS:
-        return f"{refused}. ckptdoctor.load runs nothing, and gives such objects as records"
+        return f"{refused}. ckptdoctor.load runs nothing, and returns such objects as records"
     return refused
 
 

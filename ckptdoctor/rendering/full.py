@@ -124,7 +124,7 @@ def _closing(report: FileReport, paint: Paint, width: int | None) -> Iterator[st
 
 def _counted(findings: Iterable[Finding], paint: Paint) -> str:
     tally = Counter(finding.severity for finding in findings)
-    names = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "remark"}
+    names = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "info"}
     return ", ".join(
         paint.severity(severity, plural(tally[severity], noun)) for severity, noun in names.items() if tally[severity]
     )
@@ -158,7 +158,7 @@ def _coverage(coverage: Coverage, findings: Iterable[Finding], width: int | None
         )
     if coverage.retied:
         verb = "is" if coverage.retied == 1 else "are"
-        line += f"; {count(coverage.retied)} of them {verb} not in the file, and tied again by from_pretrained"
+        line += f"; {count(coverage.retied)} of them {verb} not in the file, but from_pretrained ties them again"
     if (best.keys if best is not None else coverage.keys) < coverage.total_keys:
         line += f"; {_of_the_rest(coverage, findings)}"
     yield from wrapped(line, width, "", "  ")

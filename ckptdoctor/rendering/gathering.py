@@ -15,10 +15,10 @@ from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.examine.files import examine_all
 from ckptdoctor.examine.paths import STANDARD_INPUT, expand
-from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import FileReport
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.rendering.html.examined import Examined
+from ckptdoctor.values.statistics import Values
 from ckptdoctor.wording import and_so_on
 from ckptdoctor.writing.fresh import require, write_fresh
 
@@ -61,7 +61,7 @@ def single(path: str) -> str:
     found = expand([path])
     if len(found) != 1:
         some = and_so_on(found, 3)
-        raise UsageError(f"{path} means {len(found):,} checkpoints ({some}): a page is about one. Name it.")
+        raise UsageError(f"{path} has {len(found):,} checkpoints ({some}), and a page shows one. Name it.")
     return found[0]
 
 
@@ -77,7 +77,7 @@ def compared(
     Raises KeyboardInterrupt where Ctrl-C came before the end.
     """
     if STANDARD_INPUT in (path, other):
-        raise UsageError("Two files can be compared only by their names: standard input can be read once.")
+        raise UsageError("Name both files to compare them: standard input can be read only once.")
     found = diff(DiffRequest(single(path), single(other), root), measure, listener)
     if found.interrupted is not None:
         raise KeyboardInterrupt

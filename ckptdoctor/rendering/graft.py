@@ -17,9 +17,9 @@ _LISTED = 20  # tensors that are named one by one
 _NAMED = 3  # tensors that a sentence names
 _NAME = 60  # characters of a name
 _GROUNDS = {
-    Ground.CHECKSUM: "the other copy's bytes fit the checksum of what was saved",
-    Ground.COPIES: "both files agree in all else that could be compared, and so are taken for copies of one save",
-    Ground.CONSENT: "--unsafe-fixes says so: nothing shows that both were saved at once, and the result is a mixture",
+    Ground.CHECKSUM: "the other copy's bytes match the checksum of the original save",
+    Ground.COPIES: "both files agree in everything else that was compared, so they are taken for copies of one save",
+    Ground.CONSENT: "you gave --unsafe-fixes: nothing shows that both belong to one save, and the result is a mixture",
 }
 
 
@@ -56,8 +56,10 @@ def _planned(report: GraftReport, paint: Paint, width: int | None) -> Iterator[s
     for left in report.left[:_LISTED]:
         yield f"    {_name(left.path)} {escape(left.trouble)}, and {abridged(escape(left.why))}"
     if report.beside:
-        verb = "is damaged and stays so: it was" if report.beside == 1 else "are damaged and stay so: they were"
-        yield f"note · {plural(report.beside, 'other tensor')} {verb} not asked for"
+        verb = (
+            "is damaged and stays damaged: it was" if report.beside == 1 else "are damaged and stay damaged: they were"
+        )
+        yield f"note · {plural(report.beside, 'other tensor')} {verb} not requested"
     if report.unexamined:
         yield f"note · not examined: {escape(report.unexamined)}"
 
@@ -74,14 +76,17 @@ def _outcome(report: GraftReport, paint: Paint, width: int | None) -> Iterator[s
     told = f"{plural(len(report.grafted), 'tensor')} equal in {escape(report.output or '')} and {escape(report.donor)}"
     told += ", every other byte as it was"
     if report.format == "torch zip" and any(each.ground is not Ground.CHECKSUM for each in report.grafted):
-        told += f", but for the {'checksum' if len(report.grafted) == 1 else 'checksums'} of what changed"
+        told += (
+            f", except for the {'checksum' if len(report.grafted) == 1 else 'checksums'} of the changed "
+            f"{'tensor' if len(report.grafted) == 1 else 'tensors'}"
+        )
     yield from wrapped(f"verified · {told}", width, "", "  ")
     yield f"next · {paint.accent(_next(report))}"
 
 
 def _chosen(report: GraftReport, count: int) -> str:
     if not count:
-        return "no damage is known in it"
+        return "it has no known damage"
     named = sum(each.trouble == "was named" for each in report.grafted)
     verb = "is" if count == 1 else "are"
     what = "to be replaced" if named == count else "damaged" if not named else "damaged or to be replaced"
@@ -92,7 +97,7 @@ def _likeness(report: GraftReport) -> str:
     likeness = report.likeness
     other = "other " if report.grafted or report.left else ""
     if not likeness.compared:
-        told = f"{escape(report.donor)} has no {other}tensor that could be compared"
+        told = f"{escape(report.donor)} has no {other}tensor to compare"
     elif likeness.alike:
         which = f"the one {other}tensor" if likeness.equal == 1 else f"all {likeness.equal:,} {other}tensors"
         told = f"the copies agree in {which} that both have"
@@ -102,7 +107,7 @@ def _likeness(report: GraftReport) -> str:
     if likeness.alone:
         told += f"; {plural(likeness.alone, 'tensor')} of the file {'is' if likeness.alone == 1 else 'are'} not there"
     if likeness.others:
-        told += f"; {plural(likeness.others, 'other value')} beside tensors differ{'s' if likeness.others == 1 else ''}"
+        told += f"; {plural(likeness.others, 'value')} other than tensors differ{'s' if likeness.others == 1 else ''}"
     return told
 
 
@@ -117,7 +122,7 @@ def _nothing(report: GraftReport) -> str:
         return "no tensor is damaged, and nothing was named with --key"
     told = "no tensor is known to be damaged"
     if report.unsummed:
-        told += ", but without checksums a changed value cannot be told"
+        told += ", but without checksums a changed value cannot be detected"
     return f"{told}. If the values of {_first(unlike)} are wrong here, name them with --key"
 
 

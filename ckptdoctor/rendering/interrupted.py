@@ -13,7 +13,7 @@ from ckptdoctor.wording import and_more
 def interrupted(report: FileReport) -> str:
     """As in “Interrupted: checksums 1.2 of 3.2 GB, values 1.2 of 3.2 GB. No findings so far.”."""
     found = plural(len(report.findings), "finding") if report.findings else "No findings"
-    return f"Interrupted: {came_to(report.readings) or 'not even the headers are done'}. {found} so far."
+    return f"Interrupted: {came_to(report.readings) or 'the headers are not done yet'}. {found} so far."
 
 
 def came_to(readings: Iterable[Progress]) -> str:

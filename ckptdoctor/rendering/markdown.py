@@ -53,7 +53,7 @@ def _lines(report: Report, statistics: bool) -> Iterator[str]:
 def _sentence(files: Sequence[FileReport]) -> str:
     found = [finding.severity for file in files for finding in file.findings]
     counts = [(each, found.count(each)) for each in reversed(Severity)]
-    nouns = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "remark"}
+    nouns = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "info"}
     said = [plural(number, nouns[each]) for each, number in counts if number]
     unread = sum(file.error is not None for file in files)
     said += [f"{plural(unread, 'file')} could not be examined"] if unread else []

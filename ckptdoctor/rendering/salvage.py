@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.findings import LostTensor, SalvageReport
+from ckptdoctor.findings import HealedTensor, LostTensor, SalvageReport
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import plural, shape, size
@@ -43,6 +43,7 @@ def as_json(report: SalvageReport, version: str) -> str:
             "lost": [_entry(each) for each in report.lost],
             "lost_files": list(report.lost_files),
             "replaced_by_none": [show_path(path) for path in report.left_out],
+            "healed": [_healed_entry(each) for each in report.healed],
         }
     )
 
@@ -64,6 +65,34 @@ def _entry(lost: LostTensor) -> dict[str, object]:
     }
 
 
+def _healed_entry(healed: HealedTensor) -> dict[str, object]:
+    return {
+        "key": show_path(healed.path),
+        "file": healed.file or None,
+        "offset": healed.offset,
+        "bit": healed.bit,
+        "chance_of_mistake": healed.chance,
+        "vouched": healed.vouched or None,
+    }
+
+
+def _healed(report: SalvageReport) -> Iterator[str]:
+    """The bits that were flipped back, and why that is right."""
+    if report.healed:
+        yield f"  healed     {plural(len(report.healed), 'tensor')}   one flipped bit each, located by the checksum"
+    for each in report.healed[:_LISTED]:
+        name = abridged(escape(show_path(each.path)), _NAME)
+        why = f"confirmed by {escape(each.vouched)}" if each.vouched else _odds(each)
+        file = f" of {escape(each.file)}" if each.file else ""
+        yield f"    {name}   bit {each.bit} of byte {each.offset:,}{file}; {why}"
+    if len(report.healed) > _LISTED:
+        yield beyond(len(report.healed) - _LISTED, before="    and ", after=_ALL)
+
+
+def _odds(healed: HealedTensor) -> str:
+    return f"other damage looks the same in 1 of {round(1 / healed.chance):,} cases"
+
+
 def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
     yield f"{escape(report.path)} · {report.format} · {_whole(report)}"
     yield f"  recovered  {plural(report.recovered, 'tensor')}   {size(report.recovered_bytes)}   {vouched(report)}"
@@ -74,8 +103,10 @@ def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
             amount = size(sum(each.nbytes for each in some)) if all(each.dtype for each in some) else ""
             yield f"  {name:<9}  {plural(len(some), 'tensor')}   {amount}".rstrip()
     yield from _table(report)
+    yield from _healed(report)
     yield f"{paint.strong('wrote')} {escape(report.output)}; the original is untouched"
-    yield "verified · everything in it is equal to what is in the original"
+    healed = f", except for {plural(len(report.healed), 'healed bit')}" if report.healed else ""
+    yield f"verified · everything in it equals the original{healed}"
     if report.lost or report.lost_files:
         yield f"note · {what_it_means(report)}"
     yield f"next · {paint.accent(next_step(report))}"
@@ -84,8 +115,8 @@ def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
 def _whole(report: SalvageReport) -> str:
     """The share that is saved, as far as it is known."""
     if _unlisted(report):
-        return f"{plural(report.recovered, 'tensor')} saved"
-    whole = f"{report.recovered:,} of {plural(report.recovered + len(report.lost), 'tensor')} saved"
+        return f"{plural(report.recovered, 'tensor')} recovered"
+    whole = f"{report.recovered:,} of {plural(report.recovered + len(report.lost), 'tensor')} recovered"
     if not all(each.dtype for each in report.lost):  # of what only an index names nothing is known
         return whole
     lost = sum(each.nbytes for each in report.lost)
@@ -103,8 +134,8 @@ def vouched(report: SalvageReport) -> str:
     if report.verified == report.recovered:
         return "every one verified by its checksum" if report.recovered else ""
     if not report.verified:
-        return "there are no checksums to verify them by"
-    return f"{report.verified:,} verified by their checksums, for the others there are none"
+        return "there are no checksums to verify them"
+    return f"{report.verified:,} verified by their checksums; the others have none"
 
 
 def _table(report: SalvageReport) -> Iterator[str]:
@@ -120,7 +151,7 @@ def _table(report: SalvageReport) -> Iterator[str]:
         yield beyond(len(report.lost) - len(listed), before="    and ", after=_ALL)
     unlisted = _unlisted(report)
     for reason in unlisted[:_LISTED]:
-        yield f"    {abridged(escape(reason), _OF_FILE)}; nothing says which tensors it held"
+        yield f"    {abridged(escape(reason), _OF_FILE)}; nothing shows which tensors it held"
     if len(unlisted) > _LISTED:
         yield beyond(len(unlisted) - _LISTED, "file", before="    and ", after=_ALL)
 
@@ -132,7 +163,7 @@ def _name(lost: LostTensor) -> str:
 def state(lost: LostTensor) -> str:
     """The share of it that is there."""
     if lost.share == 1:
-        return "whole, but the rest of its optimizer state is lost"
+        return "intact, but the rest of its optimizer state is lost"
     if lost.damage:
         return abridged(escape(lost.damage), _REASON)
     return f"{_saved(int(lost.share * 1000), 1000)} is there" if lost.share else "nothing of it is there"
@@ -140,9 +171,9 @@ def state(lost: LostTensor) -> str:
 
 def what_it_means(report: SalvageReport) -> str:
     """The effect of what is lost on loading the new file."""
-    said = "what is lost was left out, so load_state_dict names it as missing"
+    said = "lost tensors were left out, so load_state_dict reports them as missing"
     if report.left_out:
-        said += f"; in {plural(len(report.left_out), 'place')} of lists None stands for it"
+        said += f"; in {plural(len(report.left_out), 'place')} of lists None replaces it"
     return said
 
 

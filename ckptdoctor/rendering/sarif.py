@@ -15,9 +15,10 @@ from hashlib import sha256
 from textwrap import dedent
 from urllib.parse import quote
 
-from ckptdoctor.checkpoint import KeyPath, Tensor, addresses, show_part, show_path
+from ckptdoctor.checkpoint import KeyPath, Tensor, show_part, show_path
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.findings import FileReport, Finding, Report, Severity
+from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.github import annotation
 from ckptdoctor.rendering.interrupted import interrupted, left_behind, not_begun
 from ckptdoctor.rendering.json import dump
@@ -139,7 +140,7 @@ _SECTION = re.compile(r"^(\S.*)\n(?=    )((?: {4}.*\n?|\n)+)", re.MULTILINE)
 def descriptor(rule: RulePage) -> dict[str, object]:
     """The ``reportingDescriptor`` of a rule. Markdown is what GitHub shows, plain text what others do."""
     page = rule.page.strip()
-    meaning = sections(page).get("What it means", rule.summary)
+    meaning = sections(page).get("Meaning", rule.summary)
     described: dict[str, object] = {
         "id": rule.code,
         "name": _pascal(rule.name),
@@ -162,7 +163,7 @@ def sections(page: str) -> dict[str, str]:
 def _markdown(rule: RulePage) -> str:
     parts = [f"# {rule.code} {rule.name}", _marked(rule.summary)]
     for title, text in sections(rule.page).items():
-        body = f"```text\n{text}\n```" if title == "What you see" else _marked(text)
+        body = f"```text\n{text}\n```" if title == "Symptoms" else _marked(text)
         parts.append(f"## {title}\n\n{body}")
     return "\n\n".join(parts)
 

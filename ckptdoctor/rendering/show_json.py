@@ -18,11 +18,11 @@ from ckptdoctor.checkpoint import (
     show_part,
     show_path,
 )
-from ckptdoctor.facts.values import Histogram, TensorValues, Values
 from ckptdoctor.rendering import devices
 from ckptdoctor.rendering.json import SCHEMA, bounded, dump, shape, summary
 from ckptdoctor.rendering.summary import summarise
 from ckptdoctor.rendering.value_numbers import Total, totals
+from ckptdoctor.values.statistics import Histogram, TensorValues, Values
 
 _DEPTH = 64  # levels of nested contents that are written; beyond it the kind alone
 
@@ -104,7 +104,7 @@ def _compound(node: Mapping | Sequence | Opaque | Named | Cycle | Elided, depth:
     if isinstance(node, Cycle):
         return {"$same": show_path(node.path)}
     if isinstance(node, Elided) or depth == 0:
-        return {"$elided": node.reason if isinstance(node, Elided) else "nested deeper than this report goes"}
+        return {"$elided": node.reason if isinstance(node, Elided) else "nested deeper than this report shows"}
     if isinstance(node, Mapping):
         return {show_part(part): _plain(child, depth - 1) for part, child in node.entries}
     if isinstance(node, Sequence):

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import field
 from math import inf, sqrt
 
-from ckptdoctor.facts.values import Histogram, TensorValues
 from ckptdoctor.noun import noun
+from ckptdoctor.values.statistics import Histogram, TensorValues
 from ckptdoctor.wording import percent
 
 BLOCKS = "▁▂▃▄▅▆▇█"

@@ -7,7 +7,6 @@ from itertools import groupby
 from statistics import median
 
 from ckptdoctor.checkpoint import Tensor, show_path
-from ckptdoctor.facts.values import TensorValues, Values
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.rendering.contents import place
@@ -17,6 +16,7 @@ from ckptdoctor.rendering.numbers import amount, count, plural, shape, size
 from ckptdoctor.rendering.paint import Paint
 from ckptdoctor.rendering.value_numbers import number, share, sparkline, totals
 from ckptdoctor.rendering.wrapping import abridged, joined, wrapped
+from ckptdoctor.values.statistics import TensorValues, Values
 from ckptdoctor.wording import beyond
 
 _KEY = 60  # characters of a key that are shown where there is room
@@ -235,8 +235,8 @@ class Outlier:
 def outliers(read: Sequence[Read]) -> Iterator[Outlier]:
     """Not finite, far from tensors of the same kind, all zero; the worst first."""
     yield from _first(_not_finite(read), "tensors with NaN or infinities")
-    yield from _first(_far(read), "far from their kind")
-    yield from _first(_zero(read), "kinds that are all zero")
+    yield from _first(_far(read), "outliers among similar tensors")
+    yield from _first(_zero(read), "groups that are all zero")
 
 
 def _first(lines: Sequence[Outlier], what: str) -> Iterator[Outlier]:

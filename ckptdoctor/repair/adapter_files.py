@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from shlex import quote
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource, StateDict, Tensor
@@ -37,7 +38,7 @@ class Wanted:
 
 
 def read_wanted(text: str) -> Wanted:
-    """Give what the option says. Raises UsageError for what makes no sense."""
+    """Return what the option says. Raises UsageError for what makes no sense."""
     path, *words = text.split(",")
     if path.startswith(("alpha=", "name=")) or path == "rslora":
         path, words = "", [path, *words]
@@ -52,8 +53,9 @@ def read_wanted(text: str) -> Wanted:
             found = replace(found, by_root=True)
         else:
             raise UsageError(
-                f"{OPTION} wants an adapter's folder, its file, or its {ADAPTER_CONFIG}, and behind it alpha=N, rslora "
-                f"or name=ADAPTER, such as “adapter,alpha=16”; “{word}” is none of them."
+                f'{OPTION}: "{word}" is not valid. Give an adapter\'s folder, its file, or its '
+                f"{ADAPTER_CONFIG}, and optionally alpha=N, rslora or name=ADAPTER, such as "
+                '"adapter,alpha=16".'
             )
     return found
 
@@ -64,7 +66,7 @@ def _number(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < abs(found) < float("inf"):
-        raise UsageError(f"{OPTION}: alpha is a number such as 16; “{text}” is none.")
+        raise UsageError(f'{OPTION}: "{text}" is not a number. Use alpha=16, for example.')
     return found
 
 
@@ -97,7 +99,7 @@ class Donor:
         return tuple(self.by_module)
 
     def view(self, tensor: Tensor) -> View:
-        """Give what a tensor shows of its file. Raises RefusedError where it does not lie there plainly."""
+        """Return what a tensor shows of its file. Raises RefusedError where it does not lie there plainly."""
         storage = tensor.storage
         if (
             storage is None
@@ -106,7 +108,9 @@ class Donor:
             or tensor.layout != "strided"
             or tensor.parts
         ):
-            raise RefusedError(f"{tensor.key} of {self.path} is not a plain tensor, and is not computed with.")
+            raise RefusedError(
+                f"{tensor.key} of {self.path} is not a plain tensor, so it cannot be used in computations."
+            )
         width, extent = max(1, tensor.dtype.bits // 8), storage.extent
         name = f"{extent.file} at {extent.offset}"
         start = extent.offset + tensor.offset * width
@@ -114,39 +118,41 @@ class Donor:
 
 
 def donor_in(checkpoint: Checkpoint, state_dict: StateDict, wanted: Wanted) -> Donor:
-    """The adapter that lies in the checkpoint beside its base. Raises RefusedError."""
+    """Return the adapter that lies in the checkpoint beside its base. Raises RefusedError."""
     config = None if not wanted.path else _config(wanted.path)
     if wanted.path and not wanted.path.endswith(".json") and _file(wanted.path):
         raise RefusedError(
-            f"{checkpoint.path} has an adapter in it, and {wanted.path} is another: merge one at a time. For the one "
-            f"in it name its config, the file {ADAPTER_CONFIG}, or give the numerator: {OPTION} alpha=N."
+            f"{checkpoint.path} has an adapter in it, and {wanted.path} is another one: merge one at a time. "
+            f"For the one in it name its config, the file {ADAPTER_CONFIG}, or give the numerator: {OPTION} "
+            "alpha=N"
         )
     adapter = adapter_in(state_dict)
     assert adapter is not None
     if adapter.copies:
         first = next(iter(adapter.copies.values())).module
         raise RefusedError(
-            f"{first} is there twice, as it was and as it was trained beside the adapter: take one of the two first, "
-            f"with the command that “ckptdoctor check {checkpoint.path}” gives (L906)."
+            f"{first} is in the file twice, as it was and as it was trained with the adapter. Keep one of "
+            "the two first, with the command that check prints (L906): ckptdoctor check "
+            f"{quote(checkpoint.path)}"
         )
     return _donor(checkpoint, state_dict, adapter, _strength(config, wanted, adapter, checkpoint.path), wanted)
 
 
 def donor_of(base: Checkpoint, wanted: Wanted) -> Donor:
-    """The adapter in a file of its own. Raises RefusedError, and what opening it raises."""
+    """Return the adapter in a file of its own. Raises RefusedError, and what opening it raises."""
     if not wanted.path:
-        raise RefusedError(f"{base.path} has no adapter in it: name the folder of one, {OPTION} FOLDER.")
+        raise RefusedError(f"{base.path} has no adapter in it. Name the folder of one: {OPTION} FOLDER")
     file = _file(wanted.path)
     if not file:
-        raise RefusedError(f"{wanted.path} holds no adapter ({' or '.join(sorted(ADAPTER_FILES))}).")
+        raise RefusedError(f"{wanted.path} does not hold an adapter ({' or '.join(sorted(ADAPTER_FILES))}).")
     with formats.opened(file) as (source, container):
         checkpoint = formats.read(source, container)
     if checkpoint.big_endian:
-        raise RefusedError(f"{file} is big-endian, and is not computed with; convert it first.")
+        raise RefusedError(f"{file} is big-endian, so it cannot be used in computations; convert it first.")
     state_dict = next((each for each in checkpoint.state_dicts if adapter_in(each) is not None), None)
     adapter = adapter_in(state_dict) if state_dict is not None else None
     if state_dict is None or adapter is None:
-        raise RefusedError(f"{file} holds no adapter of peft, as peft's save_pretrained writes it.")
+        raise RefusedError(f"{file} does not hold an adapter as peft's save_pretrained writes it.")
     others = [tensor.key for tensor in state_dict.tensors if tensor.key not in adapter.parts]
     if others:
         raise RefusedError(_beside(file, others))
@@ -161,11 +167,14 @@ def _donor(
 ) -> Donor:
     names = tuple(dict.fromkeys([part.adapter for part in adapter.parts.values()]))
     if wanted.name and wanted.name not in names:
-        raise RefusedError(f"There is no adapter “{wanted.name}” in {checkpoint.path}: there is {_quoted(names)}.")
+        raise RefusedError(f'{checkpoint.path} has no adapter "{wanted.name}". It has {_quoted(names)}.')
     if len(names) > 1 and not wanted.name:
         rest = wanted.text.rstrip(",")
         ways = [f"  {name or 'the one without a name'}: {OPTION} {rest},name={name}" for name in names if name]
-        lines = [f"{checkpoint.path} holds {len(names)} adapters, {_quoted(names)}: one is merged, the others go."]
+        lines = [
+            f"{checkpoint.path} holds {len(names)} adapters, {_quoted(names)}: one is merged, and the others are "
+            "dropped."
+        ]
         raise RefusedError("\n".join([*lines, *ways]))
     by_module: dict[str, dict[str, Tensor]] = {}
     known = _VECTORS if strength.method == IA3 else _FACTORS
@@ -184,21 +193,21 @@ def _unknown(part: AdapterPart, tensor: Tensor, strength: Strength) -> str:
     kind = "a bias" if tensor.key.endswith(".bias") else what
     plain = "IA3" if strength.method == IA3 else "LoRA"
     return (
-        f"The adapter has {kind} ({tensor.key}): that is no plain {plain}, and is not merged here. Merge it with peft: "
-        "PeftModel.from_pretrained, and merge_and_unload() of what that gives."
+        f"The adapter has {kind} ({tensor.key}): that is not a plain {plain}, so ckptdoctor does not merge "
+        "it. Merge it with peft: PeftModel.from_pretrained, and merge_and_unload() on the result."
     )
 
 
 def _beside(file: str, others: list[str]) -> str:
     return (
-        f"{file} holds {plural(len(others), 'tensor')} besides the adapter, layers or biases that were trained as a "
-        f"whole ({and_so_on(others, _SHOWN, end=' …')}): these are not merged here. Merge it with peft: "
-        "PeftModel.from_pretrained(model, FOLDER).merge_and_unload()."
+        f"{file} holds {plural(len(others), 'tensor')} besides the adapter, layers or biases that were "
+        f"trained in full ({and_so_on(others, _SHOWN, end=' …')}): ckptdoctor does not merge these. Merge it "
+        "with peft: PeftModel.from_pretrained(model, FOLDER).merge_and_unload()."
     )
 
 
 def _file(path: str) -> str:
-    """The file of the adapter that is meant; "" where there is none."""
+    """Return the file of the adapter that is meant, or "" where there is none."""
     if not os.path.isdir(path):
         return "" if path.endswith(".json") else path
     there = [name for name in sorted(ADAPTER_FILES, reverse=True) if os.path.exists(os.path.join(path, name))]
@@ -211,7 +220,7 @@ def _config(path: str) -> Config | None:
 
 
 def _strength(config: Config | None, wanted: Wanted, adapter: Adapter, path: str) -> Strength:
-    """Give what the config says, and the person where it is said by hand."""
+    """Return what the config says, and the person where it is said by hand."""
     parameters = {part.parameter for part in adapter.parts.values()}
     said = None if config is None else strength_of(config.fields, config.path)
     if wanted.alpha is not None:
@@ -225,8 +234,8 @@ def _strength(config: Config | None, wanted: Wanted, adapter: Adapter, path: str
         return Strength(OPTION, IA3)
     where = wanted.path or os.path.dirname(path) or "."
     raise RefusedError(
-        f"How strongly the adapter works (lora_alpha) is in no tensor, and there is no {ADAPTER_CONFIG} in {where}: "
-        f"say it, with {OPTION} {f'{wanted.path},' if wanted.path else ''}alpha=N."
+        f"The adapter's lora_alpha is not in any tensor, and there is no {ADAPTER_CONFIG} in {where}. "
+        f"Specify it: {OPTION} {f'{wanted.path},' if wanted.path else ''}alpha=N"
     )
 
 
@@ -235,14 +244,15 @@ def _require_base(base: Checkpoint, strength: Strength, wanted: Wanted) -> None:
     names = list(_names_of(base.path))
     if strength.base and names and _last(strength.base) not in map(_last, names):
         raise RefusedError(
-            f"{strength.source} says that the adapter is for {strength.base}, and {base.path} is {names[0]}. Shapes do "
-            "not tell them apart. Give the base that it was trained on; or, where both are one model, correct "
-            f"base_model_name_or_path, or say the numerator yourself: {OPTION} {wanted.path},alpha=N."
+            f"According to {strength.source} the adapter is for {strength.base}, and {base.path} is "
+            f"{names[0]}. Their shapes are the same. Give the base that it was trained on; or, if both are "
+            f"one model, correct base_model_name_or_path, or specify the numerator yourself: {OPTION} "
+            f"{wanted.path},alpha=N"
         )
 
 
 def _names_of(path: str) -> Iterator[str]:
-    """Give what the base is called: by the config beside it, and by the hub's cache."""
+    """Yield what the base is called: by the config beside it, and by the hub's cache."""
     config = read_config(folder_of(path), "config.json")
     name = config.fields.get("_name_or_path") if config is not None else None
     if isinstance(name, str) and name:
@@ -257,4 +267,4 @@ def _last(name: str) -> str:
 
 
 def _quoted(names: Iterable[str]) -> str:
-    return " and ".join(f"“{name}”" if name else "one without a name" for name in names)
+    return " and ".join(f'"{name}"' if name else "one without a name" for name in names)

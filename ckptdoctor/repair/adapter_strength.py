@@ -54,31 +54,32 @@ class Strength:
     inputs: tuple[str, ...] | None = None  # IA3's feedforward_modules, whose inputs are scaled; None: nobody says
 
     def scale(self, module: str, rank: int) -> float:
-        """Give what the product of the factors of a module is multiplied by. Raises RefusedError for another rank."""
+        """Return what the product of the factors of a module is multiplied by. Raises RefusedError for another rank."""
         wanted = _of(module, self.ranks, self.rank, self.source)
         if wanted is not None and wanted != rank:
             raise RefusedError(
-                f"The factors of {module} have the rank {rank}, and {self.source} gives it {wanted}: it describes "
-                "another adapter, or rank_pattern is missing. Correct it, or say the numerator yourself: add ,alpha=N."
+                f"The factors of {module} have the rank {rank}, and {self.source} gives it {wanted}: it "
+                "describes another adapter, or rank_pattern is missing. Correct it, or specify the numerator "
+                "yourself: add ,alpha=N."
             )
         alpha = _of(module, self.alphas, self.alpha, self.source)
         if type(alpha) not in (int, float) or not isfinite(float(alpha)):  # type: ignore[arg-type]  # a number
-            raise RefusedError(f"{self.source} gives {module} no lora_alpha that is a number.")
+            raise RefusedError(f"{self.source} does not give {module} a numeric lora_alpha.")
         return float(alpha) / (sqrt(rank) if self.by_root else rank)  # type: ignore[arg-type]  # a number
 
 
 def strength_of(fields: Mapping[str, object], source: str) -> Strength:
-    """Give what an ``adapter_config.json`` with these fields says. Raises RefusedError for what is no plain sum."""
+    """Return what an ``adapter_config.json`` with these fields says. Raises RefusedError for what is no plain sum."""
     method = fields.get("peft_type")
     if method not in (LORA, IA3):
-        raise RefusedError(f"{source} describes an adapter of the kind {method!r}: only LoRA and IA3 are merged here.")
+        raise RefusedError(f"{source} describes a {method!r} adapter: ckptdoctor merges only LoRA and IA3.")
     _require_plain(fields, source)
     rank, base = fields.get("r"), fields.get("base_model_name_or_path")
     alpha, patterns = fields.get("lora_alpha"), [fields.get(name) or {} for name in ("rank_pattern", "alpha_pattern")]
     if method == LORA and (type(rank) is not int or type(alpha) not in (int, float)):
-        raise RefusedError(f"{source} does not say r and lora_alpha. Say the numerator yourself: add ,alpha=N.")
+        raise RefusedError(f"{source} does not give r and lora_alpha. Specify the numerator yourself: add ,alpha=N.")
     if not all(isinstance(each, dict) for each in patterns):
-        raise RefusedError(f"{source} has a rank_pattern or alpha_pattern that is no table.")
+        raise RefusedError(f"{source} has a rank_pattern or alpha_pattern that is not a table.")
     return Strength(
         source=source,
         method=str(method),
@@ -94,7 +95,7 @@ def strength_of(fields: Mapping[str, object], source: str) -> Strength:
 
 
 def _names(said: object) -> tuple[str, ...] | None:
-    """Names of modules, which peft holds against the ends of names; a text is a regular expression."""
+    """Return names of modules, which peft holds against the ends of names; a text is a regular expression."""
     plain = isinstance(said, list) and all(isinstance(each, str) for each in said)
     return tuple(said) if plain and isinstance(said, list) else None
 
@@ -104,25 +105,27 @@ def _require_plain(fields: Mapping[str, object], source: str) -> None:
         used = value not in (None, False, "", 0) and value != [] and value != {}
         if used and name not in _HARMLESS:
             what = "DoRA" if name == "use_dora" else name
-            raise RefusedError(f"{source} says {name}: {what} is no plain sum, and is not merged here. {_PEFT}")
+            raise RefusedError(
+                f"{source} has {name}: {what} is not a plain sum, so ckptdoctor does not merge it. {_PEFT}"
+            )
     beginning = fields.get("init_lora_weights", True)
     if not any(beginning is each or (isinstance(each, str) and beginning == each) for each in _BEGINNINGS):
         raise RefusedError(
-            f"{source} says init_lora_weights: {beginning!r}, which changes the base before training: these factors "
-            f"are not for the base as it was published. {_PEFT}"
+            f"{source} has init_lora_weights: {beginning!r}, which changes the base before training: these "
+            f"factors are not for the published base. {_PEFT}"
         )
 
 
-_PEFT = "Merge it with peft: PeftModel.from_pretrained, and merge_and_unload() of what that gives."
+_PEFT = "Merge it with peft: PeftModel.from_pretrained, and merge_and_unload() on the result."
 
 
 def _of(module: str, patterns: Mapping[str, object], usual: object, source: str) -> object:
-    """``get_pattern_key``: what the first pattern says that is the module's name, or its last tokens."""
+    """Return ``get_pattern_key``: what the first pattern says that is the module's name, or its last tokens."""
     for pattern, value in patterns.items():
         if not isinstance(pattern, str) or not _PLAIN.fullmatch(pattern):
             raise RefusedError(
-                f"{source} has the pattern {pattern!r}, a regular expression, which is not run: write the modules out "
-                "by their names, or merge with peft."
+                f"{source} has the pattern {pattern!r}, a regular expression, which is not run: list the "
+                "modules by name, or merge with peft."
             )
         name = pattern.removesuffix("$").replace("\\.", ".")
         if module == name.removeprefix("^") or (not name.startswith("^") and name in _endings(module)):
@@ -131,6 +134,6 @@ def _of(module: str, patterns: Mapping[str, object], usual: object, source: str)
 
 
 def _endings(module: str) -> Iterator[str]:
-    """The name of a module, and what is left of it without its first tokens."""
+    """Return the name of a module, and what is left of it without its first tokens."""
     tokens = module.split(".")[-_DEPTH:]
     return (".".join(tokens[index:]) for index in range(len(tokens)))

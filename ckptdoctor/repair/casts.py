@@ -20,7 +20,7 @@ from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.quantization import quantized_in
 from ckptdoctor.findings import Finding
-from ckptdoctor.formats.fresh.reading import Made, Place
+from ckptdoctor.formats.fresh.reading import ComputedBytes, Place
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.wording import and_more
 
@@ -34,7 +34,9 @@ _SHOWN = 3  # tensors that a message names
 
 
 def dtype_edits(checkpoint: Checkpoint, dtype: str) -> list[Edit]:
-    """The edit that casts the weights; [] where they are of this dtype already. Raises RefusedError without any.
+    """Return the edit that casts the weights, or [] where they are of this dtype already.
+
+    Raises RefusedError without any.
 
     Weights are the floating-point tensors of models and averaged models, buffers among them. What optimizers keep, the
     states of random generators and what belongs to quantised layers stays as it is.
@@ -42,7 +44,7 @@ def dtype_edits(checkpoint: Checkpoint, dtype: str) -> list[Edit]:
     weights = weights_among(checkpoint.state_dicts)
     found = [tensor for state_dict in weights for tensor in _floats(state_dict)]
     if not found:
-        raise RefusedError("--dtype casts the floating-point weights of a model, and there are none in this file.")
+        raise RefusedError("--dtype casts the floating-point weights of a model, and this file has none.")
     paths = [tensor.path for tensor in found if tensor.dtype.name != dtype]
     return [Cast(tuple(dict.fromkeys(paths)), dtype)] if paths else []
 
@@ -57,7 +59,7 @@ def _floats(state_dict: StateDict) -> Iterator[Tensor]:
 
 
 def values_fixes(checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]) -> list[tuple[Finding, Fix]]:
-    """The safe fixes that only the values tell (T554), where such a rule was selected: reads every value."""
+    """Return the safe fixes that only the values tell (T554), where such a rule was selected: reads every value."""
     wanted = [rule for rule in rules if rule.code in BY_VALUES]
     if not wanted:
         return []
@@ -93,7 +95,7 @@ def lost(
 def _narrowed(
     original: Checkpoint, after: Checkpoint, made: Mapping[str, Elements], edit: Cast
 ) -> Iterator[tuple[str, tuple[Converted, dict[str, Place]]]]:
-    """The first tensor of each storage that the edit narrows: its numbers, and where their bytes lie."""
+    """Yield the first tensor of each storage that the edit narrows: its numbers, and where their bytes lie."""
     storages = {storage.key: storage for storage in original.storages}
     wanted, met = set(edit.paths), set()
     shown = {} if formats.is_written(original.format) else kept_pieces(after.tensors, made)
@@ -117,14 +119,14 @@ def _require_bytes(tensor: Tensor, storages: Iterable[Storage]) -> None:
         extent = storage.extent
         if storage.nbytes and (extent is None or (extent.length < storage.nbytes and not storage.compressed)):
             raise RefusedError(
-                f"{show_path(tensor.path)} is not all in the file, so that it cannot be cast: see ckptdoctor salvage."
+                f"{show_path(tensor.path)} is not completely in the file, so it cannot be cast: see ckptdoctor salvage."
             )
 
 
 def _loss(holds: Converted, places: Mapping[str, Place]) -> Loss:
     from ckptdoctor.casting.loss import loss_of
 
-    return loss_of(Made(holds.parts[0], places)(), holds.kind, holds.dtype)
+    return loss_of(ComputedBytes(holds.parts[0], places)(), holds.kind, holds.dtype)
 
 
 def _converted(elements: Elements | None) -> Converted | None:
@@ -134,7 +136,10 @@ def _converted(elements: Elements | None) -> Converted | None:
 
 
 def _viewed(holds: Converted, pieces: Iterable[Piece]) -> Converted:
-    """The numbers in these ranges of the new storage: the head of an array of NumPy, which lies in it too, is none."""
+    """Return the numbers in these ranges of the new storage.
+
+    The head of an array of NumPy, which lies in it too, is none.
+    """
     counts = [(start // holds.width, length // holds.width) for start, length in pieces]
     if sum([count for _, count in counts]) == prod(holds.shape):
         return holds
@@ -154,7 +159,7 @@ def _sum(losses: Iterable[Loss]) -> Loss | None:
 
 
 def loss_change(loss: Loss) -> Change:
-    """The same for people."""
+    """Return the same for people."""
     counts = [(loss.values, "value"), (loss.changed, "value rounded")]
     counts += [(loss.infinite, "value made infinite")] if loss.infinite else []
     counts += [(loss.zero, "value made 0")] if loss.zero else []

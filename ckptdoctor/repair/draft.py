@@ -50,7 +50,7 @@ class Draft:
         edits: tuple[Edit, ...],
         reference: Reference | None = None,
     ) -> None:
-        """One more step; nothing where it has no edits."""
+        """Add one more step; nothing where it has no edits."""
         said: list[Change] = []
         require_twins(self.checkpoint, edits)
         if safety is Safety.UNSAFE and not label.startswith("--"):  # what was asked for by name is known

@@ -37,8 +37,8 @@ _SCALED = re.compile(
 )
 _NO_PLACE = "the target has no place for it: null leaves it out"
 _KERNEL = "kernel"
-_LAST = "others of these kernels have their outputs last"
-_FLAT = "behind a flattened image the inputs come in another order where the channels are last: only its code tells"
+_LAST = "other kernels of this group have their outputs last"
+_FLAT = "after a flattened image the inputs come in another order if the channels are last: only its code shows it"
 _TOKEN = re.compile(r"[A-Za-z]+|[0-9]+")
 
 
@@ -52,7 +52,7 @@ class _Open:
 
 
 def drafted(original: Checkpoint, checkpoint: Checkpoint, steps: tuple[Step, ...], reference: Reference) -> NameMap:
-    """The draft for a file of which ``steps`` are what is certain, and ``checkpoint`` what they lead to.
+    """Return the draft for a file of which ``steps`` are what is certain, and ``checkpoint`` what they lead to.
 
     It has no marks where nothing here could be any of what the target wants.
     """
@@ -76,7 +76,7 @@ def drafted(original: Checkpoint, checkpoint: Checkpoint, steps: tuple[Step, ...
 
 
 def in_question(comparison: Comparison) -> tuple[list[str], list[str]]:
-    """Keys here and keys of the target that want a partner.
+    """Return keys here and keys of the target that want a partner.
 
     Members of a list that fit are among both where others of it have no place, or nothing that fills it.
     """
@@ -103,7 +103,7 @@ def _open(comparison: Comparison, ours: Callable[[str], bool]) -> _Open:
 
 
 def _marks(found: _Open, comparison: Comparison, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Mark]:
-    """The mark of each key that could be something of what is wanted. ``shapes`` are those that the file has."""
+    """Return the mark of each key that could be something of what is wanted. ``shapes`` are those that the file has."""
     marks = _kernels(found, comparison, shapes)
     given = {mark.given.to[0] for mark in marks.values()}
     whole, found = (
@@ -134,7 +134,7 @@ def _marks(found: _Open, comparison: Comparison, shapes: Mapping[str, tuple[int,
 
 
 def _kernels(found: _Open, comparison: Comparison, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Mark]:
-    """The marks of kernels with their outputs last, as Keras and Flax have them, for layers of the same name.
+    """Return the marks of kernels with their outputs last, as Keras and Flax have them, for layers of the same name.
 
     Where one that is called weight has its outputs last, so may those of which all sizes are equal. Flax turns kernels
     of transposed convolutions as well, which nothing here undoes: what may be one of these has no mark.
@@ -163,12 +163,12 @@ def _kernels(found: _Open, comparison: Comparison, shapes: Mapping[str, tuple[in
             if len(shape) > 2 and key not in marks and (shape[-1], shape[-2], *shape[:-2]) == there:
                 as_it_is = None if shape == there else Form(tuple(range(len(shape))), (), there)
                 plain = Given((key,), form=as_it_is)
-                marks[key] = Mark(_last_first(key, len(shape)), f"its sizes do not tell, and {_LAST}", (plain,))
+                marks[key] = Mark(_last_first(key, len(shape)), f"its sizes do not show it, and {_LAST}", (plain,))
     return marks
 
 
 def may_be_turned(key: str, shape: tuple[int, ...]) -> bool:
-    """Tell whether a kernel may be one of a transposed convolution of Flax: it has as many inputs as outputs."""
+    """Return whether a kernel may be one of a transposed convolution of Flax: it has as many inputs as outputs."""
     layer = key.rpartition(".")[0]
     return _is_kernel(key) and len(shape) > 2 and shape[-1] == shape[-2] and not forward(layer)
 
@@ -178,12 +178,15 @@ def _is_kernel(key: str) -> bool:
 
 
 def _last_first(name: str, rank: int) -> Given:
-    """The last two dimensions come first, the other way round."""
+    """Put the last two dimensions first."""
     return Given((name,), form=Form((rank - 1, rank - 2, *range(rank - 2))))
 
 
 def _flattened(name: str, shape: tuple[int, ...], images: Collection[int]) -> tuple[Given, ...]:
-    """Say how a linear layer can take its inputs: as they are, or as a square image of which the channels come last."""
+    """Return how a linear layer can take its inputs.
+
+    They come as they are, or as a square image of which the channels come last.
+    """
     inputs, outputs = shape
     found = [Given((name,), transposed=True)]
     for channels in sorted(images):
@@ -207,19 +210,19 @@ def _tie(found: _Open, comparison: Comparison, marks: dict[str, Mark]) -> None:
             continue
         old = by_name.get(partner, partner)
         before = marks.get(old, Mark(Given((partner,)), ""))
-        why = "; ".join(filter(None, (before.why, f"{key} is the same tensor in models of this kind, but is not here")))
+        why = "; ".join(filter(None, (before.why, f"{key} is the same tensor in such models, but is not here")))
         given = replace(before.given, to=(*before.given.to, key))
         marks[old] = Mark(given, why, (before.given, *before.rivals))
 
 
 def _form(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Give what two shapes share of which one may be the other's: without sides of 1, a matrix either way round."""
+    """Return what two shapes share of which one may be the other's: without sides of 1, a matrix either way round."""
     sides = tuple([n for n in shape if n != 1])
     return tuple(sorted(sides)) if len(sides) == 2 else sides
 
 
 def _choices(found: _Open, loose: Sequence[str], wanted: Sequence[str]) -> dict[str, list[str]]:
-    """The names that each key can get, the likeliest first."""
+    """Return the names that each key can get, the likeliest first."""
     if len(loose) * len(wanted) > _PAIRS:
         places = {key: at for at, key in enumerate(wanted)}
         return {old: _around(wanted, places.get(found.guesses[old], at)) for at, old in enumerate(loose)}
@@ -236,7 +239,7 @@ def _choices(found: _Open, loose: Sequence[str], wanted: Sequence[str]) -> dict[
 
 
 def _around(names: Sequence[str], at: int) -> list[str]:
-    """A few of many names, the one at the place first."""
+    """Return a few of many names, the one at the place first."""
     at = min(at, len(names) - 1)
     begin = max(0, min(at - _RIVALS // 2, len(names) - _RIVALS - 1))
     return [names[at], *[each for each in names[begin : begin + _RIVALS + 1] if each != names[at]]]
@@ -252,7 +255,7 @@ def _possible(found: _Open, old: str, new: str) -> bool:
 
 
 def _paired(choices: Mapping[str, list[str]], guesses: Mapping[str, str], loose: Sequence[str]) -> dict[str, str]:
-    """As many of the keys as possible with one name each, a guess or the likeliest where that can be."""
+    """Return as many of the keys as possible with one name each, a guess or the likeliest where that can be."""
     owners: dict[str, str] = {}
     partners: dict[str, str] = {}
     for old in loose:
@@ -288,7 +291,7 @@ def _place(old: str, choices: Mapping[str, list[str]], owners: dict[str, str], p
 
 
 def _mark(found: _Open, old: str, partner: str | None, names: Sequence[str]) -> Mark:
-    """The mark of one key: the proposed name, the others, and what the tool cannot tell."""
+    """Return the mark of one key: the proposed name, the others, and what the tool cannot tell."""
     given = Given() if partner is None else _forms(found, old, partner)[0]
     rivals = [] if partner is None else list(_forms(found, old, partner)[1:])
     rivals += [_forms(found, old, new)[0] for new in names if new != partner][:_RIVALS]
@@ -297,7 +300,7 @@ def _mark(found: _Open, old: str, partner: str | None, names: Sequence[str]) -> 
 
 
 def _forms(found: _Open, old: str, new: str) -> tuple[Given, ...]:
-    """Say how the tensor can be the wanted one: as it is, or transposed, or either."""
+    """Return how the tensor can be the wanted one: as it is, or transposed, or either."""
     ours, theirs = found.loose[old].shape, found.wanted[new].shape
     as_it_is, turned = Given((new,)), Given((new,), transposed=True)
     if len(ours) != 2 or len(theirs) != 2:
@@ -311,7 +314,7 @@ def _forms(found: _Open, old: str, new: str) -> tuple[Given, ...]:
 
 def _why(found: _Open, old: str, partner: str | None, names: Sequence[str]) -> str:
     if partner is None:
-        return f"{plural(len(names), 'name')} of its shape, and none is left for it: null leaves it out"
+        return f"{plural(len(names), 'name')} with its shape, and none is left for it: null leaves it out"
     reasons = []
     if old != partner or len(names) > 1:
         more = len(names) - 1
@@ -319,15 +322,15 @@ def _why(found: _Open, old: str, partner: str | None, names: Sequence[str]) -> s
             listed = "" if more <= _RIVALS else f", of which {_RIVALS} are listed"
             reasons.append(f"{plural(more, 'other name')} of the target fit its shape as well{listed}")
         else:
-            reasons.append("only its shape says so")
+            reasons.append("only its shape supports this")
     if len(_forms(found, old, partner)) > 1:
-        reasons.append("a square matrix does not show which side is which")
+        reasons.append("a square matrix does not show which dimension is which")
     if other_layout(tuple(old.split(".")), tuple(partner.split("."))) and old != partner:
-        reasons.append("its rows may lie in another order there")
-    return "; ".join(reasons) or "its shape is another one"
+        reasons.append("its rows may be in another order there")
+    return "; ".join(reasons) or "its shape is different"
 
 
 def unfilled(draft: NameMap, wanted: Iterable[str]) -> list[str]:
-    """Give what is wanted and gets nothing from a draft."""
+    """Return what is wanted and gets nothing from a draft."""
     there = {name for mark in draft.marks.values() for name in mark.given.to}
     return [key for key in wanted if key not in there]

@@ -59,7 +59,7 @@ class Ways:
 
 
 def ways(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
-    """Give what would finish the refused ``request``."""
+    """Give the ways that would finish the refused ``request``."""
     told: tuple[str, ...] = ()
     if request.write_map is None:
         told, finishes = _losing(request, attempt)
@@ -69,12 +69,12 @@ def ways(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
             return Ways(lines)
     found = _drafting(original, request, attempt)
     if told and not found.lines:
-        return Ways((*told, "  no command that keeps it can finish: the target has no place for it"))
+        return Ways((*told, "  no command that keeps it can finish: the target has no such key"))
     return replace(found, lines=(*told, *found.lines))
 
 
 def _drafting(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
-    """A draft map of what is certain, with a mark for each other key."""
+    """Return a draft map of what is certain, with a mark for each other key."""
     assert request.reference is not None
     careful = attempt(replace(request, unsafe=False))
     comparison = compare(careful.checkpoint, request.reference)
@@ -87,7 +87,7 @@ def _drafting(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
 
 
 def _losing(request: FixRequest, attempt: Try) -> tuple[tuple[str, ...], bool]:
-    """Give what --unsafe-fixes does besides, by name; and whether its command may be printed: it loses no weight."""
+    """Return what --unsafe-fixes does besides, by name; and whether its command may be printed: it loses no weight."""
     if request.unsafe:
         return (), False
     wanted = replace(request, unsafe=True)
@@ -97,12 +97,12 @@ def _losing(request: FixRequest, attempt: Try) -> tuple[tuple[str, ...], bool]:
     if found.lost:
         gone = [key for step in found.steps if step.safety is Safety.UNSAFE for key in _gone([step])]
         those = "" if set(gone) == set(found.lost) else f" of {_listed(found.lost)}"
-        return (f"  --unsafe-fixes would also {_losses(found.steps)}: no other copy{those} is in this file",), False
-    return (f"  to finish: --unsafe-fixes, which also would {_losses(found.steps)}:", f"    {again(wanted)}"), True
+        return (f"  --unsafe-fixes would also {_losses(found.steps)}: this file has no other copy{those}",), False
+    return (f"  to finish with --unsafe-fixes, which would also {_losses(found.steps)}:", f"    {again(wanted)}"), True
 
 
 def _losses(steps: Sequence[Step]) -> str:
-    """Give what steps that change or drop something do."""
+    """Return what steps that change or drop something do."""
     titles = [step.title for step in steps if step.safety.value == "unsafe"]
     gone = _gone(steps)
     said = ", ".join(dict.fromkeys(titles)) or "change values"
@@ -120,7 +120,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
-    """The layouts in which experts and fused projections may lie: which one it is, only their code base tells."""
+    """Yield the layouts in which experts and fused projections may lie: which one it is, only their code base tells."""
     if request.reference is None:
         return
     known = shapes(compare(attempt(replace(request, unsafe=False)).checkpoint, request.reference))
@@ -128,7 +128,10 @@ def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
         slices = [replace(request, expert_layout=each) for each in EXPERT_LAYOUTS]
         told = [each for each in slices if attempt(each).fits]
         if told:
-            yield "  to finish, say whether slices of experts are outputs × inputs or transposed, which no shape tells:"
+            yield (
+                "  to finish, specify whether slices of experts are outputs × inputs or transposed, which no "
+                "shape shows:"
+            )
             yield from (f"    {again(each)}" for each in told)
     found = known.qkv if request.qkv_layout is None else ()
     if not found:
@@ -141,12 +144,15 @@ def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
             losing = attempt(replace(wanted, unsafe=True))
             rows += [replace(wanted, unsafe=True)] if losing.fits and not losing.lost else []
     if rows:
-        yield "  to finish, say how queries, keys and values lie in it, which no shape tells:"
+        yield "  to finish, specify the layout of queries, keys and values in it, which no shape shows:"
         yield from (f"    {again(each)}" for each in rows)
 
 
 def _mapped(request: FixRequest, attempt: Try) -> Iterator[str]:
-    """The maps by which orthogonal weights may be computed: which one it was, only the code that trained it tells."""
+    """Yield the maps by which orthogonal weights may be computed.
+
+    Which one it was, only the code that trained it tells.
+    """
     if request.orthogonal_map is not None or request.reference is None:
         return
     if not orthogonals(compare(attempt(replace(request, unsafe=False)).checkpoint, request.reference)):
@@ -154,12 +160,17 @@ def _mapped(request: FixRequest, attempt: Try) -> Iterator[str]:
     asked = [replace(request, orthogonal_map=each, auto=True) for each in ORTHOGONAL]
     rows = [again(each) for each in asked if attempt(each).fits]
     if rows:
-        yield "  to finish, if it is torch.nn.utils.parametrizations.orthogonal, say its map, which no file does:"
+        yield (
+            "  to finish, if it is torch.nn.utils.parametrizations.orthogonal, specify its map, which no file records:"
+        )
         yield from (f"    {row}" for row in rows)
 
 
 def with_heads(request: FixRequest, attempt: Try, comparison: Comparison) -> list[str]:
-    """The numbers of heads with which a published layout could be converted: which it is, only a config tells."""
+    """Return the numbers of heads with which a published layout could be converted.
+
+    Which it is, only a config tells.
+    """
     found = comparison.conversion
     if found is None or request.heads is not None:
         return []
@@ -167,7 +178,7 @@ def with_heads(request: FixRequest, attempt: Try, comparison: Comparison) -> lis
     sizes = [size for size in HEAD_SIZES if all(rows % size == 0 and rows > size for rows in queries)]
     tried = [replace(request, heads=queries[0] // size) for size in sizes] if queries else []
     rows = [again(each) for each in tried if attempt(each).fits][:_NUMBERS]
-    said = "  to finish, say how many heads there are, as its config.json or params.json has it (n_heads):"
+    said = "  to finish, specify the number of heads, which its config.json or params.json has (n_heads):"
     return [said, *[f"    {row}" for row in rows]] if rows else []
 
 
@@ -181,13 +192,13 @@ def _layouts(request: FixRequest, found: Sequence[Fused]) -> Iterator[FixRequest
 
 
 def _heads(found: Sequence[Fused]) -> list[int]:
-    """Numbers of heads that the rows of queries can have, the likeliest first."""
+    """Return numbers of heads that the rows of queries can have, the likeliest first."""
     rows = found[0].part_shapes[0][0]
     return [rows // size for size in HEAD_SIZES if rows % size == 0 and rows > size][:_NUMBERS]
 
 
 def _confirming(request: FixRequest, attempt: Try, draft: NameMap) -> Ways:
-    """A draft map that is written, confirmed and applied, where it would make everything fit."""
+    """Return a draft map that is written, confirmed and applied, where it would make everything fit."""
     path = request.write_map or draft_path(request.path)
     bare = replace(
         request,
@@ -199,9 +210,9 @@ def _confirming(request: FixRequest, attempt: Try, draft: NameMap) -> Ways:
         return Ways()
     number = plural(len(draft.marks), "pair")
     if request.write_map is not None:
-        told = f"  {path} is a draft: it marks {number} as uncertain. In the place of each mark, the whole "
+        told = f"  {path} is a draft: it marks {number} as uncertain. Replace each mark, the whole "
         lines = [
-            f'{told}{{"to": …, "uncertain": …}}, put the right name (or null, to leave the tensor out); then:',
+            f'{told}{{"to": …, "uncertain": …}}, with the right name (or null, to leave the tensor out); then:',
             f"    {again(applied)}",
         ]
         return Ways(tuple(lines), draft)
@@ -214,7 +225,7 @@ def _confirming(request: FixRequest, attempt: Try, draft: NameMap) -> Ways:
 
 
 def _variants(request: FixRequest) -> Iterator[FixRequest]:
-    """The request, and with what else it may need."""
+    """Yield the request, and with what else it may need."""
     yield replace(request, unsafe=False)
     yield replace(request, unsafe=True)
     if request.qkv_layout is None:
@@ -222,10 +233,10 @@ def _variants(request: FixRequest) -> Iterator[FixRequest]:
 
 
 def without_an_answer(reference: Reference, missing: Sequence[str]) -> str:
-    """The sentence for a file that nothing makes fit."""
+    """Return the sentence for a file that nothing makes fit."""
     if not missing:
-        return "  no command can finish: what is left over or of another shape has no place in the target"
+        return "  no command can finish: the target has no key for what is left over or has a different shape"
     first = missing[0]
     more = beyond(len(missing) - 1)
     shape = list(reference.tensors[first].shape) if first in reference.tensors else ""
-    return f"  no command can finish: nothing in this file can be told to be {first} {shape}{more}"
+    return f"  no command can finish: nothing in this file can be identified as {first} {shape}{more}"

@@ -32,11 +32,13 @@ from ckptdoctor.wording import and_more, plural
 
 _SHOWN = 5  # keys that a refusal names
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
-_NEVER = "  no command can finish: the file does not hold what the target computes with"
+_NEVER = "  no command can finish: the file does not hold the values that the target computes with"
 
 
 def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest, source: Source) -> KeyPath | None:
-    """The set of weights that values choose among several that fit equally well; None where there is nothing to choose.
+    """Return the set of weights that values choose among several that fit equally well.
+
+    It is None where there is nothing to choose.
 
     Raises RefusedError where several state dicts fit a target and values do not decide: raw and averaged weights, say.
     Which of them is wanted only a person can know.
@@ -63,7 +65,7 @@ def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest
 def spare_parts(
     checkpoint: Checkpoint, reference: Reference, request: FixRequest, source: Source
 ) -> tuple[KeyPath, ...]:
-    """Give what is left over because it holds the very bytes of what fits, behind another prefix.
+    """Return what is left over because it holds the very bytes of what fits, behind another prefix.
 
     Raises RefusedError, with a command for each, where parts that fit as well hold other values.
     """
@@ -87,8 +89,7 @@ def spare_parts(
 class UnfitError(RefusedError):
     """What is there does not fit its target, nor does anything that no guess makes of it.
 
-    ``missing`` are the wanted keys that it lacks or has in another shape.
-    """
+    ``missing`` are the wanted keys that it lacks or has in shape mismatch."""
 
     def __init__(self, message: str, missing: tuple[str, ...] = (), draft: NameMap | None = None) -> None:
         super().__init__(message)
@@ -120,17 +121,17 @@ def require_no_others(checkpoint: Checkpoint, reference: Reference) -> None:
         strange = []
     lines = _lines("missing", found.extra_missing) + _lines("left over", (*found.extra_unexpected, *strange))
     if lines:
-        first = f"all tensors fit {reference.source}, but not what is no tensor beside them."
+        first = f"all tensors fit {reference.source}, but the other values do not."
         raise UnfitError("\n".join([first, *lines]))
 
 
 def answered(error: UnfitError, original: Checkpoint, request: FixRequest, attempt: Try) -> UnfitError:
-    """The refusal with the commands that would finish, or with the sentence that says that there is none."""
+    """Return the refusal with the commands that would finish, or with the sentence that says that there is none."""
     assert request.reference is not None
     why = attempt(replace(request, unsafe=False)).why if request.unsafe else ""  # before anything was left out
     lines, found = [why or error.message], ways(original, request, attempt)
     told = f" {request.target}" if request.target else ""
-    lines += [f"  ckptdoctor check {quote(request.path)}{told} says what each of them means"] if told else []
+    lines += [f"  to see what each of them means: ckptdoctor check {quote(request.path)}{told}"] if told else []
     # the sentence names the option then; a map leaves rows where they are
     comparison = compare(original, request.reference)
     if lacking(comparison):
@@ -142,7 +143,7 @@ def answered(error: UnfitError, original: Checkpoint, request: FixRequest, attem
 
 
 def rearranged(comparison: Comparison) -> bool:
-    """Tell whether another code base arranged these values: renames alone cannot give the target's."""
+    """Return whether another code base arranged these values: renames alone cannot give the target's."""
     return (
         comparison.conversion is not None
         or family_of(layout(comparison.plain.here), layout(comparison.reference.tensors)) is not None
@@ -150,7 +151,7 @@ def rearranged(comparison: Comparison) -> bool:
 
 
 def fits(comparison: Comparison) -> bool:
-    """Tell whether every wanted key is here in its shape, and no other; counters that torch sets itself apart."""
+    """Return whether every wanted key is here in its shape, and no other; counters that torch sets itself apart."""
     plain, wanted = comparison.plain, comparison.reference.tensors
     if comparison.nested or comparison.steps or plain.unexpected or _foreign(plain, wanted):
         return False
@@ -161,7 +162,7 @@ def fits(comparison: Comparison) -> bool:
 
 
 def _foreign(plain: Alignment, wanted: Mapping[str, Expected]) -> list[str]:
-    """Other names of tensors that are wanted, in a part that the target does not have: no model takes them along.
+    """Return other names of wanted tensors in a part that the target does not have: no model takes them along.
 
     A head that safetensors left out beside its embedding lies in a part that is there.
     """
@@ -170,7 +171,10 @@ def _foreign(plain: Alignment, wanted: Mapping[str, Expected]) -> list[str]:
 
 
 def codes(plain: Alignment, wanted: Mapping[str, Expected]) -> tuple[str, ...]:
-    """Keys that are integers here, and floats in the target: codes of a quantised layer, which torch would load."""
+    """Return keys that are integers here, and floats in the target.
+
+    They are codes of a quantised layer, which torch would load.
+    """
     return tuple([key for key in plain.fits if is_code(plain.here[key], wanted[key])])
 
 
@@ -183,10 +187,10 @@ def _why(comparison: Comparison) -> str:
     lines += _lines("missing", plain.missing) + _lines(
         "left over", (*plain.unexpected, *_foreign(plain, comparison.reference.tensors))
     )
-    lines += _lines("another shape", plain.mismatched)
-    lines += _lines("integers, which are no weights without their scale", codes(plain, comparison.reference.tensors))
+    lines += _lines("shape mismatch", plain.mismatched)
+    lines += _lines("integers, which are not weights without their scale", codes(plain, comparison.reference.tensors))
     if comparison.moves:
-        lines.append("  some names can only be guessed from their order, and no guess is written")
+        lines.append("  some names can only be guessed from their order, and a guess is never written")
     lines += _undone(comparison)
     family = family_of(layout(plain.here), layout(comparison.reference.tensors))
     said = lacking(comparison)
@@ -198,41 +202,46 @@ def _why(comparison: Comparison) -> str:
 
 
 def _undone(comparison: Comparison) -> list[str]:
-    """Give what only --unsafe-fixes does."""
+    """Return what only --unsafe-fixes does."""
     norms, found = computable(comparison), shapes(comparison)
     lines = []
     adapter = foreign(comparison.state_dict, comparison.reference.tensors)
     if adapter is not None and adapter.wrapped and not adapter.copies:
-        lines.append("  there is an adapter in it, which is not merged: --merge-adapter adds it")
+        lines.append("  the file has an unmerged adapter: --merge-adapter adds it")
     if norms:
         what = ", ".join(norms[0].parts)
-        lines.append(f"  {norms[0].key} has to be computed of its norm ({what})")
+        lines.append(f"  {norms[0].key} has to be computed from its norm ({what})")
     for key, original in parametrized(comparison)[:1]:
         lines.append(
-            f"  {key} is computed of {original} by a parametrization that the file does not name (orthogonal, say): "
-            "remove it in Python with torch.nn.utils.parametrize.remove_parametrizations, and save the model again"
+            f"  {key} is computed from {original} by a parametrization that the file does not name (for "
+            "example orthogonal): remove it in Python with "
+            "torch.nn.utils.parametrize.remove_parametrizations, and save the model again"
         )
     if any(spelled(each) for each in found.gates):
-        lines.append("  the order of gate and up projection is told by their name alone")
+        lines.append("  only their name shows the order of gate and up projection")
     whole = _vector(comparison)
     if whole:
         lines.append(
-            f"  {whole} has as many numbers as all parameters of the target: no file says in which order. In the model "
-            "that it was made of: torch.nn.utils.vector_to_parameters(vector, model.parameters())"
+            f"  {whole} has as many numbers as all parameters of the target, but no file records their "
+            "order. In the model that it was made from: torch.nn.utils.vector_to_parameters(vector, "
+            "model.parameters())"
         )
     turned = [key for key in comparison.plain.unexpected if may_be_turned(key, comparison.plain.here[key].shape)]
     if turned:
         lines.append(
-            f"  {turned[0]} may be of a transposed convolution: Flax turns those by 180°, which no command undoes, and "
-            "no name or size tells which they are"
+            f"  {turned[0]} may belong to a transposed convolution: Flax rotates those by 180°, which no "
+            "command undoes, and no name or size shows which they are"
         )
     if any(part.square for each in found.experts for part in stacks(comparison, each)):
-        lines.append("  the slices of stacked experts are square: no shape tells whether they are transposed")
+        lines.append("  the slices of stacked experts are square: no shape shows whether they are transposed")
     return lines
 
 
 def _vector(comparison: Comparison) -> str:
-    """A vector of all the target's parameters, as ``parameters_to_vector`` makes it; "" where there is none."""
+    """Return a vector of all the target's parameters, as ``parameters_to_vector`` makes it.
+
+    It is "" where there is none.
+    """
     plain, wanted = comparison.plain, comparison.reference.tensors
     if len(plain.missing) < 2 or plain.fits:
         return ""

@@ -12,9 +12,16 @@ from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.edits.applied.moving import moved_tensors
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.facts.blocked_globals import blocked_globals
 from ckptdoctor.facts.devices import CPU
-from ckptdoctor.facts.globals import NEEDS_IMPORT, is_allowed, is_dangerous, is_standard, modern, package
+from ckptdoctor.facts.globals import (
+    NEEDS_IMPORT,
+    blocked_globals,
+    is_allowed,
+    is_dangerous,
+    is_standard,
+    modern,
+    package,
+)
 from ckptdoctor.findings import Finding, Loader, NextStep, Severity
 from ckptdoctor.formats.weights_only import refusal
 from ckptdoctor.repair.weights_only import weights_only_edits
@@ -31,7 +38,7 @@ _UNREADABLE = "C105"  # as an error it says that torch cannot read what torch wr
 
 
 def next_step(path: str, checkpoint: Checkpoint, findings: Iterable[Finding], refused: str) -> NextStep:
-    """Give what to do with the file at ``path``, of which these are the findings.
+    """Return what to do with the file at ``path``, of which these are the findings.
 
     ``refused`` is what ``weights_only_refusal`` says of it.
     """
@@ -63,12 +70,12 @@ def next_step(path: str, checkpoint: Checkpoint, findings: Iterable[Finding], re
 
 
 def _converted(path: str) -> str:
-    """Give what a conversion is called."""
+    """Return what a conversion is called."""
     return f"{os.path.splitext(path)[0]}.safetensors"
 
 
 def _roundabout(path: str, checkpoint: Checkpoint, refused: str) -> NextStep:
-    """Give what to do with a file that is sound, and that torch refuses."""
+    """Return what to do with a file that is sound, and that torch refuses."""
     if any(moved_tensors(checkpoint, MoveToCpu())):
         return NextStep(Loader.FIX, refused, ("--to-cpu",))
     named = [modern(each.module, each.name) for each in checkpoint.globals]
@@ -82,7 +89,7 @@ def _roundabout(path: str, checkpoint: Checkpoint, refused: str) -> NextStep:
 
 
 def _converts(path: str, checkpoint: Checkpoint) -> bool:
-    """Tell whether --weights-only-safe makes torch load the file: it is tried, but for the writing."""
+    """Return whether --weights-only-safe makes torch load the file: it is tried, but for the writing."""
     try:
         edits = weights_only_edits(checkpoint)
         if not edits or blocked_globals(apply(checkpoint, edits)):
@@ -95,7 +102,10 @@ def _converts(path: str, checkpoint: Checkpoint) -> bool:
 
 
 def weights_only_refusal(source: Source, container: Container) -> str:
-    """Say why ``torch.load(weights_only=True)`` of torch 2.13 refuses the pickles of a file; "" where it takes them."""
+    """Return why ``torch.load(weights_only=True)`` of torch 2.13 refuses the pickles of a file.
+
+    It is "" where it takes them.
+    """
     return refusal(source, container, _allowed)
 
 

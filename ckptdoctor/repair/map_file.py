@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Union
 
+from ckptdoctor.checkpoint.missing import offer
 from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.errors import RefusedError, UnreadableError, UsageError, WriteError
 from ckptdoctor.repair.name_map import Form, Given, Mark, NameMap, add
@@ -32,13 +33,13 @@ Value = Union[str, list[str], None, dict[str, object]]
 
 
 def require_room(path: str, force: bool = True) -> None:
-    """Raises WriteError where the map could not be written in the end; without ``force`` also over one that is there.
+    """Raise WriteError where the map could not be written in the end; without ``force`` also over one that is there.
 
     A draft that is there may hold what a person has confirmed.
     """
     if not force and os.path.isfile(path):
         raise WriteError(
-            f"The map {path} is already there, and may hold pairs that you confirmed: --force writes it anew. "
+            f"The map {path} already exists, and may hold pairs that you confirmed: --force overwrites it. "
             "Nothing was repaired."
         )
     folder = os.path.dirname(path) or "."
@@ -64,27 +65,30 @@ def write(path: str, name_map: NameMap) -> None:
     try:
         Path(path).write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
-        raise WriteError(f"The map {path} could not be written: {error.strerror}. All else was done.") from error
+        raise WriteError(f"The map {path} could not be written: {error.strerror}. Everything else was done.") from error
     except UnicodeEncodeError as error:
         raise WriteError(f"The map {path} could not be written: a name holds half a character.") from error
 
 
 def read(path: str) -> NameMap:
-    """The map in a file, its marks as they stand. Raises UnreadableError, or UsageError for a file that is none."""
+    """Return the map in a file, its marks as they stand.
+
+    Raises UnreadableError, or UsageError for a file that is none.
+    """
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise UnreadableError(f"The map {path} cannot be read: {error.strerror}.") from error
+        raise UnreadableError(f"The map {path} cannot be read: {error.strerror}.{offer(path)}") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is no map of names: {error}.") from error
+        raise UsageError(f"{path} is not a name map: {error}.") from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise UsageError(f"{path} is no map of names: --write-map writes one.")
+        raise UsageError(f"{path} is not a name map: --write-map writes one.")
     root, pairs, dropped = found.get("root", ""), found.get("names"), found.get("dropped", [])
     towards = found.get("towards", "")
     if not all(isinstance(each, str) for each in (root, towards)) or not isinstance(pairs, dict):
-        raise UsageError(f"{path} is no map of names: it wants a root, names and what was dropped.")
+        raise UsageError(f"{path} is not a name map: it needs a root, names and the dropped keys.")
     if not isinstance(dropped, list):
-        raise UsageError(f"{path} is no map of names: it wants a root, names and what was dropped.")
+        raise UsageError(f"{path} is not a name map: it needs a root, names and the dropped keys.")
     gone, turned = [str(each) for each in dropped], list[str]()
     made = NameMap(root, {}, towards=towards, file=path)
     for old, value in pairs.items():
@@ -99,7 +103,7 @@ def read(path: str) -> NameMap:
 
 
 def _value(given: Given) -> Value:
-    """A key's future as JSON."""
+    """Return a key's future as JSON."""
     to: Value = None if not given.to else given.to[0] if len(given.to) == 1 else list(given.to)
     if given.form is not None:
         said: dict[str, object] = {_TO: to, _AXES: list(given.form.axes)}
@@ -119,7 +123,7 @@ def _marked(mark: Mark) -> Value:
 
 
 def _given(path: str, old: str, value: object) -> Given:
-    """Give what JSON says of a key. Raises UsageError for what is no name."""
+    """Return what JSON says of a key. Raises UsageError for what is no name."""
     transposed, form = False, None
     if isinstance(value, dict):
         transposed = value.get(_TRANSPOSED) is True
@@ -131,23 +135,23 @@ def _given(path: str, old: str, value: object) -> Given:
     to = tuple([each for each in said if isinstance(each, str) and each])
     if not to or len(to) < len(said):
         raise UsageError(
-            f"{path} is no map of names: what {old} becomes is a name, a list of names, null to leave it out, or "
-            '{"to": NAME, "transposed": true}.'
+            f"{path} is not a name map: the value of {old} must be a name, a list of names, null to leave it "
+            'out, or {"to": NAME, "transposed": true}.'
         )
     return Given(to, transposed, form)
 
 
 def _form(path: str, old: str, value: dict[str, object]) -> Form | None:
-    """The order that values get. Raises UsageError for what is no list of sizes."""
+    """Return the order that values get. Raises UsageError for what is no list of sizes."""
     found = []
     for name in (_AXES, _VIEW, _SHAPE):
         sizes = value.get(name, [])
         if not isinstance(sizes, list) or not all(type(each) is int and each >= 0 for each in sizes):
-            raise UsageError(f"{path} is no map of names: {name} of {old} is a list of numbers.")
+            raise UsageError(f"{path} is not a name map: {name} of {old} must be a list of numbers.")
         found.append(tuple(sizes))
     axes, view, shape = found
     if not axes and (view or shape):
-        raise UsageError(f"{path} is no map of names: {old} wants axes, the order of its dimensions.")
+        raise UsageError(f"{path} is not a name map: {old} needs axes, the order of its dimensions.")
     return Form(axes, view, shape) if axes else None
 
 
@@ -161,23 +165,23 @@ def require_confirmed(request: FixRequest) -> None:
         return
     if not found.marks:
         raise RefusedError(
-            f"{found.file} was drafted for a target, by whose shapes and kinds of number it is checked: name it\n"
-            f"  {_towards(request, found.towards)}"
+            f"{found.file} was drafted for a target, whose shapes and dtypes check it. Name the target:\n  "
+            f"{_towards(request, found.towards)}"
         )
     lines = [
         f"{found.file} marks {plural(len(found.marks), 'pair')} that nobody has confirmed.",
         *first_few(
             [f"  {old}  →  {_shown(mark)}: {mark.why}" for old, mark in found.marks.items()], _LISTED, before="  and "
         ),
-        '  in the place of each mark, the whole {"to": …, "uncertain": …}, put the right name (or null, to leave the '
-        "tensor out); then:",
+        '  replace each mark, the whole {"to": …, "uncertain": …}, with the right name (or null, to leave '
+        "the tensor out); then:",
         f"    {_towards(request, found.towards)}",
     ]
     raise RefusedError("\n".join(lines))
 
 
 def _towards(request: FixRequest, target: str) -> str:
-    """The command line again, with the target of a map where none is named."""
+    """Return the command line again, with the target of a map where none is named."""
     line = again(request)
     return line if request.reference is not None or not target else complete(f"{line} {target}")
 

@@ -27,7 +27,7 @@ _VECTOR = "ia3_l"
 
 
 def merge_edits(checkpoint: Checkpoint, text: str) -> list[Edit]:
-    """The edits that merge the adapter which ``text``, the value of the option, names.
+    """Return the edits that merge the adapter which ``text``, the value of the option, names.
 
     Raises UsageError for text that makes no sense, and RefusedError where the sum is not known to be the right one.
     """
@@ -39,7 +39,7 @@ def merge_edits(checkpoint: Checkpoint, text: str) -> list[Edit]:
         gone = [tensor.path for tensor in inside.tensors if tensor.key in donor.all_keys]
         renamed, collision = rename_edits(inside, base_name, gone)
         if collision is not None:
-            raise RefusedError(f"“{collision[0]}” and “{collision[1]}” would both become “{collision[2]}”.")
+            raise RefusedError(f'"{collision[0]}" and "{collision[1]}" would both become "{collision[2]}".')
         return [*computed, *renamed]
     donor = donor_of(checkpoint, wanted)
     return list(_computed(_base(checkpoint, donor), donor, checkpoint, inside=False))
@@ -51,7 +51,7 @@ def _is_wrapped(state_dict: StateDict) -> bool:
 
 
 def _base(checkpoint: Checkpoint, donor: Donor) -> StateDict:
-    """The one state dict that has all layers of the adapter. Raises RefusedError, with what would help."""
+    """Return the one state dict that has all layers of the adapter. Raises RefusedError, with what would help."""
     layers = [module.removeprefix(LEAD) for module in donor.modules]
     found = weights_among(checkpoint.state_dicts)
     whole = [each for each in found if all(f"{layer}.weight" in _tensors(each) for layer in layers)]
@@ -59,7 +59,7 @@ def _base(checkpoint: Checkpoint, donor: Donor) -> StateDict:
         return whole[0]
     if whole:
         names = ", ".join(show_path(each.path) for each in whole)
-        raise RefusedError(f"The layers of the adapter are in {names}: say which with --root.")
+        raise RefusedError(f"The layers of the adapter are in {names}. Choose one with --root.")
     keys = max(map(_tensors, found), key=lambda each: _present(each, layers), default={})
     missing = [layer for layer in layers if f"{layer}.weight" not in keys]
     lines = [
@@ -71,17 +71,17 @@ def _base(checkpoint: Checkpoint, donor: Donor) -> StateDict:
 
 
 def _prefixes(keys: dict[str, Tensor], layers: Sequence[str]) -> Iterator[str]:
-    """The option that gives the keys the names which the adapter has, where one prefix is all the difference."""
+    """Yield the option that gives the keys the names which the adapter has, where one prefix is all the difference."""
     ending = f".{layers[0]}.weight"
     for key in keys:
         before = key[: -len(ending)]
         if key.endswith(ending) and all(f"{before}.{layer}.weight" in keys for layer in layers):
-            yield f"  all of them are below “{before}”: add --strip-prefix {before}"
+            yield f'  all of them are below "{before}": add --strip-prefix {before}'
             return
     before, _, rest = layers[0].partition(".")
     while rest:
         if all(layer.startswith(f"{before}.") and f"{layer[len(before) + 1 :]}.weight" in keys for layer in layers):
-            yield f"  all of them are here without “{before}.” before them: add --add-prefix {before}"
+            yield f'  all of them are here without "{before}.": add --add-prefix {before}'
             return
         token, _, rest = rest.partition(".")
         before = f"{before}.{token}"
@@ -122,17 +122,15 @@ def _layers(state_dict: StateDict, donor: Donor, inside: bool) -> Iterator[_Laye
         owners = (f"{module}.{BASE_LAYER}", module) if inside else (module.removeprefix(LEAD),)
         owner = next((each for each in owners if f"{each}.weight" in here), None)
         if owner is None:
-            raise RefusedError(f"There is no weight of {module} beside its adapter: what it is added to is not here.")
+            raise RefusedError(f"There is no weight of {module} next to its adapter, so there is nothing to add it to.")
         yield _Layer(module.removeprefix(LEAD), here[f"{owner}.weight"], here.get(f"{owner}.bias"), parts)
 
 
 def _added(layer: _Layer, donor: Donor, turned: bool) -> Compute:
-    """``W + scale * B·A``."""
+    """Return ``W + scale * B·A``."""
     first, second = next((pair for pair in _PAIRS if pair[0] in layer.parts), ("", ""))
     if set(layer.parts) != {first, second}:
-        raise RefusedError(
-            f"The adapter on {layer.module} has {', '.join(layer.parts)}, and not the two factors of LoRA."
-        )
+        raise RefusedError(f"The adapter on {layer.module} has {', '.join(layer.parts)}, not the two factors of LoRA.")
     rank = layer.parts[first].shape[0] if layer.parts[first].shape else 0
     if not rank:
         raise RefusedError(f"The adapter on {layer.module} has no elements: it adds nothing, and is not merged.")
@@ -143,7 +141,7 @@ def _added(layer: _Layer, donor: Donor, turned: bool) -> Compute:
 
 
 def _rescaled(layer: _Layer, donor: Donor, turned: bool) -> Iterator[Compute]:
-    """Rows or columns times their factors, and the bias where the outputs are what is scaled."""
+    """Yield rows or columns times their factors, and the bias where the outputs are what is scaled."""
     vector = layer.parts[_VECTOR]
     outputs = _scales_outputs(layer, vector, turned, donor.strength)
     yield _edit(layer.weight, SCALED, float(outputs == turned), donor, [vector])
@@ -152,12 +150,14 @@ def _rescaled(layer: _Layer, donor: Donor, turned: bool) -> Iterator[Compute]:
 
 
 def _scales_outputs(layer: _Layer, vector: Tensor, turned: bool, strength: Strength) -> bool:
-    """Tell whether the vector has a factor for each output: a linear layer's stands upright then.
+    """Return whether the vector has a factor for each output: a linear layer's stands upright then.
 
     A convolution's never does, and where that has groups, the sizes do not tell: the config has to.
     """
     if len(layer.weight.shape) < 2:
-        raise RefusedError(f"{layer.module} has the weight {list(layer.weight.shape)}: IA3 sits on no such layer.")
+        raise RefusedError(
+            f"{layer.module} has the weight {list(layer.weight.shape)}: IA3 does not support such a layer."
+        )
     rows, columns = layer.weight.shape[:2]
     if len(layer.weight.shape) == 2:
         inputs, outputs = (rows, columns) if turned else (columns, rows)
@@ -168,8 +168,9 @@ def _scales_outputs(layer: _Layer, vector: Tensor, turned: bool, strength: Stren
         fits = [known and not inputs, known and inputs]
     if fits[0] == fits[1]:
         raise RefusedError(
-            f"The factors of {layer.module} are {list(vector.shape)}, and its weight is {list(layer.weight.shape)}: "
-            "whether they belong to inputs or outputs that does not tell. Merge the adapter with peft."
+            f"The factors of {layer.module} are {list(vector.shape)}, and its weight is "
+            f"{list(layer.weight.shape)}: that does not show whether they belong to inputs or outputs. Merge "
+            "the adapter with peft."
         )
     return fits[0]
 
@@ -181,7 +182,7 @@ def _edit(tensor: Tensor, form: str, number: float, donor: Donor, others: Sequen
 
 
 def _turned(layers: Sequence[_Layer], strength: Strength) -> bool:
-    """Tell whether linear weights are kept transposed: the shapes show it, or else the config says it."""
+    """Return whether linear weights are kept transposed: the shapes show it, or else the config says it."""
     shown = {each for layer in layers for each in _shows(layer)}
     if len(shown) > 1:
         raise RefusedError("Some layers of the adapter fit their weights only transposed, and others only as they are.")
@@ -189,7 +190,7 @@ def _turned(layers: Sequence[_Layer], strength: Strength) -> bool:
 
 
 def _shows(layer: _Layer) -> Iterator[bool]:
-    """Nothing for a square matrix, and for what is no linear layer."""
+    """Yield nothing for a square matrix, and for what is no linear layer."""
     shape = layer.weight.shape
     if len(shape) != 2 or shape[0] == shape[1] or "lora_embedding_A" in layer.parts:
         return
@@ -207,6 +208,7 @@ def _require_one_owner(layer: _Layer, checkpoint: Checkpoint) -> None:
         same = other.storage is not None and storage is not None and other.storage.key == storage.key
         if same and other.path != layer.weight.path and other.offset == layer.weight.offset and other.numel:
             raise RefusedError(
-                f"{show_path(layer.weight.path)} is {show_path(other.path)} as well (tied weights), and the adapter is "
-                "on one of them: with --clone-shared first, in a repair of its own, only that one changes."
+                f"{show_path(layer.weight.path)} is also {show_path(other.path)} (tied weights), and the "
+                "adapter is on one of them. To change only that one, run --clone-shared first, in a separate "
+                "repair."
             )

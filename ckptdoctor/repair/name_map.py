@@ -34,7 +34,7 @@ class Form:
     shape: tuple[int, ...] = ()
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Tell whether a tensor of this shape can be seen so."""
+        """Return whether a tensor of this shape can be seen so."""
         seen = self.view or shape
         same = prod(seen) == prod(shape) and prod(self.shape or seen) == prod(shape)
         return same and sorted(self.axes) == list(range(len(seen)))
@@ -79,22 +79,22 @@ class NameMap:
     forms: dict[str, Form] = field(default_factory=dict)
 
     def reversed(self) -> NameMap:
-        """The way back, for files that have gone this way. What was dropped does not come back.
+        """Return the way back, for files that have gone this way. What was dropped does not come back.
 
         Raises RefusedError for a map with marks, and for one that gives values another order.
         """
         if self.forms:
             some = next(iter(self.forms))
-            raise RefusedError(f"{self.file} gives the values of {some} another order: there is no way back for it.")
+            raise RefusedError(f"{self.file} reorders the values of {some}: that cannot be reversed.")
         if self.marks:
-            raise RefusedError(f"{self.file} has pairs that nobody has confirmed: it has no way back yet.")
+            raise RefusedError(f"{self.file} has unconfirmed pairs: it cannot be reversed yet.")
         back = {new: old for old, new in self.names.items()}
         more = tuple([name for each in self.ties.values() for name in each])
         return NameMap("", back, more, turned=tuple([self.names.get(old, old) for old in self.turned]), file=self.file)
 
 
 def resolved(draft: NameMap) -> NameMap:
-    """The map with every mark confirmed as it is proposed."""
+    """Return the map with every mark confirmed as it is proposed."""
     made = NameMap(draft.root, dict(draft.names), (), dict(draft.ties), towards=draft.towards, file=draft.file)
     made.forms.update(draft.forms)
     dropped, turned = list(draft.dropped), list(draft.turned)
@@ -118,7 +118,7 @@ def add(old: str, given: Given, made: NameMap, dropped: list[str], turned: list[
 
 
 def of_steps(steps: tuple[Step, ...]) -> NameMap:
-    """Give what the steps of a repair did to the keys of the one state dict that they left."""
+    """Return what the steps of a repair did to the keys of the one state dict that they left."""
     root: KeyPath = ()
     names: dict[str, str] = {}
     dropped: list[str] = []
@@ -154,18 +154,18 @@ def turn_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
     for state_dict in weights_among(checkpoint.state_dicts) if wanted else ():
         for tensor in state_dict.tensors:
             if tensor.key in wanted and len(tensor.shape) != 2:
-                raise RefusedError(f"--map would transpose {tensor.key}, which is no matrix: {list(tensor.shape)}.")
+                raise RefusedError(f"--map would transpose {tensor.key}, which is not a matrix: {list(tensor.shape)}.")
             found += [Transpose(tensor.path)] if tensor.key in wanted else []
     return found
 
 
 def _form_edits(checkpoint: Checkpoint, forms: dict[str, Form]) -> Iterator[Edit]:
-    """One kind of edit after another: those of one kind are carried out together."""
+    """Yield one kind of edit after another: those of one kind are carried out together."""
     sets = weights_among(checkpoint.state_dicts) if forms else []
     held = [each for state_dict in sets for each in state_dict.tensors if each.key in forms]
     for tensor in held:
         if not forms[tensor.key].fits(tensor.shape):
-            raise RefusedError(f"--map would give {tensor.key} {list(tensor.shape)} an order that it cannot have.")
+            raise RefusedError(f"--map would give {tensor.key} {list(tensor.shape)} an impossible order.")
     pairs = [(tensor.path, forms[tensor.key]) for tensor in held]
     yield from (Reshape(path, form.view) for path, form in pairs if form.view)
     yield from (Transpose(path, form.axes) for path, form in pairs)
@@ -201,5 +201,5 @@ def name_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
 
 
 def _known(checkpoint: Checkpoint, name_map: NameMap) -> bool:
-    """Tell whether the map speaks of keys that are here, though it changes none of them."""
+    """Return whether the map speaks of keys that are here, though it changes none of them."""
     return any(key in name_map.names for state_dict in weights_among(checkpoint.state_dicts) for key in state_dict.keys)

@@ -27,10 +27,9 @@ from ckptdoctor.edits import (
 )
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.fix import Step
-from ckptdoctor.facts.incomplete import require_own_values
-from ckptdoctor.facts.notes import unwrapped_path
+from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.findings import Finding, NextStep, Severity
-from ckptdoctor.formats.suffixes import asked_for
+from ckptdoctor.formats.suffixes import asked_for, unwrapped_path
 from ckptdoctor.formats.unrepairable import refusal
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.casts import values_fixes
@@ -93,7 +92,7 @@ class Plan:
 
 @collector_paused()
 def plan(request: FixRequest) -> Plan:
-    """Give what the request means for its file. Reads headers only, and writes nothing.
+    """Return what the request means for its file. Reads headers only, and writes nothing.
 
     Raises UnreadableError, NotACheckpointError and DamagedError for the file, UsageError for a bad option,
     RefusedError for what cannot be done without loss or a guess, UnprovenError where a lossless repair cannot be
@@ -169,14 +168,14 @@ def _require_values(original: Checkpoint, edits: tuple[Edit, ...]) -> None:
 
 
 def _output(request: FixRequest, draft: Draft, container: Container) -> str:
-    """Say where the output goes."""
+    """Return where the output goes."""
     suffix = next((edit.suffix for edit in reversed(draft.edits) if isinstance(edit, SetSuffix)), None)
     return output_path(request, suffix, unwrapped_path(container))
 
 
 @collector_paused()
 def is_carried_out(request: FixRequest) -> bool:
-    """Tell whether the chain towards a target would be written, and lose no weight.
+    """Return whether the chain towards a target would be written, and lose no weight.
 
     As ``plan``, without what would finish where it is not.
 
@@ -192,7 +191,7 @@ def is_carried_out(request: FixRequest) -> bool:
 
 
 def _wrong(checkpoint: Checkpoint, container: Container, request: FixRequest) -> list[Finding]:
-    """The errors in a file in which nothing is to be repaired: a target may want what is wrong by itself."""
+    """Return the errors in a file in which nothing is to be repaired: a target may want what is wrong by itself."""
     contents = findings_of(checkpoint, all_rules(), request.reference if request.auto else None)
     found = [possible(each, container) for each in [*container_findings(container, all_rules()), *contents]]
     return [each for each in found if each.severity is Severity.ERROR]
@@ -223,4 +222,4 @@ def _fix_findings(
             draft.add(finding.code, finding.name, fix.title, fix.safety, fix.edits)
             if outside(fix.edits):  # the file around the contents is examined again once it is written
                 around.remove(finding)
-    raise RuntimeError(f"there is no end of fixes; the last one was that of {draft.steps[-1].label}")
+    raise RuntimeError(f"the fixes do not end; the last one was {draft.steps[-1].label}")

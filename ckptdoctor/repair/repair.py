@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.brief import in_full
-from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Role, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Container, Elided, FolderSource, Role, Tensor, walk
 from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.diagnose.findings import findings_of, possible, worst_first
@@ -68,7 +68,7 @@ def repair(plan: Plan) -> Outcome:
 
 
 def _kept(plan: Plan, recipe: Recipe) -> list[Part]:
-    """The old index under another name, where the new one takes its place: nothing else says what it said."""
+    """Return the old index under another name, where the new one takes its place: nothing else says what it said."""
     if plan.index is None or not replaces(plan):
         return []
     old = Recipe(recipe.source, (Copy(0, os.path.getsize(recipe.source)),))
@@ -76,13 +76,13 @@ def _kept(plan: Plan, recipe: Recipe) -> list[Part]:
 
 
 def replaces(plan: Plan) -> bool:
-    """Tell whether the output takes the place of the original."""
+    """Return whether the output takes the place of the original."""
     original = os.path.join(plan.request.path, plan.index or "")
     return os.path.realpath(plan.output) == os.path.realpath(original)
 
 
 def preview(plan: Plan) -> RepairReport:
-    """Give what is said of a plan that has not been carried out."""
+    """Return what is said of a plan that has not been carried out."""
     models = [each for each in weights_among(plan.expected.state_dicts) if each.role is Role.MODEL]
     return RepairReport(
         path=plan.request.path,
@@ -112,14 +112,14 @@ def verify_index(path: str, plan: Plan) -> Proof:
             container = formats.examine(changed)
             written = formats.read(changed, container)
     except CkptDoctorError as error:
-        raise WriteError(f"The new index cannot be read and was thrown away: {error.message}") from error
+        raise WriteError(f"The new index cannot be read and was discarded: {error.message}") from error
     before, after = dict(_places(plan.original)), dict(_places(written))
     unlike = next((name for name in (*before, *after) if before.get(name) != after.get(name)), None)
     if unlike is not None:
-        raise WriteError(f"With the new index {unlike} would be another tensor; it was thrown away.")
+        raise WriteError(f"With the new index {unlike} would be another tensor; it was discarded.")
     wrong = against_index(written)
     if wrong is not None:
-        raise WriteError(f"The new index is not right either ({wrong}), and was thrown away.")
+        raise WriteError(f"The new index is not right either ({wrong}), and was discarded.")
     count = len(plan.original.storages)
     return Proof(storages=count, identical=count, findings=tuple(worst_first(_findings(container, written))))
 
@@ -130,7 +130,7 @@ def _findings(container: Container, written: Checkpoint) -> Iterator[Finding]:
 
 
 def _places(checkpoint: Checkpoint) -> Iterator[tuple[str, object]]:
-    """Give what each tensor is, and where its bytes lie."""
+    """Yield what each tensor is, and where its bytes lie."""
     for tensor in checkpoint.tensors:
         yield in_full(tensor.path), _place(tensor)
 
@@ -159,12 +159,12 @@ def verify(path: str, plan: Plan) -> Proof:
 
 
 def require_repaired(contents: Checkpoint, plan: Plan) -> None:
-    """Raises WriteError where what a rule's fix was applied for is in the contents; the container is another."""
+    """Raise WriteError where what a rule's fix was applied for is in the contents; the container is another."""
     _require_fixed(plan, _of_contents(contents, plan))
 
 
 def _of_contents(written: Checkpoint, plan: Plan) -> list[Finding]:
-    """Give what is wrong with the contents by themselves; what the target wants, a wrapper's prefix say, is not."""
+    """Return what is wrong with the contents by themselves; what the target wants, a wrapper's prefix say, is not."""
     reference = plan.request.reference if plan.request.auto else None
     rules = concerned(written) if reference is None else all_rules()  # those of ``check`` on the output
     return findings_of(written, [rule for rule in rules if isinstance(written, rule.subject)], reference)
@@ -176,7 +176,7 @@ def _require_no_new_names(original: Checkpoint, written: Checkpoint) -> None:
     names = [modern(each.module, each.name) for each in written.globals]
     new = [".".join(name) for name in names if name not in known and not is_allowed(*name)]
     if new and original.format == written.format:
-        raise WriteError(f"The output names {new[0]}, which the original does not; it was thrown away.")
+        raise WriteError(f"The output names {new[0]}, which the original does not; it was discarded.")
 
 
 def _require_fixed(plan: Plan, findings: Iterable[Finding]) -> None:
@@ -185,13 +185,11 @@ def _require_fixed(plan: Plan, findings: Iterable[Finding]) -> None:
     for finding in findings:
         step = fixed.get(finding.code)
         if step is not None and finding.fix is not None and finding.fix.safety is step.safety:
-            raise WriteError(f"The output still has {finding.code} ({finding.message}); it was thrown away.")
+            raise WriteError(f"The output still has {finding.code} ({finding.message}); it was discarded.")
 
 
 def elided(checkpoint: Checkpoint) -> int:
-    """The number of places beyond the reader's limits, which were not compared."""
-    from ckptdoctor.checkpoint import Elided, walk
-
+    """Return the number of places beyond the reader's limits, which were not compared."""
     if not any(note.kind.value == "not-examined" for note in checkpoint.notes):
         return 0
     return sum(isinstance(node, Elided) for _, node in walk(checkpoint.tree))

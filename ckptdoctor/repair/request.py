@@ -16,6 +16,7 @@ from ckptdoctor.errors import UsageError
 from ckptdoctor.match.shapes.experts import SLICE_LAYOUTS
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.name_map import NameMap
+from ckptdoctor.wording import did_you_mean
 
 ORTHOGONAL_MAPS = ORTHOGONAL
 EXPERT_LAYOUTS = SLICE_LAYOUTS
@@ -104,7 +105,7 @@ class FixRequest:
 
 
 def again(request: FixRequest) -> str:
-    """The command line that asks for this."""
+    """Return the command line that asks for this."""
     words = ["ckptdoctor", "fix", request.path]
     given = (("--root", request.root), ("--add-prefix", request.add_prefix), ("--dtype", request.dtype))
     merged = (("--merge-adapter", request.merge_adapter), ("--orthogonal-map", request.orthogonal_map))
@@ -135,7 +136,9 @@ def again(request: FixRequest) -> str:
 
 
 def elsewhere(request: FixRequest, flat: bool) -> FixRequest:
-    """The same for a folder that is not repaired in place: as a new folder, or, if not ``flat``, a file of torch.
+    """Return the same for a folder that is not repaired in place.
+
+    It becomes a new folder, or, if not ``flat``, a file of torch.
 
     That lies beside the folder, or in the one that was named for the output.
     """
@@ -148,37 +151,44 @@ def elsewhere(request: FixRequest, flat: bool) -> FixRequest:
 
 
 def draft_path(path: str) -> str:
-    """Say where the draft map of a file goes: beside it."""
+    """Return where the draft map of a file goes: beside it."""
     return f"{os.path.splitext(path.rstrip('/'))[0]}.map.json"
 
 
 def substitution(text: str) -> Substitution:
-    """``REGEX=REPL``, taken apart at the last ``=``. Raises UsageError, with the position of what makes no sense."""
+    """Return ``REGEX=REPL``, taken apart at the last ``=``.
+
+    Raises UsageError, with the position of what makes no sense.
+    """
     expression, sign, replacement = text.rpartition("=")
     if not sign or not expression:
-        raise UsageError(f"--rename wants REGEX=REPL, such as 'encoder\\.norm=enc_norm'; “{text}” is something else.")
+        raise UsageError(f"--rename: \"{text}\" is not REGEX=REPL. Use --rename 'encoder\\.norm=enc_norm'.")
     try:
         pattern = re.compile(expression)
     except re.error as error:
         place = "" if error.pos is None else f" at character {error.pos + 1}"
-        raise UsageError(f"--rename: “{expression}” is no regular expression{place}: {error.msg}.") from error
+        raise UsageError(f'--rename: "{expression}" is not a regular expression{place}: {error.msg}.') from error
     try:
         pattern.sub(replacement, "")
     except (re.error, IndexError) as error:
-        raise UsageError(f"--rename: “{replacement}” cannot be filled in from “{expression}”: {error}.") from error
+        raise UsageError(f'--rename: "{replacement}" cannot be filled in from "{expression}": {error}.') from error
     return Substitution(text, pattern, replacement)
 
 
 def cast_target(text: str) -> str:
-    """The dtype of ``--dtype``, however it was called. Raises UsageError for one that nothing is cast to."""
+    """Return the dtype of ``--dtype``, however it was called. Raises UsageError for one that nothing is cast to."""
     found = named(text)
     if found is None:
-        raise UsageError(f"--dtype casts to {', '.join(TARGETS)} (or fp16, bf16 and such); “{text}” is none of them.")
+        offer = did_you_mean(text, TARGETS)
+        raise UsageError(f'--dtype: "{text}" is not one of {", ".join(TARGETS)} (also fp16, bf16).{offer}')
     return found
 
 
 def index_path(request: FixRequest, name: str) -> str:
-    """Say where a new index of the folder goes: beside the old one under another name, with ``force`` in its place."""
+    """Return where a new index of the folder goes.
+
+    It is beside the old one under another name, with ``force`` in its place.
+    """
     if request.output is not None:
         return os.path.join(request.output, name) if os.path.isdir(request.output) else request.output
     stem, suffix = os.path.splitext(os.path.join(request.path, name))
@@ -186,7 +196,7 @@ def index_path(request: FixRequest, name: str) -> str:
 
 
 def output_path(request: FixRequest, suffix: str | None, inside: str | None = None) -> str:
-    """Say where the output goes. ``suffix`` is the one that fits the contents, None to keep the original's.
+    """Return where the output goes. ``suffix`` is the one that fits the contents, None to keep the original's.
 
     ``inside`` is what an original that was packed is called without that: a name of its own, which the output takes.
     """

@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.edits import Clone, Drop, Edit, SetMetadata
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.tied_embeddings import EMBEDDING
+from ckptdoctor.facts.names import EMBEDDING
 
 _SAFETENSORS, _TORCH = "safetensors", ("torch zip", "torch legacy")
 _MOST = 256  # names of one matrix, or names that a file notes
@@ -22,7 +22,7 @@ _ALIKE = ("shape", "device", "requires_grad", "is_parameter", "rebuild", "subcla
 
 
 def clone_edits(checkpoint: Checkpoint) -> list[Edit]:
-    """Storages of their own for tensors of one state dict that share theirs; of tied ones, the first keeps it.
+    """Return storages of their own for tensors of one state dict that share theirs; of tied ones, the first keeps it.
 
     Raises RefusedError, with the name, for one that is no plain tensor.
     """
@@ -36,7 +36,7 @@ def clone_edits(checkpoint: Checkpoint) -> list[Edit]:
 
 
 def tie_edits(checkpoint: Checkpoint) -> list[Edit]:
-    """One memory for weights of one state dict whose bytes are the same: every byte is read to tell.
+    """Return one memory for weights of one state dict whose bytes are the same: every byte is read to tell.
 
     In torch's files the others become views of the first, right behind it; a safetensors file keeps the first, and
     its metadata says which names are gone, as ``safetensors.torch.save_model`` does. The first is the input embedding
@@ -51,7 +51,7 @@ def tie_edits(checkpoint: Checkpoint) -> list[Edit]:
     names = [pair for rank in zip_longest(*map(_names, groups)) for pair in rank if pair is not None]
     torch = checkpoint.format in _TORCH
     if max(map(len, groups)) > _MOST if torch else len(names) > _MOST:
-        raise RefusedError(f"More than {_MOST:,} tensors have the same bytes as others; that is no tying of weights.")
+        raise RefusedError(f"More than {_MOST:,} tensors have the same bytes as others; those are not tied weights.")
     drop = Drop(tuple([other.path for _, other in names]))
     ties = [Tie(owner.path, other.key) if torch else SetMetadata(other.key, owner.key) for owner, other in names]
     return [drop, *ties]
@@ -62,7 +62,7 @@ def _names(group: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def twins(checkpoint: Checkpoint, tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Groups of tensors with the same bytes on different storages, the one that stays first.
+    """Yield groups of tensors with the same bytes on different storages, the one that stays first.
 
     Only matrices count, and only those whose numbers differ: others are the same by chance.
     """
@@ -77,7 +77,7 @@ def twins(checkpoint: Checkpoint, tensors: Iterable[Tensor]) -> Iterator[list[Te
 
 
 def require_twins(checkpoint: Checkpoint, edits: Sequence[Edit]) -> None:
-    """Raises RefusedError where a tensor is dropped and comes back as another name of one with other bytes."""
+    """Raise RefusedError where a tensor is dropped and comes back as another name of one with other bytes."""
     dropped = {path for edit in edits if isinstance(edit, Drop) for path in edit.paths}
     ties = [(edit, (*edit.path[:-1], edit.key)) for edit in edits if isinstance(edit, Tie)]
     wanted = {path: edit.path for edit, path in ties if path in dropped}
@@ -88,7 +88,9 @@ def require_twins(checkpoint: Checkpoint, edits: Sequence[Edit]) -> None:
     with formats.opened(checkpoint.path) as (source, _):
         for path, owner in wanted.items():
             if path in found and owner in found and not compared(found[path], found[owner], source):
-                raise RefusedError(f"{show_path(path)} has other bytes than {show_path(owner)}: they are not one.")
+                raise RefusedError(
+                    f"{show_path(path)} and {show_path(owner)} have different bytes: they are not one tensor."
+                )
 
 
 def _weights(checkpoint: Checkpoint) -> list[StateDict]:
@@ -105,7 +107,7 @@ def _kind(tensor: Tensor) -> tuple[object, ...]:
 
 
 def _views(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Each view of a storage once: what is tied already need not be compared."""
+    """Return each view of a storage once: what is tied already need not be compared."""
     seen: dict[object, Tensor] = {}
     for each in tensors:
         assert each.storage is not None
@@ -114,7 +116,7 @@ def _views(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def _grouped(pairs: Iterable[tuple[object, Tensor]]) -> list[list[Tensor]]:
-    """The tensors with equal marks, where there are several."""
+    """Return the tensors with equal marks, where there are several."""
     found: dict[object, list[Tensor]] = {}
     for mark, tensor in pairs:
         found.setdefault(mark, []).append(tensor)

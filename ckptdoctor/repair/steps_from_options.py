@@ -66,37 +66,35 @@ def add_last_options(draft: Draft, request: FixRequest) -> None:
     """Add the steps of the options that apply after that: parameters are numbered anew, and weights are cast."""
     if request.remap_optimizer:
         edits = tuple(_remap_edits(draft.checkpoint, request.reference, request.unsafe))
-        draft.add("--remap-optimizer", "", "number the parameters of optimizers anew", Safety.SAFE, edits)
+        draft.add("--remap-optimizer", "", "renumber the parameters of optimizers", Safety.SAFE, edits)
     if request.dtype is not None:
         edits = tuple(dtype_edits(draft.checkpoint, request.dtype))
         draft.add(f"--dtype {request.dtype}", "", f"cast to {request.dtype}", Safety.SAFE, edits)
 
 
 def _loses(checkpoint: Checkpoint, edits: tuple[Edit, ...]) -> bool:
-    """Tell whether something that the file holds is not in it afterwards: a loss, though it was asked for."""
+    """Return whether something that the file holds is not in it afterwards: a loss, though it was asked for."""
     roots = [edit.path for edit in edits if isinstance(edit, TakeRoot)]
     left_out = any(True for path in roots for _ in beside(checkpoint.tree, path))
     return left_out or any(isinstance(edit, (Compute, Drop)) for edit in edits)
 
 
 def option_steps(request: FixRequest) -> Iterator[OptionStep]:
-    """The options of a request, in the order in which they apply."""
+    """Yield the options of a request, in the order in which they apply."""
     if request.root is not None:
         root = request.root
-        yield OptionStep(f"--root {root}", f"take {root} out of the rest", lambda checkpoint: _root(checkpoint, root))
+        yield OptionStep(f"--root {root}", f"extract {root}", lambda checkpoint: _root(checkpoint, root))
     if request.name_map is not None:
         wanted = request.name_map
-        yield OptionStep(
-            "--map", "take the state dict out of the rest", lambda checkpoint: root_edits(checkpoint, wanted)
-        )
-        yield OptionStep("--map", "transpose as the map says", lambda checkpoint: turn_edits(checkpoint, wanted))
-        yield OptionStep("--map", "rename as the map says", lambda checkpoint: name_edits(checkpoint, wanted))
+        yield OptionStep("--map", "extract the state dict", lambda checkpoint: root_edits(checkpoint, wanted))
+        yield OptionStep("--map", "transpose by the map", lambda checkpoint: turn_edits(checkpoint, wanted))
+        yield OptionStep("--map", "rename by the map", lambda checkpoint: name_edits(checkpoint, wanted))
     if request.drop:
         yield _pattern_step("--drop", request.drop, dropped_paths)
     if request.keep:
         yield _pattern_step("--keep", request.keep, kept_paths)
     if request.slim:
-        yield OptionStep("--slim", "leave out what only resuming a training needs", slim_edits)
+        yield OptionStep("--slim", "leave out everything that only resuming needs", slim_edits)
     if request.strip_module:
         yield OptionStep("--strip-module", "strip what training wrappers put before keys", _strip_module)
     for prefix in request.strip_prefixes:
@@ -108,21 +106,21 @@ def option_steps(request: FixRequest) -> Iterator[OptionStep]:
     if request.merge_adapter is not None:
         yield _merge_step(request.merge_adapter)
     if request.to_cpu:
-        yield OptionStep("--to-cpu", "bring every tensor to the CPU", _to_cpu)
+        yield OptionStep("--to-cpu", "move every tensor to the CPU", _to_cpu)
     if request.weights_only_safe:
         yield OptionStep(
             "--weights-only-safe",
-            "turn what torch.load refuses into plain data",
+            "convert objects that torch.load rejects to plain data",
             lambda checkpoint: weights_only_edits(checkpoint, _command(request)),
         )
     if request.clone_shared:
         yield OptionStep("--clone-shared", "give tensors that share memory bytes of their own", clone_edits)
     if request.tie:
-        yield OptionStep("--tie", "make one of weights that have the same bytes", tie_edits)
+        yield OptionStep("--tie", "re-tie weights with identical bytes", tie_edits)
 
 
 def _command(request: FixRequest) -> str:
-    """The command that asks for --weights-only-safe and nothing else; "" where more was asked for."""
+    """Return the command that asks for --weights-only-safe and nothing else, or "" where more was asked for."""
     alone = FixRequest(request.path, request.output, weights_only_safe=True, force=request.force)
     if request != replace(alone, selection=request.selection) or request.selection.select is not None:
         return ""
@@ -138,7 +136,7 @@ def _pattern_step(option: str, patterns: tuple[str, ...], find: Callable[..., tu
         paths = find(checkpoint, patterns)
         return [Drop(paths)] if paths else []  # type: ignore[arg-type]  # both functions give key paths
 
-    return OptionStep(label, "drop what matches" if option == "--drop" else "keep only what matches", edits)
+    return OptionStep(label, "drop matching entries" if option == "--drop" else "keep only matching entries", edits)
 
 
 def _merge_step(text: str) -> OptionStep:
@@ -147,7 +145,7 @@ def _merge_step(text: str) -> OptionStep:
 
         return merge_edits(checkpoint, text)
 
-    title = "add the adapter to the weights, rounded once: it cannot be taken out again"
+    title = "add the adapter to the weights, rounded once: it cannot be removed again"
     return OptionStep(f"--merge-adapter {text}", title, edits)
 
 
@@ -172,17 +170,17 @@ def _strip_step(prefix: str) -> OptionStep:
     def edits(checkpoint: Checkpoint) -> list[Edit]:
         found = _renames(checkpoint, lambda key: key[len(prefix) :] if key.startswith(prefix) else key, label, prefix)
         if not found:
-            raise RefusedError(f"No key begins with “{prefix}”{_nearest(prefix, checkpoint)}.")
+            raise RefusedError(f'No key begins with "{prefix}"{_nearest(prefix, checkpoint)}.')
         return found
 
-    return OptionStep(label, f"strip “{prefix}” from keys", edits)
+    return OptionStep(label, f'strip "{prefix}" from keys', edits)
 
 
 def _add_step(prefix: str) -> OptionStep:
     prefix = prefix if prefix.endswith(".") else f"{prefix}."
     label = f"--add-prefix {prefix}"
     return OptionStep(
-        label, f"put “{prefix}” before keys", lambda each: _some(_renames(each, lambda key: prefix + key, label))
+        label, f'put "{prefix}" before keys', lambda each: _some(_renames(each, lambda key: prefix + key, label))
     )
 
 
@@ -200,12 +198,12 @@ def _rename_step(wanted: Substitution) -> OptionStep:
 
 def _some(edits: list[Edit]) -> list[Edit]:
     if not edits:
-        raise RefusedError("There is no state dict whose keys could be renamed.")
+        raise RefusedError("The file has no state dict whose keys could be renamed.")
     return edits
 
 
 def _weights(checkpoint: Checkpoint) -> Iterator[tuple[StateDict, list[str]]]:
-    """The state dicts whose keys name parameters, with the keys that do (not "epoch" beside them)."""
+    """Yield the state dicts whose keys name parameters, with the keys that do (not "epoch" beside them)."""
     for state_dict in weights_among(checkpoint.state_dicts):
         parameters = [key for key in state_dict.others if "." in key or key.endswith("_extra_state")]
         yield state_dict, [*state_dict.keys, *parameters]
@@ -231,7 +229,7 @@ def _all_keys(checkpoint: Checkpoint, state_dict: StateDict) -> list[str]:
 
 
 def collision(label: str, one: str, other: str, name: str, prefix: str | None = None) -> RefusedError:
-    """The refusal of an option that would make one key of two, with both names and the ways out, on several lines."""
+    """Return the refusal of an option that would make one key of two, with both names and the ways out."""
     rows = [(key, "is already there" if key == name else f"→  {name}") for key in (one, other)]
     rows.sort(key=lambda row: row[0] == name)
     room = max(len(key) for key, _ in rows)
@@ -248,7 +246,7 @@ def collision(label: str, one: str, other: str, name: str, prefix: str | None = 
 
 
 def _nearest(text: str, checkpoint: Checkpoint) -> str:
-    """Give what keys do begin with, the most similar first."""
+    """Return what keys do begin with, the most similar first."""
     from difflib import SequenceMatcher
 
     prefixes: dict[str, int] = {}
@@ -280,9 +278,12 @@ _NAMES = re.compile(
 
 
 def slim_edits(checkpoint: Checkpoint) -> list[Edit]:
-    """The edits that leave out what only resuming needs. Raises RefusedError where there are no weights beside it."""
+    """Return the edits that leave out what only resuming needs.
+
+    Raises RefusedError where there are no weights beside it.
+    """
     if not any(each.role in WEIGHTS for each in checkpoint.state_dicts):
-        raise RefusedError("--slim keeps the weights, and this file has none: it is needed to resume a training only.")
+        raise RefusedError("--slim keeps only the weights, and this file has none: it serves only to resume training.")
     kept = {
         each.path[:depth] for each in checkpoint.state_dicts if each.role in WEIGHTS for depth in _depths(each.path)
     }
@@ -309,7 +310,7 @@ def _found(checkpoint: Checkpoint) -> Iterator[KeyPath]:
 
 
 def _outermost(tree: Node, paths: list[KeyPath], kept: set[KeyPath]) -> tuple[KeyPath, ...]:
-    """The paths, and instead of them the lists and dicts that hold nothing else."""
+    """Return the paths, and instead of them the lists and dicts that hold nothing else."""
     going = set(paths)
     around = {path[:depth] for path in paths for depth in range(1, len(path))}
     parts = _parts(tree, around)
@@ -322,7 +323,7 @@ def _outermost(tree: Node, paths: list[KeyPath], kept: set[KeyPath]) -> tuple[Ke
 
 
 def _parts(tree: Node, around: set[KeyPath]) -> dict[KeyPath, list[Part]]:
-    """Give what lies directly in the lists and dicts at these paths, all of whose parents are among them."""
+    """Return what lies directly in the lists and dicts at these paths, all of whose parents are among them."""
     found: dict[KeyPath, list[Part]] = {}
     stack: list[tuple[KeyPath, Node]] = [((), tree)]
     while stack:
@@ -338,23 +339,23 @@ def _parts(tree: Node, around: set[KeyPath]) -> dict[KeyPath, list[Part]]:
 
 
 def in_its_place(reference: Reference, checkpoint: Checkpoint) -> Reference:
-    """The reference for weights that stay where they are, beside their optimizer."""
+    """Return the reference for weights that stay where they are, beside their optimizer."""
     return replace(reference, root=compare(checkpoint, reference).path)
 
 
 def _remap_edits(checkpoint: Checkpoint, reference: Reference | None, unsafe: bool) -> list[Edit]:
-    """The edits for every optimizer of the file. Raises RefusedError where one cannot be brought to the target.
+    """Return the edits for every optimizer of the file. Raises RefusedError where one cannot be brought to the target.
 
     States are dropped only where ``unsafe`` admits it.
     """
     if not any(each.role is Role.OPTIMIZER for each in checkpoint.state_dicts):
-        raise RefusedError("There is no state of an optimizer in this file whose parameters could be numbered anew.")
+        raise RefusedError("This file has no optimizer state whose parameters could be renumbered.")
     edits: list[Edit] = []
     for optimizer in saved_optimizers(checkpoint):
         subject: Checkpoint | Comparison = checkpoint if reference is None else compare(checkpoint, reference)
         fix, reason = remap_fix(subject, optimizer)
         if reason:
-            raise RefusedError(f"{show_path(optimizer.path)} cannot be numbered anew: {reason.partition(': ')[2]}")
+            raise RefusedError(f"{show_path(optimizer.path)} cannot be renumbered: {reason.partition(': ')[2]}")
         if fix is not None and reference is not None and fix.safety is Safety.UNSAFE and not unsafe:
             raise RefusedError(f"--remap-optimizer would {fix.title}, which is a guess or a loss: add --unsafe-fixes.")
         edits += [each for each in fix.edits if each not in edits] if fix is not None else []

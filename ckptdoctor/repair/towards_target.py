@@ -52,14 +52,15 @@ ROUNDS = 64  # of repair: far more than wrappers are ever nested; a rule whose f
 _NAMED = 3  # keys that a refusal names
 _INSTEAD = "give the target with --model or --like instead"
 _TURNED = (
-    "{} {}, so that {} may have its inputs first as well: it is square, and no shape tells whether it has to be turned "
-    "for {}.\n  no command can finish: bring them into one form in Python, and save the model again"
+    "{} {}, so {} may have its inputs first as well: it is square, and no shape shows whether it has to be "
+    "transposed for {}.\n  no command can finish: bring them into one form in Python, and save the model "
+    "again"
 )
 _INDEX = re.compile(r"\.\d+\.")
 
 
 def with_target(request: FixRequest, checkpoint: Checkpoint) -> FixRequest:
-    """The request with the reference that its error text and the checkpoint give together.
+    """Return the request with the reference that its error text and the checkpoint give together.
 
     Raises RefusedError where the text is cut short, or the shape of a missing key cannot be told: then nobody could
     say that the result fits. Raises UnreadableError or UsageError for a text without such an error.
@@ -68,10 +69,10 @@ def with_target(request: FixRequest, checkpoint: Checkpoint) -> FixRequest:
         return request
     told = as_reference(read_error(request.error), checkpoint)
     if not told.complete:
-        raise RefusedError(f"The error text is cut short, so that not all keys are known: {_INSTEAD}.")
+        raise RefusedError(f"The error text is cut short, so not all keys are known: {_INSTEAD}.")
     if told.left_out:
         named = and_more(told.left_out, _NAMED)
-        raise RefusedError(f"The error does not tell which shape the model wants for {named}: {_INSTEAD}.")
+        raise RefusedError(f"The error does not give the shape that the model expects for {named}: {_INSTEAD}.")
     return replace(request, reference=told.reference)
 
 
@@ -101,7 +102,7 @@ def fit_to_reference(draft: Draft, source: Source, request: FixRequest, rules: t
     """
     reference = request.reference
     if reference is None:
-        raise UsageError("--auto needs to know the target: add --like OTHER, or --model MODULE:CLASS.")
+        raise UsageError("--auto needs a target: add --like OTHER, or --model MODULE:CLASS.")
     _put_together(draft, reference)
     chosen = one_choice(draft.checkpoint, reference, request, source)
     if chosen is not None:
@@ -131,7 +132,7 @@ def _put_together(draft: Draft, reference: Reference) -> None:
     """Make one flat state dict of the parts of the target, where they lie in dicts of their own."""
     parts = parts_for(draft.checkpoint, reference)
     if parts is not None:
-        title = "put the parts of the model together, by the names on the way"
+        title = "put the parts of the model together, by the names along the path"
         edits: tuple[Edit, ...] = (Flatten(parts.path, parts.tensors),)
         if parts.path:
             edits = (TakeRoot(parts.path), Flatten((), parts.tensors))
@@ -163,7 +164,7 @@ def _rename_towards(draft: Draft, reference: Reference) -> bool:
 
 
 def _next_link(checkpoint: Checkpoint, reference: Reference) -> _Link | None:
-    """The next step towards the reference; None when no step is left, or more than one place could be meant.
+    """Return the next step towards the reference, or None when no step is left, or more than one place could be meant.
 
     A rename that is only a guess is no step.
     """
@@ -173,7 +174,7 @@ def _next_link(checkpoint: Checkpoint, reference: Reference) -> _Link | None:
         return None
     if comparison.nested:
         path = comparison.path
-        return _Link("W301", f"take {show_path(path)} out of the rest", (TakeRoot(path),))
+        return _Link("W301", f"extract {show_path(path)}", (TakeRoot(path),))
     return _rename(comparison) or _conversion(comparison) or _prefix(comparison) or _move(comparison)
 
 
@@ -276,7 +277,7 @@ def _ranges(found: Fused, layout: str, heads: int | None) -> dict[str, Ranges]:
     queries, keys = found.part_shapes[0][0], found.part_shapes[1][0]
     if heads is None:
         if layout in HEAD_BY_HEAD:
-            raise UsageError(f"--qkv-layout {layout} goes head by head: say how many there are with --heads N.")
+            raise UsageError(f"--qkv-layout {layout} goes head by head: specify the number of heads with --heads N.")
         return one_after_another(found, layout)
     if queries % heads or keys % (queries // heads):
         raise RefusedError(f"{heads:,} heads do not divide the {plural(queries, 'row')} of queries of {found.key}.")
@@ -319,5 +320,5 @@ def _go_by_values(draft: Draft, source: Source, reference: Reference) -> bool:
         return False
     edits, _ = rename_edits(comparison.state_dict, lambda key: pairs.get(key, key))
     if edits:
-        draft.add("values", "", "rename what has the same bytes in the target", Safety.SAFE, edits, reference)
+        draft.add("values", "", "rename tensors with the same bytes in the target", Safety.SAFE, edits, reference)
     return bool(edits)

@@ -12,13 +12,13 @@ import shlex
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Special, at, show_path
 from ckptdoctor.checkpoint.changed_trees import tensors_in
+from ckptdoctor.checkpoint.first_bytes import pickle_protocol
 from ckptdoctor.checkpoint.patterns import dropped_paths
 from ckptdoctor.edits import Convert, Edit, MoveToCpu, Repickle
 from ckptdoctor.edits.applied.moving import moved_tensors
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, blocked_globals, outermost, plain_forms
-from ckptdoctor.facts.globals import NEEDS_IMPORT
-from ckptdoctor.facts.protocols import pickle_protocol
+from ckptdoctor.facts.globals import NEEDS_IMPORT, Blocked, BlockedCause, blocked_globals, outermost
+from ckptdoctor.facts.plain_data import plain_forms
 from ckptdoctor.rules.kit.blocked import conversion_edits
 from ckptdoctor.rules.registry import find_rule
 from ckptdoctor.wording import first_few
@@ -31,7 +31,7 @@ _WHOLE_MODULE = "P204"
 
 
 def weights_only_edits(checkpoint: Checkpoint, command: str = "") -> list[Edit]:
-    """The edits after which torch refuses nothing in the file any more.
+    """Return the edits after which torch refuses nothing in the file any more.
 
     Raises RefusedError, with the list of what stands in the way and what does away with it: ``command`` is what was
     asked, for the options that it lacks ("": they are named alone).
@@ -42,8 +42,10 @@ def weights_only_edits(checkpoint: Checkpoint, command: str = "") -> list[Edit]:
         return anew
     wanted = plain_forms(checkpoint.tree, outermost(refused))
     unseen = [each for each in refused if not (each.places or _is_bytes(each))]
-    trouble = [f"{show_path(place.path)} stays refused: {reason}" for place, reason in wanted.stuck]
-    trouble += [f"{each.path} is named, but no value of it is shown" for each in unseen]
+    trouble = [
+        f"{show_path(place.path)} cannot be loaded with weights_only=True: {reason}" for place, reason in wanted.stuck
+    ]
+    trouble += [f"{each.path} is named, but has no visible value" for each in unseen]
     if trouble:
         drop = None if unseen else _drop_options(checkpoint, [place.path for place, _ in wanted.stuck])
         raise _refusal(trouble, _way(checkpoint, refused, drop, command))
@@ -52,7 +54,7 @@ def weights_only_edits(checkpoint: Checkpoint, command: str = "") -> list[Edit]:
 
 
 def _anew(checkpoint: Checkpoint, refused: list[Blocked]) -> list[Edit]:
-    """The pickle anew, where torch refuses how it is written: its protocol, or how it makes empty bytes."""
+    """Return the pickle anew, where torch refuses how it is written: its protocol, or how it makes empty bytes."""
     protocol = pickle_protocol(checkpoint.container) or 0
     if protocol <= _READ and not any(_is_bytes(each) for each in refused):
         return []
@@ -65,7 +67,10 @@ def _is_bytes(blocked: Blocked) -> bool:
 
 
 def _drop_options(checkpoint: Checkpoint, paths: list[KeyPath]) -> str | None:
-    """The options that leave out just what stands at these paths; None where there are none, or a tensor would go."""
+    """Return the options that leave out just what stands at these paths.
+
+    It is None where there are none, or a tensor would go.
+    """
     wanted = list(dict.fromkeys([_entry(checkpoint, path) for path in paths]))
     if len(wanted) > _DROPPED or () in wanted:
         return None
@@ -83,7 +88,10 @@ def _drop_options(checkpoint: Checkpoint, paths: list[KeyPath]) -> str | None:
 
 
 def _entry(checkpoint: Checkpoint, path: KeyPath) -> KeyPath:
-    """The innermost entry of a dict on the way: an item of a list or tuple cannot go without moving the others."""
+    """Return the innermost entry of a dict on the way.
+
+    An item of a list or tuple cannot go without moving the others.
+    """
     ends = [
         end
         for end in range(len(path), 0, -1)
@@ -93,7 +101,7 @@ def _entry(checkpoint: Checkpoint, path: KeyPath) -> KeyPath:
 
 
 def _way(checkpoint: Checkpoint, refused: list[Blocked], drop: str | None, command: str) -> str:
-    """Give what the user can type next."""
+    """Return what the user can type next."""
     causes = {each.cause for each in refused}
     other = command.partition(" --")[0]
     module = find_rule(_WHOLE_MODULE) if BlockedCause.MODULE in causes else None
@@ -102,10 +110,10 @@ def _way(checkpoint: Checkpoint, refused: list[Blocked], drop: str | None, comma
     if BlockedCause.DEVICE in causes and any(moved_tensors(checkpoint, MoveToCpu())):
         return f"choose: {other or 'ckptdoctor fix FILE'} --to-cpu"
     if drop is not None:
-        return f"choose: {command} {drop}".replace("  ", " ") + "   (leaves it out)"
-    return "nothing that ckptdoctor can write says the same; ckptdoctor.load(FILE) in Python opens it and runs nothing"
+        return f"leave it out: {command} {drop}".replace("  ", " ")
+    return "ckptdoctor cannot write an equivalent file; ckptdoctor.load(FILE) in Python opens it and runs nothing"
 
 
 def _refusal(trouble: list[str], way: str) -> RefusedError:
     lines = first_few([f"  {each}" for each in trouble], _LISTED, before="  … and ")
-    return RefusedError("\n".join(["--weights-only-safe cannot say everything in plain data", *lines, f"  {way}"]))
+    return RefusedError("\n".join(["--weights-only-safe cannot convert everything to plain data", *lines, f"  {way}"]))

@@ -25,7 +25,7 @@ Found = Mapping[str, Tensor]
 
 
 def witnessed(source: Source, comparison: Comparison) -> dict[str, str]:
-    """Keys whose names are in question, and the one name under which the target has the same bytes: old → new.
+    """Return keys whose names are in question, and the one name under which the target has the same bytes: old → new.
 
     What is the same number throughout, or the same under several names on either side, says nothing.
     """
@@ -45,7 +45,7 @@ def witnessed(source: Source, comparison: Comparison) -> dict[str, str]:
 
 
 def with_ties(reference: Reference) -> Reference:
-    """The target with the names that it has for one tensor, where its file holds that once for each of them.
+    """Return the target with the names that it has for one tensor, where its file holds that once for each of them.
 
     A head and an embedding that models are known to share, and that have the same bytes there, not all of them one
     number: a model in which they are two has trained them apart.
@@ -70,7 +70,7 @@ def _is_one_tensor(base: Source, one: Tensor | None, other: Tensor | None) -> bo
 
 
 def equal_sets(source: Source, one: Found, other: Found) -> bool:
-    """Tell whether two sets of weights hold the same bytes under the same names."""
+    """Return whether two sets of weights hold the same bytes under the same names."""
     try:
         return one.keys() == other.keys() and all(_same(source, one[key], source, other[key]) for key in one)
     except DamagedError:
@@ -78,7 +78,7 @@ def equal_sets(source: Source, one: Found, other: Found) -> bool:
 
 
 def is_there(source: Source, found: Found, reference: Reference) -> bool:
-    """Tell whether the target has the same bytes under the same names, and not only zeros or ones."""
+    """Return whether the target has the same bytes under the same names, and not only zeros or ones."""
     theirs = _tensors(reference)
     if not theirs or not found.keys() >= theirs.keys():
         return False
@@ -92,7 +92,7 @@ def is_there(source: Source, found: Found, reference: Reference) -> bool:
 
 
 def _tensors(reference: Reference) -> dict[str, Tensor]:
-    """The tensors of the target that hold values."""
+    """Return the tensors of the target that hold values."""
     beside = reference.beside
     if beside is None:
         return {}
@@ -117,7 +117,7 @@ def _form(tensor: Tensor) -> tuple[object, ...]:
 
 
 def _pairs(source: Source, ours: Found, base: Source, theirs: Found) -> Iterator[tuple[str, str]]:
-    """The pairs of the same bytes that are one of one on both sides."""
+    """Yield the pairs of the same bytes that are one of one on both sides."""
     marked: dict[tuple[object, ...], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, (file, tensors) in enumerate(((source, ours), (base, theirs))):
         for key, tensor in tensors.items():
@@ -140,12 +140,15 @@ def _same(source: Source, one: Tensor, base: Source, other: Tensor) -> bool:
 
 
 def under(path: KeyPath, checkpoint: Checkpoint, reference: Reference) -> dict[str, Tensor]:
-    """The weights at a place under the names that they get towards the target."""
+    """Return the weights at a place under the names that they get towards the target."""
     return dict(compare(checkpoint, replace(reference, certain=True), path).renamed.here)
 
 
 def decided(source: Source, sets: Iterable[tuple[str, Found]], reference: Reference) -> str | None:
-    """The one of several sets of weights that is meant: the target's own bytes, or any where all hold the same."""
+    """Return the one of several sets of weights that is meant.
+
+    It has the target's own bytes, or is any where all hold the same.
+    """
     found = list(sets)
     there = [name for name, each in found if is_there(source, each, reference)]
     if len(there) == 1:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # where the pages of the rules are published, one file a code: tools/readme.py writes them
 PAGES = "https://github.com/ckptdoctor/ckptdoctor/blob/main/docs/rules"
 
-SECTIONS = ("What it means", "Why it matters", "What you see", "How it is found", "Repair")
+SECTIONS = ("Meaning", "Why it matters", "Symptoms", "Detection", "Repair")
 
 
 @noun
@@ -88,7 +88,7 @@ class Rule:
         return (*[each for each in module.values() if isinstance(each, Judge)], *signs)
 
     def run(self, subject: Any) -> Iterator[Finding]:
-        """The rule's findings over one subject."""
+        """Yield the rule's findings over one subject."""
         for problem in self.body(subject):
             yield Finding(
                 code=self.code,
@@ -106,7 +106,7 @@ class Rule:
 
 
 def subject_for(rule: Rule, subjects: Iterable[object]) -> object | None:
-    """The first of ``subjects`` that the rule reads. Order them by how much they tell: a Comparison first."""
+    """Return the first of ``subjects`` that the rule reads. Order them by how much they tell: a Comparison first."""
     return next((subject for subject in subjects if isinstance(subject, rule.subject)), None)
 
 
@@ -114,7 +114,10 @@ Body = Callable[[Any], Iterator[Problem]]
 
 
 def _subject(body: Body, known: Mapping[str, Any]) -> type | UnionType:
-    """What the annotation of the first parameter stands for. Most are plain names: get_type_hints takes longer."""
+    """Return what the annotation of the first parameter stands for.
+
+    Most are plain names: get_type_hints takes longer.
+    """
     parameter, annotation = next(iter(body.__annotations__.items()))
     named: type | UnionType | None = known.get(annotation)
     return named if named is not None else typing.get_type_hints(body)[parameter]

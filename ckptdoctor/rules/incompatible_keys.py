@@ -59,7 +59,7 @@ class IncompatibleKeys:
         return {key for key in self.unexpected if "." not in key}
 
     def without(self, causes: Iterable[Cause]) -> IncompatibleKeys:
-        """What these causes leave."""
+        """Return what these causes leave."""
         missing, unexpected, mismatched = set[str](), set[str](), set[str]()
         for cause in causes:
             missing.update(cause.missing)
@@ -109,7 +109,7 @@ class Turn(IntEnum):
     """When a rule is asked. What it explains is taken off the rest, so what says most of a file comes first."""
 
     FILE = 0
-    """The file is something else than the weights of this model: an optimizer, a training checkpoint, an adapter."""
+    """The file does not hold the weights of this model: an optimizer, a training checkpoint, an adapter."""
 
     WRAPPER = 1
     """Every key has what a wrapper puts there."""
@@ -164,11 +164,11 @@ def judges(turn: Turn, general: int = 0) -> Callable[[Callable[[IncompatibleKeys
 
 
 def some_keys(keys: Collection[str]) -> str:
-    """How many keys, and the first of them."""
+    """Return how many keys, and the first of them."""
     return f"{plural(len(keys), 'key')} ({and_so_on(keys, _SHOWN)})"
 
 
 def both_shapes(pair: Pair) -> str:
-    """A key with the shapes that it has."""
+    """Return a key with the shapes that it has."""
     sizes = [f"[{', '.join(map(str, shape))}]" for shape in (pair.here, pair.there)]
     return f"{pair.key}: {sizes[0]} in the file, {sizes[1]} in the model"

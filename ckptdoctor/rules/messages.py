@@ -19,7 +19,7 @@ class Weight(IntEnum):
     """It names the cause."""
 
     OUTCOME = 1
-    """It tells what came of another failure, or only warns; alone it is explained all the same."""
+    """It reports the result of another failure, or only warns; alone it is explained all the same."""
 
     ECHO = 2
     """It says so little that next to any other message it is not mentioned."""
@@ -69,8 +69,8 @@ AUTO = Way("or repair it for your model", "ckptdoctor fix FILE --auto --model MO
 
 AGAIN = Way("then", "copy or download it again, and compare its size with the source's")
 BASE_MODEL = Way("see which base model and which layers the adapter is for", "ckptdoctor check FILE")
-CONFIG_BESIDE = Way("compare it with the configuration beside it", "ckptdoctor check FILE")
-START_OVER = Way("or begin anew", "load the model's weights only, and let the optimizer start from nothing")
+CONFIG_BESIDE = Way("compare it with the configuration next to it", "ckptdoctor check FILE")
+START_OVER = Way("or start again", "load only the model's weights, and start with a new optimizer")
 ON_CPU = Way("load it with", 'torch.load(path, map_location="cpu")')
 TO_CPU = Way("or repair it", "ckptdoctor fix FILE --to-cpu")
 
@@ -109,7 +109,8 @@ NO_MODULE = "There is no module or parameter named '"
 NOT_MAPPED = "Can not map tensor '"
 NO_PLACE = "the model that the program built has no place for it"
 NOT_QUANTISED = (
-    "the program does not know that the checkpoint is quantised, or not this way (quantization_config in config.json)"
+    "the program does not know that the checkpoint is quantised, or quantised in this way "
+    "(quantization_config in config.json)"
 )
 
 

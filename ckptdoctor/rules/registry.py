@@ -18,12 +18,12 @@ ENTRY_POINT_GROUP = "ckptdoctor.rules"
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule, ordered by code."""
+    """Return every rule, ordered by code."""
     return tuple(sorted([*_own_rules(), *_plugged_in()], key=_code))
 
 
 def concerned(subject: Container | Checkpoint) -> tuple[Rule, ...]:
-    """The rules that may have something to say about a file by its headers alone, ordered by code.
+    """Return the rules that may have something to say about a file by its headers alone, ordered by code.
 
     No other is imported: that would take as long as the rest of most checks.
     """
@@ -33,7 +33,7 @@ def concerned(subject: Container | Checkpoint) -> tuple[Rule, ...]:
 
 @cache
 def deep() -> tuple[Rule, ...]:
-    """The rules that may read what is found in every byte of a file, ordered by code; no other is imported."""
+    """Return the rules that may read what is found in every byte of a file, ordered by code; no other is imported."""
     return _rules_of(DEEP)
 
 
@@ -47,14 +47,17 @@ def _code(each: Rule) -> str:
 
 
 def find_rule(code_or_name: str) -> Rule | None:
-    """The rule with this code or name, whatever the case."""
+    """Return the rule with this code or name, whatever the case."""
     wanted = code_or_name.lower()
     return next((each for each in all_rules() if wanted in (each.code.lower(), each.name)), None)
 
 
 @cache
 def _plugged_in() -> list[Rule]:
-    """Rules that installed distributions offer. ``importlib.metadata`` takes longer to import than most checks run."""
+    """Return rules that installed distributions offer.
+
+    ``importlib.metadata`` takes longer to import than most checks run.
+    """
     if not any(map(_offers_rules, sys.path)):
         return []
     from importlib.metadata import entry_points
@@ -63,7 +66,7 @@ def _plugged_in() -> list[Rule]:
 
 
 def _offers_rules(folder: str) -> bool:
-    """Whether some distribution installed in this folder names the entry point group in its metadata."""
+    """Return whether some distribution installed in this folder names the entry point group in its metadata."""
     try:
         names = os.listdir(folder or os.curdir)
     except OSError:  # not every entry of sys.path is a folder, or exists

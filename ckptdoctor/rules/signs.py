@@ -56,7 +56,7 @@ class Sign:
 
 
 def leaf_among(names: str) -> str:
-    """The pattern of keys whose last tokens are these."""
+    """Return the pattern of keys whose last tokens are these."""
     return rf"(?:.*\.)?(?:{names})"
 
 

@@ -20,11 +20,11 @@ from typing import Union
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Mapping, Role, StateDict, Tensor, show_path
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.checkpoint.first_bytes import first_value, pickle_protocol
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts import names
 from ckptdoctor.facts.names import ends_of_names, keys_of, mentions
-from ckptdoctor.facts.protocols import first_value, pickle_protocol
 from ckptdoctor.facts.siblings import folder_of
 
 Subject = Union[Container, Checkpoint]
@@ -139,7 +139,10 @@ def rank_in_path(checkpoint: Checkpoint) -> bool:
 
 
 def is_sparse(path: str) -> bool:
-    """Whether a local regular file has fewer blocks than bytes: what the file system says, without reading anything."""
+    """Return whether a local regular file has fewer blocks than bytes.
+
+    The file system says so, without reading anything.
+    """
     try:
         status = os.stat(path)
     except (OSError, ValueError):  # on another machine, or gone
@@ -352,7 +355,7 @@ _CPU = frozenset({"cpu"})
 
 
 def is_flat(checkpoint: Checkpoint) -> bool:
-    """Whether the file is one dict of tensors under texts, as ``Module.state_dict()`` gives it, and nothing else.
+    """Return whether the file is one dict of tensors under texts, as ``Module.state_dict()`` gives it.
 
     The dict may have attributes: ``_metadata``.
     """
@@ -376,14 +379,14 @@ def has_only_versions(checkpoint: Checkpoint) -> bool:
 
 
 def mention(checkpoint: Checkpoint, words: Iterable[str]) -> bool:
-    """Whether one of the words stands anywhere in the keys of the weights."""
+    """Return whether one of the words stands anywhere in the keys of the weights."""
     words = tuple(words)
     return any(each.role in WEIGHTS and mentions(each, words) for each in checkpoint.state_dicts)
 
 
 @cached_by_identity
 def all_dtypes(checkpoint: Checkpoint) -> set[str]:
-    """The names of all dtypes."""
+    """Return the names of all dtypes."""
     return {each.dtype.name for each in checkpoint.tensors}
 
 
@@ -395,7 +398,7 @@ def all_shapes(checkpoint: Checkpoint) -> set[tuple[int, ...]]:
 
 @cached_by_identity
 def in_c_order(checkpoint: Checkpoint) -> bool:
-    """Whether every tensor is a plain array whose elements lie in C order without gaps."""
+    """Return whether every tensor is a plain array whose elements lie in C order without gaps."""
     views = {(each.shape, each.stride) for each in checkpoint.tensors}
     return {each.layout for each in checkpoint.tensors} <= {"strided"} and all(
         stride == contiguous_stride(shape) for shape, stride in views
@@ -404,13 +407,13 @@ def in_c_order(checkpoint: Checkpoint) -> bool:
 
 @cached_by_identity
 def has_composed_tensors(checkpoint: Checkpoint) -> bool:
-    """Whether a tensor is made of others, of another class than torch's own, or has no bytes of its own."""
+    """Return whether a tensor is made of others, of another class than torch's own, or has no bytes of its own."""
     return any(each.storage is None or each.parts or each.subclass is not None for each in checkpoint.tensors)
 
 
 @cached_by_identity
 def on_the_cpu(checkpoint: Checkpoint) -> bool:
-    """Whether every tensor has a storage, and all of both are tagged ``cpu``."""
+    """Return whether every tensor has a storage, and all of both are tagged ``cpu``."""
     if has_composed_tensors(checkpoint):
         return False
     return {each.device for each in checkpoint.tensors} | {each.device for each in checkpoint.storages} <= _CPU
@@ -418,7 +421,7 @@ def on_the_cpu(checkpoint: Checkpoint) -> bool:
 
 @cached_by_identity
 def fill_their_storages(checkpoint: Checkpoint) -> bool:
-    """Whether every tensor has a storage to itself, and views all of it in order."""
+    """Return whether every tensor has a storage to itself, and views all of it in order."""
     tensors = checkpoint.tensors
     if has_composed_tensors(checkpoint) or not in_c_order(checkpoint):
         return False

@@ -16,14 +16,17 @@ from ckptdoctor import formats
 from ckptdoctor.account.account import require_accounted
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, Source, Storage, Tensor, at, progress
 from ckptdoctor.edits import Drop, Edit, Replace, Safety, Truncate
-from ckptdoctor.edits.applied.wanted import wanted_of
+from ckptdoctor.edits.applied.wanted import Stored, wanted_of
 from ckptdoctor.edits.fix import Step
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.examine.flipped_bits import FlippedBit, explained
 from ckptdoctor.examine.integrity import examine_integrity
-from ckptdoctor.facts.incomplete import require_own_values
-from ckptdoctor.findings import LostTensor, SalvageReport
-from ckptdoctor.noun import noun
+from ckptdoctor.facts.reader_notes import require_own_values
+from ckptdoctor.findings import HealedTensor, LostTensor, SalvageReport
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.request import FixRequest
+from ckptdoctor.writing import Copy, Literal
+from ckptdoctor.writing.recipe import with_bytes
 
 if TYPE_CHECKING:
     from ckptdoctor.repair.plan import Plan
@@ -41,13 +44,13 @@ class Salvage:
 
 
 def beside(path: str) -> str:
-    """The name of what is saved where none is given."""
+    """Return the name of what is saved where none is given."""
     stem, own = os.path.splitext(path)
     return f"{stem}.salvaged{own}"
 
 
 def plan_salvage(path: str, output: str, *, force: bool = False) -> Salvage:
-    """Give what is whole and what is not. Reads every byte once, and writes nothing; raises as ``salvage`` does."""
+    """Return what is whole and what is not. Reads every byte once, and writes nothing; raises as ``salvage`` does."""
     with formats.opened(path, here=True) as (source, container):
         original = formats.salvage(source, container)
         require_own_values(original)
@@ -55,12 +58,14 @@ def plan_salvage(path: str, output: str, *, force: bool = False) -> Salvage:
         lost = [tensor for tensor in original.tensors if state.share(tensor) < 1]
         if original.tensors and len(lost) == len(original.tensors):
             none = "its only tensor is not" if len(lost) == 1 else f"none of its {len(lost):,} tensors is"
-            raise RefusedError(f"{path}: {none} whole, so there is nothing to save.")
+            raise RefusedError(f"{path}: {none} intact, so there is nothing to recover.")
         edits = (*_without(original, lost), *_cut(original, state))
         wanted = wanted_of(original, edits)
         require_accounted(original, wanted.contents, edits)
-        recipe = formats.write(wanted, source)
-    steps = (Step("salvage", "", "leave out what is lost", Safety.UNSAFE, edits, ()),) if edits else ()
+        flipped = state.flipped.values()
+        recipe = with_bytes(formats.write(wanted, source), {each.offset: each.byte for each in flipped})
+        wanted = replace(wanted, stored={each.storage.key: _healed(each) for each in flipped})
+    steps = (Step("salvage", "", "leave out lost tensors", Safety.UNSAFE, edits, ()),) if edits else ()
     from ckptdoctor.repair.plan import Plan
 
     plan = Plan(FixRequest(path, output, force=force), output, wanted, steps, recipe, file=source.file)
@@ -77,10 +82,14 @@ class _State:
             each.storage.key: "has holes of zero bytes" if each.computed is None else "does not match its checksum"
             for each in integrity.damage
         }
+        found = explained(integrity.damage, source)
+        self.flipped = {each.storage.key: each for each in found if each.certain}
+        self._damaged = {key: why for key, why in self._damaged.items() if key not in self.flipped}
+        self._damaged |= {each.storage.key: _unsure(each) for each in found if not each.certain}
         self._zeros = _zero_tail(source)
 
     def share(self, tensor: Tensor) -> float:
-        """The share of its bytes that is there and not known to be wrong: 1 for a tensor that is whole."""
+        """Return the share of its bytes that is there and not known to be wrong: 1 for a tensor that is whole."""
         own = [] if tensor.storage is None else [self._of_storage(tensor.storage)]
         return min([*own, *map(self.share, tensor.parts)], default=1.0)
 
@@ -98,18 +107,48 @@ class _State:
         return min(there, 0.0) if storage.key in self._damaged else there
 
     def damage(self, tensor: Tensor) -> str:
-        """Give what is known to be wrong with its bytes, as far as they are there; "" where nothing is."""
+        """Return what is known to be wrong with its bytes, as far as they are there, or "" where nothing is."""
         own = "" if tensor.storage is None else self._damaged.get(tensor.storage.key, "")
         return own or next(filter(None, map(self.damage, tensor.parts)), "")
 
     def verified(self, tensor: Tensor) -> bool:
-        """Tell whether a checksum vouches for it."""
+        """Return whether a checksum vouches for it."""
         own = tensor.storage is None or not tensor.storage.nbytes or tensor.storage.crc32 is not None
         return own and all(map(self.verified, tensor.parts))
 
 
+def _unsure(flipped: FlippedBit) -> str:
+    """Return what is wrong with bytes that one flipped bit would explain, where that is not certain."""
+    return (
+        f"does not match its checksum; a flipped bit in byte {flipped.offset:,} would explain it, but only a seal or a "
+        "SHA-256 proves it"
+    )
+
+
+def _healed(flipped: FlippedBit) -> Stored:
+    """Return what a storage holds once the bit is flipped back."""
+    extent = flipped.storage.extent
+    assert extent is not None
+    behind = flipped.offset + 1
+    pieces = (
+        Copy(extent.offset, flipped.offset - extent.offset),
+        Literal(bytes([flipped.byte])),
+        Copy(behind, extent.offset + extent.length - behind),
+    )
+    return Stored(extent.length, tuple([each for each in pieces if each.length]), flipped.storage.crc32)
+
+
+def _flips(tensor: Tensor, state: _State) -> Iterator[HealedTensor]:
+    """Yield what was flipped back in a tensor."""
+    flipped = state.flipped.get(tensor.storage.key) if tensor.storage is not None else None
+    if flipped is not None:
+        yield HealedTensor(tensor.path, flipped.offset, flipped.bit, flipped.chance, flipped.vouched)
+    for part in tensor.parts:
+        yield from _flips(part, state)
+
+
 def _without(checkpoint: Checkpoint, lost: Iterable[Tensor]) -> Iterator[Edit]:
-    """The edits that take the lost tensors out."""
+    """Yield the edits that take the lost tensors out."""
     roots = [each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER]
     paths = dict.fromkeys(_goes(checkpoint, tensor.path, roots) for tensor in lost)
     whole = [path for path in paths if not any(path[:size] in paths for size in range(len(path)))]
@@ -124,7 +163,7 @@ def _without(checkpoint: Checkpoint, lost: Iterable[Tensor]) -> Iterator[Edit]:
 
 
 def _goes(checkpoint: Checkpoint, path: KeyPath, optimizers: Iterable[KeyPath]) -> KeyPath:
-    """Give what must go with the tensor at ``path``: itself, or the state that an optimizer keeps for one parameter."""
+    """Return what must go with the tensor at ``path``: itself, or an optimizer's state for one parameter."""
     for root in optimizers:
         if path[: len(root)] == root and path[len(root) : len(root) + 1] == ("state",) and len(path) > len(root) + 2:
             return path[: len(root) + 2]
@@ -153,6 +192,7 @@ def _report(plan: Plan, lost: list[Tensor], state: _State) -> SalvageReport:
         verified=sum(map(state.verified, kept)),
         lost=tuple([_lost(each, state) for each in (*lost, *useless)]),
         left_out=tuple([edit.path for edit in plan.edits if isinstance(edit, Replace)]),
+        healed=tuple([healed for tensor in kept for healed in _flips(tensor, state)]),
     )
 
 
@@ -162,7 +202,7 @@ def _lost(tensor: Tensor, state: _State) -> LostTensor:
 
 
 def _zero_tail(source: Source) -> int | None:
-    """Say where the zero bytes begin with which a file ends that was given its full size before its contents.
+    """Return where the zero bytes begin with which a file ends that was given its full size before its contents.
 
     None where fewer than 64 KiB at its end are zeros.
     """

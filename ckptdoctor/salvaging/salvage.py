@@ -24,7 +24,7 @@ from ckptdoctor.formats.folders.gathering import why, why_closed
 from ckptdoctor.formats.folders.shards import SINGLE
 from ckptdoctor.formats.folders.weights import Weights, weights_in
 from ckptdoctor.formats.fresh.safetensors import index_text
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.prove.same_contents import require_right
 from ckptdoctor.repair.repair import repair, verify
 from ckptdoctor.salvaging.checkpoint import Salvage, beside, plan_salvage
@@ -71,7 +71,7 @@ class _Folder:
         for name in self.weights.files:
             path = os.path.join(self.path, name)
             if name != os.path.basename(name):
-                self.failed[name] = f"{name} lies in another folder"
+                self.failed[name] = f"{name} is in another folder"
                 continue
             try:
                 planned = plan_salvage(path, os.path.join(self.output, name))
@@ -99,7 +99,7 @@ class _Folder:
 
 
 def _why(path: str, error: CkptDoctorError) -> str:
-    """Say why nothing of a file can be saved: what lies there instead, or what is wrong with it."""
+    """Return why nothing of a file can be saved: what lies there instead, or what is wrong with it."""
     with formats.opened(path) as (_, container):
         return why(container, error)
 
@@ -111,14 +111,14 @@ def salvage_folder(path: str, output: str | None = None, *, force: bool = False)
     """
     folder = _Folder(path, output or f"{path.rstrip('/' + os.sep)}.salvaged", _weights(path))
     if os.path.realpath(folder.output) == os.path.realpath(path):
-        raise UsageError("The folder that is salvaged stays as it is: give another one with -o.")
+        raise UsageError("The salvaged folder itself is never overwritten: give another one with -o.")
     folder.look()
     where = folder.where
     if not where:
         reasons = and_more(list(folder.failed.values()), _REASONS, between="; ", before="; and ")
         raise RefusedError(
-            f"{path}: nothing can be saved of its {plural(len(folder.weights.files), 'file')}: "
-            f"{reasons or 'no tensor in them is whole'}."
+            f"{path}: nothing can be recovered from its {plural(len(folder.weights.files), 'file')}: "
+            f"{reasons or 'no tensor in them is intact'}."
         )
     files: dict[str, str] = {}
     kept = [name for name in folder.saved if name in where.values()]
@@ -134,10 +134,10 @@ def _weights(path: str) -> Weights:
         container = formats.examine(folder)
         weights = weights_in(folder)
     if container.format not in (sharded.NAME, model_folder.NAME) or weights is None:
-        kind = f"is a {container.format}" if container.format else "is no checkpoint that is known"
+        kind = f"is a {container.format}" if container.format else "is not a sharded checkpoint"
         named = "" if container.format else container.guidance
         raise NotACheckpointError(
-            f"{path} {kind}, and of folders only those of shards are salvaged. {named or 'Name one of its files.'}"
+            f"{path} {kind}, and only folders of shards can be salvaged. {named or 'Name one of its files.'}"
         )
     return weights
 
@@ -184,11 +184,12 @@ def _report(folder: _Folder, where: dict[str, str], kept: list[str]) -> SalvageR
         verified=sum(report.verified for report in reports),
         lost=(*lost.values(), *_gone(folder, where, {str(path[-1]) for path in lost})),
         lost_files=tuple(_lost_files(folder, where)),
+        healed=tuple([replace(each, file=name) for name in kept for each in folder.saved[name].report.healed]),
     )
 
 
 def _lost_files(folder: _Folder, where: dict[str, str]) -> Iterator[str]:
-    """Say why nothing is saved of a file: not of one whose tensors were all found in others."""
+    """Yield why nothing is saved of a file: not of one whose tensors were all found in others."""
     index = folder.weights.index
     elsewhere = set(index.files if index is not None else ())
     elsewhere -= {file for key, file in (index.weight_map.items() if index is not None else ()) if key not in where}
@@ -196,7 +197,7 @@ def _lost_files(folder: _Folder, where: dict[str, str]) -> Iterator[str]:
 
 
 def _gone(folder: _Folder, where: dict[str, str], told: set[str]) -> Iterator[LostTensor]:
-    """Give what the index names and no shard holds; nothing else is known of it."""
+    """Yield what the index names and no shard holds; nothing else is known of it."""
     index = folder.weights.index
     for key, file in index.weight_map.items() if index is not None else ():
         if key not in where and key not in told:

@@ -23,21 +23,24 @@ _NO_GPU = (
     "No CUDA GPUs are available",
 )
 NO_CUDA = (
-    "There is no GPU here, and none is needed to know what the model loads: move it only where "
-    "torch.cuda.is_available(), or behind the classes."
+    "This machine has no GPU, and none is needed to see what the model loads: move the model only if "
+    "torch.cuda.is_available(), or after the classes."
 )
-MEND = "It is your own code that fails: fix it there, or name a checkpoint that loads, with --like."
+MEND = "The error is in your own code: fix it there, or name a checkpoint that loads, with --like."
 _INSTALLED = ("site-packages", "dist-packages")
 
 
 def blame(error: BaseException) -> str:
-    """``nets.py, line 12: NameError: name 'foo' is not defined``; without a place where there is none to tell."""
+    """Return ``nets.py, line 12: NameError: name 'foo' is not defined``.
+
+    It has no place where there is none to tell.
+    """
     place, what = own_place(error), in_words(error)
     return f"{place}: {what}" if place else what
 
 
 def in_words(error: BaseException) -> str:
-    """The class of an error and its text, in one line and without a full stop."""
+    """Return the class of an error and its text, in one line and without a full stop."""
     said = " ".join(str(error).split()).rstrip(".:")
     if isinstance(error, SyntaxError):
         said = error.msg
@@ -48,13 +51,15 @@ def in_words(error: BaseException) -> str:
 
 
 def wants_cuda(error: BaseException) -> bool:
-    """Whether the code failed because it takes a GPU for granted."""
+    """Return whether the code failed because it takes a GPU for granted."""
     said = str(error)
     return any(words in said for words in _NO_GPU)
 
 
 def own_place(error: BaseException) -> str:
-    """The innermost line of the user's own code that the error came through, and those that led there; "" for none.
+    """Return the innermost line of the user's own code that the error came through, and those that led there.
+
+    It is "" for none.
 
     Where it came through none of theirs, the innermost line of a library.
     """
@@ -68,7 +73,9 @@ def own_place(error: BaseException) -> str:
 
 
 def own_traceback(error: BaseException) -> str:
-    """The traceback of an error as far as it is in the user's own code, a line break before it; "" where none is.
+    """Return the traceback of an error as far as it is in the user's own code, a line break before it.
+
+    It is "" where none is.
 
     Neither our frames are in it nor those of libraries, and it is no longer than a screen.
     """
@@ -93,7 +100,7 @@ def _frame(name: str, number: int, function: str) -> Iterator[str]:
 
 
 def _of_syntax(error: SyntaxError) -> Iterator[str]:
-    """The line that Python could not read, with the mark under it that Python sets."""
+    """Yield the line that Python could not read, with the mark under it that Python sets."""
     yield f'  File "{_shown(error.filename or "")}", line {error.lineno}'
     for line in "".join(traceback.format_exception_only(error)).splitlines()[1:]:
         if line.startswith("    "):
@@ -107,7 +114,7 @@ def _places(error: BaseException) -> Iterator[tuple[str, int]]:
 
 
 def _frames(error: BaseException) -> Iterator[tuple[str, int, str]]:
-    """File, line and function of every frame that is not ours."""
+    """Yield file, line and function of every frame that is not ours."""
     trace = error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
@@ -117,14 +124,14 @@ def _frames(error: BaseException) -> Iterator[tuple[str, int, str]]:
 
 
 def is_installed(path: str) -> bool:
-    """Whether a file belongs to an installed library, or to Python itself."""
+    """Return whether a file belongs to an installed library, or to Python itself."""
     if any(part in _INSTALLED for part in path.replace("\\", "/").split("/")):
         return True
     return path.startswith(sysconfig.get_path("stdlib") + os.sep)
 
 
 def _shown(path: str) -> str:
-    """The path from the current directory where that is shorter; a library's from where it is installed."""
+    """Return the path from the current directory where that is shorter; a library's from where it is installed."""
     for folder in _INSTALLED:
         _, found, inside = path.replace("\\", "/").rpartition(f"/{folder}/")
         if found:

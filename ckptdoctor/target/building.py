@@ -20,7 +20,9 @@ class TooManyError(Exception):
 
 
 def build(make: Callable[[], _Made], most: int | None = None) -> _Made:
-    """The result of ``make``, with parameters on the meta device: initialising them does nothing and takes no time.
+    """Return the result of ``make``, with parameters on the meta device.
+
+    Initialising them does nothing and takes no time.
 
     First everything is made on the meta device. Constructors that need the values of some tensor (``.item()`` on
     ``torch.linspace`` is a common one) fail there; for them only parameters go to meta, each when a module takes it,
@@ -38,7 +40,7 @@ def build(make: Callable[[], _Made], most: int | None = None) -> _Made:
 
 
 def wants_values(error: BaseException) -> bool:
-    """Whether the code failed because parameters have no values while they are on the meta device."""
+    """Return whether the code failed because parameters have no values while they are on the meta device."""
     return isinstance(error, (RuntimeError, NotImplementedError, TypeError, ValueError)) and any(
         words in str(error) for words in _VALUES_WANTED
     )
@@ -79,7 +81,7 @@ def _counted(most: int | None) -> Iterator[None]:
 
 
 def _to_meta(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> Any:
-    """A registration hook: what it gives is registered instead, and None changes nothing."""
+    """Return a registration hook: what it gives is registered instead, and None changes nothing."""
     import torch
 
     if parameter is None or parameter.is_meta or type(parameter) is not torch.nn.Parameter:
@@ -88,7 +90,7 @@ def _to_meta(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter |
 
 
 def _staying(device: str) -> Any:
-    """A mode in which ``.to(device)`` and ``.cuda()`` change at most the dtype, and GPUs are never asked for memory."""
+    """Return a mode in which ``.to(device)`` and ``.cuda()`` change at most the dtype."""
     import torch
     from torch.overrides import TorchFunctionMode
 

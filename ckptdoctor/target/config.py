@@ -14,6 +14,8 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import Any
 
+from ckptdoctor.checkpoint.missing import offer
+from ckptdoctor.checkpoint.progress import begin
 from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.target import Reference, hub_cache
@@ -30,7 +32,7 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def from_config(path: str) -> Reference:
-    """The expectation of the architecture that ``path`` (a config.json, or a folder with one) names.
+    """Return the expectation of the architecture that ``path`` (a config.json, or a folder with one) names.
 
     A name of the Hugging Face Hub (``org/name``) stands for what is in its local cache; nothing is downloaded.
     dtypes are left open: transformers takes those of the weights. ``from_pretrained`` is what loads it, which ties what
@@ -47,7 +49,10 @@ def from_config(path: str) -> Reference:
 
 
 def built(make: Callable[[], Any], name: str, file: str) -> Reference:
-    """The expectation of a model of transformers, whatever its dtypes; ``file`` is where its settings come from."""
+    """Return the expectation of a model of transformers, whatever its dtypes.
+
+    ``file`` is where its settings come from.
+    """
     try:
         found = from_module(build(make, _MOST_TENSORS), f"{name} ({file})")
     except UsageError:
@@ -61,12 +66,12 @@ def built(make: Callable[[], Any], name: str, file: str) -> Reference:
 
 
 def read_config(file: str) -> dict[str, Any]:
-    """The settings in a config.json. Raises UnreadableError, and UsageError for a file of another kind."""
+    """Return the settings in a config.json. Raises UnreadableError, and UsageError for a file of another kind."""
     try:
         with open(file, "rb") as stream:
             data = stream.read(_LARGEST + 1)
     except OSError as error:
-        raise UnreadableError(f"{file} cannot be read: {error.strerror or error}.") from error
+        raise UnreadableError(f"{file} cannot be read: {error.strerror or error}.{offer(file)}") from error
     try:
         config = json.loads(data) if len(data) <= _LARGEST else None
     except (ValueError, RecursionError) as error:
@@ -77,7 +82,7 @@ def read_config(file: str) -> dict[str, Any]:
 
 
 def _architecture(file: str, config: dict[str, Any]) -> str:
-    """The class that the config names, where transformers can build it from the config alone."""
+    """Return the class that the config names, where transformers can build it from the config alone."""
     if config.get("auto_map"):
         raise UsageError(
             f"{file} needs code that comes with the model (auto_map), which ckptdoctor never runs. If you trust it, "
@@ -94,19 +99,19 @@ def _architecture(file: str, config: dict[str, Any]) -> str:
 
 
 def require_plain(file: str, config: dict[str, Any]) -> None:
-    """Raises UsageError for settings that do not tell the keys, or that no model has."""
+    """Raise UsageError for settings that do not tell the keys, or that no model has."""
     if config.get("quantization_config"):
         raise UsageError(
-            f"{file} is of a quantized model: its keys come about only while transformers loads it, and the config "
-            "does not tell them. Compare with a file that loads: --like."
+            f"{file} describes a quantized model: its keys exist only while transformers loads it, and the "
+            "config does not list them. Compare with a file that loads: --like."
         )
     if "_class_name" in config:
-        raise UsageError(f"{file} is of diffusers; --config reads those of transformers. Use --model or --like.")
+        raise UsageError(f"{file} is a diffusers config; --config reads those of transformers. Use --model or --like.")
     _bounded(file, config)
 
 
 def _bounded(file: str, config: dict[str, Any]) -> None:
-    """Raises UsageError for numbers of layers that no model has: building them would take for ever."""
+    """Raise UsageError for numbers of layers that no model has: building them would take for ever."""
     stack: list[tuple[str, Any]] = list(config.items())
     while stack:
         key, value = stack.pop()
@@ -119,19 +124,23 @@ def _bounded(file: str, config: dict[str, Any]) -> None:
 
 
 def library(file: str) -> Any:
-    """The library, by name and not by an import statement: type checkers would read all of it. ``file`` wants it.
+    """Return the library, by name and not by an import statement: type checkers would read all of it.
+
+    ``file`` wants it.
 
     Raises MissingPackageError where torch is not installed: without it the library has the names of models and no more.
     """
     require_torch_installed(*(() if importlib.util.find_spec("transformers") else ("transformers",)))
+    if "transformers" not in sys.modules:
+        begin("loading torch…" if "torch" not in sys.modules else "loading transformers…")
     try:
         return importlib.import_module("transformers")
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "transformers":
             other = "" if file.startswith("transformers:") else "--model with the class, or "
             raise UsageError(
-                f"{file} can be read with transformers only, which is not installed: pip install transformers. "
-                f"Or use {other}--like with a file that loads."
+                f"{file} can be read only with transformers, which is not installed: pip install "
+                f"transformers. Or use {other}--like with a file that loads."
             ) from error
         raise UsageError(f"transformers cannot be imported: {in_words(error)}.") from error
 
@@ -145,14 +154,14 @@ def _model_class(transformers: Any, name: str, file: str) -> Any:
     if is_class and getattr(found, "config_class", None) is not None:
         return found
     raise UsageError(
-        f"transformers {transformers.__version__} has no model class “{name}”, which {file} names. A newer one may: "
-        "pip install --upgrade transformers. Or use --model with the class."
+        f'transformers {transformers.__version__} has no model class "{name}", which {file} names. A newer '
+        "one may: pip install --upgrade transformers. Or use --model with the class."
     )
 
 
 @contextmanager
 def offline() -> Iterator[None]:
-    """Nothing is fetched, even where a config names weights or a backbone of the hub."""
+    """Fetch nothing, even where a config names weights or a backbone of the hub."""
     before = {name: os.environ.get(name) for name in _OFFLINE}
     constants = sys.modules.get("huggingface_hub.constants")  # it has read the environment when it was imported
     known = before["HF_HUB_OFFLINE"] if constants is None else getattr(constants, "HF_HUB_OFFLINE", None)

@@ -45,15 +45,20 @@ class FromError:
 
 
 def from_error(text: str, source: str = "the error") -> LoadError:
-    """The misfits that the text of an error names. Raises UsageError when it is not one of ``load_state_dict``."""
+    """Return the misfits that the text of an error names.
+
+    Raises UsageError when it is not one of ``load_state_dict``.
+    """
     error = load_error(cleaned(text))
     if error is None:
-        raise UsageError(f"{source} has no error of load_state_dict in it: no missing or unexpected keys are named.")
+        raise UsageError(
+            f"{source} does not contain an error of load_state_dict: it names no missing or unexpected keys."
+        )
     return error
 
 
 def read_error(source: str) -> LoadError:
-    """The error in a file, on standard input for "-", or in ``source`` itself where that is a text.
+    """Return the error in a file, on standard input for "-", or in ``source`` itself where that is a text.
 
     Raises UnreadableError or UsageError.
     """
@@ -63,7 +68,7 @@ def read_error(source: str) -> LoadError:
 
 
 def as_reference(error: LoadError, checkpoint: Checkpoint, source: str = "the model of the error") -> FromError:
-    """The expectation of the model, as far as error and checkpoint tell. Raises UsageError without weights."""
+    """Return the expectation of the model, as far as error and checkpoint tell. Raises UsageError without weights."""
     state_dict = _meant(error, checkpoint)
     if _whole_file(error, checkpoint, state_dict):
         return _of_whole_file(error, state_dict, source)
@@ -92,7 +97,7 @@ def as_reference(error: LoadError, checkpoint: Checkpoint, source: str = "the mo
 
 
 def _partners(error: LoadError) -> dict[str, str]:
-    """Missing keys that are unexpected ones under another name, where the names allow no other reading."""
+    """Return missing keys that are unexpected ones under another name, where the names allow no other reading."""
     found = same_tensors(IncompatibleKeys(error, error.missing, error.unexpected, error.mismatched))
     for change in changes(error.missing, error.unexpected):
         found |= change.names
@@ -100,7 +105,7 @@ def _partners(error: LoadError) -> dict[str, str]:
 
 
 def _told(error: LoadError, reference: Reference, guessed: dict[str, str]) -> FromError:
-    """The findings, and what is not known; the extra state of modules has no shape that could be told."""
+    """Return the findings, and what is not known; the extra state of modules has no shape that could be told."""
     extra = reference.extra.union(filter(is_extra_state, error.missing))
     left_out = tuple([key for key in error.missing if key not in reference.tensors and key not in extra])
     enough = error.file and error.complete and not left_out
@@ -109,14 +114,17 @@ def _told(error: LoadError, reference: Reference, guessed: dict[str, str]) -> Fr
 
 
 def _unasked(guessed: dict[str, str], here: Mapping[str, Tensor]) -> Iterator[str]:
-    """Counters of norm layers, which torch leaves out of its error where ``_metadata`` does not say that they exist."""
+    """Yield counters of norm layers, which torch does not call missing where ``_metadata`` does not list them."""
     for key, ours in guessed.items():
         if key.endswith(_STAT) and ours.endswith(_STAT) and ours[: -len(_STAT)] + _COUNTER in here:
             yield key[: -len(_STAT)] + _COUNTER
 
 
 def _whole_file(error: LoadError, checkpoint: Checkpoint, state_dict: StateDict) -> bool:
-    """Whether the file was loaded whole, and the state dict lies deeper: its own keys are not what is unexpected."""
+    """Return whether the file was loaded whole, and the state dict lies deeper.
+
+    Its own keys are not what is unexpected.
+    """
     top = names_at_top(checkpoint)
     return bool(state_dict.path) and bool(top.intersection(error.unexpected)) and not _named(error) & {*state_dict.keys}
 
@@ -132,21 +140,21 @@ def _of_whole_file(error: LoadError, state_dict: StateDict, source: str) -> From
 
 
 def reference_from_error(checkpoint: Checkpoint, text: str, source: str = "the model of the error") -> Reference:
-    """The expectation that the model of an error text has of this checkpoint; see ``as_reference``."""
+    """Return the expectation that the model of an error text has of this checkpoint; see ``as_reference``."""
     return as_reference(from_error(text), checkpoint, source).reference
 
 
 def _meant(error: LoadError, checkpoint: Checkpoint) -> StateDict:
-    """The state dict that was loaded: the one with most of the keys that the error names."""
+    """Return the state dict that was loaded: the one with most of the keys that the error names."""
     named = _named(error)
     candidates = weights_among(checkpoint.state_dicts)
     if not candidates:
-        raise UsageError(f"{checkpoint.path} holds no weights that the error could be about.")
+        raise UsageError(f"{checkpoint.path} has no weights that the error could be about.")
     return max(candidates, key=lambda each: (len(named.intersection(each.keys)), len(each.tensors)))
 
 
 def _named(error: LoadError) -> set[str]:
-    """The keys that the error says the file has."""
+    """Return the keys that the error says the file has."""
     return {*error.unexpected, *[each.key for each in error.mismatched]}
 
 
@@ -160,7 +168,10 @@ class _Ends:
                 self._by_end.setdefault(end, []).append(tensor)
 
     def like(self, key: str) -> Tensor | None:
-        """The only tensor with the longest end in common, or one of several of the same shape; None for none."""
+        """Return the only tensor with the longest end in common, or one of several of the same shape.
+
+        It is None for none.
+        """
         for end in _ends_of(key):
             found = self._by_end.get(end, [])
             whole = [each for each in found if end in (key, each.key)]
@@ -173,6 +184,6 @@ class _Ends:
 
 
 def _ends_of(key: str) -> list[str]:
-    """``a.b.c``, ``b.c``, ``c``: the longest first; of a very deep key the last sixteen."""
+    """Return ``a.b.c``, ``b.c``, ``c``: the longest first; of a very deep key the last sixteen."""
     tokens = key.split(".")
     return [".".join(tokens[start:]) for start in range(max(len(tokens) - _DEEPEST, 0), len(tokens))]

@@ -20,14 +20,16 @@ _LONGEST = 256  # bytes of a reference that are read
 
 
 def is_name(text: str) -> bool:
-    """Whether this can only be meant as ``org/name``, or ``org/name@revision``: it is no path of anything here."""
+    """Return whether this can only be meant as ``org/name``, or ``org/name@revision``, and is no path here."""
     found = _NAME.fullmatch(text)
     named = found is not None and "/" in found["name"] and ".." not in text and not text.lower().endswith(_FILES)
     return named and not os.path.exists(text)
 
 
 def folder_of(text: str) -> str | None:
-    """The folder of the model of this name in the cache; None where ``text`` is a path, or what cannot be a name.
+    """Return the folder of the model of this name in the cache.
+
+    It is None where ``text`` is a path, or what cannot be a name.
 
     Raises UsageError, with the command that fetches it, for ``org/name`` which is not there. A name without an owner
     (``gpt2``) is taken for one only where it is there.
@@ -37,12 +39,15 @@ def folder_of(text: str) -> str | None:
         return None
     folder = _snapshot(found["name"], found["revision"] or "main")
     if folder is None and is_name(text):
-        raise UsageError(f"{text} is neither a path here nor in the Hugging Face cache ({root()}). {fetch(text)}")
+        raise UsageError(f"{text} is neither an existing path nor in the Hugging Face cache ({root()}). {fetch(text)}")
     return folder
 
 
 def file_of(text: str, file: str) -> str | None:
-    """The path of one file of that model. Raises UsageError, too, where the cache has the model without this file."""
+    """Return the path of one file of that model.
+
+    Raises UsageError, too, where the cache has the model without this file.
+    """
     folder = folder_of(text)
     if folder is None:
         return None
@@ -53,16 +58,16 @@ def file_of(text: str, file: str) -> str | None:
 
 
 def fetch(text: str, file: str = "") -> str:
-    """The sentence with the command that brings a model, or one file of it, into the cache."""
+    """Return the sentence with the command that brings a model, or one file of it, into the cache."""
     found = _NAME.fullmatch(text)
     assert found is not None
     words = ["hf", "download", found["name"], *([file] if file else [])]
     words += ["--revision", found["revision"]] if found["revision"] else []
-    return f"ckptdoctor downloads nothing; this does, once: {shlex.join(words)}"
+    return f"ckptdoctor downloads nothing; download it once: {shlex.join(words)}"
 
 
 def root() -> str:
-    """The folder of the cache, as the environment says."""
+    """Return the folder of the cache, as the environment says."""
     home = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache"), "huggingface")
     home = os.environ.get("HF_HOME") or home
     named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")

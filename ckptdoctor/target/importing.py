@@ -20,12 +20,12 @@ from ckptdoctor.errors import UsageError
 from ckptdoctor.target.blame import MEND, NO_CUDA, blame, is_installed, own_traceback, wants_cuda
 from ckptdoctor.target.target import NamedTarget
 
-_LIBRARIES = frozenset({"timm", "torchvision"})  # those whose models are known by names of their own
+LIBRARIES = frozenset({"timm", "torchvision"})  # those whose models are known by names of their own
 
 
 @contextmanager
 def users_code(target: NamedTarget) -> Iterator[None]:
-    """Python as the user's code finds it when it is run from the current directory.
+    """Run the user's code as Python finds it when it is run from the current directory.
 
     What it prints goes to stderr: stdout is for results. Of our arguments it gets those behind ``--``.
     """
@@ -48,7 +48,7 @@ def users_code(target: NamedTarget) -> Iterator[None]:
 
 
 def find(target: NamedTarget) -> object:
-    """The object that the target names. Raises UsageError, with the user's own line where their code fails."""
+    """Return the object that the target names. Raises UsageError, with the user's own line where their code fails."""
     module = _imported(target)
     try:
         return _inside(module, target)
@@ -69,12 +69,12 @@ def _inside(module: ModuleType, target: NamedTarget) -> object:
         except AttributeError as error:
             holder = ".".join([target.stem, *target.attributes[:depth]])
             guarded = _GUARDED if found is module and _is_guarded(module, name) else _instead(found, name)
-            raise UsageError(f"{holder} has no “{name}”.{guarded}") from error
+            raise UsageError(f'{holder} has no "{name}".{guarded}') from error
     return found
 
 
 def _of_library(target: NamedTarget, module: object) -> object | None:
-    """The function that makes the model of this name in a library: ``timm:resnet50``, ``torchvision:vit_b_16``."""
+    """Return the function that makes the model of this name in a library, as in ``timm:resnet50``."""
     name = target.attributes[0]
     if hasattr(module, name):
         return None
@@ -86,11 +86,11 @@ def _of_library(target: NamedTarget, module: object) -> object | None:
     return None
 
 
-_GUARDED = ' It is made only where the file is run, below if __name__ == "__main__": move it above that.'
+_GUARDED = ' It is defined only when the file is run, under if __name__ == "__main__": move it above that.'
 
 
 def _is_guarded(module: ModuleType, name: str) -> bool:
-    """Whether the file gives the name a value only where it is run itself."""
+    """Return whether the file gives the name a value only where it is run itself."""
     if not _is_own_file(module):
         return False
     with open(str(module.__file__), "rb") as file:
@@ -100,13 +100,13 @@ def _is_guarded(module: ModuleType, name: str) -> bool:
 
 
 def _is_own_file(module: ModuleType) -> bool:
-    """Whether it is code of the user's own, in a file of Python."""
+    """Return whether it is code of the user's own, in a file of Python."""
     file = getattr(module, "__file__", None)
     return isinstance(file, str) and file.endswith(".py") and os.path.isfile(file) and not is_installed(file)
 
 
 def _instead(holder: object, name: str) -> str:
-    """Other names to try: those that look alike, or else the module's own classes and functions."""
+    """Return other names to try: those that look alike, or else the module's own classes and functions."""
     public = [each for each in dir(holder) if not each.startswith("_")]
     alike = difflib.get_close_matches(name, public, 3)
     if not alike and isinstance(holder, ModuleType):
@@ -125,7 +125,7 @@ class _Definitions(SourceFileLoader):
         self._name = name
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """The code, compiled anew: what Python keeps of a file is all of it."""
+        """Return the code, compiled anew: what Python keeps of a file is all of it."""
         path = self.get_filename(fullname)
         tree = ast.parse(self.get_data(path), path)
         last = max((at for at, each in enumerate(tree.body) if self._name in _defined(each)), default=None)
@@ -141,21 +141,21 @@ _DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, as
 
 
 def _defines(statement: ast.stmt) -> bool:
-    """Whether a statement is what code in front of it may need: a definition, or a constant that nothing computes."""
+    """Return whether a statement is what code in front of it may need, a definition or a plain constant."""
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
         return not any(isinstance(each, (ast.Call, ast.Await)) for each in ast.walk(statement))
     return isinstance(statement, _DEFINING)
 
 
 def _tried(statement: ast.stmt) -> ast.stmt:
-    """The statement where it works: it may need what is left out."""
+    """Return the statement where it works: it may need what is left out."""
     nothing = ast.ExceptHandler(type=ast.Name("Exception", ast.Load()), name=None, body=[ast.Pass()])
     made = ast.Try(body=[statement], handlers=[nothing], orelse=[], finalbody=[])
     return ast.fix_missing_locations(ast.copy_location(made, statement))
 
 
 def _defined(statement: ast.stmt) -> set[str]:
-    """The names that a statement at the top of a file gives a value."""
+    """Return the names that a statement at the top of a file gives a value."""
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {statement.name}
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
@@ -166,7 +166,7 @@ def _defined(statement: ast.stmt) -> set[str]:
 
 
 def _runs(statement: ast.stmt) -> bool:
-    """Whether a statement may do more than define: a loop, or anything that is called outside of a condition."""
+    """Return whether a statement may do more than define: a loop, or anything that is called outside of a condition."""
     return not _defines(statement) and not isinstance(statement, (ast.If, ast.Try))
 
 
@@ -176,12 +176,14 @@ def _imported(target: NamedTarget) -> ModuleType:
     except (UsageError, KeyboardInterrupt):
         raise
     except ModuleNotFoundError as error:
-        if target.module in _LIBRARIES and error.name == target.module:
-            raise UsageError(f"{target.module} is not installed beside ckptdoctor: pip install {error.name}") from error
+        if target.module in LIBRARIES and error.name == target.module:
+            raise UsageError(
+                f"{target.module} is not installed in ckptdoctor's environment: pip install {error.name}"
+            ) from error
         if not target.is_file and error.name and f"{target.module}.".startswith(f"{error.name}."):
             raise UsageError(
-                f"There is no module “{error.name}” in the current directory or installed: name it as Python imports "
-                f"it, or give its file, such as path/to/nets.py:{target.attributes[0]}."
+                f'No module "{error.name}" is in the current directory or installed. Name it as Python '
+                f"imports it, or give its file, such as path/to/nets.py:{target.attributes[0]}."
             ) from error
         raise UsageError(failed(target, error)) from error
     except BaseException as error:  # of any kind: pytest.skip() and sys.exit() are no Exceptions
@@ -189,24 +191,27 @@ def _imported(target: NamedTarget) -> ModuleType:
 
 
 def failed(target: NamedTarget, error: BaseException) -> str:
-    """That the module cannot be imported, why, and what to do; then the user's own traceback."""
+    """Return the error that the module cannot be imported, why, and what to do; then the user's own traceback."""
     return f"{target.module} cannot be imported: {blame(error)}. {_way_out(error)}{own_traceback(error)}"
 
 
 def _way_out(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return (
-            "If it reads a command line, give that behind --, as in: --model train.py:Net -- --lr 0.1. What is only "
-            'for running the file belongs under if __name__ == "__main__".'
+            "If it reads a command line, give that after --, as in: --model train.py:Net -- --lr 0.1. Code "
+            'that is only for running the file belongs under if __name__ == "__main__".'
         )
     if isinstance(error, ModuleNotFoundError) and error.name:
         top = error.name.partition(".")[0]
-        return f"Install it beside ckptdoctor (pip install {top}), or start ckptdoctor in the folder that has it."
+        return (
+            f"Install it in ckptdoctor's environment (pip install {top}), or start ckptdoctor in the folder that "
+            "has it."
+        )
     return NO_CUDA if wants_cuda(error) else MEND
 
 
 def _from_name(target: NamedTarget) -> ModuleType:
-    """A module by its dotted name: of the user's own code only definitions, of libraries all that they are."""
+    """Return a module by its dotted name: of the user's own code only definitions, of libraries all that they are."""
     if target.module in sys.modules:
         return sys.modules[target.module]
     spec = importlib.util.find_spec(target.module)
@@ -220,7 +225,7 @@ def _is_own(spec: ModuleSpec) -> bool:
 
 
 def _run(spec: ModuleSpec, target: NamedTarget) -> ModuleType:
-    """The module of a spec, as far as the target is defined in it."""
+    """Return the module of a spec, as far as the target is defined in it."""
     assert spec.origin is not None
     spec.loader = _Definitions(spec.name, spec.origin, target.attributes[0])
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
@@ -236,10 +241,10 @@ def _run(spec: ModuleSpec, target: NamedTarget) -> ModuleType:
 
 
 def _from_file(target: NamedTarget) -> ModuleType:
-    """The file as a module; as part of its package where it lies in one, so that relative imports work."""
+    """Return the file as a module; as part of its package where it lies in one, so that relative imports work."""
     path = os.path.abspath(target.module)
     if not os.path.isfile(path):
-        raise UsageError(f"There is no file {target.module} to import {'.'.join(target.attributes)} from.")
+        raise UsageError(f"{target.module}: no such file, so {'.'.join(target.attributes)} cannot be imported from it.")
     folder, parts = os.path.dirname(path), [target.stem]
     while os.path.isfile(os.path.join(folder, "__init__.py")):
         folder, name = os.path.split(folder)
@@ -258,10 +263,10 @@ def _from_file(target: NamedTarget) -> ModuleType:
 
 
 def _alone(target: NamedTarget, path: str) -> ModuleType:
-    """A file that belongs to no package, run anew. A name that another module has is left to it."""
+    """Return a file that belongs to no package, run anew. A name that another module has is left to it."""
     known = sys.modules.get(target.stem)
     name = target.stem if known is None or getattr(known, "__file__", None) == path else f"_model_{target.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{target.module} is no file of Python code: its name does not end in .py.")
+        raise UsageError(f"{target.module} is not a Python file: its name does not end in .py.")
     return _run(spec, target)

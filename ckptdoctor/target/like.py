@@ -7,19 +7,19 @@ from collections.abc import Iterable
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor, show_path
-from ckptdoctor.checkpoint.addresses import shown
 from ckptdoctor.checkpoint.checkpoint import lists_all, told_of, unread_files
 from ckptdoctor.checkpoint.expectation import is_extra_state
 from ckptdoctor.checkpoint.tensor import shared_view
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.errors import DamagedError, NotACheckpointError, UsageError
+from ckptdoctor.remote.addresses import shown
 from ckptdoctor.target import Expected, Reference, hub_cache
 
 _SAFETENSORS = ".safetensors"
 
 
 def from_checkpoint(path: str, root: str | None = None) -> Reference:
-    """The contents of the checkpoint at ``path``, as what another one is expected to hold.
+    """Return the contents of the checkpoint at ``path``, as what another one is expected to hold.
 
     ``root`` names the state dict (key path, parts joined by "/") where there is more than one that it could be; in a
     file with only one it need not be there. Raises UsageError when there is none or no telling which, what
@@ -32,8 +32,8 @@ def from_checkpoint(path: str, root: str | None = None) -> Reference:
     unread = unread_files(checkpoint, state_dict.path)
     if unread and not lists_all(checkpoint):
         raise DamagedError(
-            f"{shown(path)} is not whole, so that nothing can be held against it: {told_of(checkpoint, unread)}. "
-            "Name a whole copy."
+            f"{shown(path)} is incomplete, so nothing can be compared with it: "
+            f"{told_of(checkpoint, unread)}. Name a complete copy."
         )
     tensors = {tensor.key: Expected(tensor.shape, tensor.dtype) for tensor in state_dict.tensors}
     extra = frozenset(filter(is_extra_state, (*tensors, *state_dict.others)))
@@ -53,7 +53,7 @@ def _opened(path: str) -> Checkpoint:
 
 
 def _ties(tensors: Iterable[Tensor]) -> tuple[tuple[str, ...], ...]:
-    """The keys under which one and the same view of a storage was saved: one tensor of the model."""
+    """Return the keys under which one and the same view of a storage was saved: one tensor of the model."""
     groups: dict[object, list[str]] = {}
     for each in tensors:
         view = shared_view(each)
@@ -63,7 +63,7 @@ def _ties(tensors: Iterable[Tensor]) -> tuple[tuple[str, ...], ...]:
 
 
 def _once(tensors: Iterable[Tensor]) -> bool:
-    """Whether all of them lie in safetensors files, which hold a tensor under one name only.
+    """Return whether all of them lie in safetensors files, which hold a tensor under one name only.
 
     Source: ``safetensors.torch.save_file`` refuses shared memory; its ``save_model`` leaves further names out.
     """
@@ -80,13 +80,13 @@ def _chosen(checkpoint: Checkpoint, root: str | None) -> StateDict:
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
-        raise UsageError(f"{checkpoint.path} holds no state dict of a model that another file could be compared with.")
+        raise UsageError(f"{checkpoint.path} has no model state dict to compare another file with.")
     found = " and ".join([show_path(each.path) for each in candidates])
-    raise UsageError(f"{checkpoint.path} holds more than one set of weights ({found}): choose with --root.")
+    raise UsageError(f"{checkpoint.path} has more than one set of weights ({found}): choose one with --root.")
 
 
 def _candidates(checkpoint: Checkpoint) -> list[StateDict]:
-    """The state dicts that could be meant: those of models, or averaged weights where there are no others."""
+    """Return the state dicts that could be meant: those of models, or averaged weights where there are no others."""
     weights = weights_among(checkpoint.state_dicts)
     for role in WEIGHTS:
         found = [each for each in weights if each.role is role]

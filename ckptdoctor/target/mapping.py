@@ -14,7 +14,7 @@ from ckptdoctor.target import Expected, Reference
 
 
 def as_reference(given: object) -> Reference:
-    """The expectation of a module, a mapping (key → tensor, anything with a shape, or a shape) or a Reference.
+    """Return the expectation of a module, a mapping (key → tensor, anything with a shape, or a shape) or a Reference.
 
     Raises UsageError for anything else.
     """
@@ -34,13 +34,13 @@ def as_reference(given: object) -> Reference:
 
 
 def from_module(module: Any, source: str) -> Reference:
-    """The expectation of ``module.load_state_dict``: parameters, persistent buffers, and every name of what is tied."""
+    """Return the expectation of ``module.load_state_dict``: parameters, persistent buffers, every tied name."""
     state_dict = module.state_dict()
     kept = {key: value for key, value in state_dict.items() if hasattr(type(value), "shape") or is_extra_state(key)}
     refused = {key for key, loads in _extra_states(module) if not loads}  # torch refuses what nobody loads
     found = from_mapping({key: value for key, value in kept.items() if key not in refused}, source)
     if not found.tensors:
-        raise UsageError(f"{source} has neither parameters nor buffers: there is nothing to compare with.")
+        raise UsageError(f"{source} has no parameters or buffers: there is nothing to compare with.")
     extra = {key for key, loads in _extra_states(module) if loads}
     trained = {key: each.requires_grad for key, each in module.named_parameters() if key in found.tensors}
     return replace(
@@ -50,19 +50,26 @@ def from_module(module: Any, source: str) -> Reference:
         parameters=tuple(trained),
         frozen=frozenset([key for key, grad in trained.items() if not grad]),
         heads=_heads(module),
+        arguments=_labels(module),
     )
 
 
 def _heads(module: Any) -> int | None:
-    """The number of heads of its attention, where the module has the config of a model of transformers."""
+    """Return the number of heads of its attention, where the module has the config of a model of transformers."""
     config = getattr(module, "config", None)
     heads = getattr(config, "num_attention_heads", None)
     known = type(heads) is int and heads > 0 and getattr(config, "model_type", None) not in PAIRED
     return heads if known else None
 
 
+def _labels(module: Any) -> tuple[tuple[str, int], ...]:
+    """Return the number of labels that the config of a model of transformers has."""
+    labels = getattr(getattr(module, "config", None), "num_labels", None)
+    return (("num_labels", labels),) if type(labels) is int else ()
+
+
 def _extra_states(module: Any) -> Iterator[tuple[str, bool]]:
-    """Key of the extra state of each module, and whether the module loads one: it wants it then, whatever it is.
+    """Yield key of the extra state of each module, and whether the module loads one: it wants it then, whatever it is.
 
     Source: ``torch.nn.Module._load_from_state_dict``.
     """
@@ -78,7 +85,7 @@ def _is_base(kind: type) -> bool:
 
 
 def _ties(module: Any, tensors: Mapping[str, Expected]) -> tuple[tuple[str, ...], ...]:
-    """The keys of parameters and buffers that are one object under several names."""
+    """Return the keys of parameters and buffers that are one object under several names."""
     groups: dict[int, list[str]] = {}
     for every in (module.named_parameters, module.named_buffers):
         for key, value in every(remove_duplicate=False):
@@ -88,11 +95,11 @@ def _ties(module: Any, tensors: Mapping[str, Expected]) -> tuple[tuple[str, ...]
 
 
 def from_mapping(mapping: Mapping[Any, Any], source: str) -> Reference:
-    """Key → tensor, anything with a shape, or the shape itself, as a reference that people know as ``source``."""
+    """Return tensors, anything with a shape, or shapes, by key, as a reference that people know as ``source``."""
     tensors = {}
     for key, value in mapping.items():
         if not isinstance(key, str):
-            raise UsageError(f"{source} has the key {key!r}: the keys of a state dict are texts.")
+            raise UsageError(f"{source} has the key {key!r}: the keys of a state dict are strings.")
         expected = _expected(key, value, source)
         if expected is not None:
             tensors[key] = expected
@@ -113,11 +120,11 @@ def _expected(key: str, value: Any, source: str) -> Expected | None:
     if is_extra_state(key):
         return None
     hint = ": give the state dict inside" if isinstance(value, Mapping) else ""
-    raise UsageError(f"{source} has no tensor or shape under “{key}”, but {type(value).__name__}{hint}.")
+    raise UsageError(f'{source} has no tensor or shape under "{key}", but {type(value).__name__}{hint}.')
 
 
 def _dtype(given: object) -> DType | None:
-    """The dtype of torch or numpy by its name; None where it is none that checkpoints have."""
+    """Return the dtype of torch or numpy by its name, or None where it is none that checkpoints have."""
     if isinstance(given, DType):
         return given
     return BY_NAME.get(str(given).rpartition(".")[2])

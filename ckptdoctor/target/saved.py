@@ -27,7 +27,7 @@ class Record(dict[Any, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"the saved settings have no “{name}”") from None
+            raise AttributeError(f'the saved settings have no "{name}"') from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
@@ -67,7 +67,7 @@ class Taken:
 
 
 def taken(found: object, target: NamedTarget, asked: Asked) -> Taken:
-    """The arguments of ``found`` that are not given, from the file where it has them.
+    """Return the arguments of ``found`` that are not given, from the file where it has them.
 
     Asked for where it cannot be called otherwise, and of a module of Lightning, which gets them whenever Lightning
     loads it; nowhere where empty parentheses say that there are none.
@@ -84,7 +84,7 @@ def taken(found: object, target: NamedTarget, asked: Asked) -> Taken:
 
 
 def missing(found: object, target: NamedTarget, arguments: Mapping[str, object]) -> list[str]:
-    """The names of the arguments that have no default, and are neither given nor among ``arguments``."""
+    """Return the names of the arguments that have no default, and are neither given nor among ``arguments``."""
     parameters, given = _parameters(found), _given(found, target)
     if parameters is None or given is None:
         return []
@@ -92,7 +92,7 @@ def missing(found: object, target: NamedTarget, arguments: Mapping[str, object])
 
 
 def is_lightning(found: object) -> bool:
-    """Whether it is a class of a module of Lightning, which loads its own files with the arguments in them."""
+    """Return whether it is a class of a module of Lightning, which loads its own files with the arguments in them."""
     return isinstance(found, type) and any(
         each.__name__ == "LightningModule" and each.__module__.partition(".")[0] in ("lightning", "pytorch_lightning")
         for each in found.__mro__
@@ -124,11 +124,11 @@ def _is_wanted(name: str, saved: Saved, free: Mapping[str, inspect.Parameter], o
 
 def _left_out(saved: Saved, free: Mapping[str, inspect.Parameter], whole: bool = False) -> str:
     names = [name for name in saved.unfit if whole or name in free]
-    return "".join([f"; {name} is not taken from there: {saved.unfit[name]}" for name in names])
+    return "".join([f"; {name} is not read from there: {saved.unfit[name]}" for name in names])
 
 
 def spelled(target: NamedTarget, arguments: Mapping[str, object]) -> NamedTarget | None:
-    """The target with these arguments written out; None where that is too long, or no literal."""
+    """Return the target with these arguments written out, or None where that is too long, or no literal."""
     text = ", ".join([f"{name}={value!r}" for name, value in arguments.items()])
     if len(text) > _LONGEST or not all(map(_is_literal, arguments.values())):
         return None
@@ -136,7 +136,7 @@ def spelled(target: NamedTarget, arguments: Mapping[str, object]) -> NamedTarget
 
 
 def _is_literal(value: object) -> bool:
-    """Whether Python's own notation of it gives it again, as the text of ``--model`` is read."""
+    """Return whether Python's own notation of it gives it again, as the text of ``--model`` is read."""
     if isinstance(value, Record):
         return False
     if isinstance(value, dict):
@@ -149,7 +149,7 @@ def _is_literal(value: object) -> bool:
 
 
 def _parameters(found: object) -> dict[str, inspect.Parameter] | None:
-    """The parameters that can be given by name; None where nothing tells."""
+    """Return the parameters that can be given by name, or None where nothing tells."""
     try:
         every = inspect.signature(found).parameters  # type: ignore[arg-type]  # what has none raises
     except (TypeError, ValueError):
@@ -164,7 +164,7 @@ def _takes_any(found: object) -> bool:
 
 
 def _given(found: object, target: NamedTarget) -> set[str] | None:
-    """The names of the arguments that the target gives; None where they cannot be given like that."""
+    """Return the names of the arguments that the target gives, or None where they cannot be given like that."""
     try:
         signature = inspect.signature(found)  # type: ignore[arg-type]  # what has none raises
         return set(signature.bind_partial(*target.arguments, **dict(target.keywords)).arguments)

@@ -15,7 +15,7 @@ from ckptdoctor.noun import noun
 # belong to a path (a drive letter) or to the arguments
 _FORM = re.compile(r"\s*(?P<module>.+?):(?P<rest>\s*[^\W\d]\w*(\s*\.\s*[^\W\d]\w*)*\s*(\(.*\))?\s*)", re.DOTALL)
 _EXAMPLES = "nets:Net, pkg.nets:build(num_classes=10) or path/to/nets.py:Net"
-_LITERALS = "numbers, texts, True, False, None, and tuples, lists, sets and dicts of them"
+_LITERALS = "numbers, strings, True, False, None, and tuples, lists, sets and dicts of them"
 _LONGEST = 60  # characters of arguments in a name
 
 # what taking hostile text apart may raise besides SyntaxError: NUL bytes, nesting, keys that cannot be hashed
@@ -73,14 +73,14 @@ def parse_target(text: str) -> NamedTarget:
     call = expression if isinstance(expression, ast.Call) else None
     names = _names(call.func if call is not None else expression)
     if form is None or not names or not _importable(form["module"]):
-        raise UsageError(f"--model takes a module and a name in it, such as {_EXAMPLES}, not “{text}”.")
+        raise UsageError(f'--model: "{text}" is not a module and a name in it. Use {_EXAMPLES}, for example.')
     module = form["module"].strip()
     if call is None:
         return NamedTarget(module, names)
     values = tuple([_value(each, text) for each in call.args])
     keywords = tuple([(_keyword(each, text), _value(each.value, text)) for each in call.keywords])
     if len({name for name, _ in keywords}) < len(keywords):
-        raise UsageError(f"--model “{text}” gives an argument twice.")
+        raise UsageError(f'--model "{text}" gives an argument twice.')
     return NamedTarget(module, names, values, keywords, True)
 
 
@@ -99,7 +99,7 @@ def _expression(text: str) -> ast.expr | None:
 
 
 def _names(node: ast.expr | None) -> tuple[str, ...]:
-    """The parts of a dotted name; () for anything else."""
+    """Return the parts of a dotted name; () for anything else."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -109,7 +109,7 @@ def _names(node: ast.expr | None) -> tuple[str, ...]:
 
 def _keyword(node: ast.keyword, text: str) -> str:
     if node.arg is None:
-        raise UsageError(f"--model “{text}” has ** in its arguments: give each by its name.")
+        raise UsageError(f'--model "{text}" has ** in its arguments: give each by name.')
     return node.arg
 
 
@@ -118,6 +118,6 @@ def _value(node: ast.expr, text: str) -> Any:
         return ast.literal_eval(node)
     except _UNFIT:
         raise UsageError(
-            f"--model “{text}”: the arguments can be Python literals only ({_LITERALS}); for anything else write a "
-            "function that builds the model, and name that."
+            f'--model "{text}": the arguments must be Python literals ({_LITERALS}); for anything else write '
+            "a function that builds the model, and name that."
         ) from None

@@ -10,8 +10,8 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any
 
-from ckptdoctor.checkpoint.addresses import is_address, shown
 from ckptdoctor.errors import UsageError
+from ckptdoctor.remote.addresses import is_address, shown
 from ckptdoctor.target import Reference, hub_cache
 from ckptdoctor.target.blame import in_words
 from ckptdoctor.target.config import NAME, built, from_config, library, offline, read_config, require_plain
@@ -22,7 +22,7 @@ _CLASS = re.compile(r"\s*[A-Z]\w*\s*(\(.*\))?\s*", re.DOTALL)
 
 
 def is_meant(text: str) -> bool:
-    """Whether ``text`` names a class of transformers (``transformers:BertModel``) or a model of the Hub."""
+    """Return whether ``text`` names a class of transformers (``transformers:BertModel``) or a model of the Hub."""
     name = text.removeprefix(_LIBRARY)
     if name == text:
         return hub_cache.is_name(text)
@@ -30,7 +30,7 @@ def is_meant(text: str) -> bool:
 
 
 def from_transformers(text: str, path: str | None = None) -> Reference:
-    """The expectation of the model, built without its weights and without the network.
+    """Return the expectation of the model, built without its weights and without the network.
 
     The settings of a class are those of the ``config.json`` beside the file at ``path``, or where there is none the
     class's own, which ``Reference.told`` says; ``transformers:BertModel(num_hidden_layers=2)`` changes some. A name of
@@ -43,8 +43,8 @@ def from_transformers(text: str, path: str | None = None) -> Reference:
     target = parse_target(text)
     if target.arguments:
         raise UsageError(
-            f"{target.place} takes its settings by their names, such as {target.place}(num_hidden_layers=2); "
-            f"the others come from the {NAME} beside the checkpoint."
+            f"{target.place} takes its settings by name, such as {target.place}(num_hidden_layers=2); the "
+            f"others come from the {NAME} next to the checkpoint."
         )
     file = _beside(path)
     with offline(), redirect_stdout(sys.stderr):
@@ -63,7 +63,7 @@ def from_transformers(text: str, path: str | None = None) -> Reference:
 
 
 def _beside(path: str | None) -> str | None:
-    """The config.json beside the file, or in the folder."""
+    """Return the config.json beside the file, or in the folder."""
     if path is None or is_address(path):
         return None
     file = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), NAME)
@@ -71,12 +71,12 @@ def _beside(path: str | None) -> str | None:
 
 
 def _by_default(target: NamedTarget, path: str | None, config: str) -> str:
-    where = "" if path is None else f" beside {shown(path)}"
-    return f"there is no {NAME}{where}: what is not given of {target.place} is as {config} has it by default"
+    where = "" if path is None else f" next to {shown(path)}"
+    return f"there is no {NAME}{where}: settings of {target.place} that you do not give have the defaults of {config}"
 
 
 def _named(transformers: Any, target: NamedTarget, file: str | None) -> Any:
-    """The class of a model. Raises UsageError where transformers has none of this name."""
+    """Return the class of a model. Raises UsageError where transformers has none of this name."""
     (name,) = target.attributes
     try:
         found = getattr(transformers, name, None)
@@ -91,25 +91,25 @@ def _named(transformers: Any, target: NamedTarget, file: str | None) -> Any:
     except Exception as error:
         raise UsageError(f"transformers cannot import {name}: {in_words(error.__cause__ or error)}.") from error
     raise UsageError(
-        f"transformers {transformers.__version__} has no model class “{name}”. A newer one may: "
-        "pip install --upgrade transformers."
+        f'transformers {transformers.__version__} has no model class "{name}". A newer one may: pip install '
+        "--upgrade transformers."
     )
 
 
 def _chosen(transformers: Any, auto: Any, target: NamedTarget, file: str | None) -> Any:
-    """The class that an Auto class stands for, by the type of model that the config names."""
+    """Return the class that an Auto class stands for, by the type of model that the config names."""
     kind = read_config(file).get("model_type") if file is not None else None
     if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
         raise UsageError(
-            f"{target.place} chooses its class by the model_type of a {NAME} beside the checkpoint, and there is "
-            "none: name the class itself, such as transformers:BertForMaskedLM."
+            f"{target.place} chooses its class by the model_type of a {NAME} next to the checkpoint, and "
+            "there is none: name the class itself, such as transformers:BertForMaskedLM."
         )
     found = auto.get(transformers.CONFIG_MAPPING[kind], None)
     return found[0] if isinstance(found, (tuple, list)) else found
 
 
 def _own_part(config_class: Any, config: dict[str, Any], file: str, target: NamedTarget) -> dict[str, Any]:
-    """The settings for this class: all of them, or those of one tower, as ``from_pretrained`` takes them."""
+    """Return the settings for this class: all of them, or those of one tower, as ``from_pretrained`` takes them."""
     kind, wanted = config.get("model_type"), getattr(config_class, "model_type", "")
     part = config.get(getattr(config_class, "base_config_key", "") or "")
     if kind == wanted or not kind or not wanted:
@@ -117,6 +117,6 @@ def _own_part(config_class: Any, config: dict[str, Any], file: str, target: Name
     if isinstance(part, dict) and part.get("model_type", wanted) == wanted:
         return part
     raise UsageError(
-        f"{file} is of a model of the type {kind}, and {target.place} takes {wanted}: name a class for {kind}, or "
-        f"move that {NAME} away to compare with the default settings."
+        f"{file} describes a model of the type {kind}, and {target.place} accepts {wanted}: name a class for "
+        f"{kind}, or move that {NAME} away to compare with the default settings."
     )

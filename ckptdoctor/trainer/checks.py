@@ -14,7 +14,7 @@ from ckptdoctor.trainer.config import MICRO_SHARDS, SAVES, SHOW_WORK, RunConfig
 
 
 def require_choices(config: RunConfig) -> None:
-    """Raises UsageError with the first thing that makes no sense, and what would."""
+    """Raise UsageError with the first thing that makes no sense, and what would."""
     for complaint in _complaints(config):
         raise UsageError(complaint)
 
@@ -40,14 +40,14 @@ def _about_numbers(config: RunConfig) -> Iterator[str]:
         yield "--timeout must be above 0 seconds"
     if config.batch_size % max(config.world_size, 1):
         yield (
-            f"a batch of {config.batch_size} images cannot be dealt evenly to {config.world_size} replicas: "
-            f"take --batch-size {-(-config.batch_size // config.world_size) * config.world_size}"
+            f"a batch of {config.batch_size} images cannot be split evenly over {config.world_size} "
+            f"replicas: use --batch-size {-(-config.batch_size // config.world_size) * config.world_size}"
         )
 
 
 def _about_the_network(config: RunConfig) -> Iterator[str]:
     if config.network == "foonet" and config.data != "points":
-        yield f"foonet takes three numbers, not the images of {config.data}: leave --data out, or train lenet"
+        yield f"foonet takes three numbers, not the images of {config.data}: leave out --data, or train lenet"
     if config.network != "foonet" and config.data == "points":
         yield f"{config.network} takes images: choose --data shapes"
 
@@ -56,35 +56,35 @@ def _about_the_strategy(config: RunConfig) -> Iterator[str]:
     strategy = config.strategy
     if strategy == "functional" and config.network not in ("lenet", "vgg"):
         yield (
-            "--strategy functional runs the features and the classifier of a network apart, and "
-            f"{config.network} has no such parts: take lenet or vgg"
+            "--strategy functional runs the features and the classifier of a network separately, and "
+            f"{config.network} has no such parts: use lenet or vgg"
         )
     if strategy == "manual":
         yield from _about_manual(config)
     if strategy == "exact":
         yield from _about_exact(config)
     if config.compile and strategy not in ("single", "ddp", "fsdp"):
-        yield f"--compile works with single, ddp and fsdp: the replicas of {strategy} are made anew in every step"
+        yield f"--compile works with single, ddp and fsdp: the replicas of {strategy} are made again in every step"
 
     if config.show_work and strategy not in SHOW_WORK:
         yield (
-            f"--show-work prints the first step of manual and dp; in {strategy} there is nothing to see from outside: "
-            "choose --strategy manual or --strategy dp, or leave --show-work out"
+            f"--show-work prints the first step of manual and dp; {strategy} has nothing to show from "
+            "outside: choose --strategy manual or --strategy dp, or leave out --show-work"
         )
 
 
 def _about_the_device(config: RunConfig) -> Iterator[str]:
     if config.device == "xla" and config.amp == "fp16":
-        yield "--amp fp16 is for GPUs: what XLA devices have is --amp bf16"
+        yield "--amp fp16 is for GPUs: XLA devices have --amp bf16"
     if config.device == "mps" and config.dtype == "float64":
         yield "MPS devices have no float64: train on the CPU"
 
 
 def _about_manual(config: RunConfig) -> Iterator[str]:
     if config.network != "lenet":
-        yield f"--strategy manual is written out for lenet, on bare tensors: it cannot train {config.network}"
+        yield f"--strategy manual is hand-written for lenet, on bare tensors: it cannot train {config.network}"
     if config.optimizer != "sgd":
-        yield f"--strategy manual has its own SGD, written out: leave out --optimizer {config.optimizer}"
+        yield f"--strategy manual has its own hand-written SGD: leave out --optimizer {config.optimizer}"
     for option in _extras(config):
         yield f"--strategy manual is bare tensors and float32: leave out {option}"
 
@@ -92,8 +92,8 @@ def _about_manual(config: RunConfig) -> Iterator[str]:
 def _about_exact(config: RunConfig) -> Iterator[str]:
     if config.network == "resnet":
         yield (
-            "--strategy exact cannot train resnet: batch norm looks at all images that a worker sees, so its result "
-            "depends on their number; take lenet or vgg"
+            "--strategy exact cannot train resnet: batch norm uses all images that a worker sees, so its "
+            "result depends on their number; use lenet or vgg"
         )
     if config.batch_size % MICRO_SHARDS:
         yield f"--strategy exact cuts a batch into {MICRO_SHARDS} micro-shards: --batch-size must be a multiple of that"
@@ -115,11 +115,11 @@ def require_styles(config: RunConfig) -> None:
     """Raise UsageError for a style that this run cannot write, or a device tag that nobody would write."""
     for name in config.save:
         if name not in SAVES:
-            raise UsageError(f"--save {name} is no way of saving; there are {', '.join(SAVES)}.")
+            raise UsageError(f'--save: "{name}" is not a checkpoint format. Use {", ".join(SAVES)}.')
     if "whole" in config.save and config.strategy == "manual":
         raise UsageError(
-            "--save whole goes with any strategy but manual: it trains bare tensors, and there is no module to pickle; "
-            "take --save plain."
+            "--save whole does not work with --strategy manual, which trains bare tensors and has no module "
+            "to pickle; use --save plain."
         )
     if "safetensors" in config.save and importlib.util.find_spec("safetensors") is None:
         raise UsageError("--save safetensors needs the package of that name: pip install safetensors.")
@@ -139,6 +139,6 @@ def require_tag(tag: str) -> None:
     """Raise UsageError unless ``tag`` is one that torch.save writes somewhere."""
     if not _TAG.fullmatch(tag) or tag in WITHOUT_STORAGE:
         raise UsageError(
-            f"--tag-device {tag} is no device that torch.save writes: use cpu, cuda, cuda:N, mps, xla:N"
-            " or another backend's, such as npu:0 or hpu."
+            f"--tag-device: torch.save never writes the device {tag}. Use cpu, cuda, cuda:N, mps, xla:N or "
+            "another backend's, such as npu:0 or hpu."
         )

@@ -73,12 +73,12 @@ class RunConfig:
     """How many training images to use (and a fifth of that for the test); None: all."""
 
     def to_json(self) -> str:
-        """As JSON, for the processes of a run and for the record beside its checkpoints."""
+        """Return the settings as JSON, for the processes of a run and for the record beside its checkpoints."""
         return json.dumps(asdict(self), indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> RunConfig:
-        """The configuration that ``to_json`` wrote. Raises UsageError for anything else."""
+        """Return the configuration that ``to_json`` wrote. Raises UsageError for anything else."""
         try:
             values: dict[str, Any] = json.loads(text)
             known = {field.name for field in fields(cls)}

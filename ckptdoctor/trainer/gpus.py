@@ -40,7 +40,7 @@ class GpuSelection:
     physical: tuple[int, ...]
 
     def sentence(self) -> str:
-        """The map, for people: "GPUs: physical 0 → cuda:0, physical 4 → cuda:1"."""
+        """Return the map, for people: "GPUs: physical 0 → cuda:0, physical 4 → cuda:1"."""
         return "GPUs: " + ", ".join(f"physical {gpu} → cuda:{place}" for place, gpu in enumerate(self.physical))
 
 
@@ -74,11 +74,11 @@ def select(choice: str, count: int | None, environ: MutableMapping[str, str]) ->
 
 
 def parse_numbers(choice: str) -> tuple[int, ...]:
-    """The numbers of "0,4". Raises UsageError for anything else, and for a GPU that is named twice."""
+    """Return the numbers of "0,4". Raises UsageError for anything else, and for a GPU that is named twice."""
     parts = [part.strip() for part in choice.split(",")]
     if not all(re.fullmatch(r"[0-9]{1,4}", part) for part in parts):
         raise UsageError(
-            f'--gpus "{_plain(choice)}": name GPUs by their numbers with commas between, such as "0,4", or say "auto"'
+            f'--gpus "{_plain(choice)}": give the numbers of GPUs separated by commas, such as "0,4", or "auto"'
         )
     numbers = tuple(int(part) for part in parts)
     twice = [number for number in numbers if numbers.count(number) > 1]
@@ -88,12 +88,12 @@ def parse_numbers(choice: str) -> tuple[int, ...]:
 
 
 def query() -> tuple[Gpu, ...]:
-    """Every GPU of this machine, as nvidia-smi sees them: it takes no notice of ``CUDA_VISIBLE_DEVICES``."""
+    """Return every GPU of this machine, as nvidia-smi sees them: it takes no notice of ``CUDA_VISIBLE_DEVICES``."""
     return parse_memory(_nvidia_smi(_MEMORY, "--gpus auto"))
 
 
 def parse_memory(text: str) -> tuple[Gpu, ...]:
-    """The answer to ``--query-gpu=index,memory.free,memory.total,name --format=csv,noheader,nounits``.
+    """Return the answer to ``--query-gpu=index,memory.free,memory.total,name --format=csv,noheader,nounits``.
 
     A number that the driver does not give stands in brackets: [N/A], [Not Supported], [Unknown Error]. nvidia-smi also
     prints what ails it among the lines. Warnings are passed over; any other such text is a TrainingError that quotes
@@ -118,14 +118,14 @@ def _lines(text: str) -> list[str]:
 
 
 def _nvidia_smi(columns: tuple[str, ...], asker: str) -> str:
-    """The answer of nvidia-smi for the columns; TrainingError when it is not there, fails or hangs."""
+    """Return the answer of nvidia-smi for the columns; TrainingError when it is not there, fails or hangs."""
     command = ["nvidia-smi", f"--query-gpu={','.join(columns)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(
             command, capture_output=True, timeout=_PATIENCE, encoding="utf-8", errors="replace", check=False
         )
     except FileNotFoundError as error:
-        raise TrainingError(f"{asker} asks nvidia-smi, which is not on this machine; {_BY_HAND}") from error
+        raise TrainingError(f"{asker} needs nvidia-smi, which is not installed on this machine; {_BY_HAND}") from error
     except subprocess.TimeoutExpired as error:
         raise TrainingError(f"nvidia-smi did not answer within {_PATIENCE:.0f} seconds; {_BY_HAND}") from error
     except OSError as error:
@@ -138,15 +138,15 @@ def _nvidia_smi(columns: tuple[str, ...], asker: str) -> str:
 
 
 def _most_free(gpus: tuple[Gpu, ...], allowed: tuple[int, ...] | None, count: int | None) -> tuple[int, ...]:
-    """``count`` of the GPUs that may be used, most free memory first; unknown memory last, ties by number."""
+    """Return ``count`` of the GPUs that may be used, most free memory first; unknown memory last, ties by number."""
     usable = [gpu for gpu in gpus if allowed is None or gpu.index in allowed]
     wanted = len(usable) if count is None else count
     if not 1 <= wanted <= len(usable):
         where = "this machine has" if allowed is None else f"{VISIBLE} leaves visible"
         raise UsageError(
-            f"--gpus auto: {wanted} GPUs asked for, and {where} {len(usable)}; ask for no more than these"
+            f"--gpus auto: {wanted} GPUs requested, but {where} {len(usable)}; request no more than these"
             if usable and wanted > 0
-            else f"--gpus auto: {wanted} GPUs asked for; ask for at least one, or train on the CPU: --device cpu"
+            else f"--gpus auto: {wanted} GPUs requested; request at least one, or train on the CPU: --device cpu"
         )
     return tuple(gpu.index for gpu in sorted(usable, key=_fullness)[:wanted])
 
@@ -170,8 +170,8 @@ def _refuse_hidden(numbers: tuple[int, ...], allowed: tuple[int, ...] | None) ->
     if allowed is not None and hidden:
         visible = ", ".join(map(str, allowed))
         raise UsageError(
-            f"--gpus: GPU {hidden[0]} is not visible here, {VISIBLE} leaves {visible}; choose among these,"
-            " by their physical numbers"
+            f"--gpus: GPU {hidden[0]} is not visible here, {VISIBLE} leaves {visible}; choose from these, by "
+            "their physical numbers"
         )
 
 
@@ -184,13 +184,13 @@ def _remember(environ: MutableMapping[str, str]) -> None:
 
 
 def _before(environ: MutableMapping[str, str]) -> str | None:
-    """``CUDA_VISIBLE_DEVICES`` as others set it, not as an earlier choice did; None where nobody has."""
+    """Return ``CUDA_VISIBLE_DEVICES`` as others set it, not as an earlier choice did, or None where nobody has."""
     visible = environ.get(VISIBLE)
     return environ.get(BEFORE) if visible is not None and visible == environ.get(CHOSEN) else visible
 
 
 def _allowed(environ: MutableMapping[str, str]) -> tuple[int, ...] | None:
-    """The physical numbers that a scheduler lets this process see; None: all."""
+    """Return the physical numbers that a scheduler lets this process see; None: all."""
     visible = _before(environ)
     if visible is None:
         return None
@@ -198,14 +198,14 @@ def _allowed(environ: MutableMapping[str, str]) -> tuple[int, ...] | None:
     allowed = _by_uuid(entries) if entries[0].startswith(("GPU-", "MIG-")) else _by_number(entries)
     if not allowed:
         raise UsageError(
-            f"--gpus: {VISIBLE} is set to {_plain(visible)!r}, which leaves no GPU visible; ask the scheduler for GPUs"
-            f" (or unset it, where there is no scheduler) or train on the CPU: --device cpu"
+            f"--gpus: {VISIBLE} is set to {_plain(visible)!r}, which leaves no GPU visible; ask the "
+            "scheduler for GPUs (or unset it, if there is no scheduler) or train on the CPU: --device cpu"
         )
     return allowed
 
 
 def _by_number(entries: list[str]) -> tuple[int, ...]:
-    """The numbers up to the first entry that is none: there CUDA stops reading too ("0,-1,2" is GPU 0)."""
+    """Return the numbers up to the first entry that is none: there CUDA stops reading too ("0,-1,2" is GPU 0)."""
     numbers: list[int] = []
     for entry in entries:
         if not re.fullmatch(r"[0-9]{1,4}", entry):
@@ -215,7 +215,10 @@ def _by_number(entries: list[str]) -> tuple[int, ...]:
 
 
 def _by_uuid(entries: list[str]) -> tuple[int, ...]:
-    """The numbers of GPUs that are named "GPU-8932f937…", as some schedulers do; the start of a name is enough."""
+    """Return the numbers of GPUs that are named "GPU-8932f937…", as some schedulers do.
+
+    The start of a name is enough.
+    """
     if entries[0].startswith("MIG-"):
         raise UsageError(
             f"--gpus: {VISIBLE} names slices of a GPU (MIG), which have no numbers; leave --gpus out to use these"
@@ -229,6 +232,6 @@ def _by_uuid(entries: list[str]) -> tuple[int, ...]:
 
 
 def _plain(text: str, limit: int = 200) -> str:
-    """Text of others on one line, without what a terminal would obey."""
+    """Return text of others on one line, without what a terminal would obey."""
     line = "".join(sign if sign.isprintable() else " " for sign in text)
     return " ".join(line.split())[:limit]

@@ -77,7 +77,10 @@ def train(run: Run, position: Position) -> Position:
 
 
 def train_epoch(run: Run, position: Position, meter: Meter) -> Position:
-    """One epoch, or what is left of it; stops after a step when any rank was asked to. Returns the position reached."""
+    """Run one epoch, or what is left of it; stop after a step when any rank was asked to.
+
+    Returns the position reached.
+    """
     run.strategy.begin(position.epoch, position.step)
     step = position.step
     for inputs, labels in run.batches.epoch(position.epoch, position.step):
@@ -96,7 +99,7 @@ def train_epoch(run: Run, position: Position, meter: Meter) -> Position:
 
 
 def test(run: Run, ema: bool = False) -> tuple[float, float]:
-    """Loss and accuracy on the test images, each of which exactly one rank looks at."""
+    """Return loss and accuracy on the test images, each of which exactly one rank looks at."""
     meter = Meter()
     batches = test_batches(
         run.dataset.test,
@@ -135,7 +138,7 @@ def _of_ranks(team: Team) -> tuple[str, ...]:
 
 
 def _tell_step(run: Run, epoch: int, step: int, last: bool, tally: StepTally, meter: Meter) -> None:
-    """Only now and then: the first step, the last one, and as often as a person can see in between."""
+    """Tell only now and then: the first step, the last one, and as often as a person can see in between."""
     if run.team.is_first and (step == 1 or last or tally.work or meter.due()):
         loss, accuracy, speed = meter.here()
         batches = tally.replica_batches * run.team.world_size  # every rank has an equal share
@@ -188,7 +191,7 @@ class Meter:
         self._images += tally.images
 
     def due(self) -> bool:
-        """Whether it is time for another look; true once in a while."""
+        """Return whether it is time for another look; true once in a while."""
         now = self._clock()
         if now - self._looked < PAUSE:
             return False
@@ -196,24 +199,24 @@ class Meter:
         return True
 
     def here(self) -> tuple[float, float, float]:
-        """Mean loss, accuracy, and images per second so far, of this rank alone."""
+        """Return mean loss, accuracy, and images per second so far, of this rank alone."""
         loss, correct = (0.0, 0.0) if self._sums is None else self._sums.tolist()
         images = max(self._images, 1)
         return loss / images, correct / images, self._images / max(self._clock() - self._began, 1e-9)
 
     def everywhere(self, team: Team) -> tuple[float, float, int]:
-        """Mean loss, accuracy and number of images over all ranks; every rank has to ask."""
+        """Return mean loss, accuracy and number of images over all ranks; every rank has to ask."""
         own = [0.0, 0.0] if self._sums is None else self._sums.tolist()
         loss, correct, images = team.sum(torch.tensor([*own, self._images], dtype=torch.float64)).tolist()
         return loss / max(images, 1), correct / max(images, 1), int(images)
 
     def seconds(self) -> float:
-        """Since the meter was made. Let the device finish first."""
+        """Return the seconds since the meter was made. Let the device finish first."""
         return self._clock() - self._began
 
 
 def learning_rate(config: RunConfig, epoch: int) -> float:
-    """The learning rate of an epoch; ``epoch`` counts from 0.
+    """Return the learning rate of an epoch; ``epoch`` counts from 0.
 
     ``cosine`` is half a cosine from ``config.lr`` down towards 0, as ``CosineAnnealingLR`` goes. It is a function of
     the epoch and nothing else: a run that goes on needs to remember no more than where it was.

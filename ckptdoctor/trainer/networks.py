@@ -12,7 +12,7 @@ _WIDTHS = {"lenet": 20, "vgg": 16, "resnet": 16}
 
 
 def build(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The network of a run, on the CPU, with the same initial weights on every rank: they follow from the seed.
+    """Return the network of a run, on the CPU, with the same initial weights on every rank: they follow from the seed.
 
     ``shape`` is that of one input: (3,) for points, (channels, rows, columns) for square images.
     """
@@ -43,7 +43,7 @@ class FooNet(nn.Module):
         self.linears = nn.ModuleList([nn.Linear(3, 3, bias=False) for _ in range(3)])
 
     def forward(self, points: torch.Tensor) -> torch.Tensor:
-        """Logits (N, 3) of points (N, 3)."""
+        """Return logits (N, 3) of points (N, 3)."""
         *hidden, last = self.linears
         for linear in hidden:
             points = torch.relu(linear(points))
@@ -74,13 +74,13 @@ class LeNet(nn.Module):
         )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits (N, classes) of images (N, channels, size, size)."""
+        """Return logits (N, classes) of images (N, channels, size, size)."""
         logits: torch.Tensor = self.classifier(self.features(images).flatten(1))
         return logits
 
 
 def lenet(images: torch.Tensor, parameters: list[torch.Tensor]) -> torch.Tensor:
-    """The same function of images and the eight parameters of a LeNet in the order of its state dict."""
+    """Return the same function of images and the eight parameters of a LeNet in the order of its state dict."""
     w1, b1, w2, b2, w3, b3, w4, b4 = parameters
     hidden = F.avg_pool2d(F.relu(F.conv2d(images, w1, b1)), 2)
     hidden = F.avg_pool2d(F.relu(F.conv2d(hidden, w2, b2)), 2)
@@ -111,7 +111,7 @@ class VGG(nn.Module):
         )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits (N, classes) of images (N, channels, size, size)."""
+        """Return logits (N, classes) of images (N, channels, size, size)."""
         logits: torch.Tensor = self.classifier(self.features(images).flatten(1))
         return logits
 
@@ -130,7 +130,7 @@ class Block(nn.Module):
             self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Features (N, outputs, rows / stride, columns / stride)."""
+        """Return features (N, outputs, rows / stride, columns / stride)."""
         hidden = torch.relu(self.bn1(self.conv1(images)))
         around = images if self.downsample is None else self.downsample(images)
         return torch.relu(self.bn2(self.conv2(hidden)) + around)
@@ -152,7 +152,7 @@ class ResNet(nn.Module):
         self.fc = nn.Linear(4 * width, classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits (N, classes) of images (N, channels, rows, columns)."""
+        """Return logits (N, classes) of images (N, channels, rows, columns)."""
         hidden = torch.relu(self.bn1(self.conv1(images)))
         hidden = self.layer3(self.layer2(self.layer1(hidden)))
         logits: torch.Tensor = self.fc(hidden.mean((2, 3)))

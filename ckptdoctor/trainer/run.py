@@ -70,12 +70,12 @@ def _prepare(config: RunConfig) -> None:
         require_same_run(read(_to_resume(config)), config)
     elif (found := newest(Path(config.out))) is not None:
         raise UsageError(
-            f"{config.out} holds a run already ({found.name}): add --resume to go on with it, or name another --out"
+            f"{config.out} already holds a run ({found.name}): add --resume to continue it, or name another --out"
         )
 
 
 def _to_resume(config: RunConfig) -> Path:
     found = newest(Path(config.out))
     if found is None:
-        raise UsageError(f"there is no complete checkpoint in {config.out} to go on from: leave --resume out")
+        raise UsageError(f"{config.out} has no complete checkpoint to resume from: leave out --resume")
     return found

@@ -27,12 +27,12 @@ _PORTS = (20000, 10000)
 
 
 def nodes_for(world_size: int, gpus_per_node: int = GPUS_PER_NODE) -> int:
-    """The number of nodes that hold that many replicas, one per GPU."""
+    """Return the number of nodes that hold that many replicas, one per GPU."""
     return -(-world_size // gpus_per_node)
 
 
 def script(config: RunConfig, *, nodes: int, gpus_per_node: int, command: list[str]) -> str:
-    """The text of an sbatch script that runs ``command``: the whole command line, program first.
+    """Return the text of an sbatch script that runs ``command``: the whole command line, program first.
 
     ``nodes`` is how many to ask for, ``gpus_per_node`` how many GPUs (or, on the CPU, ranks) one of them has room for;
     no more GPUs are asked for than there are replicas. A ``--slurm`` in the command is left out. The script may be
@@ -60,7 +60,7 @@ def script(config: RunConfig, *, nodes: int, gpus_per_node: int, command: list[s
 
 
 def _header(config: RunConfig, nodes: int, resources: list[str]) -> list[str]:
-    """The lines that sbatch reads. The same options on its command line win over these."""
+    """Return the lines that sbatch reads. The same options on its command line win over these."""
     options = [
         f"--job-name={shlex.quote(f'ckptdoctor-{config.network}-{config.strategy}')}",
         f"--nodes={nodes}",
@@ -77,7 +77,7 @@ def _header(config: RunConfig, nodes: int, resources: list[str]) -> list[str]:
 
 
 def _resources(config: RunConfig, nodes: int, tasks: int) -> list[str]:
-    """The tasks, and what each node gives them."""
+    """Return the tasks, and what each node gives them."""
     replicas_per_node = -(-config.world_size // nodes)
     cores = (1 if config.strategy in PROCESSES else config.world_size) + config.workers
     return [
@@ -114,14 +114,14 @@ def _resuming(config: RunConfig, always: bool) -> list[str]:
 
 def _refuse(config: RunConfig, nodes: int, gpus_per_node: int, command: list[str]) -> None:
     if config.device in ("mps", "xla"):
-        raise UsageError(f"--slurm asks for GPUs or for CPU cores, not for --device {config.device}; use cuda or cpu")
+        raise UsageError(f"--slurm requests GPUs or CPU cores, not --device {config.device}; use cuda or cpu")
     if any(word.partition("=")[0] == "--gpus" for word in command):
         raise UsageError("--gpus and --slurm exclude each other: Slurm picks the GPUs of a job; leave --gpus out")
     if nodes < 1 or gpus_per_node < 1:
-        raise UsageError("--slurm: a job has at least one node with room for at least one replica")
+        raise UsageError("--slurm: a job needs at least one node with room for at least one replica")
     if nodes > config.world_size:
         raise UsageError(
-            f"--slurm: {nodes} nodes for {config.world_size} replicas leave nodes idle; ask for fewer nodes"
+            f"--slurm: {nodes} nodes for {config.world_size} replicas leave nodes idle; request fewer nodes"
         )
     if config.strategy not in PROCESSES and (nodes > 1 or config.world_size > gpus_per_node):
         raise UsageError(
@@ -130,6 +130,6 @@ def _refuse(config: RunConfig, nodes: int, gpus_per_node: int, command: list[str
         )
     if config.world_size > nodes * gpus_per_node:
         raise UsageError(
-            f"--slurm: {nodes} × {gpus_per_node} GPUs hold no {config.world_size} replicas; ask for"
-            f" {nodes_for(config.world_size, gpus_per_node)} nodes"
+            f"--slurm: {nodes} × {gpus_per_node} GPUs cannot hold {config.world_size} replicas; request "
+            f"{nodes_for(config.world_size, gpus_per_node)} nodes"
         )

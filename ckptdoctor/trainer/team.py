@@ -38,11 +38,11 @@ class Team:
             distributed.barrier(group=self.control)
 
     def any(self, flag: bool) -> bool:
-        """Whether ``flag`` is true on at least one rank; the same answer on each."""
+        """Return whether ``flag`` is true on at least one rank; the same answer on each."""
         return bool(self.sum(torch.tensor([float(flag)], dtype=torch.float64)).item() > 0)
 
     def asking(self, flag: Callable[[], bool]) -> Callable[[], bool]:
-        """``any`` in two halves: the question goes out now, and the answer is waited for when the result is called.
+        """Ask ``any`` in two halves: the question goes out now, and the answer is awaited when the result is called.
 
         What a rank computes in between does not have to wait for messages between processes. A process that is alone
         asks itself, when it wants to know.
@@ -59,13 +59,13 @@ class Team:
         return wait
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum over all ranks of a CPU tensor, which is changed in place and returned."""
+        """Return the sum over all ranks of a CPU tensor, which is changed in place and returned."""
         if self.control is not None:
             distributed.all_reduce(values, group=self.control)
         return values
 
     def gather(self, values: torch.Tensor) -> list[torch.Tensor]:
-        """CPU tensors of one shape and dtype, one of each rank, in the order of the ranks."""
+        """Return CPU tensors of one shape and dtype, one of each rank, in the order of the ranks."""
         if self.control is None:
             return [values]
         parts = [torch.empty_like(values) for _ in range(self.world_size)]

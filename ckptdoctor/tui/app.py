@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.app import App, SystemCommand
@@ -20,6 +20,7 @@ from textual.widgets import OptionList
 from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.rendering.escape import escape
+from ckptdoctor.tui.background import Wandering
 from ckptdoctor.tui.key_queue import KeyQueue
 from ckptdoctor.tui.keys import ANYWHERE, MOVES, key
 from ckptdoctor.tui.messages import ComparisonWanted
@@ -64,6 +65,8 @@ def preferred() -> str:
     background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
     return LIGHT_THEME.name if background in ("7", "15") else DARK_THEME.name
 
+
+_OWN_AND_FIRST = 2  # screens when there is nothing to go back to: Textual's own, and the first of ours
 
 _Command = tuple[str, str, Callable[[], object]]  # its name, its key with what it does, and how it is run
 
@@ -113,6 +116,9 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
     ENABLE_COMMAND_PALETTE = True
     BINDINGS: ClassVar[list[BindingType]] = [
         key("Y", "copy_python", "copy Python", "Copy the Python that loads what is under the cursor"),
+        key("less_than_sign,alt+left", "go_back", "go back", "Back to where you were, as in a web browser"),
+        key("greater_than_sign,alt+right", "go_forward", "go forward", "Forward again to where you came back from"),
+        key("J,ctrl+o", "jump", "jump", "Put a letter on every line that is to be seen: type it to go there"),
         key("ctrl+p,colon", "command_palette", "commands", "Command palette"),
         *ANYWHERE,
         key("ctrl+c", "help_quit", "how to leave", "Say which key leaves"),
@@ -131,6 +137,7 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
         self.other = other
         self.settings = settings or Settings()
         self._keys = dict(keymap or {})
+        self._ahead: list[Screen[Any]] = []  # screens that somebody has come back from, the nearest last
         for each in (DARK_THEME, LIGHT_THEME):
             self.register_theme(each)
         self.theme = theme or preferred()
@@ -154,6 +161,63 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
         """Find a command by typing."""
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette())
+
+    # where somebody has been
+
+    def push_screen(self, screen: Any, *arguments: Any, **options: Any) -> Any:
+        """Open a screen. There is no way forward from a new one, unless it only asks something."""
+        if isinstance(screen, Screen) and not screen.is_modal:
+            self._forget_ahead()
+        return super().push_screen(screen, *arguments, **options)
+
+    def switch_screen(self, screen: Any) -> Any:
+        """Put a screen in the place of this one, from which there is no way forward either."""
+        self._forget_ahead()
+        return super().switch_screen(screen)
+
+    def leave_screen(self) -> bool:
+        """Go back to the screen below, and keep this one as it is for the way forward; False where there is none.
+
+        One that still works something out is not kept: that ends with it.
+        """
+        if len(self.screen_stack) <= _OWN_AND_FIRST:
+            return False
+        screen = self.screen
+        if any(each.node.screen is screen and not each.is_finished for each in self.workers if each.node.is_attached):
+            self._forget_ahead()
+        else:
+            self.install_screen(screen, f"ahead-{id(screen)}")  # Textual throws others away
+            self._ahead.append(screen)
+        self.pop_screen()
+        return True
+
+    def _forget_ahead(self) -> None:
+        gone, self._ahead = self._ahead, []
+        for screen in gone:
+            self.uninstall_screen(screen)
+            screen.remove()
+
+    def action_go_back(self) -> None:
+        """Back to where somebody was on this screen, or else to the screen below."""
+        screen = self.screen
+        if not (isinstance(screen, Wandering) and screen.wander(-1)):
+            self.leave_screen()
+
+    def action_go_forward(self) -> None:
+        """Forward on this screen, or else to the one that was left."""
+        screen = self.screen
+        if isinstance(screen, Wandering) and screen.wander(1):
+            return
+        if self._ahead:
+            ahead = self._ahead.pop()
+            self.uninstall_screen(ahead)
+            super().push_screen(ahead)
+
+    def action_jump(self) -> None:
+        """Let a line be chosen by its letter."""
+        from ckptdoctor.tui.screens.jump import JumpScreen
+
+        self.push_screen(JumpScreen(self.screen))
 
     def search_themes(self) -> None:
         """Find a theme by typing."""

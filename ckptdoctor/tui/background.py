@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from textual.message_pump import MessagePump
 from textual.widget import Widget
@@ -19,6 +19,22 @@ T = TypeVar("T")
 
 OPENS = "opens"  # the group of what is worked out before a screen can be opened: keys wait for it
 FEW = 20_000  # tensors that are dealt with at once, within the time that a key press may take
+
+
+@runtime_checkable
+class Leaving(Protocol):
+    """An application in which screens can be left, and come back to."""
+
+    def leave_screen(self) -> bool:
+        """Go back to the screen below; False where there is none."""
+
+
+@runtime_checkable
+class Wandering(Protocol):
+    """A screen that remembers where on it somebody has been."""
+
+    def wander(self, by: int) -> bool:
+        """Go back or forward so many places; False where there is none."""
 
 
 class Background(Widget):
@@ -40,6 +56,10 @@ class Background(Widget):
         """Take over a result."""
         message.stop()
         message.then(message.result)
+
+    def leave(self) -> bool:
+        """Go back to the screen below; False where there is none."""
+        return isinstance(self.app, Leaving) and self.app.leave_screen()
 
     def complain(self, sentence: str) -> None:
         """Say why something could not be worked out."""

@@ -13,13 +13,13 @@ if TYPE_CHECKING:  # each screen imports what it shows, and not what others do
     from ckptdoctor.checkpoint import Container
     from ckptdoctor.checkpoint.progress import Progress
     from ckptdoctor.diagnose.settings import Settings
-    from ckptdoctor.facts.values import Values
     from ckptdoctor.findings import FileReport, Finding, RepairReport
     from ckptdoctor.tui.models.comparison import ComparedEntries, News
     from ckptdoctor.tui.models.fitted import FitRow
     from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
     from ckptdoctor.tui.models.side_by_side import ComparisonLine, LineKey
     from ckptdoctor.tui.models.tree import TreeItem
+    from ckptdoctor.values.statistics import Values
 
 
 class OnlyTheLatest(Message):
@@ -112,6 +112,13 @@ class ItemSelected(OnlyTheLatest):
 @dataclass(eq=False, repr=False)
 class ItemActivated(Message):
     """Enter, or a double click, on a tensor or a value: show more of it."""
+
+    item: TreeItem
+
+
+@dataclass(eq=False, repr=False)
+class ItemWanted(Message):
+    """Go to this in the contents."""
 
     item: TreeItem
 

@@ -12,7 +12,7 @@ from threading import Lock, local
 
 import numpy as np
 
-from ckptdoctor.casting.arrays import Array, array_of, held_as
+from ckptdoctor.casting.arrays import Array, array_of, held_as, room
 from ckptdoctor.checkpoint import Checkpoint, Extent, Source, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import storage_span
@@ -52,11 +52,11 @@ class TensorBytes:
         storage = tensor.storage
         if storage is not None and storage.nbytes:
             _require_all(storage)
-        room = storage.nbytes if storage is not None else tensor.values.nbytes if tensor.values is not None else 0
+        held = storage.nbytes if storage is not None else tensor.values.nbytes if tensor.values is not None else 0
         reach = storage_span(tensor)[1]
-        if reach * tensor.dtype.bits > room * 8 and 0 not in tensor.shape:
+        if reach * tensor.dtype.bits > held * 8 and 0 not in tensor.shape:
             place = "values" if storage is None else f"storage {storage.key}"
-            there = room * 8 // tensor.dtype.bits
+            there = held * 8 // tensor.dtype.bits
             raise DamagedError(
                 f"{show_path(tensor.path)} does not fit its {place}: it reaches to element {count(reach)} of {there:,}",
                 offset=None if storage is None or storage.extent is None else storage.extent.offset,
@@ -66,7 +66,7 @@ class TensorBytes:
         """Raises DamagedError for a compressed record that is too large to be held whole."""
         storage = tensor.storage
         if storage is not None and storage.compressed and storage.nbytes > _INFLATED:
-            raise DamagedError(f"Storage {storage.key} is compressed and too large to be held whole.")
+            raise DamagedError(f"Storage {storage.key} is compressed and too large for memory.")
 
     def whole(self, tensor: Tensor) -> Array:
         """All numbers of a small tensor, in a dtype that NumPy has."""
@@ -109,7 +109,7 @@ class TensorBytes:
     def _buffer(self, length: int) -> Array:
         held: Array | None = getattr(self._own, "buffer", None)
         if held is None or held.size < length:
-            held = self._own.buffer = np.empty(length, np.uint8)
+            held = self._own.buffer = room(length, "uint8")
         return held[:length]
 
     def _fill(self, extent: Extent, offset: int, view: memoryview) -> None:
@@ -130,8 +130,8 @@ class TensorBytes:
             return raw
         if raw.size % width:
             raise DamagedError(
-                f"Storage {storage.key} of {self._source.path} cannot be turned into this machine's byte order: "
-                f"{plural(raw.size, 'byte')} are no whole number of {kind.name} elements."
+                f"Storage {storage.key} of {self._source.path} cannot be converted to this machine's byte "
+                f"order: {plural(raw.size, 'byte')} are not a whole number of {kind.name} elements."
             )
         raw.view(f"u{width}").byteswap(inplace=True)
         return raw

@@ -15,9 +15,9 @@ import numpy as np
 
 from ckptdoctor.casting.arrays import Array
 from ckptdoctor.checkpoint import Checkpoint, Extent, Source, Storage
-from ckptdoctor.facts.notes import HOLE, PAGE, Damage, Integrity, may_have_holes
 from ckptdoctor.noun import noun
 from ckptdoctor.values.crc32 import WORTH, Folding, combined
+from ckptdoctor.values.damage import HOLE, PAGE, Damage, Integrity, may_have_holes
 from ckptdoctor.values.storage_damage import fastest, note_of, readable
 
 _STEP = HOLE - PAGE  # of the pages that are looked at: a run of 64 KiB has one of them

@@ -3,17 +3,18 @@
 Floats are widened to float32 first, exactly, where that holds them; everything else to float64. Extremes are NaN where
 a value is, so that they say at the same time whether all is finite. Those of floats of 16 bits are told by the integers
 that their bits are, which takes half as long. Sums are added up in float32 only in ways that are bounded whatever the
-values are: see ``facts.values.TensorValues``.
+values are: see ``values.statistics.TensorValues``.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from math import inf, isfinite, isnan, nan
 
 import numpy as np
 
-from ckptdoctor.casting.arrays import HALVES, Array, is_narrow, widened, widened_into
+from ckptdoctor.casting.arrays import HALVES, Array, is_narrow, room, widened, widened_into
 from ckptdoctor.values.float8_counts import add_counted, extremes_of_counted, is_counted
 from ckptdoctor.values.partial import Partial
 
@@ -26,10 +27,9 @@ _EXPONENTS = {"float16": 0x7C00, "bfloat16": 0x7F80}  # the bits that NaN and in
 
 
 class ChunkMeasure:
-    """Measures chunks of at most ``size`` values in scratch memory of its own: one for each thread."""
+    """Measures chunks in scratch memory of its own: one for each thread."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self) -> None:
         self._scratch: dict[tuple[str, str], Array] = {}
 
     def scan(self, chunk: Array, dtype: str, partial: Partial) -> None:
@@ -53,6 +53,19 @@ class ChunkMeasure:
         partial.min, partial.max = min(partial.min, low + 0.0), max(partial.max, high + 0.0)
         if low == high == 0:
             partial.zeros += finite
+
+    def add_all(self, piece: Array, dtype: str, size: int, partial: Partial) -> None:
+        """Count in a contiguous piece, chunk by chunk of ``size`` values.
+
+        Several at once where they are plain: threads wait for each other before and after each call into NumPy.
+        """
+        several = piece.size // size if dtype == "float32" or dtype in HALVES else 0
+        done = several * size if several > 1 else 0
+        with np.errstate(all="ignore"):
+            if done and not self._add_plain(piece[:done].reshape(several, size), dtype, partial):
+                done = 0
+        for at in range(done, piece.size, size):
+            self.add(piece[at : at + size], dtype, partial)
 
     def add(self, chunk: Array, dtype: str, partial: Partial) -> None:
         """Count in a contiguous chunk of real numbers."""
@@ -88,36 +101,51 @@ class ChunkMeasure:
         self._moments(self._floats(chunk, dtype), max(high, -low), partial)
 
     def _add_halves(self, chunk: Array, dtype: str, partial: Partial) -> None:
-        """Count in floats of 16 bits by their bits, where all are finite.
-
-        Those below 0 are the larger ones of integers without a sign, and the smaller ones of those with one.
-        """
-        signed = chunk.view(np.int16)
-        positive, negative = int(signed.max()), int(chunk.max())
-        exponents = _EXPONENTS[dtype]
-        if positive >= exponents or negative >= _NEGATIVE | exponents:
+        if not self._add_plain(chunk[np.newaxis], dtype, partial):
             self._add_floats(self._floats(chunk, dtype), partial)
-            return
-        least_positive, least_negative = int(chunk.min()), int(signed.min()) & 0xFFFF
-        low = _of_bits(negative if negative >= _NEGATIVE else least_positive, dtype)
-        high = _of_bits(positive if positive >= 0 else least_negative, dtype)
-        partial.count += chunk.size
-        partial.min, partial.max = min(partial.min, low + 0.0), max(partial.max, high + 0.0)
-        if least_positive == 0:
-            partial.zeros += chunk.size - int(np.count_nonzero(chunk))
-        if least_negative == _NEGATIVE:  # -0
-            equal = np.equal(chunk, np.uint16(_NEGATIVE), out=self._out(np.bool_, "zeros", chunk.size))
-            partial.zeros += int(np.count_nonzero(equal))
-        self._moments(self._finite_halves(chunk, dtype), max(high, -low), partial)
 
-    def _finite_halves(self, chunk: Array, dtype: str) -> Array:
+    def _add_plain(self, chunks: Array, dtype: str, partial: Partial) -> bool:
+        """Count in chunks of one size of float32, or of floats of 16 bits; False where not all of them are finite."""
+        ends = _ends(chunks) if dtype == "float32" else _ends_of_halves(chunks, dtype)
+        if ends is None:
+            return False
+        lows, highs = ends
+        partial.count += chunks.size
+        partial.zeros += self._zeros(chunks, lows, highs, dtype)
+        partial.min, partial.max = min(partial.min, *lows), max(partial.max, *highs)
+        values = chunks if dtype == "float32" else self._finite_halves(chunks, dtype)
+        sums = zip(sums_of(values), sums_of_squares(values), strict=True)
+        for chunk, low, high, (total, squares) in zip(values, lows, highs, sums, strict=True):
+            largest = max(high, -low)
+            if _SMALL < largest < _LARGE:
+                self._add_sums(chunk, total, squares, partial)
+            else:
+                self._moments(chunk, largest, partial)
+        return True
+
+    def _zeros(self, chunks: Array, lows: Sequence[float], highs: Sequence[float], dtype: str) -> int:
+        """The number of zeros of both signs in chunks with these extremes."""
+        if not any(low <= 0 <= high for low, high in zip(lows, highs, strict=True)):
+            return 0
+        if dtype == "float32":
+            return self._occurrences(chunks, 0)
+        count = chunks.size - int(np.count_nonzero(chunks)) if not chunks.min() else 0
+        return count + (self._occurrences(chunks, _NEGATIVE) if int(chunks.view(np.int16).min()) == -_NEGATIVE else 0)
+
+    def _occurrences(self, values: Array, value: int) -> int:
+        equal = self._out(np.bool_, "equal", values.size).reshape(values.shape)
+        return int(np.count_nonzero(np.equal(values, values.dtype.type(value), out=equal)))
+
+    def _finite_halves(self, chunks: Array, dtype: str) -> Array:
         """The floats, in whatever order they are widened fastest: of bfloat16 two are the halves of an integer."""
-        floats = self._out(np.float32, "floats", chunk.size)
-        if dtype == "float16" or chunk.size % 2:
-            return widened_into(chunk, dtype, floats, finite=True)
-        pairs, bits = chunk.view(np.uint32), floats.view(np.uint32)
-        np.left_shift(pairs, np.uint32(16), out=bits[: pairs.size])
-        np.bitwise_and(pairs, np.uint32(0xFFFF0000), out=bits[pairs.size :])
+        floats: Array = self._out(np.float32, "floats", chunks.size).reshape(chunks.shape)
+        several, size = chunks.shape
+        if dtype == "float16" or size % 2:
+            widened_into(chunks.reshape(-1), dtype, floats.reshape(-1), finite=True)
+            return floats
+        pairs, bits = chunks.view(np.uint32), floats.view(np.uint32).reshape(several, 2, size // 2)
+        np.left_shift(pairs, np.uint32(16), out=bits[:, 0])
+        np.bitwise_and(pairs, np.uint32(0xFFFF0000), out=bits[:, 1])
         return floats
 
     def _add_floats(self, values: Array, partial: Partial) -> None:
@@ -130,7 +158,7 @@ class ChunkMeasure:
             low, high = float(values.min()), float(values.max())
         partial.min, partial.max = min(partial.min, low + 0.0), max(partial.max, high + 0.0)
         if low <= 0 <= high:
-            partial.zeros += int(np.count_nonzero(np.equal(values, 0, out=self._out(np.bool_, "zeros", values.size))))
+            partial.zeros += self._occurrences(values, 0)
         self._moments(values, max(high, -low), partial)
 
     def _moments(self, values: Array, largest: float, partial: Partial) -> None:
@@ -142,7 +170,11 @@ class ChunkMeasure:
             wide = self._out(np.float64, "wide", count)
             np.copyto(wide, values)
             values = wide
-        total, squares = sum_of(values), sum_of_squares(values)
+        self._add_sums(values, sum_of(values), sum_of_squares(values), partial)
+
+    def _add_sums(self, values: Array, total: float, squares: float, partial: Partial) -> None:
+        """Count in the moments of values with these sums."""
+        count = values.size
         if not isfinite(squares):  # of numbers beyond 1e154: torch and NumPy say infinity too
             halved = np.multiply(values, 0.5**64, out=self._out(np.float64, "apart", count))
             partial.add_moments(count, float(np.add.reduce(halved)) / count * 2.0**64, inf, inf)
@@ -163,7 +195,7 @@ class ChunkMeasure:
         key = kind.__name__, use
         held = self._scratch.get(key)
         if held is None or held.size < count:
-            held = self._scratch[key] = np.empty(min(self.size, max(count, 1 << 10)), kind)
+            held = self._scratch[key] = room(max(count, 1 << 10), kind.__name__)
         return held[:count]
 
 
@@ -192,14 +224,31 @@ def _extremes(chunk: Array, dtype: str) -> tuple[float, float]:
 
 
 def _extremes_of_halves(chunk: Array, dtype: str) -> tuple[float, float]:
-    """The same by their bits: where there are numbers of both signs, the two largest integers tell all."""
-    signed = chunk.view(np.int16)
-    positive, negative, exponents = int(signed.max()), int(chunk.max()), _EXPONENTS[dtype]
-    if positive >= exponents or negative >= _NEGATIVE | exponents:
-        return nan, nan
-    low = negative if negative >= _NEGATIVE else int(chunk.min())
-    high = positive if positive >= 0 else int(signed.min()) & 0xFFFF
-    return _of_bits(low, dtype), _of_bits(high, dtype)
+    ends = _ends_of_halves(chunk[np.newaxis], dtype)
+    return (nan, nan) if ends is None else (ends[0][0], ends[1][0])
+
+
+def _ends_of_halves(chunks: Array, dtype: str) -> tuple[list[float], list[float]] | None:
+    """The least and the greatest number of each chunk by their bits; None where one is not finite.
+
+    Numbers below 0 are the larger ones of integers without a sign, and the smaller ones of those with one: where there
+    are numbers of both signs, the two largest integers tell all.
+    """
+    signed, exponents = chunks.view(np.int16), _EXPONENTS[dtype]
+    positive, negative = signed.max(axis=1).tolist(), chunks.max(axis=1).tolist()
+    if max(positive) >= exponents or max(negative) >= _NEGATIVE | exponents:
+        return None
+    lows = [bits if bits >= _NEGATIVE else int(chunk.min()) for chunk, bits in zip(chunks, negative, strict=True)]
+    highs = [bits if bits >= 0 else int(chunk.min()) & 0xFFFF for chunk, bits in zip(signed, positive, strict=True)]
+    return [_of_bits(bits, dtype) + 0.0 for bits in lows], [_of_bits(bits, dtype) + 0.0 for bits in highs]
+
+
+def _ends(chunks: Array) -> tuple[list[float], list[float]] | None:
+    """The same of float32."""
+    lows, highs = chunks.min(axis=1).tolist(), chunks.max(axis=1).tolist()
+    if not all(map(isfinite, (*lows, *highs))):
+        return None
+    return [low + 0.0 for low in lows], [high + 0.0 for high in highs]
 
 
 def _of_bits(bits: int, dtype: str) -> float:
@@ -224,11 +273,17 @@ _COLUMN = 32
 
 def sum_of(values: Array) -> float:
     """Of contiguous float32 or float64: columns of float32 are added up first, which is as fast as memory."""
-    if values.dtype != np.float32:
-        return float(np.add.reduce(values))
-    done = values.size - values.size % _COLUMN
-    columns = np.add.reduce(values[:done].reshape(_COLUMN, -1), axis=0)
-    return float(np.add.reduce(columns, dtype=np.float64) + np.add.reduce(values[done:], dtype=np.float64))
+    return sums_of(values[np.newaxis])[0] if values.dtype == np.float32 else float(np.add.reduce(values))
+
+
+def sums_of(several: Array) -> list[float]:
+    """The same for each of several runs of float32 of one length."""
+    done = several.shape[1] - several.shape[1] % _COLUMN
+    columns = np.add.reduce(several[:, :done].reshape(len(several), _COLUMN, -1), axis=1)
+    return [
+        float(np.add.reduce(whole, dtype=np.float64) + np.add.reduce(rest, dtype=np.float64))
+        for whole, rest in zip(columns, several[:, done:], strict=True)
+    ]
 
 
 # squares in a row: their sum is within 6.1e-5 of itself in whatever order a BLAS adds them up, and in one thread
@@ -237,12 +292,18 @@ _ROW = 1 << 10
 
 def sum_of_squares(values: Array) -> float:
     """Of contiguous float32 or float64: in rows of the values' own precision, and over the rows in float64."""
-    done, total = values.size - values.size % _ROW, 0.0
+    return sums_of_squares(values[np.newaxis])[0]
+
+
+def sums_of_squares(several: Array) -> list[float]:
+    """The same for each of several runs of one length."""
+    done = several.shape[1] - several.shape[1] % _ROW
+    totals = [0.0] * len(several)
     if done:
-        rows = values[:done].reshape(-1, 1, _ROW)
-        total = float(np.matmul(rows, rows.reshape(-1, _ROW, 1)).sum(dtype=np.float64))
-    rest = values[done:]
-    return total + float(np.dot(rest, rest))
+        rows = several[:, :done].reshape(len(several), -1, 1, _ROW)
+        sums = np.matmul(rows, rows.reshape(len(several), -1, _ROW, 1))
+        totals = [float(each.sum(dtype=np.float64)) for each in sums]
+    return [total + float(np.dot(rest, rest)) for total, rest in zip(totals, several[:, done:], strict=True)]
 
 
 def dtype_of(values: Array) -> str:

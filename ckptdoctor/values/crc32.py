@@ -18,23 +18,22 @@ from ckptdoctor.casting.arrays import Array
 
 WORTH = 2 << 20  # bytes of which that is faster, whatever is left in the end
 _FAR, _NEAR = 91_639, 91_639 - 41_678  # words between one that is taken away and those that it is added to
-_ROOM = 1 << 18  # words that are folded before the last ones are moved to the front again
 
 
 class Folding:
-    """Takes the CRC-32 of one run of bytes after another, in memory of its own."""
+    """Takes the CRC-32 of one run of bytes after another, in memory of its own that stays in the cache."""
 
     def __init__(self) -> None:
-        self._words = np.zeros(_FAR + _ROOM, np.uint32)  # those that were folded, and room for more
-        self._stop = _FAR
+        self._ring = np.zeros(_FAR, np.uint32)  # the last words that were folded: each takes the place of its far one
+        self._at = 0  # of the next word
         self._before = 0  # the CRC-32 of what came before
         self._begun = False
         self._rest = b""
 
     def begin(self, crc: int = 0) -> None:
         """A run that follows bytes with this CRC-32."""
-        self._words[:_FAR] = 0
-        self._stop = _FAR
+        self._ring.fill(0)
+        self._at = 0
         self._before, self._begun, self._rest = crc, False, b""
 
     def feed(self, data: Array) -> None:
@@ -44,30 +43,34 @@ class Folding:
         whole = data.size - data.size % 4
         self._rest = data[whole:].tobytes()
         words = data[:whole].view(np.uint32)
-        for at in range(0, words.size, _NEAR):
-            self._fold(words[at : at + _NEAR])
-
-    def _fold(self, words: Array) -> None:
-        """Add to each word those that are taken away before it."""
-        held, start, stop = self._words, self._stop, self._stop + words.size
-        if stop > held.size:
-            held[:_FAR] = held[start - _FAR : start]
-            start, stop = _FAR, _FAR + words.size
-        made = held[start:stop]
-        np.bitwise_xor(words, held[start - _NEAR : stop - _NEAR], out=made)
-        if not self._begun:  # as if the CRC-32 of what came before were part of the first word
-            made[0] ^= self._before ^ 0xFFFFFFFF
+        if words.size and not self._begun:  # as if the CRC-32 of what came before were part of the first word
+            self._ring[0] = self._before ^ 0xFFFFFFFF
             self._begun = True
-        np.bitwise_xor(made, held[start - _FAR : stop - _FAR], out=made)
-        self._stop = stop
+        done = 0
+        while done < words.size:
+            done += self._fold(words[done:])
+
+    def _fold(self, words: Array) -> int:
+        """Add to the first words those that are taken away before them; gives how many these are.
+
+        Neither they nor their near ones reach around the end of the ring, or into each other.
+        """
+        at = self._at
+        near = at - _NEAR if at >= _NEAR else at - _NEAR + _FAR
+        stop = at + min(words.size, _FAR - max(at, near), _FAR - _NEAR)
+        made, count = self._ring[at:stop], stop - at
+        np.bitwise_xor(made, words[:count], out=made)
+        np.bitwise_xor(made, self._ring[near : near + count], out=made)
+        self._at = stop % _FAR
+        return count
 
     def crc(self) -> int:
         """The CRC-32 of all that was fed."""
         crc = self._before
         if self._begun:
-            last = self._words[self._stop - _FAR : self._stop].copy()
+            last = np.roll(self._ring, -self._at)
             # none of these is taken away, so that none of them is added to another
-            last[_NEAR:] ^= self._words[self._stop - _FAR : self._stop - _NEAR]
+            last[_NEAR:] ^= last[: _FAR - _NEAR].copy()
             crc = zlib.crc32(last.data, 0xFFFFFFFF)
         return zlib.crc32(self._rest, crc)
 

@@ -20,6 +20,7 @@ from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
 BLOCK = 1 << 19  # two of them stay in the cache of a core
 _FIRST = 1 << 16  # nearly all that differs does so at its beginning: no more than this is read for nothing
 _CUT = 64 << 20  # longer runs are shared out among threads
+_BATCH = 16 << 20  # bytes that a thread is given at a time: the others wait for the last one
 
 _RAW = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized dtypes are stored as
 
@@ -139,11 +140,11 @@ def runs(number: int, a: Tensor, b: Tensor, swapped: tuple[bool, bool], distant:
     found: list[ByteRun] = []
     for leaf, (one, other) in enumerate(zip(mine, its, strict=False)):
         if len(mine) != len(its) or one.numel != other.numel:
-            return "they are made of other parts" if len(mine) > 1 else "they have other shapes"
+            return "they consist of other parts" if len(mine) > 1 else "their shapes differ"
         one, other = _in_memory_order(one, other)
         data = segments(one, swapped[0]), segments(other, swapped[1])
         if distant and any(isinstance(each, Generated) for side in data for each in side):
-            return "on another machine, only tensors that lie there as they are can be compared"
+            return "on another machine, only tensors that are stored there as they are can be compared"
         found += _cut(ByteRun(number, leaf, one, other, *data, one.numel))
     return found
 
@@ -175,7 +176,7 @@ def _why_not(tensor: Tensor) -> str | None:
     held = tensor.values.nbytes if tensor.values is not None else 0
     room = tensor.storage.nbytes if tensor.storage is not None else held
     if not tensor.chunks and length(tensor) > max(room, 1) * 64:  # an expanded view could take forever
-        return "its view shows its elements again and again"
+        return "its view repeats its elements"
     return None
 
 
@@ -228,7 +229,7 @@ def batches(every: Sequence[ByteRun]) -> Iterator[list[ByteRun]]:
     for run in every:
         group.append(run)
         held += run.nbytes
-        if held >= _CUT or len(group) >= 1000:
+        if held >= _BATCH or len(group) >= 1000:
             yield group
             group, held = [], 0
     if group:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ckptdoctor.casting.arrays import Array, array_of, is_narrow, real_dtype, real_parts, widened, widened_into
+from ckptdoctor.casting.arrays import Array, held_as, is_narrow, real_dtype, real_parts, room, widened, widened_into
 from ckptdoctor.casting.cast import cast_array
 from ckptdoctor.checkpoint import Source, Tensor
 from ckptdoctor.checkpoint.dtypes import DType, cast_loses_values
@@ -15,7 +15,7 @@ from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.differences import Numbers, Pair, Rank, Ranks, Verdict
 from ckptdoctor.formats.fresh.strided import segments
 from ckptdoctor.noun import noun, replace
-from ckptdoctor.values.chunks import sum_of, sum_of_squares
+from ckptdoctor.values.chunks import sum_of, sums_of_squares
 from ckptdoctor.values.diff_bytes import ByteRun, Feed, leaves
 from ckptdoctor.values.files import Files
 
@@ -60,8 +60,8 @@ class DifferenceMeter:
         self._files = a, b
         self._work = work or Work()
         self._tolerance = tolerance
-        self._buffers = [bytearray(), bytearray()]
-        self._floats = [np.empty(CHUNK, np.float32) for _ in range(3)]
+        self._buffers = [room(0, "uint8"), room(0, "uint8")]
+        self._floats = room(3 * CHUNK, "float32").reshape(3, CHUNK)  # of both sides, and their difference
 
     def measure(self, run: ByteRun) -> Numbers:
         """The distance of both sides of a run."""
@@ -75,12 +75,15 @@ class DifferenceMeter:
 
     def values(self, feed: Feed, dtype: DType, count: int, side: int) -> Array:
         """The next values of a feed as arrays hold them; they are valid until the next ones are asked for."""
-        size = count * dtype.bits // 8
-        if len(self._buffers[side]) < size:
-            self._buffers[side] = bytearray(size)
-        view = memoryview(self._buffers[side])[:size]
-        feed.fill(view)
-        return array_of(view, dtype.name)
+        if dtype.name == "float32" and count <= CHUNK:
+            values = self._floats[side, :count]
+        else:
+            size = count * dtype.bits // 8
+            if self._buffers[side].size < size:
+                self._buffers[side] = room(size, "uint8")
+            values = self._buffers[side][:size].view(held_as(dtype.name))
+        feed.fill(values.view(np.uint8).data)
+        return values
 
     def _chunk(self, run: ByteRun, feeds: tuple[Feed, Feed], count: int) -> Numbers:
         a = self.values(feeds[0], run.a.dtype, count, 0)
@@ -89,19 +92,18 @@ class DifferenceMeter:
         rounded = run.a.dtype == run.b.dtype or _converted(a, b, run.a.dtype, run.b.dtype)
         flags = _flags(run.a), _flags(run.b)
         if narrow(run.a.dtype) and narrow(run.b.dtype) and not any(flags):
-            one, other = (
+            for side, (values, dtype) in enumerate([(a, run.a.dtype), (b, run.b.dtype)]):
                 widened_into(values, dtype.name, self._floats[side])
-                for side, (values, dtype) in enumerate([(a, run.a.dtype), (b, run.b.dtype)])
-            )
-            found = self._quick(one, other, rounded)
+            found = self._quick(self._floats[:, :count], rounded)
             if found is not None:
                 return found
         return _careful(_wide(a, run.a, flags[0]), _wide(b, run.b, flags[1]), rounded, self._tolerance)
 
-    def _quick(self, a: Array, b: Array, rounded: bool) -> Numbers | None:
-        """In float32; None where values are not finite, or too large or small for that."""
-        apart = np.subtract(a, b, out=self._floats[2][: a.size])
-        square, square_a, square_b = (sum_of_squares(each) for each in (apart, a, b))
+    def _quick(self, several: Array, rounded: bool) -> Numbers | None:
+        """In float32, with room for the difference; None where values are not finite, or too large or small for it."""
+        a, b, apart = several
+        np.subtract(a, b, out=apart)
+        square_a, square_b, square = sums_of_squares(several)
         if not isfinite(square + square_a + square_b):
             return None
         np.abs(apart, out=apart)
@@ -110,8 +112,8 @@ class DifferenceMeter:
             return None
         beyond = changed
         if self._tolerance and changed:
-            room = np.abs(b) * np.float32(self._tolerance.rtol) + np.float32(self._tolerance.atol)
-            beyond = int(np.count_nonzero(apart > room))
+            allowed = np.abs(b) * np.float32(self._tolerance.rtol) + np.float32(self._tolerance.atol)
+            beyond = int(np.count_nonzero(apart > allowed))
         return Numbers(
             elements=a.size,
             changed=changed,
@@ -159,8 +161,8 @@ def _careful(a: Array, b: Array, rounded: bool, tolerance: Tolerance) -> Numbers
     odd = nan_a ^ nan_b
     apart = np.where(same | odd, 0.0, np.abs(a - b))
     finite = np.isfinite(a) & np.isfinite(b)
-    room = tolerance.atol + tolerance.rtol * np.abs(b)
-    beyond = ~same & ~(finite & (apart <= room))
+    allowed = tolerance.atol + tolerance.rtol * np.abs(b)
+    beyond = ~same & ~(finite & (apart <= allowed))
 
     def squares(values: Array) -> float:
         sizes = np.abs(np.where(finite, values, 0.0))

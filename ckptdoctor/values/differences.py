@@ -7,24 +7,29 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from threading import local
-from typing import TypeVar
+from time import perf_counter
+from typing import TYPE_CHECKING, TypeVar
 
 from ckptdoctor.checkpoint import Source, Tensor
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.sharing import view_in_file
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, SoFar, Values, Verdict
-from ckptdoctor.facts.incomplete import require_own_values
+from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.formats.fresh.strided import segments
 from ckptdoctor.noun import replace
 from ckptdoctor.values.diff_bytes import Blocks, ByteRun, batches, leaves, runs, workers
 from ckptdoctor.values.files import Files
 from ckptdoctor.writing.recipe import Generated
 
+if TYPE_CHECKING:
+    from ckptdoctor.values.diff_numbers import DifferenceMeter
+
 Told = TypeVar("Told")
-Worker = Callable[[Files, Files], Callable[[ByteRun], Told]]
+Kept = TypeVar("Kept")
 
 _LIKE_ITSELF = 0.1  # relative L2: a matrix that is closer to another has not got its rows and columns exchanged
-_PORTION = 128 << 20  # bytes of A, or so many tensors
+_PORTION = 128 << 20  # bytes of A, or so many tensors, that are read before it is told how they compare
+_SOON = 0.2  # seconds: what takes less is not worth telling apart, and threads wait for the last of each portion
 _MANY = 20_000
 _SPARSE = ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
 
@@ -58,16 +63,17 @@ def compare_values(
             tied[like].append(number)
     if sofar is not None:
         sofar(found, range(0))
-    for some in [wanted] if sofar is None else _portions(found, wanted):
-        told = _compared(found, some, a, b, swapped, work)
-        turned = _transposed(found, told, a, b, swapped, work)
-        told |= turned
-        known = [(number, like) for like in told for number in (like, *tied.get(like, ()))]
-        for number, like in known:
-            pairs[number] = replace(pairs[number], values=told[like], transposed=like in turned)
-        if sofar is not None:
-            found = replace(found, pairs=tuple(pairs))
-            sofar(found, [number for number, _ in known])
+    with _Threads(found, a, b, work) as threads:
+        for some in [wanted] if sofar is None else _portions(found, wanted):
+            told = _compared(found, some, swapped, threads)
+            turned = _transposed(found, told, a, b, swapped, work)
+            told |= turned
+            known = [(number, like) for like in told for number in (like, *tied.get(like, ()))]
+            for number, like in known:
+                pairs[number] = replace(pairs[number], values=told[like], transposed=like in turned)
+            if sofar is not None:
+                found = replace(found, pairs=tuple(pairs))
+                sofar(found, [number for number, _ in known])
     found = replace(found, pairs=tuple(pairs))
     changed = [pair for pair in pairs if pair.weights and pair.values is not None and pair.values.numbers is not None]
     if not changed:
@@ -79,15 +85,16 @@ def compare_values(
 
 
 def _portions(found: Difference, wanted: Sequence[int]) -> Iterator[list[int]]:
-    """Pairs whose bytes are read before what is known is told."""
+    """Pairs whose bytes are read before what is known is told: more of them where that takes no time."""
     some: list[int] = []
-    held = 0
+    held, most, start = 0, _PORTION, perf_counter()
     for number in wanted:
         some.append(number)
         held += found.pairs[number].a.nbytes
-        if held >= _PORTION or len(some) >= _MANY:
+        if held >= most or len(some) >= _MANY:
             yield some
-            some, held = [], 0
+            most *= 2 if perf_counter() - start < _SOON else 1
+            some, held, start = [], 0, perf_counter()
     if some:
         yield some
 
@@ -113,7 +120,8 @@ def _transposed(
         one = pairs[number].a
         pairs[number] = replace(pairs[number], a=replace(one, shape=one.shape[::-1], stride=one.stride[::-1]))
     turned = replace(found, pairs=tuple(pairs))
-    made = _compared(turned, numbers, a, b, swapped, work.again())
+    with _Threads(found, a, b, work.again()) as threads:
+        made = _compared(turned, numbers, swapped, threads)
     return {number: values for number, values in made.items() if replace(pairs[number], values=values).settled}
 
 
@@ -131,41 +139,36 @@ def _may_be_transposed(pair: Pair, values: Values) -> bool:
 
 
 def _compared(
-    found: Difference, wanted: Sequence[int], a: Source, b: Source, swapped: tuple[bool, bool], work: Work
+    found: Difference, wanted: Sequence[int], swapped: tuple[bool, bool], threads: _Threads
 ) -> dict[int, Values]:
     """The result for each pair by its number."""
     told: dict[int, Values] = {}
     every: list[ByteRun] = []
-    distant = a.distant or b.distant
     for number in wanted:
         pair = found.pairs[number]
-        made = runs(number, pair.a, pair.b, swapped, distant)
+        made = runs(number, pair.a, pair.b, swapped, threads.distant)
         if isinstance(made, str):
             told[number] = Values(Verdict.NOT_COMPARED, why=made)
         elif pair.reshaped and pair.recast:
-            told[number] = Values(Verdict.NOT_COMPARED, why="they have other shapes")
+            told[number] = Values(Verdict.NOT_COMPARED, why="their shapes differ")
         else:
             told[number] = Values(Verdict.EQUAL if not pair.recast else Verdict.ROUNDED)
             every += made
-    apart = _unlike(every, a, b, work)
+    apart = _unlike(every, threads)
     leaves_apart: dict[int, set[int]] = defaultdict(set)
     for number, leaf in apart:
         leaves_apart[number].add(leaf)
     for number, which in leaves_apart.items():
         told[number] = _settled(found.pairs[number], which)
     wide = [run for run in every if told[run.number].verdict is Verdict.CHANGED and (run.number, run.leaf) in apart]
-    return told | _measured(found, wide, a, b, work) if wide else told
+    return told | _measured(found, wide, threads) if wide else told
 
 
-def _unlike(every: Sequence[ByteRun], a: Source, b: Source, work: Work) -> set[tuple[int, int]]:
+def _unlike(every: Sequence[ByteRun], threads: _Threads) -> set[tuple[int, int]]:
     """The tensors, and parts of them, whose bytes differ; and those of other dtypes, whose bytes tell nothing."""
     apart = {(run.number, run.leaf) for run in every if run.a.dtype != run.b.dtype}
     left = [run for run in every if (run.number, run.leaf) not in apart]
-
-    def worker(one: Files, other: Files) -> Callable[[ByteRun], bool]:
-        return Blocks(one, other, work).same
-
-    for run, same in zip(left, _spread(left, worker, a, b), strict=True):
+    for run, same in zip(left, threads.same(left), strict=True):
         if not same:
             apart.add((run.number, run.leaf))
     return apart
@@ -176,7 +179,7 @@ def _settled(pair: Pair, apart: set[int]) -> Values:
     from ckptdoctor.values.diff_numbers import why_opaque
 
     if pair.reshaped:
-        return Values(Verdict.NOT_COMPARED, why="they have other shapes")
+        return Values(Verdict.NOT_COMPARED, why="their shapes differ")
     for tensor in (pair.a, pair.b):
         if tensor.dtype.kind == "quantized":
             return Values(Verdict.OTHER_BYTES, why="quantized")
@@ -197,17 +200,10 @@ def _why_apart(tensor: Tensor, apart: set[int], last: int) -> str | None:
     return "values in other places" if apart != {last} else None
 
 
-def _measured(found: Difference, wide: Sequence[ByteRun], a: Source, b: Source, work: Work) -> dict[int, Values]:
+def _measured(found: Difference, wide: Sequence[ByteRun], threads: _Threads) -> dict[int, Values]:
     """The distance of the tensors whose bytes differ."""
-    from ckptdoctor.values.diff_numbers import DifferenceMeter, Tolerance
-
-    tolerance = Tolerance(found.rtol, found.atol)
-
-    def worker(one: Files, other: Files) -> Callable[[ByteRun], Numbers]:
-        return DifferenceMeter(one, other, tolerance, work).measure
-
     sums: dict[int, Numbers] = defaultdict(Numbers)
-    for run, numbers in zip(wide, _spread(wide, worker, a, b), strict=True):
+    for run, numbers in zip(wide, threads.measured(wide), strict=True):
         sums[run.number] += numbers
     return {number: Values(_verdict(found.pairs[number], each), each) for number, each in sums.items()}
 
@@ -219,24 +215,61 @@ def _verdict(pair: Pair, numbers: Numbers) -> Verdict:
     return Verdict.CLOSE if within else Verdict.CHANGED
 
 
-def _spread(every: Sequence[ByteRun], worker: Worker[Told], a: Source, b: Source) -> Iterator[Told]:
-    """The results of workers for each run, in order; each thread has a worker and open files of its own."""
-    kept = local()
-    with ExitStack() as stack:
+class _Threads:
+    """Threads that look at runs; each keeps its files and its memory, which is in the cache, until all are done."""
 
+    def __init__(self, found: Difference, a: Source, b: Source, work: Work) -> None:
+        self._tolerances = found.rtol, found.atol
+        self._sources = a, b
+        self._work = work
+        self._own = local()
+        self._files = ExitStack()
+        self.distant = a.distant or b.distant
+        self._pool = ThreadPoolExecutor(workers(self.distant), thread_name_prefix="ckptdoctor-diff")
+
+    def __enter__(self) -> _Threads:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+        self._files.close()
+
+    def same(self, every: Sequence[ByteRun]) -> Iterator[bool]:
+        """For each run whether both sides have the same bytes, in order."""
+        return self._each(every, lambda run: self._kept("blocks", self._blocks).same(run))
+
+    def measured(self, every: Sequence[ByteRun]) -> Iterator[Numbers]:
+        """For each run how far both sides are apart, in order."""
+        return self._each(every, lambda run: self._kept("meter", self._meter).measure(run))
+
+    def _each(self, every: Sequence[ByteRun], look: Callable[[ByteRun], Told]) -> Iterator[Told]:
         def told(group: list[ByteRun]) -> list[Told]:
-            if not hasattr(kept, "work"):
-                kept.work = worker(stack.enter_context(Files(a)), stack.enter_context(Files(b)))
-            return [kept.work(run) for run in group]
+            return [look(run) for run in group]
 
-        with ThreadPoolExecutor(workers(a.distant or b.distant), thread_name_prefix="ckptdoctor-diff") as pool:
-            futures = [pool.submit(told, group) for group in batches(every)]
-            try:
-                for future in futures:
-                    yield from future.result()
-            finally:
-                for future in futures:
-                    future.cancel()
+        futures = [self._pool.submit(told, group) for group in batches(every)]
+        try:
+            for future in futures:
+                yield from future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def _kept(self, name: str, made: Callable[[Files, Files], Kept]) -> Kept:
+        """What this thread has by a name: made when it is first asked for."""
+        if not hasattr(self._own, "files"):
+            self._own.files = [self._files.enter_context(Files(each)) for each in self._sources]
+        if not hasattr(self._own, name):
+            setattr(self._own, name, made(*self._own.files))
+        kept: Kept = getattr(self._own, name)
+        return kept
+
+    def _blocks(self, a: Files, b: Files) -> Blocks:
+        return Blocks(a, b, self._work)
+
+    def _meter(self, a: Files, b: Files) -> DifferenceMeter:
+        from ckptdoctor.values.diff_numbers import DifferenceMeter, Tolerance
+
+        return DifferenceMeter(a, b, Tolerance(*self._tolerances), self._work)
 
 
 def _views(pair: Pair) -> object:

@@ -18,7 +18,6 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.errors import CkptDoctorError, StoppedError
-from ckptdoctor.facts.values import TensorValues, Unread, Values
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
 from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.values.bytes import TensorBytes
@@ -29,6 +28,7 @@ from ckptdoctor.values.flat_chunks import BYTES, CHUNK, SCANNED, Strip, strips
 from ckptdoctor.values.float8_counts import is_counted
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.regions import UnreadError
+from ckptdoctor.values.statistics import TensorValues, Unread, Values
 from ckptdoctor.values.summing_up import Narrowing, duplicated_rows, step_of, summed_up
 
 _PART = 16 * CHUNK  # values of a large tensor that a thread takes at a time
@@ -149,7 +149,7 @@ class _Examination:
             over.set()
 
     def _examine_batches(self) -> None:
-        measure = ChunkMeasure(CHUNK)
+        measure = ChunkMeasure()
         while not self.stopped:
             with self.lock:
                 batch = next(self.batches, None)
@@ -205,7 +205,7 @@ class _Examination:
         partial = Partial()
         try:
             for chunk in strip.read(work.start, work.stop):
-                self._add(measured, chunk, strip.dtype, at, partial, measure)
+                self._add(measured, chunk, strip, at, partial, measure)
                 at += chunk.size
                 if not self._go_on(chunk.size * strip.width):
                     return
@@ -221,14 +221,16 @@ class _Examination:
         self._finish(measured)
 
     def _add(
-        self, measured: _Measured, chunk: Array, dtype: str, at: int, partial: Partial, measure: ChunkMeasure
+        self, measured: _Measured, chunk: Array, strip: Strip, at: int, partial: Partial, measure: ChunkMeasure
     ) -> None:
-        add = measure.add if self.sums else measure.scan
-        add(chunk, dtype, partial)
+        if self.sums:
+            measure.add_all(chunk, strip.dtype, strip.chunk, partial)
+        else:
+            measure.scan(chunk, strip.dtype, partial)
         if self.only_finite:
             return
         if measured.narrowing.left:
-            measured.narrowing.add(chunk, dtype)
+            measured.narrowing.add(chunk, strip.dtype)
         partial.sample.append(chunk[-at % measured.step :: measured.step].copy())
 
     def _rows(self, tensor: Tensor, chunk: Array) -> int | None:
@@ -318,7 +320,7 @@ def _compressed(tensor: Tensor, source: TensorBytes) -> Iterator[str]:
     line, other = ("rows", "columns") if tensor.layout in _BY_ROW else ("columns", "rows")
     count, limit = (rows, columns) if tensor.layout in _BY_ROW else (columns, rows)
     if not lines.shape or lines.shape[-1] != count + 1:
-        yield f"it has {count:,} {line}, and says of another number where they begin"
+        yield f"it has {count:,} {line}, but gives starts for another number"
         return
     entries = others.shape[-1] if others.shape else 0
     yield from _outside(lines, source, entries + 1, f"where its {line} begin")

@@ -14,8 +14,8 @@ import numpy as np
 
 from ckptdoctor.casting.arrays import Array
 from ckptdoctor.checkpoint.progress import Work
-from ckptdoctor.facts.values import Extreme, Extremes
 from ckptdoctor.values.regions import Picks, Runs
+from ckptdoctor.values.statistics import Extreme, Extremes
 
 MOST = 24  # elements, rows or columns that are named
 _PIECE = 1 << 16  # elements of which the largest are looked for at a time

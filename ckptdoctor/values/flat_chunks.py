@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from ckptdoctor.casting.arrays import Array, real_dtype, real_parts
+from ckptdoctor.casting.arrays import HALVES, Array, real_dtype, real_parts
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
@@ -18,6 +18,7 @@ from ckptdoctor.values.regions import UnreadError, computable_dtype, require_val
 CHUNK = 1 << 18  # values at a time, and bytes: the second pass finds them in the cache, and calls into NumPy are few
 BYTES = 1 << 19
 SCANNED = 4 * BYTES  # the same where there is one pass: what threads do in Python, one at a time, is the fewer
+SEVERAL = 2  # chunks of plain floats that are read and measured at once, for the same reason
 _WHOLE = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized dtypes are stored as
 
 
@@ -27,7 +28,7 @@ class Strip:
 
     The chunks are contiguous and one-dimensional, and hold ``dtype`` as ``casting.arrays`` has it; they are only valid
     until the next one is asked for. A strip that is not ``divisible`` is read from end to end. Each number takes
-    ``width`` bytes.
+    ``width`` bytes. What is given at a time may be several chunks of ``chunk`` numbers.
     """
 
     count: int
@@ -36,6 +37,7 @@ class Strip:
     read: Callable[[int, int], Iterator[Array]]
     weight: int = 1
     divisible: bool = True
+    chunk: int = CHUNK
 
 
 def strips(tensor: Tensor, source: TensorBytes, most: int = BYTES) -> Iterator[Strip]:
@@ -56,7 +58,7 @@ def strips(tensor: Tensor, source: TensorBytes, most: int = BYTES) -> Iterator[S
         yield _quantized(tensor, source)
     elif tensor.parts or tensor.layout != "strided":
         if len(tensor.parts) != 1:
-            raise UnreadError(f"{_article(tensor)} is made of other tensors in its own way")
+            raise UnreadError(f"{_article(tensor)} consists of other tensors in its own way")
         yield from strips(tensor.parts[0], source, most)
     else:
         yield _strided(tensor, source, most)
@@ -110,14 +112,15 @@ def _flat(tensor: Tensor, source: TensorBytes, weight: int, most: int) -> Strip:
     """Elements without gaps; a complex number is two real ones."""
     parts, dtype = _parts(tensor), tensor.dtype.name
     width = tensor.dtype.bits // 8 // parts
-    count = min(CHUNK * (most // BYTES), most // width) // parts
+    compressed = tensor.storage is not None and tensor.storage.compressed
+    chunk = min(CHUNK * (most // BYTES), most // width) // parts
+    several = SEVERAL if most == BYTES and real_dtype(dtype) in ("float32", *HALVES) and not compressed else 1
 
     def read(start: int, stop: int) -> Iterator[Array]:
-        for piece in source.pieces(tensor, start // parts, stop // parts, count):
+        for piece in source.pieces(tensor, start // parts, stop // parts, several * chunk):
             yield real_parts(piece, dtype)
 
-    compressed = tensor.storage is not None and tensor.storage.compressed
-    return Strip(parts * tensor.numel, real_dtype(dtype), width, read, weight, not compressed)
+    return Strip(parts * tensor.numel, real_dtype(dtype), width, read, weight, not compressed, parts * chunk)
 
 
 def _parts(tensor: Tensor) -> int:
@@ -160,7 +163,7 @@ def _quantized(tensor: Tensor, source: TensorBytes) -> Strip:
     if tensor.dtype.name not in _WHOLE:
         raise UnreadError(f"{tensor.dtype.name} is a packed dtype")
     if "scheme" not in details:
-        raise UnreadError("its scales are not known")
+        raise UnreadError("its scales are unknown")
     stored = replace(tensor, dtype=BY_NAME[_WHOLE[tensor.dtype.name]], parts=(), details=())
     _require_room(stored)
     source.require(stored)
@@ -172,7 +175,7 @@ def _quantized(tensor: Tensor, source: TensorBytes) -> Strip:
         shape[int(details["axis"])] = tensor.shape[int(details["axis"])]
         scale, zero = (source.whole(part).astype(np.float64).reshape(shape) for part in tensor.parts)
     else:
-        raise UnreadError("its scales are not known")
+        raise UnreadError("its scales are unknown")
     order = _outermost_first(tensor)
     stored, scale, zero = _turned(stored, order), scale.transpose(order), zero.transpose(order)
 

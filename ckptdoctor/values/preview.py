@@ -12,12 +12,12 @@ from ckptdoctor.casting.arrays import Array, real_parts
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.facts.values import Look, Picture, Window
 from ckptdoctor.values.chunks import ChunkMeasure, dtype_of
 from ckptdoctor.values.extremes import along, largest, sample
 from ckptdoctor.values.flat_chunks import CHUNK
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.regions import Boxes, Picks, UnreadError, plain
+from ckptdoctor.values.statistics import Look, Picture, Window
 from ckptdoctor.values.summing_up import Narrowing, duplicated_rows, summed_up
 
 RANGE_PARTS = 240  # parts of the range of values: a number that many widths divide
@@ -90,7 +90,7 @@ def difference_picture(
             raise UnreadError(f"values of {each.layout} tensors may belong to other places")
     a, b = plain(a), plain(b)
     if a.shape != b.shape:
-        raise UnreadError("they have other shapes")
+        raise UnreadError("their shapes differ")
     picks = _drawn(box, a)
     one, other = boxes[0].read(a, picks), boxes[1].read(b, picks)
     with np.errstate(all="ignore"):  # infinite ones have no difference
@@ -159,7 +159,7 @@ class _Statistics:
 
     def __init__(self, narrowed: str, work: Work) -> None:
         self.partial = Partial()
-        self._measure = ChunkMeasure(CHUNK)
+        self._measure = ChunkMeasure()
         self._narrowing = Narrowing(narrowed)
         self._work = work
 
@@ -236,12 +236,15 @@ def _exponents(fields: Counter[int], bias: int, zeros: int) -> tuple[tuple[int, 
 
 
 def pooled(table: Array, whole: tuple[int, int], most: tuple[int, int], how: str, sampled: bool = False) -> Picture:
-    """A table of some of the rows and columns of ``whole``, in at most ``most`` rows and columns of cells."""
+    """A table of some of the rows and columns of ``whole``, in at most ``most`` rows and columns of cells.
+
+    Where there are more than that, all cells are used: some then stand for one row or column more than others.
+    """
     if not table.size or not min(most):
         return Picture((), 1.0, 1.0, how)
-    down, across = -(-table.shape[0] // most[0]), -(-table.shape[1] // most[1])
+    down, across = (_starts(size, limit) for size, limit in zip(table.shape, most, strict=True))
     cells = tuple([tuple(row) for row in _smaller(table, down, across, how).tolist()])
-    return Picture(cells, down * whole[0] / table.shape[0], across * whole[1] / table.shape[1], how, sampled)
+    return Picture(cells, whole[0] / len(down), whole[1] / len(across), how, sampled)
 
 
 def wrapped(values: Array, whole: int, most: tuple[int, int], how: str, sampled: bool = False) -> Picture:
@@ -249,12 +252,13 @@ def wrapped(values: Array, whole: int, most: tuple[int, int], how: str, sampled:
     count = values.size
     if not count or not min(most):
         return Picture((), 1.0, 1.0, how)
-    across = -(-count // (most[0] * most[1]))  # elements in a cell
-    row: list[float | None] = _smaller(values.reshape(1, -1), 1, across, how)[0].tolist()
+    step = -(-count // (most[0] * most[1]))  # elements in a cell
+    starts = np.arange(0, count, step)
+    row: list[float | None] = _smaller(values.reshape(1, -1), np.zeros(1, np.int64), starts, how)[0].tolist()
     columns = min(len(row), _columns(len(row), most))
     row += [None] * (-len(row) % columns)
     lines = [tuple(row[at : at + columns]) for at in range(0, len(row), columns)]
-    return Picture(tuple(lines), 1.0, across * whole / count, how, sampled)
+    return Picture(tuple(lines), 1.0, step * whole / count, how, sampled)
 
 
 def _columns(cells: int, most: tuple[int, int]) -> int:
@@ -265,16 +269,23 @@ def _columns(cells: int, most: tuple[int, int]) -> int:
     return most[1]
 
 
-def _smaller(table: Array, down: int, across: int, how: str) -> Array:
-    """So many rows and columns put together; what is left over at the ends is a cell as well."""
+def _starts(size: int, most: int) -> Array:
+    """Where each of at most so many cells begins, which are as long as each other but for one index."""
+    cells = min(size, most)
+    starts: Array = np.arange(cells, dtype=np.int64) * size // cells
+    return starts
+
+
+def _smaller(table: Array, down: Array, across: Array, how: str) -> Array:
+    """The rows and columns from each of these starts to the next one put together."""
     numbers = _float(table)
-    if (down, across) == (1, 1):
+    if (len(down), len(across)) == table.shape:
         return numbers
     with np.errstate(all="ignore"):
         if how == "mean":
             sums = _together(np.add, numbers, down, across)
             heights, widths = (
-                np.diff([*range(0, size, step), size]) for size, step in zip(table.shape, (down, across), strict=True)
+                np.diff([*starts, size]) for size, starts in zip(table.shape, (down, across), strict=True)
             )
             means: Array = sums / np.outer(heights, widths).astype(sums.dtype)
             return means
@@ -282,9 +293,9 @@ def _smaller(table: Array, down: int, across: int, how: str) -> Array:
         return np.where(high < -low, low, high)  # what is NaN in one is so in both
 
 
-def _together(how: np.ufunc, numbers: Array, down: int, across: int) -> Array:
-    rows = how.reduceat(numbers, np.arange(0, numbers.shape[0], down), axis=0) if down > 1 else numbers
-    found: Array = how.reduceat(rows, np.arange(0, numbers.shape[1], across), axis=1) if across > 1 else rows
+def _together(how: np.ufunc, numbers: Array, down: Array, across: Array) -> Array:
+    rows = how.reduceat(numbers, down, axis=0) if len(down) < numbers.shape[0] else numbers
+    found: Array = how.reduceat(rows, across, axis=1) if len(across) < numbers.shape[1] else rows
     return found
 
 

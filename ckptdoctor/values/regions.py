@@ -52,7 +52,7 @@ def plain(tensor: Tensor) -> Tensor:
     if tensor.parts or tensor.layout != "strided":
         if len(tensor.parts) != 1:
             kind = (tensor.subclass or tensor.layout).rpartition(".")[2]
-            raise UnreadError(f"a {kind} is made of other tensors in its own way")
+            raise UnreadError(f"a {kind} consists of other tensors in its own way")
         return plain(tensor.parts[0])
     require_values(tensor)
     return tensor
@@ -85,7 +85,7 @@ class Boxes:
     def read(self, tensor: Tensor, picks: Picks) -> Array:
         """The values of a plain tensor at every combination of these indexes, in a dtype that NumPy computes with."""
         if len(tensor.stride) != len(tensor.shape) and not tensor.chunks:
-            raise UnreadError("it has not as many strides as dimensions")
+            raise UnreadError("its numbers of strides and dimensions differ")
         if tensor.chunks:
             return self._assembled(tensor, picks)
         if tensor.dtype.kind == "quantized":
@@ -113,7 +113,7 @@ class Boxes:
         if span * size > max(self._gap, _DENSE * held * size):
             return self._halved(tensor, box)
         if max(span, prod(shape)) * size > _MOST:
-            raise UnreadError("too much of it would have to be held at once")
+            raise UnreadError("it would take too much memory")
         first = tensor.offset + sum([each.start * step for each, step in zip(box, tensor.stride, strict=True)])
         data = array_of(self._bytes(tensor, first * size, span * size), tensor.dtype.name)
         if self._swapped and size > 1 and tensor.values is None:
@@ -157,7 +157,7 @@ class Boxes:
     def _unpacked(self, storage: Storage) -> bytes:
         extent = storage.extent
         if extent is None or max(storage.nbytes, extent.length) > _INFLATED:
-            raise UnreadError("its record is compressed and too large to be looked into")
+            raise UnreadError("its record is compressed and too large to read")
         held = self._inflated.get(storage.key)
         if held is None:
             with self._lock:
@@ -198,7 +198,7 @@ class Boxes:
             return values.astype(np.float32)
         axis = int(details.get("axis", -1))
         if len(tensor.parts) != 2 or not 0 <= axis < len(tensor.shape):
-            raise UnreadError("its scales are not known")
+            raise UnreadError("its scales are unknown")
         shape = [-1 if dim == axis else 1 for dim in range(len(tensor.shape))]
         scale, zero = (self.read(plain(part), [picks[axis]]).astype(np.float64) for part in tensor.parts)
         values -= zero.reshape(shape)
@@ -213,7 +213,7 @@ def _held(shape: Sequence[int], stride: Sequence[int]) -> int:
 
 def _whole(data: bytes | memoryview, start: int, length: int) -> bytearray:
     if start < 0 or len(data) != length:
-        raise DamagedError("Its view is larger than what it is a view of.")
+        raise DamagedError("Its view is larger than its storage.")
     return bytearray(data)
 
 

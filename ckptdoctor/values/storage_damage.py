@@ -11,7 +11,7 @@ from functools import cache
 from typing import Union
 
 from ckptdoctor.checkpoint import Checkpoint, Extent, Note, NoteKind, Source, Storage
-from ckptdoctor.facts.notes import HOLE, PAGE, Damage, Hole, may_have_holes
+from ckptdoctor.values.damage import HOLE, PAGE, Damage, Hole, may_have_holes
 
 CHUNK = 1 << 19  # bytes that each thread reads at a time: they are still in the cache when they are added up
 _SLACK = 16  # zero bytes that a value beside a hole may end or begin with

@@ -13,8 +13,8 @@ import numpy as np
 
 from ckptdoctor.casting.arrays import Array, widened
 from ckptdoctor.casting.cast import cast_array
-from ckptdoctor.facts.values import Histogram, TensorValues
 from ckptdoctor.values.partial import Partial
+from ckptdoctor.values.statistics import Histogram, TensorValues
 
 if TYPE_CHECKING:
     _Counts = tuple[Counter[int], Counter[int]]

@@ -33,7 +33,7 @@ class Bytes:
         self._stack.close()
 
     def of(self, data: Data) -> Iterator[bytes]:
-        """Chunk by chunk."""
+        """Add it up chunk by chunk."""
         for segment in data:
             if isinstance(segment, Literal):
                 yield segment.data
@@ -46,13 +46,13 @@ class Bytes:
                     yield self.file(file).read(at, min(_CHUNK, end - at))
 
     def file(self, path: str) -> FileSource:
-        """The open file at this path."""
+        """Return the open file at this path."""
         if path not in self._files:
             self._files[path] = self._stack.enter_context(FileSource(path))
         return self._files[path]
 
     def checksum(self, data: Data) -> int:
-        """CRC-32 of all of it."""
+        """Return the CRC-32 of all of it."""
         crc = 0
         for chunk in self.of(data):
             crc = crc32(chunk, crc)
@@ -60,7 +60,7 @@ class Bytes:
 
 
 def checksums(every: Sequence[Data], own: str | None = None) -> list[int]:
-    """The checksum of each. Ranges that name no file are of ``own``."""
+    """Return the checksum of each. Ranges that name no file are of ``own``."""
     from concurrent.futures import ThreadPoolExecutor  # an archive may be read without
 
     total = sum([segment.length for data in every for segment in data])
@@ -79,7 +79,7 @@ def _summed(own: str | None, group: Sequence[Data]) -> list[int]:
 
 
 def batches(every: Sequence[Data]) -> Iterator[list[Data]]:
-    """The same in groups for one thread each, in order."""
+    """Yield the same in groups for one thread each, in order."""
     group: list[Data] = []
     held = 0
     for data in every:

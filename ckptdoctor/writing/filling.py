@@ -32,7 +32,7 @@ def reserve(recipe: Recipe, files: Originals, target: int) -> bool:
 
 
 def _stays_in_place(recipe: Recipe) -> bool:
-    """Tell whether copied ranges keep their offsets, so that sharing the original's blocks gives most of the output."""
+    """Return whether copied ranges keep their offsets, so that sharing blocks gives most of the output."""
     offsets = [0, *accumulate(segment.length for segment in recipe.segments)]
     moved = any(
         isinstance(each, Copy) and (each.offset != at or each.file not in (None, recipe.source))
@@ -58,7 +58,7 @@ def fill(recipe: Recipe, files: Originals, target: int, cloned: bool = False, wo
 
 
 def _runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    """Long copied ranges one by one; everything between two of them together."""
+    """Yield long copied ranges one by one; everything between two of them together."""
     run: list[Segment] = []
     for segment in segments:
         if isinstance(segment, Copy) and segment.length >= SMALL:
@@ -113,7 +113,7 @@ class Reading:
         self._window = memoryview(b"")
 
     def small(self, segment: Copy) -> bytes:
-        """A range shorter than a block, which holds nothing else in memory."""
+        """Return a range shorter than a block, which holds nothing else in memory."""
         begin = segment.offset - self._start
         if segment.file != self._file or not 0 <= begin <= begin + segment.length <= len(self._window):
             # only where ranges follow each other it pays to read far ahead
@@ -125,7 +125,7 @@ class Reading:
         return data if len(data) == segment.length else b"".join(self.large(segment))
 
     def large(self, segment: Copy) -> Iterator[bytes]:
-        """A range of any length, block by block. Raises WriteError when the file ends before."""
+        """Yield a range of any length, block by block. Raises WriteError when the file ends before."""
         offset, end = segment.offset, segment.offset + segment.length
         while offset < end:
             data = read_at(self._files.fd(segment.file), min(BLOCK, end - offset), offset)
@@ -136,7 +136,7 @@ class Reading:
 
 
 def blocks(segments: Iterable[Segment], original: Reading) -> Iterator[bytes | memoryview]:
-    """All bytes of the segments, in order.
+    """Yield all bytes of the segments, in order.
 
     Raises WriteError when a generated segment has another length than it said, and when the original ends too early.
     """
@@ -175,8 +175,7 @@ def _parts(segment: Segment, original: Reading) -> Iterator[bytes | memoryview]:
             yield from (chunk[at : at + BLOCK] for at in range(0, len(chunk), BLOCK))
         if made != segment.length:
             raise WriteError(
-                f"{plural(made, 'byte was', 'bytes were')} made where {segment.length} were planned; the "
-                "original is untouched."
+                f"{plural(made, 'byte was', 'bytes were')} made instead of {segment.length}; the original is untouched."
             )
 
 
@@ -200,7 +199,7 @@ class Originals:
         self._known: dict[str, FileIdentity] = {} if known is None else {path: known}
 
     def fd(self, file: str | None) -> int:
-        """The open file at this path; None is the source of the recipe."""
+        """Return the open file at this path; None is the source of the recipe."""
         if file is None or file == self.path:
             return self.first
         if file not in self._open:
@@ -213,7 +212,7 @@ class Originals:
         return self._open[file]
 
     def require_unchanged(self) -> None:
-        """Raises WriteError when one of the files is not what it was any more."""
+        """Raise WriteError when one of the files is not what it was any more."""
         now = _identity(os.fstat(self.first))
         if self._known.setdefault(self.path, now) != now:
             raise _changed(self.path)
@@ -222,7 +221,7 @@ class Originals:
                 raise _changed(path)
 
     def close(self) -> None:
-        """Give all files back."""
+        """Close all files."""
         while self._open:
             os.close(self._open.popitem()[1])
         os.close(self.first)
@@ -230,7 +229,7 @@ class Originals:
 
 @contextmanager
 def originals(path: str, known: FileIdentity | None = None) -> Iterator[Originals]:
-    """The originals of a recipe with this source, which must be what ``known`` says."""
+    """Open the originals of a recipe with this source, which must be what ``known`` says."""
     with closing(Originals(path, known)) as files:
         files.require_unchanged()
         yield files

@@ -45,7 +45,7 @@ def publish_folder(parts: Sequence[Part], output: str, *, force: bool, identity:
 def _require_room(parts: Sequence[Part], path: str, output: str, force: bool) -> None:
     if not force:
         raise WriteError(
-            f"{output} exists already and is not empty; give another folder, or write into it with --force."
+            f"{output} already exists and is not empty; give another folder, or write into it with --force."
         )
     ours = {os.path.basename(part.output) for part in parts}
     stale = sorted(name for name in os.listdir(path) if _WEIGHTS.fullmatch(name) and name not in ours)

@@ -16,21 +16,22 @@ from ckptdoctor.writing.unfinished import sweep, temporary_file
 _BEGINNING = 512  # bytes of an existing file that are looked at
 
 
-def require(output: str, kind: bytes, *, force: bool = False) -> Target:
-    """Say where ``output`` leads, if it may be written: see ``write_fresh``."""
+def require(output: str, kind: bytes, *, force: bool = False, what: str = "page") -> Target:
+    """Return where ``output`` leads, if it may be written: see ``write_fresh``."""
     target = resolve(output, None, force=force)
     if target.replaces and not _is(target.path, kind):
-        raise WriteError(f"{output} is not a page: it is never replaced. Give another output path.")
+        raise WriteError(f"{output} is not a {what} of ckptdoctor, so it is never replaced. Give another output path.")
     return target
 
 
-def write_fresh(data: bytes, output: str, kind: bytes, *, force: bool = False) -> None:
+def write_fresh(data: bytes, output: str, kind: bytes, *, force: bool = False, what: str = "page") -> None:
     """Give the new file ``output`` these contents.
 
     A file that is there is replaced only with ``force``, and only where it is empty or begins with ``kind`` (whatever
-    the case): a slip of the hand must not cost a checkpoint. Raises WriteError; then nothing has changed.
+    the case): a slip of the hand must not cost a checkpoint. ``what`` names the kind in the refusal. Raises WriteError;
+    then nothing has changed.
     """
-    target = require(output, kind, force=force)
+    target = require(output, kind, force=force, what=what)
     sweep(target.directory)
     try:
         with cleaned_up(), temporary_file(target, 0o666) as (path, fd):
@@ -39,7 +40,7 @@ def write_fresh(data: bytes, output: str, kind: bytes, *, force: bool = False) -
             reveal(path, target)
             sync_directory(target.directory)
     except OSError as error:
-        why = "there is no room" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        why = "no space left" if error.errno == errno.ENOSPC else error.strerror or str(error)
         raise WriteError(f"{output} could not be written: {why}. Nothing has changed.") from error
 
 
@@ -48,7 +49,7 @@ def _is(path: str, kind: bytes) -> bool:
         with open(path, "rb") as file:
             head = file.read(_BEGINNING)
     except OSError as error:
-        raise WriteError(f"{path} cannot be looked at: {error.strerror}.") from error
+        raise WriteError(f"{path} cannot be examined: {error.strerror}.") from error
     return not head or head.lstrip().lower().startswith(kind.lower())
 
 

@@ -71,7 +71,9 @@ def publish_together(
     break_links: bool = False,
     identity: FileIdentity | None = None,
 ) -> list[Written]:
-    """The same for several files: all are complete and verified before the first gets its name, the last one last.
+    """Return the same for several files.
+
+    All are complete and verified before the first gets its name, the last one last.
 
     ``identity`` is the source of the first recipe. Where a name cannot be given in the end, new files that have got
     theirs are removed again.
@@ -90,11 +92,8 @@ def publish_together(
     except OSError as error:
         raise WriteError(_sentence(error, parts[-1].output, parts[-1].recipe)) from error
     seconds = perf_counter() - started
-    return [Written(each.output, each.recipe.size, _copied(each.recipe), seconds) for each in parts]
-
-
-def _copied(recipe: Recipe) -> int:
-    return recipe.size - recipe.new_bytes
+    recipes = [(each.output, each.recipe) for each in parts]
+    return [Written(output, recipe.size, recipe.size - recipe.new_bytes, seconds) for output, recipe in recipes]
 
 
 def _made(
@@ -106,7 +105,7 @@ def _made(
     break_links: bool,
     swept: set[str],
 ) -> tuple[Originals, str, Target]:
-    """The complete, verified file of one part under its temporary name, which lasts as long as ``names``.
+    """Return the complete, verified file of one part under its temporary name, which lasts as long as ``names``.
 
     The originals stay open as long as ``opened``.
     """
@@ -128,7 +127,7 @@ def _made(
 
 
 def _make(part: Part, files: Originals, fd: int, path: str) -> None:
-    """Everything up to a complete, verified file that has only the wrong name."""
+    """Do everything up to a complete, verified file that has only the wrong name."""
     recipe = part.recipe
     cloned = reserve(recipe, files, fd)
     with _synced(fd, recipe.size) as complete:
@@ -184,12 +183,14 @@ def reveal(path: str, target: Target) -> None:
     try:
         os.link(path, target.path)  # unlike a rename it fails when a file has appeared there meanwhile
     except FileExistsError as error:
-        raise WriteError(f"{target.path} has appeared while the output was written; it was left alone.") from error
+        raise WriteError(f"{target.path} appeared while the output was being written; it was left alone.") from error
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
         if os.path.lexists(target.path):
-            raise WriteError(f"{target.path} has appeared while the output was written; it was left alone.") from error
+            raise WriteError(
+                f"{target.path} appeared while the output was being written; it was left alone."
+            ) from error
         os.rename(path, target.path)
 
 
@@ -198,10 +199,10 @@ def _sentence(error: OSError, output: str, recipe: Recipe) -> str:
         free = free_bytes(os.path.dirname(os.path.realpath(output)))
         room = "" if free is None else f" and {free:,} are free"
         needed = plural(recipe.size, "byte is", "bytes are")
-        return f"There is no room for {output}: {needed} needed{room}. Nothing was written; give another path."
+        return f"Not enough disk space for {output}: {needed} needed{room}. Nothing was written; give another path."
     if error.errno == errno.EFBIG:
-        most = f"{recipe.size:,} bytes are more than a file may have here"
-        return f"{output} cannot be written: {most}. Give another output path, or see what ulimit -f says."
+        most = f"{recipe.size:,} bytes exceed the limit for a file here"
+        return f"{output} cannot be written: {most}. Give another output path, or check ulimit -f."
     return f"{output} could not be written: {error.strerror or error}. The original is untouched; give another path."
 
 
@@ -209,24 +210,24 @@ def _sentence(error: OSError, output: str, recipe: Recipe) -> str:
 
 
 def compare(recipe: Recipe, files: Originals, target: int, work: Work | None = None) -> None:
-    """Raises WriteError with the first block of ``target`` that is not what ``recipe`` makes of ``files``."""
+    """Raise WriteError with the first block of ``target`` that is not what ``recipe`` makes of ``files``."""
     if os.fstat(target).st_size != recipe.size:
         raise WriteError(
-            f"The output has {plural(os.fstat(target).st_size, 'byte')} instead of {recipe.size}; it was thrown away."
+            f"The output has {plural(os.fstat(target).st_size, 'byte')} instead of {recipe.size}; it was discarded."
         )
     at, work = 0, work or Work()
     for block in blocks(recipe.segments, Reading(files)):
         if _read(target, len(block), at) != block:
             raise WriteError(
-                f"The output differs from what was meant within {plural(len(block), 'byte')} from byte {at};"
-                " it was thrown away. The disk or the memory may be faulty.",
+                f"The output differs from the plan within {plural(len(block), 'byte')} from byte {at}; it "
+                "was discarded. The disk or the memory may be faulty.",
                 offset=at,
             )
         at += len(block)
         work.reach(at)
     if at != recipe.size:
         raise WriteError(
-            f"{plural(at, 'byte was', 'bytes were')} verified instead of {recipe.size}; the output was thrown away."
+            f"{plural(at, 'byte was', 'bytes were')} verified instead of {recipe.size}; the output was discarded."
         )
 
 
@@ -271,7 +272,7 @@ class BackgroundSync:
             self._over.set()
 
     def complete(self) -> None:
-        """Everything has been written: one last round."""
+        """Finish the writing with one last round."""
         self._complete.set()
 
     def wait(self, work: Work | None = None) -> None:
@@ -284,7 +285,7 @@ class BackgroundSync:
             raise self._error
 
     def abandon(self) -> None:
-        """The file is going to be removed: stop as soon as possible. What is not on the disk yet need not get there."""
+        """Stop as soon as possible: the file is removed, and what is not on the disk yet need not get there."""
         self._abandoned = True
         self._complete.set()
         with suppress(OSError):

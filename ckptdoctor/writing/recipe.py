@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Union
 
@@ -74,13 +74,13 @@ class CopiedRanges:
         self._starts = [0, *accumulate(segment.length for segment in recipe.segments)]
 
     def source(self, at: int) -> int | None:
-        """The byte of a source that the output's byte ``at`` is a copy of; None where it was made anew."""
+        """Return the byte of a source that the output's byte ``at`` is a copy of, or None where it was made anew."""
         index = bisect_right(self._starts, at) - 1
         segment = self._recipe.segments[index] if index < len(self._recipe.segments) else None
         return segment.offset + at - self._starts[index] if isinstance(segment, Copy) else None
 
     def holds(self, at: int, origin: int, length: int) -> bool:
-        """Whether so many bytes from ``at`` on lie in one range of the recipe's source, from its ``origin`` on."""
+        """Return whether so many bytes from ``at`` on lie in one range of the recipe's source, from ``origin`` on."""
         index = bisect_right(self._starts, at) - 1
         segment = self._recipe.segments[index] if index < len(self._recipe.segments) else None
         if not isinstance(segment, Copy) or segment.file not in (None, self._recipe.source):
@@ -89,7 +89,7 @@ class CopiedRanges:
         return segment.offset + inside == origin and inside + length <= segment.length
 
     def copied_from(self, at: int, wanted: Copy) -> bool:
-        """Tell whether the bytes from ``at`` on are the range ``wanted``."""
+        """Return whether the bytes from ``at`` on are the range ``wanted``."""
         file, origin, length = wanted.file or self._recipe.source, wanted.offset, wanted.length
         index = bisect_right(self._starts, at) - 1
         while length > 0:
@@ -105,3 +105,21 @@ class CopiedRanges:
                 at, origin, length = at + step, origin + step, length - step
             index += 1
         return True
+
+
+def with_bytes(recipe: Recipe, bytes_at: Mapping[int, int]) -> Recipe:
+    """Return the same with other bytes wherever these bytes of the source are copied: offset → what is written."""
+    segments: list[Segment] = []
+    for segment in recipe.segments:
+        if not isinstance(segment, Copy) or segment.file not in (None, recipe.source):
+            segments.append(segment)
+            continue
+        at, end = segment.offset, segment.offset + segment.length
+        for offset in sorted(each for each in bytes_at if at <= each < end):
+            if offset > at:
+                segments.append(Copy(at, offset - at, segment.file))
+            segments.append(Literal(bytes([bytes_at[offset]])))
+            at = offset + 1
+        if at < end or not segment.length:
+            segments.append(Copy(at, end - at, segment.file))
+    return Recipe(recipe.source, tuple(segments), recipe.name, recipe.beside)

@@ -62,7 +62,7 @@ def lock(fd: int) -> bool | None:
 
 
 def copy_range(source: int, target: int, count: int, source_offset: int, target_offset: int) -> int:
-    """Bytes copied by the kernel, at most ``count``; 0 where it cannot copy these."""
+    """Return how many bytes the kernel copied, at most ``count``, or 0 where it cannot copy these."""
     if not hasattr(os, "copy_file_range"):
         return 0
     try:
@@ -74,7 +74,7 @@ def copy_range(source: int, target: int, count: int, source_offset: int, target_
 
 
 def write_at(fd: int, data: bytes | memoryview, offset: int) -> int:
-    """Say how many of the bytes were written at ``offset``: perhaps not all. Raises OSError."""
+    """Return how many of the bytes were written at ``offset``: perhaps not all. Raises OSError."""
     if hasattr(os, "pwrite"):
         return os.pwrite(fd, data, offset)
     os.lseek(fd, offset, os.SEEK_SET)
@@ -104,7 +104,7 @@ def sync_directory(path: str) -> None:
 
 
 def free_bytes(directory: str) -> int | None:
-    """Bytes that may still be written in the directory's file system; None where it does not say."""
+    """Return how many bytes may still be written in the directory's file system, or None where it does not say."""
     if not hasattr(os, "statvfs"):
         return None
     try:
@@ -118,7 +118,7 @@ def free_bytes(directory: str) -> int | None:
 
 
 def restore(source: int, target: int) -> None:
-    """Owner and group first (changing them clears permission bits), then the mode, then extended attributes."""
+    """Set owner and group first (changing them clears permission bits), then the mode, then extended attributes."""
     status = os.fstat(source)
     if hasattr(os, "fchown"):
         _chown(target, status)
@@ -128,7 +128,7 @@ def restore(source: int, target: int) -> None:
 
 
 def _chown(target: int, status: os.stat_result) -> None:
-    """The owner, or at least the group: only root gives files away, which is no reason to fail."""
+    """Set the owner, or at least the group: only root gives files away, which is no reason to fail."""
     with contextlib.suppress(OSError):
         os.fchown(target, -1, status.st_gid)
     with contextlib.suppress(OSError):

@@ -24,15 +24,17 @@ class Target:
 
 
 def require_folder(output: str) -> str:
-    """The folder in which ``output`` is to be. Raises WriteError where there is none."""
+    """Return the folder in which ``output`` is to be. Raises WriteError where there is none."""
     directory = os.path.dirname(os.path.realpath(output))
     if not os.path.isdir(directory):
-        raise WriteError(f"{output} cannot be written: there is no folder {directory}. Make it first, or give another.")
+        raise WriteError(
+            f"{output} cannot be written: there is no folder {directory}. Create it first, or give another."
+        )
     return directory
 
 
 def resolve(output: str, source: os.stat_result | None, *, force: bool = False, break_links: bool = False) -> Target:
-    """Say where ``output`` leads. ``source`` is the status of the original; None: there is none.
+    """Return where ``output`` leads. ``source`` is the status of the original; None: there is none.
 
     Raises WriteError for a missing directory, for anything but a regular file, for an existing file unless ``force``,
     and for one with several names (hard links) unless ``break_links``.
@@ -40,7 +42,7 @@ def resolve(output: str, source: os.stat_result | None, *, force: bool = False, 
     path = os.path.realpath(output)
     directory = require_folder(output)
     if output.endswith(_SLASHES) and not os.path.isdir(path):  # one that is there was told from a file before
-        raise WriteError(f"{output} cannot be written: there is no such folder. Make it first, or name a file.")
+        raise WriteError(f"{output} cannot be written: there is no such folder. Create it first, or name a file.")
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -62,11 +64,11 @@ def resolve(output: str, source: os.stat_result | None, *, force: bool = False, 
 def _exists(output: str, is_source: bool) -> str:
     if is_source:
         return f"{output} is the original itself; give another output path, or replace the original with --force."
-    return f"{output} exists already; give another output path, or replace it with --force."
+    return f"{output} already exists; give another output path, or replace it with --force."
 
 
 def temporary_name(target: Target) -> str:
-    """A new hidden name beside the target, with its suffix, since some checks look at that."""
+    """Return a new hidden name beside the target, with its suffix, since some checks look at that."""
     stem, suffix = os.path.splitext(os.path.basename(target.path))
     room = 255 - len(os.fsencode(suffix)) - len(MARK) - 20  # file systems allow 255 bytes
     stem = os.fsdecode(os.fsencode(stem)[:room]) if len(os.fsencode(stem)) > room else stem

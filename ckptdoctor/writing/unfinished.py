@@ -30,7 +30,7 @@ _naming = Lock()
 
 @contextmanager
 def temporary_file(target: Target, mode: int = 0o600) -> Iterator[tuple[str, int]]:
-    """A new file beside the target: its path, and a descriptor that whoever gets it closes.
+    """Make a new file beside the target: its path, and a descriptor that whoever gets it closes.
 
     It is gone afterwards, unless it was moved or has another name, too. Raises OSError, and WriteError where others
     keep taking it away.
@@ -47,7 +47,7 @@ def temporary_file(target: Target, mode: int = 0o600) -> Iterator[tuple[str, int
 
 @contextmanager
 def temporary_folder(target: Target) -> Iterator[str]:
-    """The same for a folder, in which only files are made."""
+    """Do the same for a folder, in which only files are made."""
     path, holder = _made(target, None)
     try:
         yield path
@@ -56,7 +56,7 @@ def temporary_folder(target: Target) -> Iterator[str]:
 
 
 def _made(target: Target, mode: int | None) -> tuple[str, int]:
-    """A new file, or a folder where there is no ``mode``; and the descriptor that holds its lock."""
+    """Return a new file, or a folder where there is no ``mode``; and the descriptor that holds its lock."""
     for _ in range(_TRIED):
         path = temporary_name(target)
         with _naming:
@@ -96,7 +96,7 @@ def _new_folder(path: str) -> int:
 
 
 def _is_there(path: str, holder: int) -> bool:
-    """Tell whether what is open still has its name."""
+    """Return whether what is open still has its name."""
     try:
         return os.path.samestat(os.fstat(holder), os.lstat(path))
     except FileNotFoundError:
@@ -131,7 +131,7 @@ def abandon() -> None:
 
 
 def leftovers(folder: str) -> Iterator[str]:
-    """The unfinished files and folders in ``folder`` that no process works on."""
+    """Yield the unfinished files and folders in ``folder`` that no process works on."""
     for path in _named_so(folder):
         holder = _taken(path)
         if holder is not None:
@@ -152,7 +152,7 @@ def sweep(folder: str) -> None:
 
 
 def size_of(path: str) -> int:
-    """The bytes of a leftover, of all files in it where it is a folder."""
+    """Return the bytes of a leftover, of all files in it where it is a folder."""
     with suppress(OSError):
         if not os.path.isdir(path):
             return os.lstat(path).st_size
@@ -172,7 +172,10 @@ def _named_so(folder: str) -> list[str]:
 
 
 def _taken(path: str) -> int | None:
-    """A descriptor that holds the lock of what lies there; None where another process has it, or nobody can tell."""
+    """Return a descriptor that holds the lock of what lies there.
+
+    It is None where another process has it, or nobody can tell.
+    """
     try:
         kind = os.lstat(path).st_mode
         if not (stat.S_ISREG(kind) or (stat.S_ISDIR(kind) and _holds_files(path))):
@@ -188,7 +191,7 @@ def _taken(path: str) -> int | None:
 
 
 def _holds_files(folder: str) -> bool:
-    """Tell whether there is nothing but files in it."""
+    """Return whether there is nothing but files in it."""
     with os.scandir(folder) as entries:
         return all(entry.is_file(follow_symlinks=False) for entry in entries)
 

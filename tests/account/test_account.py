@@ -52,9 +52,8 @@ SHARED = {
     "ckptdoctor.edits.renaming": {"renamed_modules"},
     "ckptdoctor.edits.tensors": {"gone_keys", "place_of", "runs", "sources", "with_new"},
     "ckptdoctor.facts": {"devices"},
-    "ckptdoctor.facts.numpy_values": {"held_values"},
-    "ckptdoctor.facts.notes": {"metadata_notes"},
-    "ckptdoctor.facts.protocols": {"BYTES", "array_values", "of_python_2"},
+    "ckptdoctor.facts.numpy_values": {"BYTES", "array_values", "held_values", "of_python_2"},
+    "ckptdoctor.facts.reader_notes": {"metadata_notes"},
     "ckptdoctor.facts.devices": {"FROM_CPU", "MOVERS", "OF_ARRAYS", "OF_EMPTY_ARRAYS", "UTILS"},
 }
 # classes and words of data, which do nothing
@@ -164,11 +163,11 @@ def test_a_plan_that_does_not_add_up_is_refused(
     """With one sentence that says what would be wrong and that it is a bug; nothing is written."""
     before = prefixed.read_bytes()
     monkeypatch.setattr(drafted, "apply", _faulty)
-    with pytest.raises(UnprovenError, match="edits do not name: a would lie on storage 1 instead of 0"):
+    with pytest.raises(UnprovenError, match="more than its edits name: a would be on storage 1 instead of 0"):
         plan(FixRequest(str(prefixed), strip_module=True))
     assert run(["fix", str(prefixed), "--strip-module"]) == 1
     said = capsys.readouterr().out
-    assert "Nothing was written; this is a bug in ckptdoctor, please report it." in said
+    assert "Nothing was written. This is a bug in ckptdoctor; please report it." in said
     assert [each.name for each in prefixed.parent.iterdir()] == ["model.pt"]
     assert prefixed.read_bytes() == before
 

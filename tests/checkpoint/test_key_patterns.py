@@ -7,9 +7,11 @@ from fnmatch import fnmatchcase
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.checkpoint.patterns import key_patterns
+from ckptdoctor.checkpoint.patterns import drop_patterns, dropped_paths, key_patterns
+from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.reference import missing_keys
+from tests.rules import nouns
 
 KEYS = st.lists(
     st.lists(st.sampled_from(["a", "b", "0", "[x]", "w*"]), min_size=1, max_size=4).map(".".join),
@@ -60,3 +62,27 @@ def test_keys_of_a_million_dots_cost_little() -> None:
     assert key_patterns([key], ["a"]) == [".*"]
     assert wording.grouped_keys({key: 1, "b.c": 2}, 1)[0].parameters == 2
     assert missing_keys.nearest_key(key, (1,), {key: (1,)}) == key
+
+
+TOKEN = st.sampled_from(["a", "b", "attn", "bias", "weight", "x*", "[0]", "0"])
+NAMES = st.lists(st.lists(TOKEN, min_size=1, max_size=4).map(".".join), min_size=2, max_size=12, unique=True)
+
+
+@given(NAMES, st.data())
+@settings(max_examples=80, deadline=None)
+def test_patterns_drop_exactly_what_is_to_go(keys: list[str], data: st.DataObject) -> None:
+    """The options of a repair mean the same keys as its edits."""
+    going = data.draw(st.sets(st.sampled_from(keys), min_size=1, max_size=len(keys) - 1))
+    contents: dict[str, object] = {"model": {key: T((2, 2)) for key in keys}, "epoch": 1}
+    checkpoint = nouns.checkpoint(contents)
+    tensors = [tensor for tensor in checkpoint.tensors if tensor.key in going]
+    found = dropped_paths(checkpoint, tuple(drop_patterns(checkpoint, tensors)))
+    assert {path[-1] for path in found} == going
+
+
+def test_patterns_spare_the_other_networks_of_a_checkpoint() -> None:
+    """An ending that another network's keys have is no pattern, although the file's first network has none such."""
+    norms_of = {f"{n}.running_mean": T((4,)) for n in range(3)}
+    checkpoint = nouns.checkpoint({"generator": {"a.0.running_mean": T((4,)), "b": T((2, 2))}, "critic": norms_of})
+    [tensor] = [tensor for tensor in checkpoint.tensors if tensor.key.startswith("a.")]
+    assert drop_patterns(checkpoint, [tensor]) == ["a.*"]

@@ -53,4 +53,4 @@ def test_what_is_not_there_is_refused_with_what_is(shown):
     """The message names the keys of the top level."""
     document, said = shown("model")
     assert document is None
-    assert "There is no “model”" in said and "Its top level holds state_dict, nets" in said
+    assert 'The checkpoint has no "model"' in said and "Its top level holds state_dict, nets" in said

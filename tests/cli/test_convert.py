@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests import commands
 from tests.cli import files
+from tests.commands import run_here
 
 
 def run(*arguments: object, cwd: Path):
@@ -97,3 +99,36 @@ def test_a_folder_for_many_processes(tmp_path: Path):
     assert (status, "--to dcp" in error) == (2, True)
     status, _, error = run("convert", "model.pt", "out", "--to", "torch", cwd=tmp_path)
     assert (status, "--to torch" in error) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ["m.gguf"],
+            "ckptdoctor cannot write GGUF. It writes .pt .pth .ckpt .bin .safetensors or a folder. "
+            "For GGUF use llama.cpp's convert_hf_to_gguf.py.",
+        ),
+        (
+            ["m.safetensor"],
+            "m.safetensor: ckptdoctor cannot write .safetensor files. It writes .pt .pth .ckpt .bin .safetensors or a "
+            'folder. Did you mean ".safetensors"?',
+        ),
+        (
+            ["m"],
+            "m: an output without a suffix. ckptdoctor writes .pt .pth .ckpt .bin .safetensors or a folder: "
+            "m.safetensors, or m/",
+        ),
+        (["m/", "--shard-size", "5XB"], '--shard-size: "5XB" is not a size. Use 5GB or 500MB.'),
+    ],
+    ids=lambda each: each[0] if isinstance(each, list) else "",
+)
+def test_what_is_not_written(tmp_path, options, said):
+    """An output of another kind is refused with what is written, and who writes the other."""
+    torch.save({"weight": torch.ones(2)}, tmp_path / "base.pt")
+    done = run_here("convert", "base.pt", *options, cwd=tmp_path)
+    assert (done.returncode, done.stderr.decode()) == (2, f"error: {said}\n")
+    if options == ["m.gguf"]:
+        done = run_here("fix", "base.pt", "--add-prefix", "net.", "-o", "m.gguf", cwd=tmp_path)
+        assert (done.returncode, done.stderr.decode()) == (2, f"error: {said}\n")
+    assert [each.name for each in tmp_path.iterdir()] == ["base.pt"]

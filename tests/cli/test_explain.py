@@ -56,8 +56,8 @@ def test_an_unknown_text_is_status_1(tmp_path):
     status, out, _ = explain(cwd=tmp_path, text="a\nb\n")
     assert status == 1
     assert out == (
-        "Read 2 lines from standard input, and recognised no message about a checkpoint.\n"
-        "The file itself may tell:   ckptdoctor check FILE\n"
+        "Read 2 lines from standard input, but recognised no message about a checkpoint.\nThe file itself "
+        "may show it:   ckptdoctor check FILE\n"
     )
 
 
@@ -77,7 +77,7 @@ def test_a_terminal_is_no_text(monkeypatch):
     result = CliRunner().invoke(cli, ["explain"])
     assert result.exit_code == 2
     assert "Usage: " in result.output
-    assert "There is no error text" in result.output
+    assert "No error text" in result.output
 
 
 def test_a_text_that_is_not_there(tmp_path):
@@ -119,8 +119,8 @@ def test_the_file_refutes(files):
     status, out, _ = explain("--error", "err.txt", "plain.pt", cwd=files)
     assert status == 0
     assert (
-        "not confirmed: not in plain.pt: it has none of the 2 keys that the error calls unexpected, and no key that"
-        " begins with “module.”"
+        "not confirmed: not in plain.pt: it has none of the 2 keys that the error calls unexpected, and no "
+        'key that begins with "module."'
     ) in out
 
 
@@ -148,7 +148,7 @@ def test_a_file_that_does_not_have_it(files):
         cwd=files,
         text="loaded state dict contains a parameter group that doesn't match the size of optimizer's group",
     )[1]
-    assert "open: nothing in plain.pt says so; what makes it may be the program" in out
+    assert "open: nothing in plain.pt shows it; the cause may be the program" in out
 
 
 def test_a_file_that_cannot_be_examined(files):

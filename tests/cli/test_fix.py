@@ -45,7 +45,7 @@ def test_a_repair_says_plan_outcome_proof_and_what_is_next(tmp_path: Path):
     assert lines[2].split()[:5] == ["D601", "cuda-tag", "cuda:0", "→", "cpu"]
     assert lines[3].startswith("wrote run.fixed.pt in ")
     assert lines[3].endswith(" s; the original is untouched")
-    assert lines[4].startswith("verified · contents equal but for the plan · ")
+    assert lines[4].startswith("verified · nothing else changed · ")
     assert " storages byte-identical · check " in lines[4]
     assert lines[-1] == 'next · torch.load("run.fixed.pt")["state_dict"]'
     assert "conv1.weight" in load(tmp_path / "run.fixed.pt", map_location=None)["state_dict"]
@@ -81,7 +81,7 @@ def test_an_existing_output_is_kept_unless_forced(tmp_path: Path):
     (tmp_path / "out.pt").write_bytes(b"mine")
     run = fix("run.pt", "--strip-module", "-o", "out.pt", cwd=tmp_path)
     assert run.returncode == 1
-    assert run.stdout.startswith("refused · out.pt exists already")
+    assert run.stdout.startswith("refused · out.pt already exists")
     assert (tmp_path / "out.pt").read_bytes() == b"mine"
     assert fix("run.pt", "--strip-module", "-o", "out.pt", "--force", cwd=tmp_path).returncode == 0
     assert "conv1.weight" in load(tmp_path / "out.pt")["state_dict"]
@@ -138,7 +138,7 @@ def test_the_request_must_make_sense(tmp_path: Path):
     for arguments, said in [
         (("none.pt",), "none.pt cannot be opened"),
         (("m.pt", "--select", "N999"), "N999"),
-        (("m.pt", "--rename", "(=x"), "no regular expression at character 1"),
+        (("m.pt", "--rename", "(=x"), "is not a regular expression at character 1"),
         (("m.pt", "--root", "nowhere"), "nowhere"),
     ]:
         run = fix(*arguments, cwd=tmp_path)
@@ -193,7 +193,7 @@ def test_the_only_file_of_a_folder_is_named(tmp_path: Path):
     run = fix("model", "--dtype", "float16", cwd=tmp_path)
     assert run.returncode == 1
     assert run.stdout == (
-        "refused · model is a folder whose tensors are all in one file: name that one, model/model.safetensors.\n"
+        "refused · model is a folder whose tensors are all in one file. Name that file: model/model.safetensors\n"
     )
 
 
@@ -242,10 +242,10 @@ def test_what_drops_something_is_a_loss_that_was_asked_for(tmp_path: Path, optio
     weights = {"module.w.weight": torch.ones(2), "module.w.bias": torch.ones(2)}
     torch.save({"state_dict": weights, "epoch": 3, "optimizer": {"state": {}, "param_groups": []}}, tmp_path / "m.pt")
     run = fix("m.pt", *option, "--strip-module", cwd=tmp_path)
-    assert run.stdout.startswith("plan · 2 repairs, 1 of them a loss that was asked for · ")
+    assert run.stdout.startswith("plan · 2 repairs, 1 of them a loss that you requested · ")
     said = json.loads(fix("m.pt", *option, "--strip-module", "--diff", "--format", "json", cwd=tmp_path).stdout)
     assert [step["safety"] for step in said["steps"]] == ["unsafe", "safe"]
-    assert fix("m.pt", *option, "--force", cwd=tmp_path).stdout.startswith("plan · 1 repair, a loss that was asked for")
+    assert fix("m.pt", *option, "--force", cwd=tmp_path).stdout.startswith("plan · 1 repair, a loss that you requested")
 
 
 def test_a_root_with_nothing_beside_it_loses_nothing(tmp_path: Path):

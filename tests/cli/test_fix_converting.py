@@ -39,7 +39,7 @@ def test_a_torch_file_becomes_safetensors(tmp_path: Path):
     status, said = fix(tmp_path, "x.pt", "-o", "y.safetensors")
     assert status == 0
     assert same(load_file(tmp_path / "y.safetensors"))
-    assert "verified · contents equal but for the plan · 2 of 2 tensors byte-identical · check finds nothing" in said
+    assert "verified · nothing else changed · 2 of 2 tensors byte-identical · check finds nothing" in said
     assert said.splitlines()[-1] == 'next · safetensors.torch.load_file("y.safetensors")'
     assert names(tmp_path) == ["x.pt", "y.safetensors"]
 

@@ -48,7 +48,7 @@ def test_what_is_left_is_not_written_as_the_whole(run, command, suffix, damage, 
     assert done.stdout.startswith(f"refused · m: {name(2, suffix)}")
     assert ("is missing" if damage == "missing" else "cannot be read: ") in done.stdout
     assert ("with 8 tensors of the index" in done.stdout) is index
-    assert done.stdout.endswith("in its place, or first save what is whole with “ckptdoctor salvage m”.\n")
+    assert done.stdout.endswith("in its place, or recover what is intact: ckptdoctor salvage m\n")
     assert os.listdir() == ["m"]
 
 
@@ -88,7 +88,7 @@ def test_show_says_what_it_does_not_show(run, options):
     folder("m", damage="missing")
     done = run("show", "m", *options)
     assert done.returncode == 0
-    assert f"{MISSING} What belongs in it is not shown: “ckptdoctor check m” says more.\n" in done.stderr
+    assert f"{MISSING} Its content is not shown. More: ckptdoctor check m\n" in done.stderr
     assert done.stdout and MISSING not in done.stdout
 
 
@@ -112,7 +112,7 @@ def test_diff_does_not_call_lost_tensors_new(run, suffix, damage, turned):
     assert f"; 8 tensors only in {other} ({why})\n" in done.stdout
     assert f"only in {other}   8 tensors  model.layers.{{2..3}}.{{a,b,c,d}}.weight  {why}\n" in done.stdout
     assert done.stderr.startswith(f"{mark}: {name(2, suffix)}")
-    assert done.stderr.endswith("was not compared: “ckptdoctor check broken” says more.\n")
+    assert done.stderr.endswith("was not compared. More: ckptdoctor check broken\n")
     told = json.loads(run("diff", *sides, "--format", "json").stdout)
     assert [each["lost"] for each in told["removed" if turned else "added"]] == [True] * 8
     assert told["not_examined"][0].startswith(f"{mark}: {name(2, suffix)}")
@@ -146,7 +146,7 @@ def test_an_incomplete_folder_is_no_target(run, command):
     torch.save(tensors(), "whole.pt")
     done = run(*command, "--like", "m")
     assert done.returncode == 2
-    assert f"m is not whole, so that nothing can be held against it: {MISSING} Name a whole copy." in done.stderr
+    assert f"m is incomplete, so nothing can be compared with it: {MISSING} Name a complete copy." in done.stderr
     assert sorted(os.listdir()) == ["m", "whole.pt"]
 
 
@@ -224,7 +224,7 @@ def test_a_distributed_checkpoint_without_its_values(run):
     assert run("convert", "whole.pt", "m", "--to", "dcp").returncode == 0
     (values,) = [each for each in os.listdir("m") if each.endswith(".distcp")]
     os.remove(f"m/{values}")
-    said = f"{values} is missing. The values in it are not there: “ckptdoctor check m” says more.\n"
+    said = f"{values} is missing. The values in it are not there. More: ckptdoctor check m\n"
     done = run("show", "m", "--keys")
     assert done.stdout.startswith("w  [3]  float32") and done.stderr == said
     assert run("diff", "m", "whole.pt").stderr == f"A: {said}"
@@ -232,8 +232,7 @@ def test_a_distributed_checkpoint_without_its_values(run):
     done = run("convert", "m", "out.pt")
     assert done.returncode == 1
     assert (
-        f"m: {values} is missing. Put the real file in its place, or see what “ckptdoctor check m” says.\n"
-        in done.stdout
+        f"m: {values} is missing. Put the real file in its place, or look closer: ckptdoctor check m\n" in done.stdout
     )
     assert sorted(os.listdir()) == ["m", "whole.pt"]
 
@@ -243,7 +242,7 @@ def test_a_file_outside_of_the_folder_is_not_written_either(run):
     folder_that_names("../x.safetensors")
     done = run("convert", "m", "out.pt")
     assert done.returncode == 1
-    assert done.stdout.startswith("refused · m: the name “../x.safetensors” leads out of the folder")
+    assert done.stdout.startswith('refused · m: the name "../x.safetensors" leads out of the folder')
     assert os.listdir() == ["m"]
 
 
@@ -258,7 +257,7 @@ def test_what_an_index_names_in_vain_is_told(run):
     done = run("convert", "m", "out.safetensors")
     assert done.returncode == 0 and f"  lacking   {told}\n" in done.stdout
     assert json.loads(run("convert", "m", "out.pt", "--format", "json").stdout)["absent"] == [told]
-    assert f"{told}: “ckptdoctor check m” says more.\n" in run("show", "m").stderr
+    assert f"{told}. More: ckptdoctor check m\n" in run("show", "m").stderr
     assert told in run("diff", "m", "out.pt").stderr
 
 
@@ -305,7 +304,7 @@ def test_the_model_beside_a_damaged_file_is_converted(run, file, damage):
     broken_shards.hurt(f"m/{file}", damage)
     refused = run("convert", "m", "all.pt")
     assert refused.returncode == 1 and file in refused.stdout and not os.path.exists("all.pt")
-    assert "ckptdoctor salvage m”" not in refused.stdout  # it takes the file, not such a folder
+    assert "ckptdoctor salvage m\n" not in refused.stdout  # it takes the file, not such a folder
     assert run("convert", "m", "out.safetensors", "--root", "model").returncode == 0
     written = load_file("out.safetensors")
     assert all(torch.equal(written[key], value) for key, value in tensors().items())
@@ -335,7 +334,9 @@ def test_salvage_is_named_with_the_file_that_it_takes(run):
     torch.save({"state": {}, "param_groups": []}, "m/optimizer.pt")
     broken_shards.hurt("m/model.safetensors", "cut")
     refused = run("convert", "m", "all.pt")
-    assert refused.returncode == 1 and "“ckptdoctor salvage m/model.safetensors” saves what is whole" in refused.stdout
+    assert (
+        refused.returncode == 1 and "Recover what is intact: ckptdoctor salvage m/model.safetensors" in refused.stdout
+    )
     assert run("salvage", "m/model.safetensors", "-o", "rest.safetensors").returncode == 1
     assert set() < load_file("rest.safetensors").keys() < tensors().keys()
 

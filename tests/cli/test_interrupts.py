@@ -226,7 +226,7 @@ def test_a_press_at_a_chosen_point(place, arguments, point):
     if ended.status == finished:
         return
     if arguments in WRITING:
-        assert ended.err.endswith(("nothing was written\n", "no page was written\n")) and not ended.left
+        assert ended.err.endswith(("nothing was written.\n", "no page was written.\n")) and not ended.left
     elif "json" in arguments:
         found = json.loads(ended.out)
         assert found["interrupted"] and found["files"][0]["interrupted"]
@@ -236,7 +236,7 @@ def test_a_press_at_a_chosen_point(place, arguments, point):
     elif arguments == ("check", "--deep", "../in/a.pt"):  # what was read, and that there may be more to find
         assert "Interrupted: checksums 0 of 786 kB, values 0 of 786 kB. 1 finding so far." in ended.out
     elif arguments[0] in ("show", "diff") and "ckptdoctor.values" in point:  # no value has been read
-        assert (ended.out, ended.err) == ("", "interrupted\n")
+        assert (ended.out, ended.err) == ("", "Interrupted.\n")
     elif "rendering.full" not in point:  # then the examination is over, and Ctrl-C came while it was printed
         assert "Interrupted" in ended.out
 
@@ -261,7 +261,7 @@ def test_refusals_in_json(place):
     command = ("fix", "--dtype", "bf16", "../in/a.pt", "-o", "out.pt", "--format", "json")
     ended = place.run(*command, points="open|ckptdoctor-tmp")
     found = json.loads(ended.out)
-    assert (found["status"], found["message"]) == ("interrupted", "interrupted; nothing was written")
+    assert (found["status"], found["message"]) == ("interrupted", "Interrupted: nothing was written.")
 
 
 def test_a_press_that_python_cannot_raise_is_not_lost():

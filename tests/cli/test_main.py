@@ -1,11 +1,13 @@
 import json
+import platform
 import subprocess
 import sys
 
 import pytest
+import torch
 from click.testing import CliRunner
 
-from ckptdoctor.cli.main import COMMANDS, cli
+from ckptdoctor.cli.main import COMMANDS, LazyGroup, cli
 from ckptdoctor.crash import no_torch
 from ckptdoctor.diagnose.catalogue import all_rules
 from tests.commands import run
@@ -21,11 +23,18 @@ def test_version(shelf):
     assert run("--version", cwd=shelf).stdout.startswith(b"ckptdoctor, version ")
 
 
+def test_version_of_torch(shelf):
+    """Next to it stand the versions of Python and torch."""
+    said = run("--version", cwd=shelf).stdout.decode()
+    assert said.endswith(f"Python {platform.python_version()}, torch {torch.__version__}\n")
+
+
 def test_help_lists_the_commands():
-    """The commands are listed in the order in which they are documented, each with its first sentence in full."""
+    """The commands are listed in groups, each with its first sentence in full."""
     lines = invoke("--help").output.split("\n")
-    start = lines.index("Commands:") + 1
-    listed = [line for line in lines[start:] if line.strip()]
+    headings = [line for line in lines if line.endswith(":") and line[0] != " " and line != "Options:"]
+    assert headings == ["Find out:", "Repair:", "Change:", "Keep:", "Practise:", "Set up:"]
+    listed = [line for line in lines[lines.index("Find out:") : lines.index("Options:")] if line.startswith("  ")]
     assert [line.split()[0] for line in listed] == list(COMMANDS)
     assert not any(line.endswith("...") for line in listed)
 
@@ -35,7 +44,7 @@ def test_explain(name):
     """explain prints the page of a rule, found by code or name."""
     result = invoke("explain", name)
     assert result.output.startswith("N401 module-prefix · error\n")
-    for section in ("What it means", "Why it matters", "What you see", "How it is found", "Repair"):
+    for section in ("Meaning", "Why it matters", "Symptoms", "Detection", "Repair"):
         assert f"\n{section}\n" in result.output
 
 
@@ -43,7 +52,7 @@ def test_explain_what_is_not_there(shelf):
     """An unknown code is status 2, and a near name is offered."""
     result = run("explain", "module-prefxi", cwd=shelf)
     assert result.returncode == 2
-    assert b"Did you mean module-prefix" in result.stderr
+    assert b'Did you mean "module-prefix"' in result.stderr
 
 
 def test_rules_lists_every_rule():
@@ -63,6 +72,13 @@ def test_a_bare_path_is_checked(shelf):
     assert result.stdout.split(b"\nRead ")[0] == run("check", "sick.pt", cwd=shelf).stdout.split(b"\nRead ")[0]
 
 
+def test_the_name_alone_opens_the_picker_on_a_terminal(monkeypatch):
+    """That is browse without a path; where there is no terminal it is the help."""
+    assert invoke().output.startswith("Usage: ")
+    monkeypatch.setattr(LazyGroup, "for_paths", lambda self: "browse")
+    assert "browse needs a terminal" in str(invoke().exception)
+
+
 def test_a_mistyped_path_is_no_unknown_command(shelf):
     """A word that looks like a path or an address is missed as one."""
     result = run("sikc.pt", cwd=shelf)
@@ -76,7 +92,7 @@ def test_an_unknown_command_is_refused(shelf):
     """A word that is neither command nor path is a usage error."""
     result = run("chekc", "sick.pt", cwd=shelf)
     assert result.returncode == 2
-    assert b"No such command" in result.stderr
+    assert result.stderr.startswith(b"error: No such command 'chekc'. Did you mean 'check'?\n")
 
 
 def test_what_needs_torch_says_so_where_there_is_none(shelf):

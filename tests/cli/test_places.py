@@ -50,14 +50,17 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-_MAKE = "Make it first, or give another."
+_MAKE = "Create it first, or give another."
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("fix empty.pt", "It has no bytes at all: download it again, or use the checkpoint that was saved before it."),
-        ("fix some", "name one of its files, such as some/w.safetensors."),
+        (
+            "fix empty.pt",
+            "empty.pt is an empty file. Download it again, or use the checkpoint that was saved before it.",
+        ),
+        ("fix some", "Open it: ckptdoctor some/w.safetensors"),
         ("fix m.pt -o link.pt", "link.pt is the original itself; give another output path"),
         ("fix m.pt -o no/x/", f"no/x/ cannot be written: there is no folder {{here}}/no. {_MAKE}"),
         (
@@ -88,7 +91,7 @@ def test_a_folder_that_is_not_ours_to_read(place: Path):
     (place / "some").chmod(0)
     status, text = run("check", "some", cwd=place, before=_as_others_may)
     (place / "some").chmod(0o700)
-    why = "Permission denied. Whoever owns it, or a folder that it lies in, can give leave to read it."
+    why = "Permission denied. The owner of it, or of a folder that it is in, can grant read access."
     assert (status, text) == (2, f"error: some cannot be listed: {why}\n")
 
 
@@ -97,7 +100,7 @@ def test_a_file_that_is_not_ours_to_read(place: Path):
     """Who can help is said."""
     (place / "m.pt").chmod(0)
     status, text = run("check", "m.pt", cwd=place, before=_as_others_may)
-    assert (status, text.startswith("error: m.pt cannot be opened: Permission denied. Whoever owns it, ")) == (2, True)
+    assert (status, text.startswith("error: m.pt cannot be opened: Permission denied. The owner of it, ")) == (2, True)
 
 
 _PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 24, 1, 2  # linux/prctl.h, linux/capability.h
@@ -112,19 +115,19 @@ def _as_others_may() -> None:
 
 def test_a_disk_without_room(place: Path):
     """Whatever is written: the output, a folder of shards by its own name, standard input, what was packed."""
-    most = "bytes are more than a file may have here. Give another output path"
+    most = "bytes exceed the limit for a file here. Give another output path"
     assert most in run("fix", "m.pt", cwd=place, before=_limited)[1]
     status, text = run("convert", "m.pt", "shards", "--shard-size", "1MB", cwd=place, before=_limited)
     assert status == 1
     assert text.startswith("refused · shards/model.safetensors cannot be written: ")
     status, text = run("check", "-", cwd=place, given=(place / "m.pt").read_bytes(), before=_limited)
     assert status == 2
-    assert text.startswith(f"error: Standard input could not be kept in {place}: File too large. Let TMPDIR name")
+    assert text.startswith(f"error: Standard input could not be kept in {place}: File too large. Set TMPDIR to")
     subprocess.run(["gzip", "-k", "m.pt"], cwd=place, check=True)
     status, text = run("check", "m.pt.gz", cwd=place, before=_limited)
     assert status == 2
     assert text.startswith("error: Unpacking stopped in ")
-    assert "or let TMPDIR name a folder with more room" in text
+    assert "or set TMPDIR to a folder with more space" in text
 
 
 @pytest.mark.parametrize("name", ["new\nline.pt", "st*r.pt"])
@@ -151,7 +154,7 @@ def test_a_shard_that_is_not_ours_to_read(place: Path):
     shard.chmod(0)
     status, text = run("check", "shards", cwd=place, before=_as_others_may)
     assert status == 1
-    assert f"{name(2)}, with 8 tensors of the index, cannot be opened: Permission denied. Whoever owns it" in text
+    assert f"{name(2)}, with 8 tensors of the index, cannot be opened: Permission denied. The owner of it" in text
     status, text = run("salvage", "shards", cwd=place, before=_as_others_may)
     assert status == 1
-    assert f"{name(2)} cannot be opened: Permission denied. Whoever owns it" in text
+    assert f"{name(2)} cannot be opened: Permission denied. The owner of it" in text

@@ -47,7 +47,7 @@ def test_an_existing_page_is_replaced_only_with_force(shelf):
     ("arguments", "said"),
     [
         (("missing.pt",), b"missing.pt"),
-        ((".",), b"a page is about one"),
+        ((".",), b"a page shows one"),
         (("healthy.pt", "missing.pt"), b"missing.pt"),
         (("healthy.pt", "-o", "nowhere/page.html"), b"no folder"),
         (("healthy.pt", "--root", "nowhere"), b"nowhere"),

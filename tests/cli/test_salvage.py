@@ -24,7 +24,7 @@ def test_what_is_saved_and_what_is_lost_is_said(broken):
     done = run_here("salvage", "broken.pt", "-o", "saved.pt", cwd=broken)
     text = done.stdout.decode()
     assert done.returncode == 1
-    assert "2 of 4 tensors saved, 50.0 % of the values" in text
+    assert "2 of 4 tensors recovered, 50.0 % of the values" in text
     assert "every one verified by its checksum" in text
     assert "50.0 % is there" in text and "nothing of it is there" in text
     assert 'next · torch.load("saved.pt")' in text
@@ -37,7 +37,7 @@ def test_nothing_is_overwritten_unless_forced(broken):
     before = (broken / "broken.pt").read_bytes()
     assert run_here("salvage", "broken.pt", cwd=broken).returncode == 1
     again = run_here("salvage", "broken.pt", cwd=broken)
-    assert again.returncode == 1 and b"exists already" in again.stderr
+    assert again.returncode == 1 and b"already exists" in again.stderr
     assert run_here("salvage", "broken.pt", "--force", cwd=broken).returncode == 1
     assert (broken / "broken.pt").read_bytes() == before
     assert torch.load(broken / "broken.salvaged.pt")

@@ -69,7 +69,7 @@ def test_hostile_text_never_reaches_the_terminal(shelf, options):
         (["empty.pt"], b"empty"),
         (["page.pt"], b"page.pt"),
         (["sick.pt", "--root", "nowhere"], b"nowhere"),
-        (["."], b"no checkpoint"),
+        (["."], b"not one sharded checkpoint"),
     ],
     ids=spelt,
 )

@@ -82,7 +82,7 @@ def test_nothing_matches(shelf, options):
     status, out, err = asked(shelf, "training.pt", *options, "--filter", "dtype:f64")
     assert (status, out) == (ExitStatus.FINDINGS, "")
     command = f"ckptdoctor show {shlex.quote(str(shelf / 'training.pt'))} --keys"
-    assert err == f"0 of 2 tensors match dtype:f64. The keys are listed by: {command}\n"
+    assert err == f"0 of 2 tensors match dtype:f64. List the keys: {command}\n"
 
 
 @pytest.mark.parametrize("options", [[], ["--stats"]], ids=spelt)
@@ -97,7 +97,18 @@ def test_nothing_matches_in_json(shelf, options):
 def test_a_filter_that_makes_no_sense(shelf, options):
     """It is one sentence on stderr, and nothing is shown."""
     status, out, err = asked(shelf, "training.pt", *options, "--filter", "dtyp:f64")
-    assert (status, out, err) == (ExitStatus.TROUBLE, "", "error: “dtyp:” is not known: did you mean dtype:?\n")
+    assert (status, out, err) == (ExitStatus.TROUBLE, "", 'error: Unknown filter "dtyp:". Did you mean "dtype:"?\n')
+
+
+@pytest.mark.parametrize(
+    ("typed", "better"), [("fc.*", "*fc.*"), ("modle.fc.*", "module.fc.*"), ("waight", "weight"), ("zzz*", "")]
+)
+def test_a_filter_that_matches_is_offered(shelf, typed, better):
+    """Where nothing matches: with the star that was forgotten, or with its words as names have them."""
+    said = asked(shelf, "training.pt", "--filter", typed)[2]
+    offer = f' Did you mean "{better}"?' if better else ""
+    assert said.startswith(f"0 of 2 tensors match {typed}.{offer} List the keys: ")
+    assert not better or asked(shelf, "training.pt", "--keys", "--filter", better)[0] == ExitStatus.CLEAN
 
 
 def test_findings(shelf):

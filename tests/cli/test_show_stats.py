@@ -121,7 +121,7 @@ def test_a_part(sick):
 def test_only_and_sort_need_the_values(sick, option, capsys):
     """Elsewhere they are a mistake, not silently nothing."""
     assert main.run(["show", str(sick), *option]) == ExitStatus.TROUBLE
-    assert "belong to --stats" in capsys.readouterr().err
+    assert "need --stats" in capsys.readouterr().err
 
 
 SORTED = {

@@ -66,16 +66,14 @@ def test_a_second_run_into_the_same_folder_is_refused(capsys):
     capsys.readouterr()
     assert run(["train", *SMALL, "--out", "here"]) == 2
     assert capsys.readouterr().err == (
-        "error: here holds a run already (epoch-0002): add --resume to go on with it, or name another --out\n"
+        "error: here already holds a run (epoch-0002): add --resume to continue it, or name another --out\n"
     )
 
 
 def test_resume_without_a_checkpoint_is_refused(capsys):
     """There is nothing to go on from."""
     assert run(["train", *SMALL, "--out", "nothing", "--resume"]) == 2
-    assert capsys.readouterr().err == (
-        "error: there is no complete checkpoint in nothing to go on from: leave --resume out\n"
-    )
+    assert capsys.readouterr().err == ("error: nothing has no complete checkpoint to resume from: leave out --resume\n")
 
 
 SMALL_VGG = {"network": "vgg", "width": 2, "images": 400, "batch_size": 8, "epochs": 2}
@@ -89,7 +87,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_as_one_that_never_stopped(tmp_pa
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "go on: the same command with --resume" in said
+    assert "continue: the same command with --resume" in said
     assert list((tmp_path / "half").glob("epoch-0001-step-*"))
     finished(**SMALL_VGG, out="half", resume=True)
     assert same(saved("whole/epoch-0002"), saved("half/epoch-0002"))

@@ -101,7 +101,7 @@ def test_two_sets_of_tensors_take_a_choice(tmp_path: Path):
 def test_a_checkpoint_without_tensors_is_refused(tmp_path: Path, contents: dict, target: str, flatten: bool):
     """A file of weights without weights helps nobody: one sentence, and nothing is written."""
     source = saved(tmp_path, contents)
-    with pytest.raises(RefusedError, match="There are no tensors in "):
+    with pytest.raises(RefusedError, match="has no tensors to convert"):
         convert(source, os.path.join(tmp_path, target), flatten=flatten)
     assert os.listdir(tmp_path) == ["model.pt"]
 
@@ -239,7 +239,7 @@ def test_a_key_in_two_files_must_have_one_value(tmp_path: Path):
     assert list(torch.load(tmp_path / "both.pt")) == ["a", "epoch", "b"]
     for changed in ({"a": torch.ones(3) + 1e-7}, {"epoch": 4}, {"a": torch.ones(3, dtype=torch.float64)}):
         saved(tmp_path, changed, "two.pt")
-        with pytest.raises(RefusedError, match=f"“{next(iter(changed))}” is in .*one.pt and in .*two.pt"):
+        with pytest.raises(RefusedError, match=f'"{next(iter(changed))}" is in .*one.pt and in .*two.pt'):
             convert([one, two], tmp_path / "neither.pt")
 
 
@@ -320,7 +320,7 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path):
     """Neither the output nor the file beside it; and then both, in one go."""
     source = saved(tmp_path, {"w": torch.ones(2), "epoch": 3})
     (tmp_path / "got.extra.json").write_text("mine")
-    with pytest.raises(WriteError, match="exists already"):
+    with pytest.raises(WriteError, match="already exists"):
         convert(source, tmp_path / "got.safetensors")
     assert sorted(os.listdir(tmp_path)) == ["got.extra.json", "model.pt"]
     assert (tmp_path / "got.extra.json").read_text() == "mine"

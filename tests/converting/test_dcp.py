@@ -169,7 +169,7 @@ def test_what_has_no_place(tmp_path):
     saved = {"a": torch.ones(2), "empty": {}, "list": [{}, torch.ones(1), {}], "by": {0: 1, 1: 2}}
     torch.save(saved, tmp_path / "model.pt")
     report = converted(tmp_path / "model.pt", tmp_path / "out")
-    assert report.left_out == ("that keys are no text: by/0, by/1",)
+    assert report.left_out == ("that keys are not strings: by/0, by/1",)
     saved["by"] = {"0": 1, "1": 2}
     assert_same(as_torch_says(tmp_path / "out", tmp_path / "t.pt"), saved)
     assert_same(ckptdoctor.load(tmp_path / "out"), saved)
@@ -178,7 +178,7 @@ def test_what_has_no_place(tmp_path):
 @pytest.mark.parametrize(
     ("saved", "said"),
     [
-        ({"a": {"b": torch.ones(1)}, "a.b": torch.ones(1)}, "Two values would be called “a.b”"),
+        ({"a": {"b": torch.ones(1)}, "a.b": torch.ones(1)}, 'Two values would be called "a.b"'),
         ([torch.ones(1)], "is no dict"),
         ({}, "nothing in|no values"),
         ({"a": torch.ones(2, 2).to_sparse()}, "densify"),
@@ -221,7 +221,7 @@ def test_wrong_elements_are_noticed(tmp_path, monkeypatch):
         return write(replace(wanted, stored={"0": replace(stored, data=data)}))
 
     monkeypatch.setattr(fresh_dcp, "write", wrong)
-    with pytest.raises(WriteError, match="are others in the output"):
+    with pytest.raises(WriteError, match="differ in the output"):
         converted(tmp_path / "model.pt", tmp_path / "out")
     assert os.listdir(tmp_path) == ["model.pt"]
 

@@ -127,12 +127,12 @@ def test_each_byte_is_written_once(tmp_path: Path):
 
 
 def test_wrong_numbers_are_noticed(tmp_path: Path, monkeypatch):
-    """What is computed while it is written is proven by other code, each tensor of it, and thrown away otherwise."""
+    """What is computed while it is written is proven by other code, each tensor of it, and discarded otherwise."""
     torch.save(weights(), tmp_path / "x.pt")
     made = asked(tmp_path, unsafe=True)
     right = cast.cast
     monkeypatch.setattr(cast, "cast", lambda *given: bytes(len(right(*given))))
-    with pytest.raises(WriteError, match="thrown away"):
+    with pytest.raises(WriteError, match="discarded"):
         carry_out(made)
     assert os.listdir(tmp_path) == ["x.pt"]
 
@@ -151,7 +151,7 @@ def test_a_tensor_that_is_cut_out_of_what_is_computed(tmp_path: Path, monkeypatc
     made = replace(asked(tmp_path, unsafe=True, force=True))
     right = cast.cast
     monkeypatch.setattr(cast, "cast", lambda *given: bytes(len(right(*given))))
-    with pytest.raises(WriteError, match="thrown away"):
+    with pytest.raises(WriteError, match="discarded"):
         carry_out(made)
 
 

@@ -97,4 +97,4 @@ def test_one_name_for_what_cannot_be_compared_is_refused(tmp_path: Path, value: 
         torch.save({"w": value, name: torch.ones(2)}, tmp_path / name)
     status, said = merge(tmp_path, "a.pt", "b.pt", "-o", "out.pt")
     assert status == 1
-    assert f"“w” in a.pt {reason}" in said
+    assert f'"w" in a.pt {reason}' in said

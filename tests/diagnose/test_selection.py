@@ -3,6 +3,7 @@ import pytest
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.errors import UsageError
 from ckptdoctor.rules.registry import all_rules
+from tests.commands import run_here
 
 
 def codes(**choices):
@@ -51,3 +52,30 @@ def test_an_unknown_code_is_a_usage_error(choice):
     """A choice that fits no rule is refused, and the message says where to look."""
     with pytest.raises(UsageError, match="ckptdoctor rules"):
         codes(**choice)
+
+
+@pytest.mark.parametrize(
+    ("choice", "offer"),
+    [
+        ("N4O1", ' Did you mean "N401"?'),  # a letter
+        ("modul-prefix", ' Did you mean "module-prefix"?'),
+        ("N499", " List them: ckptdoctor rules"),
+        ("xyzzyxyzzy", " List them: ckptdoctor rules"),
+    ],
+)
+def test_a_mistyped_code_is_answered_with_what_was_meant(choice, offer):
+    """The nearest code or name, or where to find them."""
+    with pytest.raises(UsageError) as caught:
+        codes(select=(choice,))
+    assert caught.value.message == f'There is no rule "{choice}".{offer}'
+
+
+def test_a_mistyped_code_in_a_file_of_settings(tmp_path):
+    """The file and the setting are named, unless an option replaces them."""
+    (tmp_path / "ckptdoctor.toml").write_text('select = ["N"]\nignore = ["N4O1"]\n')
+    (tmp_path / "m.pt").write_bytes(b"")
+    for command in (["check", "m.pt"], ["fix", "m.pt"], ["report", "m.pt"]):
+        done = run_here(*command, cwd=tmp_path)
+        assert done.stderr == b'error: ckptdoctor.toml: ignore: There is no rule "N4O1". Did you mean "N401"?\n'
+    assert b"no rule" not in run_here("check", "m.pt", "--ignore", "N4", cwd=tmp_path).stderr
+    assert run_here("check", "m.pt", "--select", "N4O2", cwd=tmp_path).stderr.startswith(b"error: There is no rule")

@@ -23,12 +23,12 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine import deep
 from ckptdoctor.examine.file import check, diagnose
 from ckptdoctor.examine.files import examine_all
-from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import registry
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.values import examine
+from ckptdoctor.values.statistics import Values
 from tests.builders import build
 
 DEEP = Settings(deep=True)

@@ -83,7 +83,7 @@ def test_a_chain_that_the_target_decides_is_chosen(tmp_path):
     path, settings = str(tmp_path / "mine.pt"), Settings(like=str(tmp_path / "target.pt"))
     offered = found(path, settings)
     assert [(each.code, each.safety, each.title) for each in offered] == [
-        (AUTO, Safety.CONFIRMED, 'take state_dict; strip "module."')
+        (AUTO, Safety.CONFIRMED, 'extract state_dict; strip "module."')
     ]
     request = request_of(path, offered, usual(offered), settings)
     assert (request.auto, request.unsafe) == (True, False)

@@ -35,7 +35,7 @@ def told(path, content=CONTENT):
     if not findings:
         return None
     (finding,) = findings
-    kind, by = re.fullmatch(r"its (.+) is \w+…?, but (.+) says \w+…?", finding.message).groups()
+    kind, by = re.fullmatch(r"its (.+) is \w+…?, but (.+) gives \w+…?", finding.message).groups()
     return by, kind, finding.severity.value
 
 

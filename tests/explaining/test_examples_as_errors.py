@@ -95,20 +95,20 @@ def test_most_are_called_by_their_own_rule():
 # what makes these healthy an error does not tell
 NOT_TOLD = {
     # shapes of keys that one side has alone, and dtypes
-    ("N412", "a weight of another shape"),
-    ("N413", "a weight of another shape"),
-    ("N417", "something else of that name"),
+    ("N412", "a weight with a different shape"),
+    ("N413", "a weight with a different shape"),
+    ("N417", "something else with that name"),
     ("N419", "an attention layer's real bias"),
     ("N419", "frequencies that are learnt"),
     ("N419", "positions of each example"),
     ("N419", "positions that are learnt"),
     ("S507", "shapes that do not add up"),
-    ("S508", "a gate of another size"),
+    ("S508", "a gate with another size"),
     ("S509", "fewer experts"),
     # keys that fit
     ("N409", "stripping would give two keys one name"),
-    ("N418", "a normalizer of the input"),
-    ("S501", "a bias that says otherwise"),
+    ("N418", "an input normalizer"),
+    ("S501", "a bias that disagrees"),
     ("S507", "no keys among the missing"),
     ("S512", "feed-forward layers half as wide"),
     # the versions in ``_metadata``, without which torch itself does not call these keys missing
@@ -117,9 +117,9 @@ NOT_TOLD = {
     # names that a replacement leaves, of tensors with another shape
     ("N403", "another shape"),
     # what is inside a dict of the file: which of two is the part that is meant
-    ("W312", "an average beside them"),
+    ("W312", "an average next to them"),
     # which of the model's layers what is left over would be
-    ("N422", "a target that misses something"),
+    ("N422", "a target with a missing key"),
 }
 
 

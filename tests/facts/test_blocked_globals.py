@@ -6,7 +6,7 @@ import pytest
 
 from ckptdoctor.checkpoint import Checkpoint, GlobalName, Mapping, Named, Opaque, Sequence, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.facts.blocked_globals import BlockedCause, blocked_by, blocked_globals, outermost
+from ckptdoctor.facts.globals import BlockedCause, blocked_by, blocked_globals, outermost
 
 
 def tensor(*path, **more):

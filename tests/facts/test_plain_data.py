@@ -100,7 +100,7 @@ def test_a_date_is_its_iso_text():
         (TENSOR, "a tensor"),
         (namespace(w=TENSOR), "a tensor"),
         (Sequence("set", (1,)), "a set"),
-        (Cycle(()), "not read"),
+        (Cycle(()), "unread value"),
         (Named("torch.float32"), "a class or function"),
         (Mapping("dict", ((Special("(1, 2)"), 3),)), "keys"),
         (Mapping("dict", (), Mapping("dict", (("_metadata", 1),))), "attributes"),
@@ -113,7 +113,7 @@ def test_a_date_is_its_iso_text():
         (Opaque("numpy._core.multiarray.scalar", (1, 2)), "usual way"),
         (Opaque("argparse.Namespace", (1,)), "usual way"),
         (Opaque("pathlib.PosixPath", (1,)), "usual way"),
-        (Opaque("datetime.datetime", (b"junk",)), "no sense"),
+        (Opaque("datetime.datetime", (b"junk",)), "an invalid"),
         (Opaque("datetime.datetime", (b"junk", Opaque("datetime.timezone"))), "time zone"),
     ],
 )

@@ -84,12 +84,12 @@ def test_what_is_let_through(text, rows):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("dtype:bf61", "There is no dtype “bf61”: did you mean bf16?"),
-        ("dtype:", "dtype: needs something behind it, such as dtype:bf16."),
-        ("dtyp:f32", "“dtyp:” is not known: did you mean dtype:?"),
-        ("is:big", "is:big is not known: there are is:tied, is:parameter, is:empty, is:meta."),
-        (">big", "“>big” is no size: write >1MB for bytes, or >1M for elements."),
-        (">1furlong", "“furlong” is no unit: kB, MB, GB for bytes; k, M, B for elements."),
+        ("dtype:bf61", 'Unknown dtype "bf61". Did you mean "bf16"?'),
+        ("dtype:", "dtype: needs a value, such as dtype:bf16."),
+        ("dtyp:f32", 'Unknown filter "dtyp:". Did you mean "dtype:"?'),
+        ("is:big", 'Unknown filter "is:big". Use one of is:tied, is:parameter, is:empty, is:meta.'),
+        (">big", '">big" is not a size. Use >1MB for bytes, or >1M for elements.'),
+        (">1furlong", '"furlong" is not a unit. Use kB, MB, GB for bytes; k, M, B for elements.'),
     ],
 )
 def test_what_makes_no_sense_is_said_in_a_sentence(text, sentence):

@@ -202,7 +202,7 @@ def test_a_head_that_differs_is_refused_with_the_diagnosis(tmp_path, net):
     message = caught.value.message
     total = len(net.state_dict())
     assert message.startswith(f"{tmp_path / 'a.pt'} does not fit Net: {total - 4} of {total} keys do (")
-    assert "of another shape: fc.weight [10, 6] for [3, 6], fc.bias [10] for [3]" in message
+    assert "shape mismatch: fc.weight [10, 6] for [3, 6], fc.bias [10] for [3]" in message
     assert "strict=False" in message
     assert "N401" not in message  # that is repaired
     made = load_state_dict(tmp_path / "a.pt", Net(classes=3), strict=False)
@@ -233,10 +233,10 @@ def test_two_that_fit_ask_for_a_choice(tmp_path, net):
     other = Net()
     torch.save({"first": net.state_dict(), "second": other.state_dict()}, tmp_path / "a.pt")
     for strict in (True, False):
-        with pytest.raises(RefusedError, match=r"first, second\): choose with root='first' or another"):
+        with pytest.raises(RefusedError, match=r"first, second\): choose one with root='first' or another"):
             load_state_dict(tmp_path / "a.pt", net, strict=strict)
     assert_loads(load_state_dict(tmp_path / "a.pt", net, root="second"), other)
-    with pytest.raises(UsageError, match="There is no “third”"):
+    with pytest.raises(UsageError, match='The checkpoint has no "third"'):
         load_state_dict(tmp_path / "a.pt", net, root="third")
 
 

@@ -83,7 +83,7 @@ def test_each_built_in_format_offers_what_the_protocol_asks_for():
 
 def test_an_unknown_format_is_a_usage_error():
     """It is named."""
-    with pytest.raises(UsageError, match="“clay tablet”"):
+    with pytest.raises(UsageError, match='"clay tablet"'):
         format_named("clay tablet")
 
 
@@ -91,7 +91,7 @@ def test_what_is_missing_or_a_folder_cannot_be_opened(tmp_path):
     """A missing file is unreadable; a folder is no checkpoint, and is named where it is something known."""
     with pytest.raises(UnreadableError):
         formats.open_checkpoint(tmp_path / "nothing.pt")
-    with pytest.raises(NotACheckpointError, match="Nothing in it is called"):
+    with pytest.raises(NotACheckpointError, match="is a folder without a checkpoint"):
         formats.open_checkpoint(tmp_path)
     (tmp_path / "trainer_state.json").write_text("{}")
     with pytest.raises(NotACheckpointError, match="Hugging Face Trainer checkpoint"):

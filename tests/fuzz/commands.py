@@ -36,6 +36,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("diff", "FILE", "OTHER", "--values"),
     ("diff", "OTHER", "FILE"),
     ("report", "FILE", "-o", "OUT/page.html"),
+    ("seal", "FILE", "-o", "OUT/it.seal.json"),
     ("explain", "FILE"),
     ("fix", "FILE", "-o", "OUT/fixed.pt"),
     ("fix", "FILE", "-o", "OUT/fixed.pt", "--unsafe-fixes", "--clone-shared"),

@@ -207,7 +207,7 @@ def test_what_can_be_healed_is_healed_and_the_rest_is_told(tmp_path):
     report = graft(asked(tmp_path))
     assert [each.path for each in report.left] == [("layer1.weight",)]
     assert torch.equal(torch.load(tmp_path / "out.pt")["layer0.weight"], weights["layer0.weight"])
-    with pytest.raises(RefusedError, match=r"what was named:\n  layer1.weight .* no such tensor"):
+    with pytest.raises(RefusedError, match=r"the named tensors:\n  layer1.weight .* no such tensor"):
         graft(asked(tmp_path, keys=("layer?.weight",), output="other.pt"))
 
 

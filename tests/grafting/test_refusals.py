@@ -24,7 +24,7 @@ def test_another_training_step_needs_consent(tmp_path):
     """The refusal says how many tensors differ; with consent the mixture is what was asked for."""
     torch.save(with_nan(network(), "layer1.weight"), tmp_path / "bad.pt")
     torch.save(network(seed=1), tmp_path / "good.pt")
-    with pytest.raises(RefusedError, match=r"no copy of that save: of the 6 other tensors .* 6 differ"):
+    with pytest.raises(RefusedError, match=r"not a copy of that save: of the 6 other tensors .* 6 differ"):
         graft(asked(tmp_path))
     report = graft(asked(tmp_path, unsafe=True))
     assert report.mixture
@@ -39,7 +39,7 @@ def test_bytes_that_do_not_fit_the_checksum_need_consent(tmp_path):
     torch.save(weights, tmp_path / "whole.pt")
     torch.save({**weights, "layer0.weight": weights["layer0.weight"] * 2}, tmp_path / "good.pt")
     flip(tmp_path / "whole.pt", tmp_path / "bad.pt", 8 * places(tmp_path / "whole.pt")["0"][0])
-    with pytest.raises(RefusedError, match=r"layer0.weight does not fit the checksum of what was saved"):
+    with pytest.raises(RefusedError, match=r"layer0.weight do not match the checksum"):
         graft(asked(tmp_path))
     assert graft(asked(tmp_path, unsafe=True)).written
     with zipfile.ZipFile(tmp_path / "out.pt") as archive:
@@ -73,7 +73,7 @@ def test_a_damaged_checksum_is_put_right(tmp_path):
     [
         (lambda tensor: tensor[:39].clone(), r"float32 \[39, 30\] there"),
         (lambda tensor: tensor.double(), r"float64 \[40, 30\] there"),
-        (lambda tensor: tensor * NAN, r"1,200 NaN of 1,200 values there, too"),
+        (lambda tensor: tensor * NAN, r"1,200 NaN of 1,200 values there too"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(change, why, tmp_path):
@@ -177,9 +177,9 @@ def test_nothing_is_left_behind_where_writing_fails(tmp_path, monkeypatch):
     torch.save(network(), tmp_path / "good.pt")
     flip(tmp_path / "good.pt", tmp_path / "bad.pt", 8 * places(tmp_path / "good.pt")["0"][0])
     (tmp_path / "out.pt").write_bytes(b"mine")
-    with pytest.raises(WriteError, match="exists already"):
+    with pytest.raises(WriteError, match="already exists"):
         graft(asked(tmp_path))
-    with pytest.raises(WriteError, match="There is no room for"):
+    with pytest.raises(WriteError, match="Not enough disk space for"):
         monkeypatch.setattr("ckptdoctor.writing.publishing.fill", full)
         graft(asked(tmp_path, output="new.pt"))
     assert sorted(os.listdir(tmp_path)) == ["bad.pt", "good.pt", "out.pt"]
@@ -213,7 +213,7 @@ def test_a_shard_is_healed_by_the_folder_of_the_other_copy(tmp_path):
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
     shutil.copytree(folder, tmp_path / "bad")
     flip(folder / names[1], tmp_path / "bad" / names[1], 8 * places(folder / names[1])["0"][0])
-    with pytest.raises(UsageError, match="name the file"):
+    with pytest.raises(UsageError, match="name the damaged file"):
         graft(asked(tmp_path, path="bad", donor="good"))
     assert graft(asked(tmp_path, path=f"bad/{names[1]}", donor="good", output="out.bin")).written
     assert (tmp_path / "out.bin").read_bytes() == (folder / names[1]).read_bytes()

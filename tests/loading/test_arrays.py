@@ -159,7 +159,7 @@ def test_damage_names_its_key(tmp_path):
     save_file({"weight": torch.zeros(1000)}, tmp_path / "a.safetensors")
     data = (tmp_path / "a.safetensors").read_bytes()
     (tmp_path / "a.safetensors").write_bytes(data[:-100])
-    with pytest.raises(DamagedError, match=r"Storage weight .* should have 4,000 bytes, but 3,900"):
+    with pytest.raises(DamagedError, match=r"Storage weight .* should have 4,000 bytes, but the file has 3,900"):
         load(tmp_path / "a.safetensors", framework="np")
 
 

@@ -23,13 +23,13 @@ from tests.formats.safetensors.test_strictness import ODD_HEADERS, mutated, soun
 
 # headers in front of eight bytes of data, and what of each is named
 REFUSED = {
-    "hole": ({"a": entry(0, 3), "b": entry(4, 8)}, "in front of “b”.*at byte", "safetensors refuses"),
-    "overlap": ({"a": entry(0, 6), "b": entry(4, 8)}, "“b” begins 2 bytes before", "safetensors refuses"),
-    "trailing": ({"a": entry(0, 6)}, "2 bytes follow the end of the last tensor at byte", "safetensors refuses"),
-    "entry": ({"a": {"dtype": "f32"}, "b": entry(0, 8)}, "the entry “a” has no shape", "safetensors refuses"),
-    "length": ({"a": entry(0, 4, "F32", [2]), "b": entry(4, 8)}, "“a” needs 8 bytes", "safetensors refuses"),
-    "metadata": ({"__metadata__": {"n": 1}, "a": entry(0, 8)}, "“n” is a number", "safetensors refuses"),
-    "rank": ({"a": entry(0, 8, "U8", [1] * 64 + [8])}, "“a” has 65 dimensions", ""),
+    "hole": ({"a": entry(0, 3), "b": entry(4, 8)}, 'before "b".*at byte', "safetensors rejects"),
+    "overlap": ({"a": entry(0, 6), "b": entry(4, 8)}, '"b" begins 2 bytes before', "safetensors rejects"),
+    "trailing": ({"a": entry(0, 6)}, "2 bytes follow the end of the last tensor at byte", "safetensors rejects"),
+    "entry": ({"a": {"dtype": "f32"}, "b": entry(0, 8)}, 'the entry "a" has no shape', "safetensors rejects"),
+    "length": ({"a": entry(0, 4, "F32", [2]), "b": entry(4, 8)}, '"a" needs 8 bytes', "safetensors rejects"),
+    "metadata": ({"__metadata__": {"n": 1}, "a": entry(0, 8)}, '"n" is a number', "safetensors rejects"),
+    "rank": ({"a": entry(0, 8, "U8", [1] * 64 + [8])}, '"a" has 65 dimensions', ""),
 }
 
 
@@ -128,7 +128,7 @@ def test_a_lenient_load_gives_what_can_be_given(tmp_path):
     """With strict=False the tensors beside a broken entry come back, it is an Inert with the reason, and one warns."""
     path = tmp_path / "m.safetensors"
     path.write_bytes(file({"a": {"dtype": "F32"}, "b": entry(0, 8)}, bytes(range(8))))
-    with pytest.warns(UserWarning, match="m.safetensors is damaged: .*“a” has no shape") as caught:
+    with pytest.warns(UserWarning, match='m.safetensors is damaged: .*"a" has no shape') as caught:
         mine = load(path, strict=False)
     assert caught[0].filename == __file__
     assert bytes(mine["b"].tolist()) == bytes(range(8))
@@ -325,6 +325,6 @@ def test_the_weights_for_a_net_are_taken_from_no_file_that_safetensors_refuses(t
     """load_state_dict is as strict as load, and as lenient."""
     path = tmp_path / "m.safetensors"
     path.write_bytes(file({"a": entry(0, 4), "b": entry(6, 8)}, bytes(8)))
-    with pytest.raises(DamagedError, match="in front of “b”"):
+    with pytest.raises(DamagedError, match='in front of "b"'):
         ckptdoctor.load_state_dict(path, {"a": (4,), "b": (2,)})
     assert set(ckptdoctor.load_state_dict(path, {"a": (4,), "b": (2,)}, strict=False)) == {"a", "b"}

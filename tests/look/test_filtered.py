@@ -105,7 +105,7 @@ def test_what_cannot_be_read(path, tmp_path, text):
 def test_a_filter_that_makes_no_sense_is_said_before_the_file_is_opened(tmp_path):
     """Where there is no file at all, too."""
     result = run_here("show", "missing.pt", "--filter", "dtyp:f32", cwd=tmp_path)
-    assert (result.returncode, result.stdout) == (2, b"") and b"did you mean dtype:" in result.stderr
+    assert (result.returncode, result.stdout) == (2, b"") and b'Did you mean "dtype:"' in result.stderr
 
 
 # ---- trees that no reader gives

@@ -45,7 +45,7 @@ def test_each_step_says_what_fits_after_it() -> None:
     assert (coverage.keys, coverage.parameters) == (0, 0)
     assert coverage.state_dict == ("state_dict",)
     assert coverage.steps == (
-        CoverageStep("take state_dict", "W301", 0, 0),
+        CoverageStep("extract state_dict", "W301", 0, 0),
         CoverageStep('strip "model."', "N409", 3, PARAMETERS),
     )
 

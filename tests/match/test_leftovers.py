@@ -5,8 +5,6 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
-from ckptdoctor.checkpoint.patterns import drop_patterns, dropped_paths
 from ckptdoctor.match import norms
 from ckptdoctor.match.comparison import Comparison, Explained
 from ckptdoctor.match.leftovers import Leftovers, explained, leftovers
@@ -131,47 +129,6 @@ def test_no_key_has_two_rules(here: set[str], there: set[str]) -> None:
     assert set(shares) <= {*comparison.renamed.missing, *comparison.renamed.unexpected}
     assert explained(comparison).unexpected <= set(comparison.renamed.unexpected)
     assert explained(comparison).missing <= set(comparison.renamed.missing)
-
-
-TOKEN = st.sampled_from(["a", "b", "attn", "bias", "weight", "x*", "[0]", "0"])
-NAMES = st.lists(st.lists(TOKEN, min_size=1, max_size=4).map(".".join), min_size=2, max_size=12, unique=True)
-
-
-@given(NAMES, st.data())
-@settings(max_examples=80, deadline=None)
-def test_patterns_drop_exactly_what_is_to_go(keys: list[str], data: st.DataObject) -> None:
-    """The options of a repair mean the same keys as its edits."""
-    going = data.draw(st.sets(st.sampled_from(keys), min_size=1, max_size=len(keys) - 1))
-    contents: dict[str, object] = {"model": {key: T((2, 2)) for key in keys}, "epoch": 1}
-    checkpoint = nouns.checkpoint(contents)
-    tensors = [tensor for tensor in checkpoint.tensors if tensor.key in going]
-    found = dropped_paths(checkpoint, tuple(drop_patterns(checkpoint, tensors)))
-    assert {path[-1] for path in found} == going
-
-
-def test_patterns_spare_the_other_networks_of_a_checkpoint() -> None:
-    """An ending that another network's keys have is no pattern, although the file's first network has none such."""
-    norms_of = {f"{n}.running_mean": T((4,)) for n in range(3)}
-    checkpoint = nouns.checkpoint({"generator": {"a.0.running_mean": T((4,)), "b": T((2, 2))}, "critic": norms_of})
-    [tensor] = [tensor for tensor in checkpoint.tensors if tensor.key.startswith("a.")]
-    assert drop_patterns(checkpoint, [tensor]) == ["a.*"]
-
-
-def test_results_are_worked_out_once() -> None:
-    """The same subject is asked once, by identity, and only a few are held."""
-    asked = []
-
-    @cached_by_identity
-    def work(subject: list[int]) -> int:
-        asked.append(subject)
-        return len(subject)
-
-    subjects = [[1], [1], [1, 2]]
-    assert [work(each) for each in subjects * 3] == [1, 1, 2] * 3
-    assert len(asked) == 3
-    many = [[number] for number in range(20)]
-    assert [work(each) for each in many] == [1] * 20
-    assert work(subjects[0]) == 1
 
 
 def _large(layers: int) -> tuple[dict[str, object], dict[str, object]]:

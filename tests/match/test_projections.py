@@ -42,8 +42,8 @@ def test_every_row_belongs_to_one_part(layout: str):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (("qkv", 4, 4, 8), "no layout"),
-        (("q-k-v", 4, 3, 8), "leaves a rest"),
+        (("qkv", 4, 4, 8), "is not a layout"),
+        (("q-k-v", 4, 3, 8), "do not divide"),
         (("per-head", 4, 2, 8), "as many key-value heads"),
         (("grouped", 0, 1, 8), "at least 1"),
         (("grouped", 4, 2, 0), "at least 1"),

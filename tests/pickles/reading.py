@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ckptdoctor.pickles import Global, Literal, Made, Text, Tuple, plain
+from ckptdoctor.pickles import Constant, Global, Made, String, Tuple, plain
 from ckptdoctor.pickles import opcodes as op
 
 
 def value_of(node):
     """The value of a graph made of None, booleans, numbers, strings, tuples, lists, dicts and sets."""
     node = plain(node)
-    if isinstance(node, Text):
+    if isinstance(node, String):
         return bytearray(node.value) if node.op == op.BYTEARRAY8 else node.value
-    if isinstance(node, Literal):
+    if isinstance(node, Constant):
         return node.value
     if isinstance(node, Tuple):
         items = [value_of(item) for item in node.items]

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
-from ckptdoctor.pickles import Global, Literal, Made, PersistentId, Popped, Text, Tuple, decode, plain
+from ckptdoctor.pickles import Constant, Global, Made, PersistentId, Popped, String, Tuple, decode, plain
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.encode import encode
 from tests.pickles.payloads import OBJECTS, TORCH, saved
@@ -41,7 +41,7 @@ def test_calls_are_nodes():
     assert isinstance(reduced, Made) and isinstance(reduced.items[0], Global) and reduced.items[0].full == "m.C"
     assert isinstance(made, Made) and plain(made.items[1]) == 1
     assert isinstance(instance, Made) and instance.items[1] == 2
-    assert isinstance(persistent, PersistentId) and isinstance(persistent.id, Text) and persistent.id.value == "key"
+    assert isinstance(persistent, PersistentId) and isinstance(persistent.id, String) and persistent.id.value == "key"
 
 
 def test_a_value_reached_twice_is_one_node():
@@ -59,7 +59,7 @@ def test_constants_written_the_usual_way_are_plain_values():
     assert isinstance(root, Tuple)
     usual, unusual = [*root.items[:4], *root.items[6:]], root.items[4:6]
     assert usual == [5, 261, -1, 5, None, True, 1.0]
-    assert [(type(each), each.value) for each in unusual] == [(Literal, 5), (Literal, 5)]
+    assert [(type(each), each.value) for each in unusual] == [(Constant, 5), (Constant, 5)]
 
 
 def test_a_recursive_tuple_keeps_what_was_thrown_away():
@@ -163,7 +163,7 @@ def test_odd_integers_have_the_value_that_the_c_machine_gives_them(line):
             decode(b"I" + line + b"\n.")
         return
     found = decode(b"I" + line + b"\n.").root
-    value = found.value if isinstance(found, Literal) else found
+    value = found.value if isinstance(found, Constant) else found
     assert (type(value), value) == (type(expected), expected)
 
 
@@ -196,7 +196,7 @@ def test_numerals_are_accepted_exactly_where_the_c_machine_accepts_them(code, li
             decode(data)
         return
     found = decode(data).root
-    value = found.value if isinstance(found, Literal) else found
+    value = found.value if isinstance(found, Constant) else found
     assert repr(value) == repr(expected)
 
 
@@ -215,8 +215,8 @@ def test_numerals_are_accepted_exactly_where_the_c_machine_accepts_them(code, li
         (b"(o.", "OBJ has no class"),
         (b"h\x05.", "BINGET fetches the memo entry 5"),
         (b"g900\n.", "GET fetches the memo entry 900"),
-        (b"gx\n.", "no memo index"),
-        (b"p-1\n.", "no memo index"),
+        (b"gx\n.", "not a memo index"),
+        (b"p-1\n.", "not a memo index"),
         (b"X\x01\0\0\0\xff.", "BINUNICODE holds a text that is not valid utf-8"),
         (b"c\xff\nf\n.", "GLOBAL names something that is not valid utf-8"),
         ("(iü\nf\n.".encode(), "INST names something that is not valid ascii"),

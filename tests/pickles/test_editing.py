@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ckptdoctor.errors import UnprovenError
-from ckptdoctor.pickles import Made, PersistentId, Popped, Step, Text, Tuple, decode
+from ckptdoctor.pickles import Made, Mutation, PersistentId, Popped, String, Tuple, decode
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.encode import encode, prove
 from tests.pickles.payloads import OBJECTS, TORCH, saved
@@ -44,7 +44,7 @@ def slots(root, wanted):
 
 
 def text_node(root, value):
-    return next(node for node in below(root) if isinstance(node, Text) and node.value == value)
+    return next(node for node in below(root) if isinstance(node, String) and node.value == value)
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
@@ -60,7 +60,7 @@ def test_retagging_one_storage_leaves_what_shares_its_text(protocol, config_firs
         pickled = decode(data)
         chosen = [node for node in below(pickled.root) if isinstance(node, PersistentId)][number].id
         assert isinstance(chosen, Tuple)
-        chosen.items[3] = Text(op.BINUNICODE, "cuda:0")
+        chosen.items[3] = String(op.BINUNICODE, "cuda:0")
         after = read(encode(pickled))
         assert after["device"] == after["again"] == "cpu"
         key = chosen.items[2].value
@@ -82,7 +82,7 @@ def test_replacing_a_shared_text_in_one_place(protocol):
     for number in range(count):
         pickled = decode(data)
         holder, at = list(slots(pickled.root, text_node(pickled.root, key)))[number]
-        holder[at] = Text(op.BINUNICODE if protocol else op.UNICODE, "new")
+        holder[at] = String(op.BINUNICODE if protocol else op.UNICODE, "new")
         expected = value_of(pickled.root)
         assert expected != value
         after = encode(pickled)
@@ -114,9 +114,9 @@ def test_new_values_may_be_shared_through_fresh_memo_indices():
     for protocol in (0, 1, 2, 4):
         pickled = decode(pickle.dumps([["a"], ["a"], {"b": 1}], protocol))
         new = Made(op.EMPTY_LIST if protocol else op.LIST, memo=pickled.next_memo)
-        pickled.root.steps.append(Step(op.APPENDS if protocol else op.APPEND, [new, new] if protocol else [new]))
+        pickled.root.steps.append(Mutation(op.APPENDS if protocol else op.APPEND, [new, new] if protocol else [new]))
         if not protocol:
-            pickled.root.steps.append(Step(op.APPEND, [new]))
+            pickled.root.steps.append(Mutation(op.APPEND, [new]))
         loaded = pickle.loads(encode(pickled))
         assert loaded == [["a"], ["a"], {"b": 1}, [], []]
         assert loaded[-1] is loaded[-2]
@@ -176,7 +176,7 @@ def test_steps_done_later_follow_their_object():
     pickled = decode(data)
     late = [step for node in below(pickled.root) for step in getattr(node, "steps", None) or () if step.late]
     assert late
-    late[-1].payload[0].steps[0].payload[0] = Text(op.BINUNICODE, "other")
+    late[-1].payload[0].steps[0].payload[0] = String(op.BINUNICODE, "other")
     loaded = pickle.loads(encode(pickled))
     assert loaded.other is loaded.ring
 
@@ -192,7 +192,7 @@ def test_a_renamed_checkpoint_loads_in_torch():
     for step in pickled.root.steps or ():
         if step.op == op.SETITEMS:
             for at in range(0, len(step.payload), 2):
-                step.payload[at] = Text(op.BINUNICODE, "module." + step.payload[at].value)
+                step.payload[at] = String(op.BINUNICODE, "module." + step.payload[at].value)
     output = io.BytesIO()
     with zipfile.ZipFile(file) as old, zipfile.ZipFile(output, "w") as new:
         for name in old.namelist():

@@ -7,9 +7,8 @@ import zipfile
 
 import torch
 
-from ckptdoctor.pickles import decode
+from ckptdoctor.pickles import Made, String, decode
 from ckptdoctor.pickles.encode import encode, prove
-from ckptdoctor.pickles.graph import Made, Text
 
 
 def pickle_of(contents):
@@ -77,7 +76,7 @@ def test_a_changed_tensor_among_folded_ones_is_written_as_changed():
     pickle = decode(data)
     node = tensors_of(pickle)[-1]
     identity = node.items[1].items[0].id
-    identity.items[3] = Text(identity.items[2].op, "cuda:7")
+    identity.items[3] = String(identity.items[2].op, "cuda:7")
     again = decode(encode(pickle))
     tags = [node.items[1].items[0].id.items[3].value for node in tensors_of(again)]
     assert tags == ["cpu"] * (len(tags) - 1) + ["cuda:7"]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.pickles import Literal, Made, Text, Verbatim, decode, plain
+from ckptdoctor.pickles import Constant, Made, String, Verbatim, decode, plain
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.encode import prove
 
@@ -94,7 +94,7 @@ def test_pickles_of_python_2_are_written_again_byte_for_byte(made_by):
 def test_strings_of_python_2_are_text_where_they_are_utf_8(made_by):
     """A str that is UTF-8 reads as text, as torch takes it; any other as bytes: only its writer knew the encoding."""
     found = items(PICKLES[made_by])
-    assert [each.value for each in found if isinstance(each, Text)] == [
+    assert [each.value for each in found if isinstance(each, String)] == [
         "text", "caf\u00e9", "caf\u00e9 \\ \n", "it's"
     ]  # fmt: skip
 
@@ -103,9 +103,9 @@ def test_strings_of_python_2_are_text_where_they_are_utf_8(made_by):
 def test_numbers_and_shared_values_of_python_2_are_read(made_by):
     """Longs of small values keep how they were written; shared strings are one node; recursion is followed."""
     found = items(PICKLES[made_by])
-    values = [each.value if isinstance(each, Literal) else each for each in found]
+    values = [each.value if isinstance(each, Constant) else each for each in found]
     assert values[:6] == [1, 2.5, -3, 70000, 2**40, 5]
-    assert isinstance(found[5], Literal)
+    assert isinstance(found[5], Constant)
     assert found[13].items[1] is found[6]
     recursive = plain(found[15])
     assert plain(recursive.items[0].steps[0].payload[0]) is recursive

@@ -55,9 +55,9 @@ PAIRS = {
     "a dict and an ordered one": ({"a": 1}, OrderedDict(a=1), "there is a collections.OrderedDict instead of a dict"),
     "attributes of a dict": (state(), state(_metadata=1), "or its attributes differ"),
     "what is in attributes": (state(_metadata={"": 1}), state(_metadata={"": 2}), "the value differs"),
-    "a key": ({"a": 1}, {"b": 1}, "there is the key “b” instead of “a”"),
-    "the order of keys": ({"a": 1, "b": 1}, {"b": 1, "a": 1}, "there is the key “b” instead of “a”"),
-    "a key of another type": ({1: 1}, {True: 1}, "there is the key “True” instead of “1”"),
+    "a key": ({"a": 1}, {"b": 1}, 'there is the key "b" instead of "a"'),
+    "the order of keys": ({"a": 1, "b": 1}, {"b": 1, "a": 1}, 'there is the key "b" instead of "a"'),
+    "a key of another type": ({1: 1}, {True: 1}, 'there is the key "True" instead of "1"'),
     "one key more": ({"a": 1}, {"a": 1, "b": 1}, "it has 2 keys instead of 1"),
     "a class": (argparse.Namespace(a=1), types.SimpleNamespace(a=1), "SimpleNamespace instead of"),
     "an attribute": (argparse.Namespace(a=1), argparse.Namespace(b=1), "there is the key"),
@@ -67,7 +67,7 @@ PAIRS = {
     "one argument more": (
         datetime.datetime(2026, 1, 1),
         datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc),
-        "is made in another way",
+        "is made differently",
     ),
     "what is called": (decimal.Decimal("0.5"), fractions.Fraction("0.5"), "there is a"),
     "a number in an object": (Counter(a=1), Counter(a=2), "the value differs"),
@@ -81,10 +81,10 @@ PAIRS = {
     "a device": (torch.ones(2), tagged(torch.ones(2), "cuda:0"), "the tensor's device is cuda:0"),
     "a layout": (torch.ones(2, 2), torch.ones(2, 2).to_sparse(), "the tensor's"),
     "the part of a sparse tensor": (torch.eye(3).to_sparse(), torch.eye(3).double().to_sparse(), "the tensor's"),
-    "the size of a storage": (torch.ones(4)[:2], torch.ones(5)[:2], "or one of another size"),
-    "a tie": (tied(*"aabb"), tied(*"abbb"), "the tensor lies on another storage"),
-    "a tie that is lost": (tied(*"aab"), tied(*"abc"), "the tensor lies on another storage"),
-    "a tie that comes": (tied(*"abc"), tied(*"aac"), "the tensor lies on another storage"),
+    "the size of a storage": (torch.ones(4)[:2], torch.ones(5)[:2], "or on one with another size"),
+    "a tie": (tied(*"aabb"), tied(*"abbb"), "the tensor is on another storage"),
+    "a tie that is lost": (tied(*"aab"), tied(*"abc"), "the tensor is on another storage"),
+    "a tie that comes": (tied(*"abc"), tied(*"aac"), "the tensor is on another storage"),
 }
 
 

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from safetensors.torch import save_file
 
 import ckptdoctor
-from ckptdoctor.checkpoint.addresses import is_address, shown
 from ckptdoctor.cli.main import cli
 from ckptdoctor.cli.main import run as command_line
 from ckptdoctor.errors import UsageError
+from ckptdoctor.remote.addresses import is_address, shown
 from ckptdoctor.remote.downloading import path_of
 from tests.remote.server import serving
 
@@ -78,7 +78,7 @@ def test_diff_of_addresses(pair, both):
     before = pair.sent
     values = run("diff", pair.url("a.pt"), other, "--values", "--format", "json")
     document = json.loads(values.stdout)
-    assert not document["same"] and document["summary"] == "all of layer3 changed; the rest is bit-equal"
+    assert not document["same"] and document["summary"] == "all of layer3 changed; the rest is bit-identical"
     (changed,) = document["tensors"]
     assert changed["values"]["numbers"]["max_abs"] == pytest.approx(1, rel=1e-3)
     assert document["a"]["path"] == pair.url("a.pt")

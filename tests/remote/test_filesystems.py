@@ -89,7 +89,7 @@ def test_values_are_loaded(s3):
 def test_what_is_not_there_is_told(s3):
     """A file, a bucket; of a folder, which files could be meant."""
     assert "s3://weights/none.pt is not there" in ckptdoctor.check("s3://weights/none.pt").error
-    assert "is not there" in ckptdoctor.check("s3://nobody/a.pt").error
+    assert "does not exist" in ckptdoctor.check("s3://nobody/a.pt").error
     error = ckptdoctor.check("s3://weights/run").error
     assert "is a folder" in error and "s3://weights/run/a.pt or s3://weights/run/a.safetensors" in error
 
@@ -119,7 +119,7 @@ def test_whatever_fsspec_has_a_file_system_for_is_read(tmp_path):
 
 def test_a_protocol_that_nobody_knows_is_told():
     """By its name."""
-    assert "no way to read “clay://” addresses" in ckptdoctor.check("clay://tablet/m.pt").error
+    assert 'cannot read "clay://" addresses' in ckptdoctor.check("clay://tablet/m.pt").error
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch):
@@ -168,13 +168,31 @@ def test_broken_connections_are_tried_again(monkeypatch):
 @pytest.mark.parametrize(
     ("answers", "words"),
     [
-        ([{"size": None}], "how long"),
-        ([PermissionError()], "or other ones"),
+        ([{"size": None}], "report its size"),
+        ([PermissionError()], "or different ones"),
         ([RuntimeError("no\nluck")], "no luck"),
-        ([{"size": 10}, b"ab"], "3 bytes were asked for and 2 came"),
+        ([{"size": 10}, b"ab"], "3 bytes were requested but 2 arrived"),
     ],
 )
 def test_other_answers_are_told(answers, words, monkeypatch):
     """In one sentence."""
     with pytest.raises(UnreadableError, match=words):
         _opened(monkeypatch, *answers).fetch(0, 3)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            'Could not connect to the endpoint URL: "https://b.s3.amazonaws.com/m.pt"',
+            "Could not connect to the endpoint URL",
+        ),
+        ("odd://m.pt is gone.", "is gone"),
+        ("", "OSError"),
+    ],
+)
+def test_the_address_is_named_once(said, told, monkeypatch):
+    """Whatever form of it the library's own words have, with one full stop at the end."""
+    with pytest.raises(UnreadableError) as caught:
+        _opened(monkeypatch, OSError(said))
+    assert caught.value.message == f"odd://m.pt cannot be read: {told}."

@@ -73,7 +73,7 @@ def _slow_body(start, stop):
 @pytest.mark.parametrize("answer", [_continue, _slow_header, _slow_body])
 def test_an_answer_without_an_end(answer):
     """A server that sends something again and again, but never its answer, is given up."""
-    with answering(answer) as address, pytest.raises(UnreadableError, match="hardly anything"):
+    with answering(answer) as address, pytest.raises(UnreadableError, match="is too slow"):
         open_remote(address)
 
 
@@ -85,7 +85,7 @@ def test_a_redirection_with_an_endless_body():
         while True:
             yield b"10000\r\n" + bytes(1 << 16) + b"\r\n"
 
-    with answering(answer) as address, pytest.raises(UnreadableError, match="without an end"):
+    with answering(answer) as address, pytest.raises(UnreadableError, match="redirects endlessly"):
         open_remote(address)
 
 
@@ -104,7 +104,7 @@ def test_one_byte_for_each_request():
 
     with answering(answer) as address:
         source = open_remote(address)
-        with pytest.raises(UnreadableError, match="breaks off again and again"):
+        with pytest.raises(UnreadableError, match="keeps breaking off"):
             source.read(1 << 20, 5000)
         source.close()
 

@@ -74,7 +74,7 @@ def test_what_the_hub_refuses_is_told_with_what_may_help(monkeypatch):
     with serving(statuses=[401]) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.address)
         error = ckptdoctor.check("hf://org/net/m.pt").error
-    assert "hf://org/net/m.pt may not be read" in error and "HF_TOKEN" in error
+    assert "hf://org/net/m.pt: access denied" in error and "HF_TOKEN" in error
 
 
 def test_a_repository_is_no_file():

@@ -121,7 +121,7 @@ COVERAGE = Coverage(
     keys=0,
     parameters=0,
     steps=(
-        CoverageStep("take state_dict", "W301", 0, 0),
+        CoverageStep("extract state_dict", "W301", 0, 0),
         CoverageStep('strip "module."', "N401", 320, 25_600_000),
     ),
 )

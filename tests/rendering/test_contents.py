@@ -30,11 +30,11 @@ def test_the_file_and_what_follows_are_told(tmp_path, told):
     path = tmp_path / "a b"
     folder(path, damage="missing")
     one = told(path)
-    more = f"“ckptdoctor check '{path}'” says more."
-    assert one == f"{name(2)} is missing, with 8 tensors of the index. What belongs in it is not shown: {more}"
+    more = f"More: ckptdoctor check '{path}'"
+    assert one == f"{name(2)} is missing, with 8 tensors of the index. Its content is not shown. {more}"
     assert told(path, FIRST) == ""
     os.remove(path / name(3))
-    assert told(path).endswith(f"What belongs in them is not shown: {more}")
+    assert told(path).endswith(f"Their content is not shown. {more}")
 
 
 def test_files_matter_to_the_parts_that_hold_their_tensors(tmp_path, told):

@@ -36,7 +36,7 @@ def compared() -> Difference:
     told = {
         "module.conv1.weight": Values(Verdict.CHANGED, numbers),
         "module.bn1.weight": Values(Verdict.EQUAL),
-        "module.fc.weight": Values(Verdict.NOT_COMPARED, why="they have other shapes"),
+        "module.fc.weight": Values(Verdict.NOT_COMPARED, why="their shapes differ"),
     }
     pairs = [replace(pair, values=told.get(pair.name, Values(Verdict.EQUAL))) for pair in found.pairs]
     ranks = Ranks((Rank("module.conv1.weight", (64, 147), 8, 1e-6),), ("module.fc.weight",), 72)

@@ -127,4 +127,4 @@ def test_what_from_pretrained_ties_is_said_in_a_clause():
     """The keys count as fitting, and it is said why."""
     coverage = Coverage("net", (), total_keys=4, total_parameters=8, keys=4, parameters=8, retied=1)
     said = full.file_report(samples.report(coverage=coverage))
-    assert "4 of 4 keys as it is (100 % of parameters); 1 of them is not in the file, and tied again" in said
+    assert "4 of 4 keys as it is (100 % of parameters); 1 of them is not in the file, but from_pretrained ties" in said

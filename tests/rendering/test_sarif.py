@@ -117,10 +117,10 @@ def test_every_rule_is_described_by_its_page(rule):
     """Help is the page, with all of its sections and no marks of reStructuredText."""
     made = descriptor(rule)
     assert list(sections(rule.page)) == [
-        "What it means",
+        "Meaning",
         "Why it matters",
-        "What you see",
-        "How it is found",
+        "Symptoms",
+        "Detection",
         "Repair",
     ]
     assert made["helpUri"].endswith(f"/docs/rules/{rule.code}.md")

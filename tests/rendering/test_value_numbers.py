@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from ckptdoctor.facts.values import Histogram, TensorValues
 from ckptdoctor.rendering.value_numbers import BLOCKS, Total, number, share, sparkline
+from ckptdoctor.values.statistics import Histogram, TensorValues
 
 
 @pytest.mark.parametrize(

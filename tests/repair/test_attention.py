@@ -78,7 +78,7 @@ def test_without_a_layout_nothing_is_split(capsys):
     assert run(["fix", "here.pt", "--auto", "--like", "wanted.pt"]) == 1
     assert "no chain of repairs makes this file fit" in capsys.readouterr().out
     assert run(["fix", "here.pt", "--auto", "--like", "wanted.pt", "--qkv-layout", "per-head"]) == 2
-    assert "say how many there are with --heads N" in capsys.readouterr().err
+    assert "specify the number of heads with --heads N" in capsys.readouterr().err
     assert run(["fix", "here.pt", "--auto", "--like", "wanted.pt", "--qkv-layout", "per-head", "--heads", "5"]) == 1
     assert "5 heads do not divide the 12 rows of queries" in capsys.readouterr().out
 
@@ -87,7 +87,7 @@ def test_a_layout_alone_makes_no_sense(capsys):
     """It belongs to --auto."""
     torch.save(apart(), "here.pt")
     assert run(["fix", "here.pt", "--qkv-layout", "q-k-v"]) == 2
-    assert "add --auto and a target" in capsys.readouterr().err
+    assert "add --like OTHER or --model MODULE:NAME" in capsys.readouterr().err
 
 
 def test_conv1d_is_split_and_turned():

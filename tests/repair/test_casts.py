@@ -105,7 +105,7 @@ def test_float8_without_scales_is_cast(tmp_path):
 def test_no_weights(tmp_path):
     """An optimizer alone has none."""
     path = save({"state": {}, "param_groups": [{"lr": 0.1, "params": []}]}, tmp_path / "m.pt")
-    with pytest.raises(RefusedError, match="there are none"):
+    with pytest.raises(RefusedError, match="this file has none"):
         plan(FixRequest(str(path), dtype="float16"))
 
 
@@ -171,5 +171,5 @@ def test_a_file_that_is_cut_off_is_refused_by_the_name_of_a_tensor(tmp_path):
     path = tmp_path / "m.safetensors"
     save_file({"v": torch.randn(8), "w": torch.randn(64)}, path)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(RefusedError, match=r"^w is not all in the file, so that it cannot be cast"):
+    with pytest.raises(RefusedError, match=r"^w is not completely in the file, so it cannot be cast"):
         plan(FixRequest(str(path), dtype="bfloat16"))

@@ -248,5 +248,5 @@ def test_the_proof_sees_a_wrong_weight(tmp_path: Path, kind: str):
     for index in random.Random(1).sample(nonzero, 60):
         bad = good.clone()
         bad.view(-1)[index] *= 1 + 4e-7
-        with pytest.raises(WriteError, match="not what its scale gives"):
+        with pytest.raises(WriteError, match="does not match its scale"):
             judge(bad)

@@ -106,7 +106,7 @@ def test_the_printed_commands_are_the_whole_way(folder, capsys):
         ({"cls": "head_c.weight", "box": "head_a.weight"}, "no chain of repairs makes this file fit target.pt"),
         ({"cls": {"to": "head_b.weight", "transposed": True}, "box": "head_a.weight"}, "no chain of repairs"),
         ({"cls": None, "box": "head_a.weight"}, "no chain of repairs makes this file fit target.pt"),
-        ({"cls": 3, "box": "head_a.weight"}, "what module.cls.weight becomes is a name"),
+        ({"cls": 3, "box": "head_a.weight"}, "the value of module.cls.weight must be a name"),
     ],
 )
 def test_what_a_person_says_is_held_against_the_target(names, sentence, folder, capsys):
@@ -137,7 +137,7 @@ def test_integers_do_not_become_weights_by_a_confirmed_name(folder, capsys):
     said = {"format": "ckptdoctor map 1", "names": names, "towards": "--like target.pt"}
     (folder / "draft.json").write_text(json.dumps(said), encoding="utf-8")
     assert fix("--map", "draft.json") == 1
-    assert "integers, which are no weights without their scale: head_b.weight" in capsys.readouterr().out
+    assert "integers, which are not weights without their scale: head_b.weight" in capsys.readouterr().out
     assert not (folder / "well.pt").exists()
 
 
@@ -157,7 +157,7 @@ def test_what_was_confirmed_is_not_written_over(folder, capsys):
     confirm(folder, cls="head_b.weight")
     before = (folder / "draft.json").read_bytes()
     assert fix("--write-map", "draft.json") == 1
-    assert "--force writes it anew" in capsys.readouterr().out
+    assert "--force overwrites it" in capsys.readouterr().out
     assert (folder / "draft.json").read_bytes() == before
     assert fix("--write-map", "draft.json", "--force") == 1
     assert (folder / "draft.json").read_bytes() != before
@@ -172,7 +172,7 @@ def test_a_square_matrix_of_another_owner_is_marked_both_ways_round(folder):
     mark = draft(folder)["names"]["proj"]
     ways = [{key: mark[key] for key in mark.keys() & {"to", "transposed"}}, *mark["or"]]
     assert {"to": "proj.weight", "transposed": True} in ways
-    assert "a square matrix does not show which side is which" in mark["uncertain"]
+    assert "a square matrix does not show which dimension is which" in mark["uncertain"]
     said = draft(folder) | {"names": {"proj": {"to": "proj.weight", "transposed": True}}}
     (folder / "draft.json").write_text(json.dumps(said), encoding="utf-8")
     assert fix("--map", "draft.json", "--write-map", "again.json") == 0

@@ -152,7 +152,7 @@ def test_square_convolutions_that_do_not_tell_are_refused(tmp_path: Path):
     """With random u and v both dimensions are as likely: nothing is written."""
     torch.manual_seed(2)
     path = written({"o": torch.randn(8, 8, 3), "u": torch.randn(8), "v": torch.randn(24)}, tmp_path, ".pt")
-    with pytest.raises(RefusedError, match="its shape fits both, and its u and v do not tell"):
+    with pytest.raises(RefusedError, match="its shape fits both, and its u and v do not show which"):
         repaired(path, [FuseNorm((("o",), ("u",), ("v",)), "w", "spectral", None)])
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
@@ -177,8 +177,8 @@ def test_square_convolutions_that_do_not_tell_are_refused(tmp_path: Path):
             FuseNorm((("v",), ("g",)), "w", "weight", 0),
             "cannot be computed",
         ),
-        ({"v": torch.ones(4, 3)}, FuseNorm((("v",),), "w", "weight", 0), "is no part"),
-        ({"g": torch.ones(4, 1), "v": torch.ones(4, 3)}, FuseNorm((("v",), ("g",)), "w", "other", 0), "is no part"),
+        ({"v": torch.ones(4, 3)}, FuseNorm((("v",),), "w", "weight", 0), "is not part"),
+        ({"g": torch.ones(4, 1), "v": torch.ones(4, 3)}, FuseNorm((("v",), ("g",)), "w", "other", 0), "is not part"),
     ],
 )
 def test_what_no_norm_keeps_is_refused(tmp_path: Path, contents, edit, words):
@@ -231,7 +231,7 @@ def test_the_proof_sees_a_wrong_weight(tmp_path: Path):
     for index in range(good.numel()):
         bad = good.clone()
         bad.view(-1)[index] *= 1 + 4e-7
-        with pytest.raises(WriteError, match="not what its norm gives"):
+        with pytest.raises(WriteError, match="does not match its norm"):
             judge(bad)
 
 
@@ -246,4 +246,6 @@ def test_what_a_file_does_not_name_is_not_computed(trivial, unsafe, tmp_path, mo
     parametrizations.orthogonal(model[0], orthogonal_map=kind, use_trivialization=trivial)
     torch.save(model.state_dict(), "here.pt")
     assert run(["fix", "here.pt", "--auto", "--like", "like.pt", "-o", "out.pt", *unsafe]) == 1
-    assert "0.weight is computed of 0.parametrizations.weight.original by a parametrization" in capsys.readouterr().out
+    assert (
+        "0.weight is computed from 0.parametrizations.weight.original by a parametrization" in capsys.readouterr().out
+    )

@@ -115,12 +115,12 @@ def test_an_index_that_is_no_json(tmp_path):
 @pytest.mark.parametrize(
     ("said", "wrong"),
     [
-        ({"weight_map": WHERE | {"a.bias": TWO}}, "a.bias lies in"),
+        ({"weight_map": WHERE | {"a.bias": TWO}}, "a.bias is in"),
         ({"weight_map": WHERE | {"a.bias": "none.safetensors"}}, r"none\.safetensors is missing"),
-        ({"weight_map": dict.fromkeys(WHERE, "none.safetensors")}, r"names none\.safetensors, which is not there"),
+        ({"weight_map": dict.fromkeys(WHERE, "none.safetensors")}, r"names none\.safetensors, which is missing"),
         ({"weight_map": {key: WHERE[key] for key in WHERE if key != "a.bias"}}, r"does not name a\.bias"),
         ({"weight_map": WHERE | {"c": ONE}}, "names c, which is in none of the files"),
-        ({"weight_map": WHERE, "metadata": {"total_size": 47}}, "counts 47 bytes of tensors, and there are 48"),
+        ({"weight_map": WHERE, "metadata": {"total_size": 47}}, "counts 47 bytes of tensors, but there are 48"),
         ("weight_map", "has no weight_map"),
     ],
 )
@@ -129,7 +129,7 @@ def test_an_index_that_is_not_right_is_thrown_away(tmp_path, said, wrong):
     path = folder(tmp_path / "f", WHERE | {"a.bias": TWO}, total=1)
     planned = plan(FixRequest(str(path)))
     recipe = Recipe(planned.recipe.source, (Literal(json.dumps(said).encode()),))
-    with pytest.raises(WriteError, match=rf"The new index is not right either \(.*{wrong}.*\), and was thrown away"):
+    with pytest.raises(WriteError, match=rf"The new index is not right either \(.*{wrong}.*\), and was discarded"):
         repair(replace(planned, recipe=recipe))
     assert sorted(os.listdir(path)) == [ONE, TWO, INDEX]
 

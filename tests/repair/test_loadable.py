@@ -194,9 +194,9 @@ def test_a_refusal_ends_with_a_command_that_works(tmp_path: Path, monkeypatch: p
     done = run("fix", "a b.pt", "--weights-only-safe", cwd=tmp_path)
     said = done.stdout.decode()
     assert done.returncode == 1
-    assert "rng/numpy[0] stays refused" in said and "rng/b c/0 stays refused" in said
-    line = next(line for line in said.splitlines() if "choose: " in line)
-    words = shlex.split(line.partition("choose: ")[2].partition("   (")[0])
+    assert "rng/numpy[0] cannot be loaded" in said and "rng/b c/0 cannot be loaded" in said
+    line = next(line for line in said.splitlines() if "leave it out: " in line)
+    words = shlex.split(line.partition("leave it out: ")[2])
     assert run(*words[1:], cwd=tmp_path).returncode == 0
     loaded = torch.load("a b.fixed.pt")
     assert (loaded["rng"], loaded["n"], loaded["model"].keys()) == ({}, 1, _WEIGHTS.keys())

@@ -185,13 +185,13 @@ def test_a_missing_alpha_is_asked_for(tmp_path: Path):
     [
         ({"r": 4}, "rank_pattern is missing"),
         ({"rank_pattern": {"q": 4}}, "rank_pattern is missing"),
-        ({"use_dora": True}, "DoRA is no plain sum"),
+        ({"use_dora": True}, "DoRA is not a plain sum"),
         ({"init_lora_weights": "pissa"}, "changes the base before training"),
         ({"layer_replication": [[0, 1]]}, "layer_replication"),
         ({"something_new": 3}, "something_new"),
         ({"peft_type": "LOHA"}, "only LoRA and IA3"),
         ({"alpha_pattern": {"(q|v)+": 1}}, "regular expression, which is not run"),
-        ({"lora_alpha": None}, "does not say r and lora_alpha"),
+        ({"lora_alpha": None}, "does not give r and lora_alpha"),
     ],
     ids=str,
 )
@@ -205,7 +205,7 @@ def test_what_is_no_plain_sum_is_refused(tmp_path: Path, config, said: str):
     [
         ("base_model.model.layers.0.q.lora_magnitude_vector.weight", (6,), "DoRA's magnitudes"),
         ("base_model.model.layers.0.q.lora_B.bias", (6,), "a bias"),
-        ("base_model.model.head.weight", (3, 6), "trained as a whole (base_model.model.head.weight)"),
+        ("base_model.model.head.weight", (3, 6), "trained in full (base_model.model.head.weight)"),
         ("base_model.model.layers.7.q.lora_A.weight", (2, 6), "an adapter for another model"),
     ],
 )
@@ -240,7 +240,7 @@ def test_two_adapters_are_named_and_one_is_chosen(tmp_path: Path):
     adapter, other = factors(), {key: value + 1 for key, value in factors().items()}
     path = saved({**wrapped(base(), adapter), **wrapped(base(), other, "second")}, tmp_path / "both.pt")
     said = refused(tmp_path, path, "alpha=6")
-    assert "“default” and “second”" in said
+    assert '"default" and "second"' in said
     found = merged(tmp_path, path, "alpha=6,name=second")
     assert equal(found, summed(base(), other, {"q": 3.0, "v": 3.0}))
 
@@ -326,7 +326,7 @@ def test_only_a_matrix_is_added_to_the_other_way_round(tmp_path: Path, shape, ad
     weights = {"w": torch.randn(shape), "a": torch.randn(5, 3), "b": torch.randn(4, 5)}
     edit = Compute((("w",), ("a",), ("b",)), "w", TURNED, "float32", (), (0.5,))
     if not added:
-        with pytest.raises(RefusedError, match="do not add up"):
+        with pytest.raises(RefusedError, match="does not match factors"):
             edited(weights, tmp_path, ".pt", edit)
         return
     (result,) = edited(weights, tmp_path, ".pt", edit).values()

@@ -81,7 +81,7 @@ def test_names_that_are_others_stay_and_are_told(tmp_path, trained):
     """Where one is no key of the weights, it may be anybody's: nothing is renamed, and the plan says so."""
     outcome = stripped(saved(tmp_path / "m.pt", trained, "module.", **{"module.loss.scale": {"step": 1}}))
     assert all(name.startswith("module.") for name in names(outcome.report.output)[0])
-    told = "optimizer  →  keeps its names for parameters, since module.loss.scale is no key of these weights"
+    told = "optimizer  →  keeps its names for parameters, since module.loss.scale is not a key of these weights"
     assert told in fix_text.outcome(outcome.report)
 
 

@@ -10,7 +10,7 @@ from ckptdoctor.edits import Fill, Fuse, FuseNorm, Rename, Reshape, Split, Trans
 from tests.repair.applying import planned, repaired
 
 PLACE = ("model",)
-TOLD = "does not fit the repaired weights: --drop optimizer, or train on with a fresh one"
+TOLD = "does not fit the repaired weights: --drop optimizer, or continue training with a fresh one"
 
 
 def run(*, named=True, steps=1, frozen=False):

@@ -169,4 +169,4 @@ def test_a_map_alone_makes_no_sense(capsys):
     """It belongs to a target."""
     torch.save({"fc.weight": torch.ones(2, 2)}, "m.pt")
     assert run(["fix", "m.pt", "--orthogonal-map", "cayley"]) == 2
-    assert "add --auto and a target" in capsys.readouterr().err
+    assert "add --like OTHER or --model MODULE:NAME" in capsys.readouterr().err

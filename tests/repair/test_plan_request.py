@@ -19,10 +19,10 @@ def test_a_substitution_is_taken_apart_at_the_last_equals_sign():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("encoder", "wants REGEX=REPL"),
-        ("=x", "wants REGEX=REPL"),
+        ("encoder", "is not REGEX=REPL"),
+        ("=x", "is not REGEX=REPL"),
         ("enc(=x", r"no regular expression at character 4: missing \)"),
-        (r"enc=\1", r"“\\1” cannot be filled in from “enc”"),
+        (r"enc=\1", r'"\\1" cannot be filled in from "enc"'),
         (r"(?P<n>a)=\g<m>", "cannot be filled in"),
     ],
 )

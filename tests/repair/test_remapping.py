@@ -281,7 +281,7 @@ def test_what_shapes_cannot_tell_is_refused_by_name(tmp_path: Path) -> None:
     _train(net, optimizer, range(2))
     torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "run.pt")
     told = _refusal(tmp_path / "run.pt", from_module(New(), "nets:New"))
-    assert told.startswith("optimizer cannot be numbered anew: shapes do not tell which of one.weight, one.bias")
+    assert told.startswith("optimizer cannot be renumbered: shapes do not show which of one.weight, one.bias")
 
 
 def test_some_frozen_among_equals_are_refused(tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ def test_an_optimizer_in_order_is_left_alone(tmp_path: Path) -> None:
 def test_weights_alone_have_nothing_to_number(tmp_path: Path) -> None:
     """Without an optimizer in the file, the wish is refused."""
     torch.save(Old().state_dict(), tmp_path / "x.pt")
-    assert "no state of an optimizer" in _refusal(tmp_path / "x.pt", None)
+    assert "no optimizer state" in _refusal(tmp_path / "x.pt", None)
 
 
 def test_many_parameters_in_many_groups_are_brought_along(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_integers_are_no_weights(prefix, fixed):
     here = {f"{prefix}{n}.weight": torch.ones(SQUARE, dtype=torch.int8) for n in "ab"}
     well, said = fixed(here, {"a.weight": SQUARE, "b.weight": SQUARE})
     assert well is None
-    assert "integers, which are no weights without their scale: a.weight, b.weight" in said
+    assert "integers, which are not weights without their scale: a.weight, b.weight" in said
 
 
 @pytest.mark.parametrize("numbers", [(0, 2, 3, 4), (0, 1, 3, 7), (0, 4, 8, 9)])

@@ -176,7 +176,7 @@ def test_a_name_comes_back_only_for_the_same_bytes(tmp_path):
     Draft(open_checkpoint(str(path))).add("", "", "", Safety.UNSAFE, edits)
     other[31, 7] += 1e-3
     torch.save({"embed": weight, "head": other}, path)
-    with pytest.raises(RefusedError, match="other bytes"):
+    with pytest.raises(RefusedError, match="have different bytes"):
         Draft(open_checkpoint(str(path))).add("", "", "", Safety.UNSAFE, edits)
 
 

@@ -68,7 +68,10 @@ def test_a_missing_key_has_no_shape(folder, capsys):
     """Nobody could verify it: the sentence says what to give instead."""
     fail({key: value for key, value in Net().state_dict().items() if key != "head.fc.bias"}, folder)
     said = refused(capsys)
-    assert "does not tell which shape the model wants for head.fc.bias: give the target with --model or --like" in said
+    assert (
+        "does not give the shape that the model expects for head.fc.bias: give the target with --model or --like"
+        in said
+    )
 
 
 def test_a_text_that_is_cut_short(folder, capsys):
@@ -80,7 +83,7 @@ def test_a_text_that_is_cut_short(folder, capsys):
 def test_what_does_not_fit_is_refused_as_always(folder, capsys):
     """Another shape, and keys that are left over."""
     fail(Net(classes=7).state_dict(), folder)
-    assert "another shape: head.fc.weight, head.fc.bias" in refused(capsys)
+    assert "shape mismatch: head.fc.weight, head.fc.bias" in refused(capsys)
     fail({**Net().state_dict(), "more.layers.weight": torch.ones(3)}, folder)
     assert "left over: more.layers.weight" in refused(capsys)
     fail({**Net().state_dict(), "epoch": 3}, folder)
@@ -100,7 +103,7 @@ def test_what_the_error_does_not_name_is_no_trouble(folder):
     [
         (["--auto", "--error", "error.txt", "--like", "sick.pt"], "are different targets: give one."),
         (["--auto", "--error", "nothing.txt"], "nothing.txt cannot be read"),
-        (["--auto", "--error", "other.txt"], "other.txt has no error of load_state_dict in it"),
+        (["--auto", "--error", "other.txt"], "other.txt does not contain an error of load_state_dict"),
     ],
 )
 def test_requests_that_make_no_sense(options, sentence, folder, capsys):

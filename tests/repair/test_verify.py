@@ -59,7 +59,7 @@ def test_the_untampered_plan_is_carried_out(planned: Plan):
 def test_another_key_is_found(planned: Plan):
     """A writer that renames differently than the nouns say."""
     wrong = apply(planned.expected, [Rename((), (("b", "x"),))])
-    refused(expecting(planned, wrong), "the key “b” instead of “x”")
+    refused(expecting(planned, wrong), 'the key "b" instead of "x"')
 
 
 def test_another_shape_is_found(planned: Plan):
@@ -83,7 +83,7 @@ def test_swapped_storages_are_found(planned: Plan):
         segments += split(segment, one, other) if isinstance(segment, Copy) else [segment]
     refused(
         replace(planned, recipe=Recipe(planned.recipe.source, tuple(segments))),
-        "The values of a are others in the output",
+        "The values of a differ in the output",
     )
 
 
@@ -110,7 +110,7 @@ def test_a_class_that_the_original_does_not_name_is_found(planned: Plan, tmp_pat
     recipe = Recipe(planned.request.path, (Literal(path.read_bytes()),))
     refused(
         replace(expecting(planned, expected), recipe=recipe),
-        "names argparse.Namespace, which the original does not; it was thrown away",
+        "names argparse.Namespace, which the original does not; it was discarded",
     )
 
 

@@ -16,9 +16,9 @@ from ckptdoctor.cli.main import run
 # how a sentence goes on behind a command; what follows one that is quoted, or ends its line, is no part of it anyway
 _GOES_ON = ("which", "says", "takes", "saves", "keeps", "makes", "reads", "tells", "first", "or", "and")
 _COMMAND = re.compile(
-    r"(?P<quote>[“`(]?)(?P<line>ckptdoctor (?:check|fix|convert|salvage|graft|merge|diff|show|explain) .*)"
+    r"(?P<quote>[`(]?)(?P<line>ckptdoctor (?:check|fix|convert|salvage|graft|merge|diff|show|explain) .*)"
 )
-_CLOSING = {"“": "”", "`": "`", "(": ")"}
+_CLOSING = {"`": "`", "(": ")"}
 # what only the reader knows: another file, their own code
 UNKNOWN = ("OTHER", "MODULE:CLASS", "alpha=N")
 # what stands for nothing that the reader could know better than the tool

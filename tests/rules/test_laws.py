@@ -19,8 +19,7 @@ import torch
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits import Cast, Safety
 from ckptdoctor.examine.file import check
-from ckptdoctor.loading import load
-from ckptdoctor.loading.inert import Inert
+from ckptdoctor.loading import Inert, load
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.examples import Example

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind
-from ckptdoctor.facts.notes import Integrity
 from ckptdoctor.rules.kit.noticed import MOST
 from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.values.damage import Integrity
 
 FORMATS = ("torch zip", "torch legacy", "safetensors", "plain pickle", "")
 TOLD = [kind for kind in NoteKind if kind is not NoteKind.NOT_EXAMINED]

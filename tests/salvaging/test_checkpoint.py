@@ -150,12 +150,12 @@ def test_zeros_that_a_download_left_are_not_recovered(tmp_path):
     assert [each.path for each in report.partial] == [("b",)]
 
 
-def test_flipped_bits_lose_their_tensor_alone(tmp_path):
-    """What does not match its checksum is not saved, and the reason is told."""
+def test_changed_bytes_lose_their_tensor_alone(tmp_path):
+    """What does not match its checksum, and has more than one flipped bit, is not saved, and the reason is told."""
     path = tmp_path / "a.pt"
     torch.save(WEIGHTS, path)
     data = bytearray(path.read_bytes())
-    data[data.index(WEIGHTS["layer3.weight"].numpy().tobytes()) + 100] ^= 1
+    data[data.index(WEIGHTS["layer3.weight"].numpy().tobytes()) + 100] ^= 255
     path.write_bytes(data)
     report = salvage(str(path), str(tmp_path / "b.pt"))
     assert [(each.path, each.damage) for each in report.lost] == [(("layer3.weight",), "does not match its checksum")]
@@ -190,9 +190,9 @@ def test_what_cannot_be_saved_is_said(tmp_path):
     """Without headers nothing has a name; with no whole tensor there is nothing to write; other files are none."""
     path = tmp_path / "a.pt"
     torch.save({"w": torch.rand(1000)}, path)
-    with pytest.raises(DamagedError, match=r"nothing says what the storages are"):
+    with pytest.raises(DamagedError, match=r"nothing describes the storages"):
         salvage(str(cut(path, 100, tmp_path)), str(tmp_path / "b.pt"))
-    with pytest.raises(RefusedError, match="its only tensor is not whole"):
+    with pytest.raises(RefusedError, match="its only tensor is not intact"):
         salvage(str(cut(path, 2000, tmp_path)), str(tmp_path / "b.pt"))
     (tmp_path / "x.pt").write_bytes(b"hello world, this is no checkpoint at all")
     with pytest.raises(NotACheckpointError):

@@ -112,7 +112,7 @@ def test_shards_of_torch(tmp_path):
     torch.save(dict(every[4:]), tmp_path / names[1])
     raw = bytearray((tmp_path / names[1]).read_bytes())
     at = bytes(raw).index(every[5][1].numpy().tobytes())
-    raw[at] ^= 1
+    raw[at] ^= 255
     (tmp_path / names[1]).write_bytes(raw)
     report = salvage(str(tmp_path), str(tmp_path / "out"))
     assert ([each.path for each in report.lost], report.verified) == ([(every[5][0],)], 8)
@@ -145,15 +145,15 @@ def test_loose_files_are_named_instead(tmp_path):
     torch.save(tensors(), tmp_path / "decoder.pt")
     with pytest.raises(NotACheckpointError) as error:
         salvage(str(tmp_path))
-    assert error.value.message.endswith(f"name one of its files, such as {tmp_path / 'decoder.pt'}.")
+    assert error.value.message.endswith(f"Open it: ckptdoctor {tmp_path / 'decoder.pt'}")
 
 
 def test_what_is_refused(tmp_path):
     """Other folders, nothing that is whole, an output that is the source or is taken; nothing is left behind."""
-    with pytest.raises(NotACheckpointError, match="only those of shards"):
+    with pytest.raises(NotACheckpointError, match="only folders of shards"):
         salvage(str(tmp_path))
     source = shards(tmp_path / "m")
-    with pytest.raises(UsageError, match="stays as it is"):
+    with pytest.raises(UsageError, match="never overwritten"):
         salvage(str(source), f"{source}/", force=True)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "note").write_text("")
@@ -161,7 +161,7 @@ def test_what_is_refused(tmp_path):
         salvage(str(source), str(tmp_path / "out"))
     for name in NAMES:
         (source / name).write_bytes(b"")
-    with pytest.raises(RefusedError, match="nothing can be saved of its 3 files"):
+    with pytest.raises(RefusedError, match="nothing can be recovered from its 3 files"):
         salvage(str(source))
     assert sorted(os.listdir(tmp_path)) == ["m", "out"]
 
@@ -175,7 +175,7 @@ def test_a_name_that_leads_elsewhere(tmp_path):
     (source / INDEX).write_text(json.dumps(said))
     report = salvage(str(source))
     assert [(each.path, each.damage) for each in report.lost] == [
-        (("x",), "../x.safetensors lies in another folder"),
+        (("x",), "../x.safetensors is in another folder"),
     ]
 
 
@@ -187,7 +187,7 @@ def test_an_index_that_does_not_fit_is_noticed(tmp_path, monkeypatch):
         return json.dumps({"weight_map": dict.fromkeys(where, NAMES[0])}).encode()
 
     monkeypatch.setattr(salvage_folder, "index_text", wrong)
-    with pytest.raises(WriteError, match="not what was planned"):
+    with pytest.raises(WriteError, match="differs from the plan"):
         salvage(str(source))
     assert os.listdir(tmp_path) == ["m"]
 
@@ -199,7 +199,7 @@ def test_what_is_said(tmp_path):
     result = run_here("salvage", source, cwd=tmp_path)
     assert result.returncode == 1
     lines = result.stdout.decode().splitlines()
-    assert lines[0].endswith("sharded Hugging Face checkpoint · 6 of 9 tensors saved")
+    assert lines[0].endswith("sharded Hugging Face checkpoint · 6 of 9 tensors recovered")
     assert lines[lines.index(f"    {NAMES[1]} is missing") + 1] == "      layers.3.weight"
     assert lines[-1].startswith("next · AutoModel.from_pretrained")
     result = run_here("salvage", source, "--force", "--format", "json", cwd=tmp_path)
@@ -223,15 +223,15 @@ def test_a_shard_of_which_nothing_is_left_is_never_passed_over(damage, tmp_path)
     assert report.lost_files[0].startswith(broken_shards.name(2))
     result = run_here("salvage", tmp_path / "m", "--force", cwd=tmp_path)
     assert result.returncode == 1
-    assert " · 16 tensors saved\n" in result.stdout.decode()
-    assert f"    {report.lost_files[0]}; nothing says which tensors it held\n" in result.stdout.decode()
+    assert " · 16 tensors recovered\n" in result.stdout.decode()
+    assert f"    {report.lost_files[0]}; nothing shows which tensors it held\n" in result.stdout.decode()
 
 
 def test_why_a_shard_is_lost_is_said_once(tmp_path):
     """Above its tensors, in words without the path; JSON has it for each tensor, and for the file."""
     broken_shards.folder(tmp_path / "m", damage="page")
     result = run_here("salvage", tmp_path / "m", cwd=tmp_path)
-    reason = f"{broken_shards.name(2)}: a web page called “404 Not Found” is here instead of the file"
+    reason = f'{broken_shards.name(2)}: a web page called "404 Not Found" is here instead of the file'
     lines = result.stdout.decode().splitlines()
     assert lines.count(f"    {reason}") == 1
     at = lines.index(f"    {reason}")

@@ -110,10 +110,10 @@ def test_what_cannot_be_built_says_why(write, config, sentence):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"architectures": ["NoSuchModel"]}, r"transformers \S+ has no model class “NoSuchModel”.* A newer one may"),
-        ({"architectures": ["os"]}, "has no model class “os”"),
-        ({"architectures": ["BertConfig"]}, "has no model class “BertConfig”"),
-        ({"architectures": ["../x y"]}, "has no model class “../x y”"),
+        ({"architectures": ["NoSuchModel"]}, r'transformers \S+ has no model class "NoSuchModel".* A newer one may'),
+        ({"architectures": ["os"]}, 'has no model class "os"'),
+        ({"architectures": ["BertConfig"]}, 'has no model class "BertConfig"'),
+        ({"architectures": ["../x y"]}, 'has no model class "../x y"'),
         ({"hidden_size": 33}, r"cannot build the BertForMaskedLM of config\.json: ValueError: The hidden size \(33\)"),
         ({"hidden_size": "wide"}, r"cannot build the BertForMaskedLM of config\.json: \w+: .*hidden_size"),
         ({"num_hidden_layers": 99_999}, "describes a model of more than 1,000,000 tensors"),

@@ -147,7 +147,7 @@ def test_reading(tmp_path, monkeypatch):
 
 def test_what_is_no_such_error_is_refused(tmp_path):
     """A text without keys, a file that is not there, and a file without weights are told apart."""
-    with pytest.raises(UsageError, match="no missing or unexpected keys are named"):
+    with pytest.raises(UsageError, match="it names no missing or unexpected keys"):
         from_error("ZeroDivisionError: division by zero")
     with pytest.raises(UnreadableError, match="cannot be read"):
         read_error(str(tmp_path / "absent.txt"))

@@ -33,17 +33,17 @@ def folder(tmp_path, monkeypatch):
     [
         (
             "x = 1\ny = 1 / 0\n",
-            r"bad\.py, line 2: ZeroDivisionError: division by zero\. It is your own code that fails: fix it there, or",
+            r"bad\.py, line 2: ZeroDivisionError: division by zero\. The error is in your own code: fix it there, or",
             ['  File "bad.py", line 2, in <module>', "    y = 1 / 0", "ZeroDivisionError: division by zero"],
         ),
         (
             "x = 1\ndef f(:\n",
-            r"bad\.py, line 2: SyntaxError: invalid syntax\. It is your own",
+            r"bad\.py, line 2: SyntaxError: invalid syntax\. The error is in your own",
             ['  File "bad.py", line 2', "    def f(:", "          ^", "SyntaxError: invalid syntax"],
         ),
         (
             "import nothing_there\n",
-            r"'nothing_there'\. Install it beside ckptdoctor \(pip install nothing_there\), or start",
+            r"'nothing_there'\. Install it in ckptdoctor's environment \(pip install nothing_there\), or start",
             [
                 '  File "bad.py", line 1, in <module>',
                 "    import nothing_there",
@@ -68,7 +68,7 @@ def folder(tmp_path, monkeypatch):
         ),
         (
             "raise ValueError('a\\n\\x1b[2Jb')\nNet = 1\n",
-            r"bad\.py, line 1: ValueError: a \x1b\[2Jb\. It is",
+            r"bad\.py, line 1: ValueError: a \x1b\[2Jb\. The error is",
             ['  File "bad.py", line 1, in <module>', "    raise ValueError('a\\n\\x1b[2Jb')", "ValueError: a \x1b[2Jb"],
         ),
     ],
@@ -106,7 +106,10 @@ def test_a_part_that_is_imported_when_it_is_asked_for_fails_in_the_same_way(fold
     torch.save({"w": torch.ones(2)}, "m.pt")
     done = run("check", "m.pt", "--model", "lazy:Net", cwd=folder)
     assert done.returncode == 2
-    assert b"lazy cannot be imported: lazy.py, line 2: RuntimeError: no backend for Net. It is your own" in done.stderr
+    assert (
+        b"lazy cannot be imported: lazy.py, line 2: RuntimeError: no backend for Net. The error is in your own"
+        in done.stderr
+    )
     assert b"\n    raise RuntimeError(f'no backend for {name}')\n" in done.stderr
     assert b"itself failed" not in done.stderr
 
@@ -165,16 +168,19 @@ def test_a_library_of_models_that_is_not_there_is_one_command_away(folder, monke
     monkeypatch.delitem(sys.modules, name)
     finds = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: finds(name) if name == "torch" else None)
-    with pytest.raises(UsageError, match=f"^{name} is not installed beside ckptdoctor: pip install {name}$"):
+    with pytest.raises(UsageError, match=f"^{name} is not installed in ckptdoctor's environment: pip install {name}$"):
         of_model(f"{name}:resnet50")
 
 
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("import torch\ntorch.cuda.set_device(0)\nNet = 1\n", "There is no GPU here, and none is needed"),
-        ("class Skipped(BaseException): pass\nraise Skipped('no')\nNet = 1\n", "Skipped: no. It is your own code that"),
-        ("if __name__ == '__main__':\n    class Net: pass\n", "It is made only where the file is run, below if __na"),
+        ("import torch\ntorch.cuda.set_device(0)\nNet = 1\n", "This machine has no GPU, and none is needed"),
+        (
+            "class Skipped(BaseException): pass\nraise Skipped('no')\nNet = 1\n",
+            "Skipped: no. The error is in your own code: fix",
+        ),
+        ("if __name__ == '__main__':\n    class Net: pass\n", "It is defined only when the file is run, under if __na"),
     ],
 )
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

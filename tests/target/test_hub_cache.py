@@ -117,8 +117,8 @@ def test_what_is_not_in_the_cache_has_the_command_that_brings_it(cache, capsys):
     for option in ("--config", "--model", "--like"):
         assert run(["check", "m.pt", option, "org/net"]) == 2
         said = capsys.readouterr().err
-        assert f"org/net is neither a path here nor in the Hugging Face cache ({hub})." in said
-        assert "ckptdoctor downloads nothing; this does, once: hf download org/net" in said
+        assert f"org/net is neither an existing path nor in the Hugging Face cache ({hub})." in said
+        assert "ckptdoctor downloads nothing; download it once: hf download org/net" in said
     for option in ("--config", "--model"):
         assert run(["check", "m.pt", option, "org/other"]) == 2
         said = capsys.readouterr().err
@@ -169,4 +169,4 @@ def test_a_folder_with_one_file_of_weights_needs_no_config(cache, capsys):
     torch.save({"w": torch.ones(2)}, "net/best.pt")
     capsys.readouterr()
     assert run(["check", "m.pt", "--like", "net"]) == 2
-    assert "name one of its files, such as net/model.safetensors" in capsys.readouterr().err
+    assert "Open one: ckptdoctor net/model.safetensors" in capsys.readouterr().err

@@ -71,7 +71,7 @@ def test_a_root_of_the_other_file_does_no_harm(tmp_path: Path) -> None:
 def test_a_file_without_a_model_is_no_reference(tmp_path: Path) -> None:
     """An optimizer's file is refused with its name."""
     path = _saved(torch.optim.SGD(_net().parameters(), lr=0.1, momentum=0.9).state_dict(), tmp_path / "opt.pt")
-    with pytest.raises(UsageError, match=r"opt\.pt holds no state dict of a model"):
+    with pytest.raises(UsageError, match=r"opt\.pt has no model state dict"):
         of_checkpoint(path)
 
 

@@ -69,9 +69,9 @@ def test_a_reference_is_itself():
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"state_dict": {"a": torch.zeros(1)}}, "under “state_dict”, but dict: give the state dict inside"),
-        ({"a": 3}, "under “a”, but int"),
-        ({"a": (1, -1)}, "under “a”, but tuple"),
+        ({"state_dict": {"a": torch.zeros(1)}}, 'under "state_dict", but dict: give the state dict inside'),
+        ({"a": 3}, 'under "a", but int'),
+        ({"a": (1, -1)}, 'under "a", but tuple'),
         ({1: torch.zeros(1)}, "has the key 1: the keys of a state dict are texts"),
         ("model.pt", "not str; the path of a file goes to like="),
         (3, "not int"),

@@ -162,7 +162,7 @@ def test_objects_are_never_made(folder, capsys):
     )
     found = fitted(capsys, "epoch.ckpt", "--model", "nets:Lit")
     assert found["keys"] == 2
-    assert "; scale is not taken from there: it holds an object of the class torch.nn" in found["told"]
+    assert "; scale is not read from there: it holds an object of the class torch.nn" in found["told"]
 
 
 def test_what_the_data_were_made_with_fills_only_a_gap(folder, capsys):

@@ -98,8 +98,8 @@ def test_all_settings_may_be_one_configuration(config, capsys):
     [
         ("${oc.env:HOME}", "it is computed from other settings: ${oc.env:HOME}"),
         ("???", "it was never set (???)"),
-        ("${nowhere.at_all}", "it refers to nowhere.at_all, which is not there"),
-        ("${width}", "its references have no end"),
+        ("${nowhere.at_all}", "it refers to nowhere.at_all, which is missing"),
+        ("${width}", "its references never end"),
     ],
 )
 def test_what_is_computed_or_unset_is_not_taken(config, capsys, value, why):
@@ -107,7 +107,7 @@ def test_what_is_computed_or_unset_is_not_taken(config, capsys, value, why):
     saved(config({"width": value, "depth": 3}))
     assert run(["check", "epoch.ckpt", "--model", "nets:Two"]) == 2
     err = capsys.readouterr().err
-    assert f"width is not taken from there: {why}" in err
+    assert f"width is not read from there: {why}" in err
     assert "--model 'nets:Two(depth=3, width=…)'." in err
 
 
@@ -124,7 +124,7 @@ def test_settings_that_name_code_are_not_handed_on(config, capsys, value):
     saved({"cfg": value})
     assert run(["check", "epoch.ckpt", "--model", "nets:Net"]) == 2
     err = capsys.readouterr().err
-    assert "cfg is not taken from there: it names what would be called, os." in err
+    assert "cfg is not read from there: it names a callable, os." in err
     saved({"cfg": config({"model": {"width": 5, "depth": 3, "target": "gpu", "cls": "cat"}, "file": "a.b"})})
     assert coverage(capsys, "nets:Net")["told"] == "cfg of nets:Net is from hyper_parameters of epoch.ckpt"
 
@@ -143,4 +143,4 @@ def test_references_that_multiply_end(config, capsys):
     levels = {f"a{n}": [f"${{a{n + 1}}}"] * 10 for n in range(9)}
     saved(config({"width": "${a0}", "depth": 3, **levels, "a9": [1]}))
     assert run(["check", "epoch.ckpt", "--model", "nets:Two"]) == 2
-    assert "width is not taken from there: its references have no end" in capsys.readouterr().err
+    assert "width is not read from there: its references never end" in capsys.readouterr().err

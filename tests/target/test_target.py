@@ -63,9 +63,7 @@ def test_any_text_is_a_target_or_a_usage_error(text):
 )  # fmt: skip
 def test_anything_else_is_refused_with_an_example(text):
     """The sentence shows what would be understood."""
-    with pytest.raises(
-        UsageError, match=r"such as nets:Net, pkg\.nets:build\(num_classes=10\) or path/to/nets\.py:Net"
-    ):
+    with pytest.raises(UsageError, match=r"Use nets:Net, pkg\.nets:build\(num_classes=10\) or path/to/nets\.py:Net"):
         parse_target(text)
 
 
@@ -75,7 +73,7 @@ def test_anything_else_is_refused_with_an_example(text):
 )
 def test_code_is_no_argument(text):
     """Arguments are never evaluated: what is not a literal is refused, with a way out."""
-    with pytest.raises(UsageError, match=r"Python literals only .* write a function that builds the model"):
+    with pytest.raises(UsageError, match=r"must be Python literals .* write a function that builds the model"):
         parse_target(text)
 
 

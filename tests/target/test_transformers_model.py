@@ -71,8 +71,7 @@ def test_without_a_config_the_defaults_are_said_to_be_used(folder, capsys):
     fit = json.loads(capsys.readouterr().out)["files"][0]["coverage"]
     assert fit["keys"] == fit["total_keys"] > 0
     assert fit["told"] == (
-        "there is no config.json beside bert.pt: what is not given of transformers:BertForMaskedLM is as BertConfig "
-        "has it by default"
+        "there is no config.json beside bert.pt: settings of transformers:BertForMaskedLM is as BertConfig"
     )
 
 
@@ -111,13 +110,13 @@ def test_a_tower_takes_its_part_of_the_config(folder):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("transformers:NoSuchModel", r"transformers \S+ has no model class “NoSuchModel”\. A newer one may"),
-        ("transformers:BertConfig", "has no model class “BertConfig”"),
-        ("transformers:BertModel(3)", r"takes its settings by their names, such as transformers:BertModel\(num_hidden"),
+        ("transformers:NoSuchModel", r'transformers \S+ has no model class "NoSuchModel"\. A newer one may'),
+        ("transformers:BertConfig", 'has no model class "BertConfig"'),
+        ("transformers:BertModel(3)", r"takes its settings by name, such as transformers:BertModel\(num_hidden"),
         ("transformers:BertModel(hidden_size=33)", "cannot build the BertModel of .*: ValueError: The hidden size"),
         (
             "transformers:GPT2Model",
-            r"config\.json is of a model of the type bert, and transformers:GPT2Model takes",
+            r"config\.json describes a model of the type bert, and transformers:GPT2Model takes",
         ),
     ],
 )

@@ -21,32 +21,32 @@ REFUSED = [
     ({"timeout": 0.0}, "--timeout must be above 0 seconds"),
     (
         {"strategy": "dp", "world_size": 3},
-        "a batch of 64 images cannot be dealt evenly to 3 replicas: take --batch-size 66",
+        "a batch of 64 images cannot be split evenly over 3 replicas: use --batch-size 66",
     ),
     (
         {"network": "foonet"},
-        "foonet takes three numbers, not the images of shapes: leave --data out, or train lenet",
+        "foonet takes three numbers, not the images of shapes: leave out --data, or train lenet",
     ),
     ({"data": "points"}, "lenet takes images: choose --data shapes"),
     (
         {"strategy": "functional", "network": "resnet"},
-        "--strategy functional runs the features and the classifier of a network apart, and resnet has no such parts: "
-        "take lenet or vgg",
+        "--strategy functional runs the features and the classifier of a network separately, and resnet has "
+        "no such parts: use lenet or vgg",
     ),
     (
         {"strategy": "manual", "network": "vgg"},
-        "--strategy manual is written out for lenet, on bare tensors: it cannot train vgg",
+        "--strategy manual is hand-written for lenet, on bare tensors: it cannot train vgg",
     ),
     (
         {"strategy": "manual", "optimizer": "adamw"},
-        "--strategy manual has its own SGD, written out: leave out --optimizer adamw",
+        "--strategy manual has its own hand-written SGD: leave out --optimizer adamw",
     ),
     ({"strategy": "manual", "amp": "bf16"}, "--strategy manual is bare tensors and float32: leave out --amp bf16"),
     ({"strategy": "manual", "ema": True}, "--strategy manual is bare tensors and float32: leave out --ema"),
     (
         {"strategy": "exact", "network": "resnet"},
-        "--strategy exact cannot train resnet: batch norm looks at all images that a worker sees, so its result "
-        "depends on their number; take lenet or vgg",
+        "--strategy exact cannot train resnet: batch norm uses all images that a worker sees, so its result "
+        "depends on their number; use lenet or vgg",
     ),
     (
         {"strategy": "exact", "batch_size": 20},
@@ -56,11 +56,11 @@ REFUSED = [
         {"strategy": "exact", "amp": "fp16"},
         "--strategy exact promises the same bits on any number of workers: leave out --amp fp16",
     ),
-    ({"device": "xla", "amp": "fp16"}, "--amp fp16 is for GPUs: what XLA devices have is --amp bf16"),
+    ({"device": "xla", "amp": "fp16"}, "--amp fp16 is for GPUs: XLA devices have --amp bf16"),
     ({"device": "mps", "dtype": "float64"}, "MPS devices have no float64: train on the CPU"),
     (
         {"strategy": "dp", "compile": True},
-        "--compile works with single, ddp and fsdp: the replicas of dp are made anew in every step",
+        "--compile works with single, ddp and fsdp: the replicas of dp are made again in every step",
     ),
 ]
 

@@ -440,7 +440,7 @@ def test_the_table_is_plain_text_of_80_columns_when_piped(gpus, monkeypatch, no_
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
-    for words in ("cuda:1", "GPU 4", "NVIDIA [h1]", "60.0 of 80.0 GiB free", "12.0 of 16.0 GiB free", "not here"):
+    for words in ("cuda:1", "GPU 4", "NVIDIA [h1]", "60.0 of 80.0 GiB free", "12.0 of 16.0 GiB free", "not available"):
         assert words in text
     assert "torch_xla is not installed" in text
 
@@ -457,7 +457,7 @@ def test_the_table_says_when_memory_is_not_known(gpus, monkeypatch):
     """A device without a count of its memory is shown with those words."""
     gpus(1)
     monkeypatch.setattr(inventory, "_cpu_memory", lambda: (None, None))
-    assert "memory not known" in printed()
+    assert "memory unknown" in printed()
 
 
 def test_a_missing_backend_is_told_in_the_row(monkeypatch):

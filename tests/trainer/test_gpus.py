@@ -99,7 +99,7 @@ def test_a_refused_choice_changes_nothing():
 )
 def test_what_is_no_list_of_numbers_is_refused(text):
     """Anything but numbers with commas between is a UsageError that shows the right form, on one line."""
-    with pytest.raises(UsageError, match='such as "0,4", or say "auto"') as caught:
+    with pytest.raises(UsageError, match='such as "0,4", or "auto"') as caught:
         parse_numbers(text)
     assert caught.value.message.isprintable()
 
@@ -201,7 +201,7 @@ def test_auto_stays_within_what_the_scheduler_gave(smi):
     """nvidia-smi shows all GPUs of the machine, CUDA_VISIBLE_DEVICES those of the job."""
     smi(A100)
     assert select("auto", None, {"CUDA_VISIBLE_DEVICES": "1,2"}).physical == (2, 1)
-    with pytest.raises(UsageError, match="3 GPUs asked for, and CUDA_VISIBLE_DEVICES leaves visible 2"):
+    with pytest.raises(UsageError, match="3 GPUs requested, but CUDA_VISIBLE_DEVICES leaves visible 2"):
         select("auto", 3, {"CUDA_VISIBLE_DEVICES": "1,2"})
 
 
@@ -209,7 +209,7 @@ def test_auto_stays_within_what_the_scheduler_gave(smi):
 def test_auto_refuses_a_count_that_is_not_there(smi, count):
     """More GPUs than there are, or none, is a UsageError that says the number."""
     smi(A100)
-    with pytest.raises(UsageError, match=f"{count} GPUs asked for"):
+    with pytest.raises(UsageError, match=f"{count} GPUs requested"):
         select("auto", count, {})
 
 
@@ -219,8 +219,8 @@ def test_auto_without_nvidia_smi_says_what_to_do(monkeypatch, tmp_path):
     with pytest.raises(TrainingError) as caught:
         select("auto", None, {})
     assert caught.value.message == (
-        "--gpus auto asks nvidia-smi, which is not on this machine; name the GPUs by hand (--gpus 0,1) or train on the"
-        " CPU (--device cpu)"
+        "--gpus auto needs nvidia-smi, which is not installed on this machine; name the GPUs by hand (--gpus "
+        "0,1) or train on the CPU (--device cpu)"
     )
 
 
@@ -307,8 +307,8 @@ def test_a_number_that_no_gpu_has_is_refused_with_those_there_are(monkeypatch, s
     with pytest.raises(UsageError) as refused:
         devices.require_gpus(GpuSelection((0, 9)))
     assert str(refused.value) == (
-        "--gpus 0,9: there is no GPU 9 here. There are: GPU 0 (NVIDIA GeForce RTX 2080 Ti), "
-        "GPU 1 (NVIDIA GeForce RTX 4090); choose among these"
+        "--gpus 0,9: this machine has no GPU 9. It has GPU 0 (NVIDIA GeForce RTX 2080 Ti), GPU 1 (NVIDIA "
+        "GeForce RTX 4090); choose from these"
     )
 
 
@@ -317,6 +317,6 @@ def test_gpus_that_cuda_does_not_show_are_refused(monkeypatch, smi):
     smi(CONSUMER)
     seen(monkeypatch, 1)
     with pytest.raises(
-        UsageError, match=r"--gpus 0,1: CUDA shows 1 of these 2\. There are: GPU 0 .*look at nvidia-smi"
+        UsageError, match=r"--gpus 0,1: CUDA shows 1 of these 2\. This machine has GPU 0 .*check nvidia-smi"
     ):
         devices.require_gpus(GpuSelection((0, 1)))

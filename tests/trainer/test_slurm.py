@@ -188,7 +188,7 @@ def test_without_a_meeting_place_nothing_is_started(submit):
         ({"world_size": 2}, 3, [], "leave nodes idle"),
         ({"strategy": "dp"}, 2, [], "stays on one node, which holds 8 replicas, not 16; use --strategy ddp"),
         ({"strategy": "manual"}, 1, [], "stays on one node"),
-        ({}, 1, [], "1 × 8 GPUs hold no 16 replicas; ask for 2 nodes"),
+        ({}, 1, [], "1 × 8 GPUs hold no 16 replicas; request 2 nodes"),
     ],
 )
 def test_what_cannot_run_is_refused_before_it_waits_in_a_queue(settings, nodes, extra, says):

@@ -52,6 +52,7 @@ def in_the_library(library, monkeypatch):
     monkeypatch.chdir(library)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.delenv("COLORFGBG", raising=False)
+    monkeypatch.setenv("CKPTDOCTOR_HISTORY", "0")
 
 
 @pytest.fixture(autouse=True)

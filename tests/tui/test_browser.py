@@ -120,7 +120,7 @@ def test_names_have_the_room_that_their_line_leaves():
 def test_a_filter_that_makes_no_sense_says_why():
     """The sentence stands beside the line, and the contents stay."""
     text = browse("resnet.pt", "slash", "text:dtype:bf61")
-    assert "There is no dtype “bf61”: did you mean bf16?" in text
+    assert 'Unknown dtype "bf61". Did you mean "bf16"?' in text
     assert "state_dict" in text
 
 
@@ -209,35 +209,100 @@ def row_on_screen(app):
     return cursor(app), 0 <= tree.cursor - tree.scroll_offset.y < tree.scrollable_content_region.height
 
 
-@pytest.fixture
-def deep(tmp_path):
-    """Sixty layers, of which one holds NaN: its line is far below what fits on a screen."""
+DEEP = {
+    "opened": ("home",),
+    "read": ("e",),
+    "enter": ("shift+tab", "enter"),
+    "back": ("home",),
+    "n": ("n",),
+    "tensor": ("enter",),
+    "strip": ("escape", "home", "tab", "right", "right", "right"),
+    "gone there": ("enter",),
+    "by standard deviation": ("o", "o", "o", "o", "home"),
+    "by NaN": ("o", "o", "o", "home"),
+    "list": ("t", *["o"] * 10),
+}
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory):
+    """Sixty layers, of which one holds NaN: its line is far below what fits on a screen. What is seen at each stage."""
     weights = {f"layers.{layer}.{leaf}.weight": torch.zeros(4, 4) + 0.1 for layer in range(60) for leaf in "abcd"}
     weights["layers.47.c.weight"][2, 3] = float("nan")
-    torch.save(weights, tmp_path / "deep.pt")
-    return tmp_path / "deep.pt"
+    weights["layers.9.b.weight"][1, 1] = 7.0
+    path = tmp_path_factory.mktemp("deep") / "deep.pt"
+    torch.save(weights, path)
+
+    def look(app):
+        tree = app.screen.query("TreeView") and app.screen.query_one("#contents").has_focus_within
+        return row_on_screen(app) if tree else None, text_of(app)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(detail, "REST", 1e6)
+        patch.setenv("CKPTDOCTOR_HISTORY", "0")
+        return dict(zip(DEEP, walk(path, *DEEP.values(), look=look), strict=True))
 
 
 def test_enter_on_a_finding_scrolls_the_tree_there(deep):
     """However far down it is."""
-    assert browse(deep, "e", "shift+tab", "enter", look=row_on_screen) == ("c.weight", True)
+    assert deep["enter"][0] == ("c.weight", True)
 
 
 def test_n_goes_to_the_next_finding_and_shows_what_it_is_about(deep):
     """Without leaving the tree: its details and the finding are on the right."""
-    app_row, text = browse(deep, "e", "n", look=lambda app: (row_on_screen(app), text_of(app)))
-    assert app_row == ("c.weight", True)
+    row, text = deep["n"]
+    assert row == ("c.weight", True)
     assert "╭─ layers.47.c.weight ─" in text and "● V651 nan-or-inf  1 NaN" in text
 
 
 def test_a_tensor_with_a_nan_opens_there(deep):
     """Nobody opens it to see its first number."""
-    assert "[2, 3] = NaN" in browse(deep, "e", "n", "enter")
+    assert "[2, 3] = NaN" in deep["tensor"][1]
 
 
 def test_a_level_says_what_is_wrong_below_it(deep):
     """Where a row has a badge, the details say why."""
-    assert "││ ● V651 nan-or-inf" in browse(deep, "e", "home")
+    assert "││ ● V651 nan-or-inf" in deep["read"][1]
+
+
+def test_what_was_read_has_columns(deep):
+    """After e, the tree shows spread and distribution of each tensor, and a fold its norms by depth."""
+    assert "by depth  e reads the values" in deep["opened"][1]
+    assert "││ norm   " in deep["read"][1] and "NaN      in 47" in deep["read"][1]
+    assert "● 47" in deep["read"][1]
+    assert "σ 0" in deep["n"][1]
+
+
+def test_a_layer_is_chosen_with_arrows(deep):
+    """What is drawn by depth says what it is, and enter leads the tree there."""
+    assert "2  norm 0.8  std 0  NaN 0" in deep["strip"][1]
+    assert deep["gone there"][0] == ("2", True)
+
+
+def test_the_tree_is_sorted_by_values(deep):
+    """In every level what comes first has the most of it; a level stands where the first in it would."""
+    assert "by standard deviation" in deep["by standard deviation"][1]
+    first = [
+        next(line for line in deep[name][1].split("\n") if "│   ▸" in line or "│   ▾" in line)
+        for name in ("by standard deviation", "by NaN")
+    ]
+    assert "▸ 9 " in first[0] and "▾ 47 " in first[1]
+
+
+def test_the_list_is_sorted_by_values_too(deep):
+    """The tensor with NaN first."""
+    text = deep["list"][1]
+    assert "by NaN" in text
+    assert "layers.47.c.weight" in next(line for line in text.split("\n") if "[4, 4]" in line)
+
+
+def test_values_that_are_no_tensors_are_shown_prettily(tmp_path):
+    """What is nested stands line by line, a short list or dict in one, and a long text in full."""
+    config = {"sizes": [1, 2, 3, 4], "best": {"loss": 0.5, "step": 9}, "note": "word " * 40, "deep": {"a": {"b": 1}}}
+    torch.save({"config": config}, tmp_path / "c.pt")
+    level, text = walk(tmp_path / "c.pt", (), ("right", "end", "up"))
+    assert "sizes      1, 2, 3, 4" in level and "best       loss 0.5, step 9" in level and "  a        b 1" in level
+    assert text.count("word word") > 15
 
 
 def test_the_details_follow_the_filter():
@@ -280,23 +345,6 @@ def test_capital_y_copies_python():
     assert line == 'ckptdoctor.load("resnet.pt")["state_dict"]["module.conv1.weight"]'
     line = browse("plain.safetensors", "right", "right", "Y", look=copied)
     assert line.startswith('safetensors.torch.load_file("plain.safetensors")["')
-
-
-def test_what_was_read_has_columns(deep):
-    """After e, the tree shows spread and distribution of each tensor, and a fold its norms by depth."""
-    before, after, opened = walk(deep, ("home",), ("e",), ("n",))
-    assert "by depth   press e to read the values" in before
-    assert "norm       " in after and "by depth, 0 to 59" in after and "NaN        in 47" in after
-    assert "● 47" in after
-    assert "σ 0" in opened
-
-
-def test_the_list_is_sorted_by_values_too(deep):
-    """The tensor with NaN first."""
-    keys = ("e", "t", *["o"] * 10)
-    text = browse(deep, *keys)
-    assert "by NaN" in text
-    assert "layers.47.c.weight" in next(line for line in text.split("\n") if "[4, 4]" in line)
 
 
 def test_a_tensor_is_drawn_without_opening_it(monkeypatch, tmp_path):

@@ -13,8 +13,7 @@ from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.models.salvaged import output_for
 from ckptdoctor.tui.screens import damaged
 from ckptdoctor.tui.screens.browser import BrowserScreen
-from ckptdoctor.tui.screens.damaged import ConfirmSalvage, DamagedScreen
-from ckptdoctor.tui.widgets.salvage_view import SalvageView
+from ckptdoctor.tui.screens.damaged import ConfirmSalvage, DamagedScreen, SalvageView
 from tests.tui import NARROW, NORMAL, browse, screen, text_of, walk
 
 

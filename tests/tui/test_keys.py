@@ -87,4 +87,4 @@ def test_the_command_line_refuses_them(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TEXTUAL_DRIVER", "textual.drivers.web_driver:WebDriver")
     assert command(["browse", "x.pt"]) == 2
-    assert capfd.readouterr().err == "error: [keys]: nothing is called “filtr”: did you mean filter?\n"
+    assert capfd.readouterr().err == "error: ckptdoctor.toml: [keys]: nothing is called “filtr”: did you mean filter?\n"

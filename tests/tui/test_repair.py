@@ -125,7 +125,7 @@ def test_names_that_will_not_do(folder):
     before = sorted(folder.iterdir())
     said = {
         "resnet.pt": "resnet.pt is the original: give the new file another name.",
-        "plain.safetensors": "plain.safetensors exists already: give another name.",
+        "plain.safetensors": "plain.safetensors already exists: give another name.",
         "new.safetensors": "must not end in .safetensors",
         "no/such.pt": "There is no folder no.",
         "": "The new file needs a name.",
@@ -143,7 +143,7 @@ def test_a_name_that_is_taken_gets_a_number(folder):
     (folder / "resnet.fixed.pt").write_bytes(b"precious")
     text, _ = walk("resnet.pt", ("f",), ("enter", "enter"))
     assert "resnet.fixed-2.pt" in text
-    assert "resnet.fixed.pt exists already" in text
+    assert "resnet.fixed.pt already exists" in text
     assert (folder / "resnet.fixed.pt").read_bytes() == b"precious"
     assert (folder / "resnet.fixed-2.pt").exists()
 
@@ -152,7 +152,7 @@ def test_failure_is_one_sentence(folder, monkeypatch):
     """What cannot be written says so; the way back leads to the plan."""
 
     def fail(plan):
-        raise WriteError("There is no room for it.")
+        raise WriteError("Not enough disk space for it.")
 
     monkeypatch.setattr("ckptdoctor.converting.repaired.repair", fail)
     stages = (("f", "enter", "enter"), ("escape",))

@@ -80,7 +80,7 @@ def test_a_name_like_an_option(library, tmp_path, monkeypatch):
     (tmp_path / "-lead.pt").write_bytes((library / "resnet.pt").read_bytes())
     for arguments in (("-lead.pt",), ("browse", "-lead.pt")):
         output, status = on_a_terminal(*arguments, until=b"never seen")
-        assert (status, output.split(b"\r\n")[-2]) == (2, b"A file is called so: it is meant by ./-lead.pt")
+        assert (status, output.split(b"\r\n")[-2]) == (2, b"A file has this name: write ./-lead.pt")
     assert on_a_terminal("./-lead.pt")[1] == 0
 
 

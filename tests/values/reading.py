@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from ckptdoctor import formats
-from ckptdoctor.facts.values import TensorValues, Values
 from ckptdoctor.values.examine import examine_values
+from ckptdoctor.values.statistics import TensorValues, Values
 
 
 def values_in(path: Path, **options: object) -> Values:

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.values import chunks as compared
 from ckptdoctor.values.chunks import ChunkMeasure
 from ckptdoctor.values.flat_chunks import CHUNK
 from ckptdoctor.values.partial import Partial
+from ckptdoctor.values.statistics import TensorValues
 from ckptdoctor.values.summing_up import summed_up
 from tests.values.test_statistics import EIGHTS, FLOATS, INTEGERS
 
@@ -36,7 +36,7 @@ def held(tensor: torch.Tensor) -> np.ndarray:
 
 def measured(tensor: torch.Tensor) -> TensorValues:
     """The statistics of a tensor that is in memory already."""
-    partial, measure = Partial(), ChunkMeasure(CHUNK)
+    partial, measure = Partial(), ChunkMeasure()
     for chunk in tensor.split(CHUNK):
         measure.add(held(chunk), name(tensor), partial)
     return summed_up(partial)
@@ -44,7 +44,7 @@ def measured(tensor: torch.Tensor) -> TensorValues:
 
 def scanned_alike(tensor: torch.Tensor, found: TensorValues) -> None:
     """What is worked out for rules is what is worked out for people, as far as it goes."""
-    partial, measure = Partial(), ChunkMeasure(CHUNK)
+    partial, measure = Partial(), ChunkMeasure()
     for chunk in tensor.split(CHUNK):
         measure.scan(held(chunk), name(tensor), partial)
     scanned = summed_up(partial, sums=False)

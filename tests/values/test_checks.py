@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 
 from ckptdoctor import formats
 from ckptdoctor.examine.integrity import examine_integrity
-from ckptdoctor.facts.notes import HOLE, PAGE, Integrity
 from ckptdoctor.values.checks import Checks, _has_blank_page
+from ckptdoctor.values.damage import HOLE, PAGE, Integrity
 from ckptdoctor.values.examine import examine_values
 from ckptdoctor.values.flat_chunks import CHUNK
 

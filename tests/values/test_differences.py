@@ -123,9 +123,9 @@ def test_another_dtype(compared):
     for a, b in ((state, half), (half, state)):
         found = compared(a, b)
         assert {pair.values.verdict for pair in found.pairs} == {Verdict.ROUNDED} and not found.same
-        assert found.summary.startswith("same weights, other dtype (") and "exactly converted" in found.summary
+        assert found.summary.startswith("same weights, different dtype (") and "exactly converted" in found.summary
     found = compared(state, changed(half, lambda key: key == "head.bias", 0.5))
-    assert found.summary.startswith("identical but for the head (head)")
+    assert found.summary.startswith("identical except for the head (head)")
 
 
 def test_a_layer_of_a_block_is_no_head(compared):
@@ -135,21 +135,21 @@ def test_a_layer_of_a_block_is_no_head(compared):
     assert "head" not in found.summary and "h.1.mlp" in found.summary
     state = {"features.0.weight": torch.randn(4, 4), "classifier.6.weight": torch.randn(4, 4)}
     found = compared(state, changed(state, lambda key: key.startswith("classifier"), 0.5))
-    assert found.summary == "identical but for the head (classifier.6)"
+    assert found.summary == "identical except for the head (classifier.6)"
 
 
 def test_the_head_alone(compared):
     """Fine-tuning of the head alone is told in a sentence, also where it has another shape."""
     state = transformer()
     for head in (changed(state, lambda key: key.startswith("head.")), state | {"head.weight": torch.randn(4, 128)}):
-        assert compared(state, head).summary == "identical but for the head (head)"
+        assert compared(state, head).summary == "identical except for the head (head)"
 
 
 def test_one_layer(compared):
     """Whole modules that changed are named, and that the rest is bit-equal."""
     state = transformer()
     found = compared(state, changed(state, lambda key: key.startswith("layers.1.")))
-    assert found.summary == "all of layers.1 changed; the rest is bit-equal"
+    assert found.summary == "all of layers.1 changed; the rest is bit-identical"
     assert found.ranks.full and not found.ranks.low
 
 
@@ -166,7 +166,7 @@ def test_running_statistics_alone(compared):
     before = {key: value.clone() for key, value in net.state_dict().items()}
     net(torch.randn(2, 3, 4, 4))
     found = compared(before, net.state_dict())
-    assert found.summary == "identical but for running statistics and counters (3 tensors)"
+    assert found.summary == "identical except for running statistics and counters (3 tensors)"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -181,7 +181,7 @@ def test_merged_adapters_are_told_by_their_rank(compared, dtype, rank):
     found = compared(*({key: value.to(dtype) for key, value in each.items()} for each in (state, merged)))
     assert {each.rank for each in found.ranks.low} == {rank} and not found.ranks.full
     assert found.summary.startswith(f"low-rank change in attention projections (12 tensors; rank {rank} at most in")
-    assert found.summary.endswith("the rest is bit-equal")
+    assert found.summary.endswith("the rest is bit-identical")
 
 
 def test_a_dense_change_has_no_low_rank(compared):
@@ -316,7 +316,7 @@ def test_optimizer_states(compared):
     a, b = state(), state()
     b["optimizer"]["state"][0]["exp_avg"] = b["optimizer"]["state"][0]["exp_avg"] + 1
     found = compared(a, b)
-    assert found.summary == "identical, bit for bit; 1 of 6 tensors beside the weights differs"
+    assert found.summary == "identical, bit for bit; 1 of 6 tensors other than the weights differs"
 
 
 def test_another_shape_with_the_same_values(compared):

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.values.chunks import ChunkMeasure
 from ckptdoctor.values.flat_chunks import CHUNK
 from ckptdoctor.values.partial import Partial
+from ckptdoctor.values.statistics import TensorValues
 from ckptdoctor.values.summing_up import BINS, SAMPLE, summed_up
 from tests.values.reading import one
 
@@ -161,12 +161,12 @@ def test_statistics_do_not_depend_on_the_chunks(values, cuts):
     """The same values in other pieces, counted in one after another or apart and added up."""
     tensor = torch.tensor(values, dtype=torch.float32)
     whole, parts, sums = Partial(), Partial(), Partial()
-    ChunkMeasure(CHUNK).add(tensor.numpy(), "float32", whole)
+    ChunkMeasure().add(tensor.numpy(), "float32", whole)
     edges = sorted({0, len(values), *[min(cut, len(values)) for cut in cuts]})
     for start, stop in pairwise(edges):
-        ChunkMeasure(CHUNK).add(tensor[start:stop].numpy(), "float32", parts)
+        ChunkMeasure().add(tensor[start:stop].numpy(), "float32", parts)
         apart = Partial()
-        ChunkMeasure(CHUNK).add(tensor[start:stop].numpy(), "float32", apart)
+        ChunkMeasure().add(tensor[start:stop].numpy(), "float32", apart)
         sums.add(apart)
     for each in (parts, sums):
         one_way, other = summed_up(whole), summed_up(each)
@@ -248,3 +248,19 @@ def test_rows_that_are_there_again(tmp_path):
     assert one(tmp_path, torch.randn(10)).duplicated_rows is None
     assert one(tmp_path, torch.zeros(1_000, 1_000)).duplicated_rows is None
     assert one(tmp_path, torch.randn(6, 10).t()).duplicated_rows is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("odd", [1.0, 0.0, -0.0, 1e-30, 1e30, float("nan"), float("inf")])
+def test_several_chunks_at_once_come_to_what_each_alone_does(dtype, odd):
+    """To the last bit, with a chunk among them that is like no other, and a last one that is shorter."""
+    tensor = (torch.randn(3 * 4096 + 700, generator=torch.Generator().manual_seed(2)) + 1) * 0.02
+    tensor[5000], tensor[4096:4100] = odd, -0.0
+    tensor[8192:12288] = odd
+    tensor = tensor.to(getattr(torch, dtype))
+    held = tensor.numpy() if dtype == "float32" else tensor.view(torch.uint16).numpy()
+    together, apart = Partial(), Partial()
+    ChunkMeasure().add_all(held, dtype, 4096, together)
+    for at in range(0, held.size, 4096):
+        ChunkMeasure().add(held[at : at + 4096], dtype, apart)
+    assert together == apart

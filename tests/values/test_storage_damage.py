@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint import Extent, Storage
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.facts.notes import HOLE, PAGE
+from ckptdoctor.values.damage import HOLE, PAGE
 from ckptdoctor.values.storage_damage import Scan
 
 

@@ -146,7 +146,7 @@ def test_an_existing_output_is_left_alone(tmp_path: Path):
     case = make_case(tmp_path)
     output = tmp_path / "out.pt"
     output.write_bytes(b"precious")
-    with pytest.raises(WriteError, match=r"exists already.*--force"):
+    with pytest.raises(WriteError, match=r"already exists.*--force"):
         publish(case.recipe, str(output))
     assert output.read_bytes() == b"precious"
     publish(case.recipe, str(output), force=True)
@@ -157,7 +157,7 @@ def test_an_output_that_appears_meanwhile_is_left_alone(tmp_path: Path):
     """Between the first look and the publication somebody else may have taken the name."""
     case = make_case(tmp_path)
     output = tmp_path / "out.pt"
-    with pytest.raises(WriteError, match="has appeared"):
+    with pytest.raises(WriteError, match="appeared while the output"):
         publish(case.recipe, str(output), verify=lambda path: output.write_bytes(b"theirs") and None)
     assert output.read_bytes() == b"theirs"
     assert leftovers(tmp_path) == []
@@ -176,7 +176,7 @@ def test_where_there_are_no_hard_links_a_rename_publishes(tmp_path: Path, monkey
     publish(case.recipe, str(output))
     assert output.read_bytes() == case.wanted
     other = tmp_path / "other.pt"
-    with pytest.raises(WriteError, match="has appeared"):
+    with pytest.raises(WriteError, match="appeared while the output"):
         publish(case.recipe, str(other), verify=lambda path: other.write_bytes(b"theirs") and None)
     assert other.read_bytes() == b"theirs"
 
@@ -341,7 +341,7 @@ def test_a_byte_that_went_wrong_on_the_way_is_found(tmp_path: Path, monkeypatch,
 
     monkeypatch.setattr(module, "fill", faulty)
     assert at < len(case.wanted)
-    with pytest.raises(WriteError, match="differs from what was meant"):
+    with pytest.raises(WriteError, match="differs from the plan"):
         publish(case.recipe, str(tmp_path / "out"))
     assert os.listdir(tmp_path) == ["source.pt"]
 
@@ -435,7 +435,7 @@ def test_a_file_that_may_not_grow_so_large_is_one_sentence(tmp_path: Path):
     """A real EFBIG: the limit on file sizes is met before a byte is written."""
     case = make_case(tmp_path)
     said = child(case.source, tmp_path / "out", limit=100_000)
-    assert "200,010 bytes are more than a file may have here" in said
+    assert "200,010 bytes exceed the limit for a file here" in said
     assert os.listdir(tmp_path) == ["source.pt"]
 
 
@@ -465,6 +465,8 @@ def small_disk(tmp_path: Path):
 def test_a_full_disk_is_known_before_a_byte_is_written(tmp_path: Path, small_disk: Path):
     """A real ENOSPC: the sentence says how much is needed and how much is free."""
     case = make_case(tmp_path)
-    with pytest.raises(WriteError, match=r"There is no room for .*: 260,070 bytes are needed and 204,800 are free"):
+    with pytest.raises(
+        WriteError, match=r"Not enough disk space for .*: 260,070 bytes are needed and 204,800 are free"
+    ):
         publish(case.recipe, str(small_disk / "out.pt"))
     assert os.listdir(small_disk) == []

@@ -49,8 +49,9 @@ RuntimeError: Error(s) in loading state_dict for Net:
 
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _SECONDS = re.compile(r"\b\d+(?:\.\d+)? s\b")
-# these make an environment, need a person or another machine, or take minutes; what is typed there is still parsed
-_NOT_RUN = re.compile(r"python3|pip |git |ckptdoctor (?:browse|train)\b|.*(?:://|--serve|tour/)")
+# these make an environment, write to the home folder, need a person or another machine, or take minutes; what is typed
+# there is still parsed
+_NOT_RUN = re.compile(r"python3|pip |git |ckptdoctor (?:browse|train)\b|.*(?:://|--serve|tour/|--install)")
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ def prepare(folder: Path) -> None:
     shutil.copytree(SAMPLES, folder / "sample_ckpts", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "error.txt").write_text(ERROR)
     carry_out("ckptdoctor convert base.pt checkpoint --shard-size 6kB", folder)
+    carry_out("ckptdoctor seal copy.pt", folder)
 
 
 def carry_out(command: str, folder: Path) -> Outcome:

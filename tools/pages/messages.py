@@ -100,12 +100,12 @@ def _told(message: Message, alone: bool) -> Iterator[str]:
     example = next(_examples(message), None)
     groups = defaultdict(lambda: "…", example.groups if example else {})
     if alone:
-        yield "## What it means"
+        yield "## Meaning"
     else:
         yield f"## {span(example.words)}" if example else f"## {about[0].name if about else 'Another cause'}"
     yield prose(_sentence(message.meaning.format_map(groups)), codes, "../rules/")
     if alone and message.ways:
-        yield "## What to do"
+        yield "## Solution"
     typed = [(way.label, way.command.format_map(groups)) for way in message.ways]
     yield from (f"{_sentence(label, ':')}\n\n{fenced(command)}" for label, command in typed)
     if alone and about:
@@ -164,7 +164,7 @@ def _listing(words: str, meaning: str) -> str:
         f"{meaning} The names tell why: paste the whole error into `ckptdoctor explain`, or compare the file with the "
         "model:",
         fenced("ckptdoctor check FILE --model MODULE:CLASS"),
-        "## What it looks like, and why",
+        "## Example and cause",
         "\n\n".join(listed),
     ]
     return "\n\n".join(parts)

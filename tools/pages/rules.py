@@ -14,10 +14,10 @@ from tools.pages.examples import SAMPLES, carry_out
 from tools.pages.marking import cell, fenced, prose, span
 
 _WIDTH = 120  # columns of a docstring: where the next word had room, the line was meant to end
-# lines under "What you see" that are no message but say what happens instead of one
+# lines under "Symptoms" that are no message but say what happens instead of one
 _NO_MESSAGE = re.compile(r"(?:Nothing|Often nothing|Or|A|An) ?\b(?![^.]*is \[)")
 _BEFORE = re.compile(r"(Nothing, or: |Often nothing\. In transformers: )(.+)", re.DOTALL)
-_SEES = "What you see"
+_SEES = "Symptoms"
 
 
 def pages(leading: Mapping[str, list[str]], sampled: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -77,7 +77,7 @@ def _page(rule: Rule, leading: list[str], sample: str) -> str:
         parts.append(f"## {title}")
         parts += _what_you_see(rule, leading, codes) if title == _SEES else _paragraphs(text, codes)
     if sample:
-        parts += ["## What check prints", sample]
+        parts += ["## Output of check", sample]
     parts += _examples(rule)
     parts.append(f"On the command line: `ckptdoctor explain {rule.code}`. [All rules](index.md)")
     return "\n\n".join(parts) + "\n"

@@ -93,7 +93,7 @@ ACTS: dict[type[Edit], Act] = {
 
 
 def apply(checkpoint: Checkpoint, edits: Iterable[Edit]) -> Checkpoint:
-    """The checkpoint after the edits, one after another; its paths, tensors, storages and state dicts agree.
+    """Return the checkpoint after the edits, one after another; its paths, tensors, storages and state dicts agree.
 
     Raises RefusedError, with both names, where two keys would get one, and for edits of what is not there.
     """
@@ -108,7 +108,7 @@ def apply(checkpoint: Checkpoint, edits: Iterable[Edit]) -> Checkpoint:
 
 
 def told(checkpoint: Checkpoint, run: tuple[Edit, ...], after: Checkpoint) -> Iterator[Change]:
-    """What the edits, applied at once (``edits.tensors.runs``), change in ``checkpoint`` to give ``after``."""
+    """Yield what the edits, applied at once (``edits.tensors.runs``), change in ``checkpoint`` to give ``after``."""
     if isinstance(run[0], TENSOR_EDITS):
         yield from arranging_told(checkpoint, run, after)
     else:
@@ -117,7 +117,7 @@ def told(checkpoint: Checkpoint, run: tuple[Edit, ...], after: Checkpoint) -> It
 
 
 def without_returning(said: Iterable[Change], edits: Iterable[Edit]) -> Iterator[Change]:
-    """The same, but that nothing is called dropped which a tie of the same step brings back under its name."""
+    """Yield the same, but that nothing is called dropped which a tie of the same step brings back under its name."""
     back = {(edit.path[:-1], edit.key) for edit in edits if isinstance(edit, Tie)}
     for change in said:
         pairs = tuple([pair for pair in change.pairs if (change.place or (), pair[0]) not in back])
@@ -146,7 +146,7 @@ Pairs = list[tuple[str, str]]
 
 
 def arranging_told(checkpoint: Checkpoint, run: Sequence[Edit], after: Checkpoint) -> Iterator[Change]:
-    """What these edits of tensors change in ``checkpoint`` to give ``after``."""
+    """Yield what these edits of tensors change in ``checkpoint`` to give ``after``."""
     edits = [edit for edit in run if isinstance(edit, TENSOR_EDITS)]
     wanted = {path for edit in edits for path in [*sources(edit), *_targets(edit)]}
     old = {tensor.path: tensor for tensor in checkpoint.tensors if tensor.path in wanted}
@@ -156,7 +156,7 @@ def arranging_told(checkpoint: Checkpoint, run: Sequence[Edit], after: Checkpoin
         before, behind = [old[path] for path in sources(edit)], [new[path] for path in _targets(edit)]
         shapes = (
             _place(edit),
-            _filling(edit),
+            f"{edit.dtype} {edit.value}" if isinstance(edit, Fill) else "",
             *(each.shape for each in before),
             None,
             *(each.shape for each in behind),
@@ -169,21 +169,17 @@ def arranging_told(checkpoint: Checkpoint, run: Sequence[Edit], after: Checkpoin
     yield from left_behind(checkpoint, run)
 
 
-def _filling(edit: TensorEdit) -> str:
-    return f"{edit.dtype} {edit.value}" if isinstance(edit, Fill) else ""
-
-
 def _place(edit: TensorEdit) -> KeyPath:
     return place_of(edit) if isinstance(edit, ENTERING) else edit.path[:-1]
 
 
 def _targets(edit: TensorEdit) -> list[KeyPath]:
-    """The tensors that the edit makes."""
+    """Return the tensors that the edit makes."""
     return [(*_place(edit), key) for key in new_keys(edit)] if isinstance(edit, ENTERING) else [edit.path]
 
 
 def _pairs(edit: TensorEdit, before: Sequence[Tensor], behind: Sequence[Tensor]) -> Iterator[tuple[str, str]]:
-    """Names with shapes before and after: all that go, then all that come."""
+    """Yield names with shapes before and after: all that go, then all that come."""
     if isinstance(edit, Fill):
         yield "", f"{behind[0].key} {list(edit.shape)} {edit.dtype} = {edit.value}"
         return

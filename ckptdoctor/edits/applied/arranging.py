@@ -66,7 +66,7 @@ class Result:
 
 
 def arrange(checkpoint: Checkpoint, run: Sequence[Edit]) -> Checkpoint:
-    """The checkpoint after edits of one kind that touch different tensors (``edits.tensors.runs``)."""
+    """Return the checkpoint after edits of one kind that touch different tensors (``edits.tensors.runs``)."""
     made_by = [(edit, _results(edit, given, checkpoint.format)) for edit, given in _each(checkpoint, run)]
     moved = {each.tensor.path: each.tensor for edit, found in made_by if _stays(edit) for each in found}
 
@@ -86,7 +86,7 @@ def arrange(checkpoint: Checkpoint, run: Sequence[Edit]) -> Checkpoint:
 def made_storages(
     checkpoint: Checkpoint, run: Sequence[Edit], original: Callable[[elements.View], elements.Elements]
 ) -> dict[str, elements.Elements]:
-    """Key of each storage that these edits make → what it holds, in the terms to which ``original`` brings views."""
+    """Return what each storage that these edits make holds, by key, in the terms to which ``original`` brings views."""
     found: dict[str, elements.Elements] = {}
     for edit, given in _each(checkpoint, run):
         holds = made(edit, [(tensor.dtype, original(view_of(tensor))) for tensor in given])
@@ -101,7 +101,7 @@ def _stays(edit: TensorEdit) -> bool:
 
 
 def _each(checkpoint: Checkpoint, run: Sequence[Edit]) -> Iterator[tuple[TensorEdit, list[Tensor]]]:
-    """Each edit with the tensors that it takes. Raises RefusedError for paths without a plain tensor."""
+    """Yield each edit with the tensors that it takes. Raises RefusedError for paths without a plain tensor."""
     edits = [edit for edit in run if isinstance(edit, TENSOR_EDITS)]
     wanted = {path for edit in edits for path in sources(edit)}
     found = {tensor.path: tensor for tensor in checkpoint.tensors if tensor.path in wanted} if wanted else {}
@@ -119,25 +119,25 @@ def _require_plain(tensor: Tensor, edit: TensorEdit) -> None:
     odd = odd or (bool(tensor.parts) and not (isinstance(edit, Dequantize) and _by_channel(edit, tensor)))
     if tensor.storage is None or tensor.layout != "strided" or odd:
         verb = _VERBS[type(edit)]
-        raise RefusedError(f"{show_path(tensor.path)} is not a plain tensor, and cannot be {verb}.")
+        raise RefusedError(f"{show_path(tensor.path)} is not a plain tensor, so it cannot be {verb}.")
     if tensor.moved:
         raise RefusedError(f"{show_path(tensor.path)} is a tensor of {tensor.device}; move it to the CPU first.")
 
 
 def _by_channel(edit: Dequantize, tensor: Tensor) -> bool:
-    """Whether it is a quantised tensor with scales and zero points of its own, which are computed with."""
+    """Return whether it is a quantised tensor with scales and zero points of its own, which are computed with."""
     return edit.scheme == AFFINE and len(tensor.parts) == 2 and all(part.storage for part in tensor.parts)
 
 
 def view_of(tensor: Tensor) -> elements.View:
-    """What a plain tensor shows of its storage."""
+    """Return what a plain tensor shows of its storage."""
     assert tensor.storage is not None
     width = max(1, tensor.dtype.bits // 8)
     return elements.View(tensor.storage.key, tensor.offset * width, width, tensor.shape, tensor.stride)
 
 
 def made_tensor(like: Tensor, path: KeyPath, holds: elements.Elements, sizes: Sequence[int]) -> Tensor:
-    """A tensor like another one that is all of a new storage. ``sizes``: see ``edits.tensors.storage_name``."""
+    """Return a tensor like another one that is all of a new storage. ``sizes``: see ``edits.tensors.storage_name``."""
     assert like.storage is not None
     key = storage_name(holds, like.dtype, sizes)
     storage = Storage(key, elements.nbytes(holds), like.dtype, like.storage.device, None)
@@ -157,7 +157,7 @@ def _results(edit: TensorEdit, given: Sequence[Tensor], format_: str) -> list[Re
         odd = next((name for name in alike if getattr(tensor, name) != getattr(given[0], name)), None)
         if odd is not None:
             other = show_path(given[0].path)
-            raise RefusedError(f"{show_path(tensor.path)} and {other} differ in {odd}, and cannot be one tensor.")
+            raise RefusedError(f"{show_path(tensor.path)} and {other} differ in {odd}, so they cannot be one tensor.")
     if isinstance(edit, Tie) and format_ != _SAFETENSORS:
         return [Result(derived(given[0], path=(*given[0].path[:-1], edit.key)), None)]
     keys = new_keys(edit) if isinstance(edit, ENTERING) else given[0].path[-1:]
@@ -189,7 +189,7 @@ def _filled(edit: Fill, format_: str) -> Result:
 def _fresh(
     path: KeyPath, dtype: DType, holds: elements.Elements, sizes: Sequence[int], device: str, format_: str
 ) -> Tensor:
-    """A tensor that is like no other one there, and is all of a new storage."""
+    """Return a tensor that is like no other one there, and is all of a new storage."""
     storage = Storage(storage_name(holds, dtype, sizes), elements.nbytes(holds), dtype, device, None)
     rebuild = _SAFETENSORS if format_ == _SAFETENSORS else _TYPED if dtype.storage_class else _UNTYPED
     stride = contiguous_stride(holds.shape)
@@ -197,9 +197,9 @@ def _fresh(
 
 
 def _entries(node: Node, place: KeyPath, changes: list[tuple[TensorEdit, list[Result]]]) -> Node:
-    """The state dict with the entries that come and without those that go."""
+    """Return the state dict with the entries that come and without those that go."""
     if not isinstance(node, Mapping):
-        raise RefusedError(f"What lies at {show_path(place)} is no dict, and has no keys to change.")
+        raise RefusedError(f"{show_path(place)} is not a dict, so it has no keys to change.")
     gone = {key for edit, _ in changes for key in gone_keys(edit)}
     taken = {part for part, _ in node.entries if isinstance(part, str)} - gone
     behind: dict[str, list[Tensor]] = {}
@@ -209,7 +209,7 @@ def _entries(node: Node, place: KeyPath, changes: list[tuple[TensorEdit, list[Re
         for each in found:
             if each.tensor.key in taken:
                 key = each.tensor.key
-                raise RefusedError(f"“{key}” is already there in {show_path(place)}; drop or rename it first.")
+                raise RefusedError(f'"{key}" already exists in {show_path(place)}; drop or rename it first.')
             taken.add(each.tensor.key)
         if isinstance(edit, Fill):
             filled[found[0].tensor.key] = found[0].tensor

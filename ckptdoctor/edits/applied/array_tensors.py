@@ -17,7 +17,7 @@ _TYPED, _UNTYPED = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_ten
 
 
 def make_tensors(checkpoint: Checkpoint, edit: MakeTensors) -> Checkpoint:
-    """The checkpoint with a tensor in the place of each array.
+    """Return the checkpoint with a tensor in the place of each array.
 
     Raises RefusedError for what is no array of elements that torch has, and where other things than dicts and lists
     lie around it.
@@ -29,7 +29,7 @@ def make_tensors(checkpoint: Checkpoint, edit: MakeTensors) -> Checkpoint:
 
 
 def held_arrays(checkpoint: Checkpoint, edit: MakeTensors, original: Original) -> dict[str, Elements]:
-    """Key of each storage that the edit makes, and its elements as they stand in the pickle."""
+    """Return the elements of each storage that the edit makes, by key, as they stand in the pickle."""
     found: dict[str, Elements] = {}
 
     def remember(held: Held, path: KeyPath) -> Node:
@@ -42,12 +42,12 @@ def held_arrays(checkpoint: Checkpoint, edit: MakeTensors, original: Original) -
 
 
 def _key(path: KeyPath) -> str:
-    """What the storage is called here."""
+    """Return what the storage is called here."""
     return f"array at {show_path(path)}"
 
 
 def _tensor_of(held: Held, path: KeyPath, key: str) -> Tensor:
-    """The tensor at ``path``, on a storage ``key`` of its own."""
+    """Return the tensor at ``path``, on a storage ``key`` of its own."""
     storage = Storage(key, len(held.values), held.dtype, "cpu", None)
     rebuild = _TYPED if held.dtype.storage_class is not None else _UNTYPED
     return Tensor(path, held.dtype, held.shape, held.stride, storage, rebuild=rebuild)
@@ -62,11 +62,11 @@ class _Changer:
         self._change = change
 
     def node(self, node: Node, path: KeyPath) -> Node:
-        """The node with what is to be changed in it."""
+        """Return the node with what is to be changed in it."""
         if path in self._wanted:
             held = held_values(node)
             if held is None:
-                raise RefusedError(f"{show_path(path)} is no array that can become a tensor.")
+                raise RefusedError(f"{show_path(path)} is not an array that can become a tensor.")
             self._wanted.discard(path)
             return self._change(held, path)
         if path not in self._ways:
@@ -79,7 +79,7 @@ class _Changer:
         return node
 
     def require_all(self) -> None:
-        """Raises RefusedError for a place that was not reached."""
+        """Raise RefusedError for a place that was not reached."""
         for path in self._wanted:
             raise missing(path)
 

@@ -33,7 +33,7 @@ class _Plan:
 
 
 def cast(checkpoint: Checkpoint, edit: Cast) -> Checkpoint:
-    """The checkpoint with these tensors cast. Raises RefusedError for those that cannot be."""
+    """Return the checkpoint with these tensors cast. Raises RefusedError for those that cannot be."""
     plan = _plan(checkpoint, edit)
     made: dict[str, Storage] = {}
     for tensor in plan.tensors.values():
@@ -53,7 +53,7 @@ def cast(checkpoint: Checkpoint, edit: Cast) -> Checkpoint:
 
 
 def cast_storages(checkpoint: Checkpoint, edit: Cast, original: Callable[[View], Elements]) -> dict[str, Elements]:
-    """Key of each storage that the edit makes → what it holds, in the terms to which ``original`` brings views."""
+    """Return what each storage that the edit makes holds, by key, in the terms to which ``original`` brings views."""
     plan = _plan(checkpoint, edit)
     found: dict[str, Elements] = {}
     done: set[str] = set()
@@ -68,7 +68,7 @@ def cast_storages(checkpoint: Checkpoint, edit: Cast, original: Callable[[View],
 
 
 def _storage(view: View, tensor: Tensor, edit: Cast) -> Storage:
-    """The new storage: the same for the same elements of the same one."""
+    """Return the new storage: the same for the same elements of the same one."""
     old = tensor.storage
     assert old is not None
     holds, dtype = converted(view, tensor.dtype, edit), BY_NAME[edit.dtype]
@@ -102,7 +102,7 @@ def _plan(checkpoint: Checkpoint, edit: Cast) -> _Plan:
 
 
 def _told(checkpoint: Checkpoint, edit: Cast, after: Checkpoint) -> Iterator[Change]:
-    """One change for each dtype that tensors had, and each place."""
+    """Yield one change for each dtype that tensors had, and each place."""
     wanted = set(edit.paths)
     groups: dict[tuple[KeyPath, str], list[str]] = {}
     for tensor in checkpoint.tensors:

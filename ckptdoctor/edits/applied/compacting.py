@@ -19,7 +19,7 @@ Piece = tuple[int, int]  # first byte of a storage, and how many from there
 
 
 def compact(checkpoint: Checkpoint, edit: Compact) -> Checkpoint:
-    """Raises RefusedError for storages that no tensor views."""
+    """Raise RefusedError for storages that no tensor views."""
     kept = kept_pieces(checkpoint.tensors, edit.storages)
     for key in edit.storages:
         if key not in kept:
@@ -36,7 +36,7 @@ def compact(checkpoint: Checkpoint, edit: Compact) -> Checkpoint:
 def contiguous_storages(
     checkpoint: Checkpoint, edit: MakeContiguous | Clone, original: Original
 ) -> dict[str, Elements]:
-    """Key of each storage that the edit makes → what it holds."""
+    """Return what each storage that the edit makes holds, by key."""
     wanted, alone = set(edit.paths), isinstance(edit, Clone)
     found = [each for each in checkpoint.tensors if each.path in wanted and each.storage is not None]
     return {
@@ -47,7 +47,7 @@ def contiguous_storages(
 
 
 def kept_pieces(tensors: Iterable[Tensor], storages: Iterable[str]) -> dict[str, tuple[Piece, ...]]:
-    """The byte ranges of each of these storages that its tensors view, in order, touching ranges made one."""
+    """Return the byte ranges of each of these storages that its tensors view, in order, touching ranges made one."""
     spans: dict[str, list[tuple[int, int]]] = {}
     wanted = set(storages)
     for view in views(tensors):
@@ -57,7 +57,7 @@ def kept_pieces(tensors: Iterable[Tensor], storages: Iterable[str]) -> dict[str,
 
 
 def views(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
-    """The tensors with bytes of their own: those made of parts give their parts."""
+    """Yield the tensors with bytes of their own: those made of parts give their parts."""
     for tensor in tensors:
         if tensor.storage is not None:
             yield tensor
@@ -78,7 +78,7 @@ def _united(spans: Iterable[tuple[int, int]]) -> Iterator[Piece]:
 
 
 def narrowed(pieces: Iterable[Piece], kept: Iterable[Piece]) -> tuple[Piece, ...]:
-    """What is left of ``pieces`` when only the ranges ``kept`` of what they make up stay: again as byte ranges."""
+    """Return what is left of ``pieces``, as byte ranges, when only the ranges ``kept`` of what they make up stay."""
     pieces = tuple(pieces)
     found = []
     for start, length in kept:
@@ -97,7 +97,7 @@ def _shrunk(storage: Storage, pieces: tuple[Piece, ...]) -> Storage:
 
 
 def _resized(storage: Storage, key: str, nbytes: int) -> Storage:
-    """A storage of another length. Its extent still says where its bytes came from, not where they will lie."""
+    """Return a storage of another length. Its extent still says where its bytes came from, not where they will lie."""
     extent = storage.extent and Extent(storage.extent.file, storage.extent.offset, nbytes)
     return replace(storage, key=key, nbytes=nbytes, extent=extent, crc32=None)
 
@@ -117,7 +117,7 @@ def _shifted(tensor: Tensor, storages: dict[str, Storage], kept: dict[str, tuple
 
 
 def _offset(byte: int, pieces: tuple[Piece, ...]) -> int:
-    """Where a byte of the old storage lies in the new one."""
+    """Return where a byte of the old storage lies in the new one."""
     passed = 0
     for start, length in pieces:
         if start <= byte < start + length:
@@ -127,7 +127,7 @@ def _offset(byte: int, pieces: tuple[Piece, ...]) -> int:
 
 
 def make_contiguous(checkpoint: Checkpoint, edit: MakeContiguous | Clone) -> Checkpoint:
-    """Raises RefusedError for paths without a plain tensor."""
+    """Raise RefusedError for paths without a plain tensor."""
     wanted, alone = set(edit.paths), isinstance(edit, Clone)
     seen: set[object] = set()
 
@@ -145,11 +145,14 @@ def make_contiguous(checkpoint: Checkpoint, edit: MakeContiguous | Clone) -> Che
 
 
 def _contiguous(tensor: Tensor, alone: bool) -> Tensor:
-    """A view of a new storage: its own where it is to be ``alone``; else equal views of one storage share theirs."""
+    """Return a view of a new storage, its own where it is to be ``alone``.
+
+    Else equal views of one storage share theirs.
+    """
     if tensor.storage is None or tensor.parts or tensor.layout != "strided":
-        raise RefusedError(f"{show_path(tensor.path)} is not a plain tensor, and cannot be made contiguous.")
+        raise RefusedError(f"{show_path(tensor.path)} is not a plain tensor, so it cannot be made contiguous.")
     if tensor.dtype.bits % 8:
-        raise RefusedError(f"Elements of {tensor.dtype.name} are not whole bytes, and cannot be put in another order.")
+        raise RefusedError(f"Elements of {tensor.dtype.name} are not whole bytes, so they cannot be reordered.")
     owner = show_path(tensor.path).encode("utf-8", "surrogatepass") if alone else b""
     return made_tensor(tensor, tensor.path, view_of(tensor), [tensor.storage.nbytes, *owner])
 

@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Convert, Edit, SetMetadata, SetSuffix, TextMetadata, Truncate, WriteIndex
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change
-from ckptdoctor.facts.notes import metadata_notes
+from ckptdoctor.facts.reader_notes import metadata_notes
 
 
 def _set_metadata(checkpoint: Checkpoint, edit: SetMetadata) -> Checkpoint:

@@ -21,7 +21,7 @@ _TYPED, _UNTYPED = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_ten
 
 
 def densify(checkpoint: Checkpoint, edit: Densify) -> Checkpoint:
-    """Raises RefusedError for paths without a sparse tensor that is plain to read."""
+    """Raise RefusedError for paths without a sparse tensor that is plain to read."""
     wanted = set(edit.paths)
     seen: set[object] = set()
 
@@ -39,7 +39,7 @@ def densify(checkpoint: Checkpoint, edit: Densify) -> Checkpoint:
 
 
 def dense_storages(checkpoint: Checkpoint, edit: Densify, original: Callable[[View], Elements]) -> dict[str, Elements]:
-    """Key of each storage that the edit makes → what it holds, in the terms to which ``original`` brings views."""
+    """Return what each storage that the edit makes holds, by key, in the terms to which ``original`` brings views."""
     wanted = set(edit.paths)
     found: dict[str, Elements] = {}
     for tensor in checkpoint.tensors:

@@ -17,7 +17,7 @@ ORDERED_DICT = "collections.OrderedDict"
 
 
 def flatten(checkpoint: Checkpoint, edit: Flatten) -> Checkpoint:
-    """The checkpoint with the object at ``edit.path`` as the state dict of its tensors.
+    """Return the checkpoint with the object at ``edit.path`` as the state dict of its tensors.
 
     Raises RefusedError for tensors that are not there, or of a kind that cannot stand in a state dict.
     """
@@ -42,11 +42,14 @@ def _moved(inside: dict[KeyPath, Tensor], old: KeyPath, new: KeyPath) -> Tensor:
     try:
         return move_tensor(detached(tensor), old, new)
     except UnknownStateError as error:
-        raise RefusedError(f"{show_path(old)} cannot stand in a state dict: {error}.") from error
+        raise RefusedError(f"{show_path(old)} cannot be in a state dict: {error}.") from error
 
 
 def _told(checkpoint: Checkpoint, edit: Flatten, after: Checkpoint) -> Iterator[Change]:
-    """Each tensor's place in the object, and its key; and how many the object has that are in none of those places."""
+    """Yield each tensor's place in the object, and its key.
+
+    At last comes how many the object has that are in none of those places.
+    """
     inside = list(tensors_in(at(checkpoint.tree, edit.path)))
     taken = {(*edit.path, *place) for _, place in edit.tensors}
     views = {tensor.place_id or tensor.path for tensor in inside if tensor.path in taken}

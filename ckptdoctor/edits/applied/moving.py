@@ -16,17 +16,17 @@ from ckptdoctor.facts import devices
 
 
 def movable(tensor: Tensor, edit: MoveToCpu) -> bool:
-    """Whether the edit changes the tensor."""
+    """Return whether the edit changes the tensor."""
     return tensor.moved and devices.has_values(tensor) and (edit.devices is None or tensor.device in edit.devices)
 
 
 def moved_tensors(checkpoint: Checkpoint, edit: MoveToCpu) -> Iterator[Tensor]:
-    """The tensors that the edit changes, parts of others among them."""
+    """Return the tensors that the edit changes, parts of others among them."""
     return (tensor for tensor in devices.all_tensors(checkpoint) if movable(tensor, edit))
 
 
 def move_to_cpu(checkpoint: Checkpoint, edit: MoveToCpu) -> Checkpoint:
-    """The checkpoint with these tensors where their values are: on the CPU."""
+    """Return the checkpoint with these tensors where their values are: on the CPU."""
 
     def change(node: Tensor | Cycle) -> Node:
         return _changed(node, edit) if isinstance(node, Tensor) else node
@@ -40,7 +40,7 @@ def move_to_cpu(checkpoint: Checkpoint, edit: MoveToCpu) -> Checkpoint:
 
 
 def held_values(checkpoint: Checkpoint, edit: MoveToCpu, original: Original) -> dict[str, Elements]:
-    """Key of each storage that the edit makes → the elements that it will hold, as they stand in the pickle."""
+    """Return the elements of each storage that the edit makes, by key, as they stand in the pickle."""
     found = {_key(each): each for each in moved_tensors(checkpoint, edit)}
     return {key: _held(key, each.dtype, each.values) for key, each in found.items() if each.values is not None}
 
@@ -65,7 +65,7 @@ def _changed(tensor: Tensor, edit: MoveToCpu) -> Tensor:
 
 
 def _key(tensor: Tensor) -> str:
-    """What the storage is called here that the elements of an array get: those of one array are one object."""
+    """Return what the storage is called here that the elements of an array get: those of one array are one object."""
     return f"array {id(tensor.values)} {tensor.dtype.name}"
 
 

@@ -20,7 +20,7 @@ KIND = "optimizer-unfit"
 
 
 def left_behind(checkpoint: Checkpoint, run: Sequence[Edit]) -> Iterator[Change]:
-    """A change for each optimizer that goes with weights whose shapes, order or number the edits change.
+    """Yield a change for each optimizer that goes with weights whose shapes, order or number the edits change.
 
     Its state stays as it is: only whoever trains on can say what becomes of moments whose parameters were taken apart.
     """
@@ -33,19 +33,19 @@ def left_behind(checkpoint: Checkpoint, run: Sequence[Edit]) -> Iterator[Change]
     for optimizer in optimizers:
         if any(_fits(optimizer, each, paths) for each in weights):
             name = show_path(optimizer.path)
-            told = f"does not fit the repaired weights: --drop {name}, or train on with a fresh one"
+            told = f"does not fit the repaired weights: --drop {name}, or continue training with a fresh one"
             yield Change(KIND, ((name, told),), (), None)
 
 
 def follows(checkpoint: Checkpoint, edit: Rename) -> int:
-    """How many parameters get new names in optimizers that call them by the keys that are renamed."""
+    """Return how many parameters get new names in optimizers that call them by the keys that are renamed."""
     old, keys = {pair[0] for pair in edit.pairs}, _keys(checkpoint, edit.state_dict)
     named = [called for _, called in _by_name(checkpoint) if named_after(called, keys)]
     return sum(len(old.intersection(called)) for called in named)
 
 
 def named_otherwise(checkpoint: Checkpoint, edit: Rename, after: Checkpoint) -> Iterator[Change]:
-    """A change for each optimizer that calls some parameters by these keys, and others by names that are no keys."""
+    """Yield a change for each optimizer that calls some parameters by these keys, and others otherwise."""
     old = {pair[0] for pair in edit.pairs}
     places = [each.path for each in checkpoint.state_dicts if each.role in WEIGHTS]
     for path, called in _by_name(checkpoint):
@@ -53,19 +53,19 @@ def named_otherwise(checkpoint: Checkpoint, edit: Rename, after: Checkpoint) -> 
         if old.isdisjoint(called) or any(named_after(called, keys) for keys in theirs):
             continue
         strange = next(each for each in called if each not in _keys(checkpoint, edit.state_dict))
-        told = f"keeps its names for parameters, since {strange} is no key of these weights"
+        told = f"keeps its names for parameters, since {strange} is not a key of these weights"
         yield Change(KIND, ((show_path(path), told),), (), None)
 
 
 def _by_name(checkpoint: Checkpoint) -> list[tuple[KeyPath, tuple[str, ...]]]:
-    """The optimizers that have names in place of numbers, with what they call their parameters."""
+    """Return the optimizers that have names in place of numbers, with what they call their parameters."""
     paths = [each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER]
     found = [(path, called_by_name(at(checkpoint.tree, path))) for path in paths]
     return [(path, called) for path, called in found if called]
 
 
 def called_by_name(node: Node) -> tuple[str, ...]:
-    """What the state of an optimizer calls its parameters where it gives them no numbers; () where it does.
+    """Return what the state of an optimizer calls its parameters where it gives them no numbers; () where it does.
 
     So do FSDP (``full_optim_state_dict``) and ``torch.distributed.checkpoint.state_dict``: the state is keyed by names,
     which the ``params`` of each group list.
@@ -86,7 +86,7 @@ def _keys(checkpoint: Checkpoint, path: KeyPath) -> frozenset[str]:
 
 
 def _touched(edit: Edit) -> Iterator[KeyPath]:
-    """The parameters that the edit changes, takes or adds."""
+    """Yield the parameters that the edit changes, takes or adds."""
     if isinstance(edit, Fill):
         if may_train(str(edit.path[-1]), BY_NAME.get(edit.dtype)):
             yield edit.path
@@ -95,7 +95,7 @@ def _touched(edit: Edit) -> Iterator[KeyPath]:
 
 
 def _fits(optimizer: SavedOptimizer, weights: StateDict, paths: set[KeyPath]) -> bool:
-    """Whether the optimizer goes with these weights, as far as names or else shapes tell, and with one that changes."""
+    """Return whether the optimizer goes with these weights, by names or else shapes, and with one that changes."""
     touched = [each for each in weights.tensors if each.path in paths and may_train(each.key, each.dtype)]
     added = not paths.issubset([each.path for each in weights.tensors])
     if optimizer.names is not None:
@@ -104,7 +104,7 @@ def _fits(optimizer: SavedOptimizer, weights: StateDict, paths: set[KeyPath]) ->
 
 
 def _named(optimizer: SavedOptimizer, tensors: Sequence[Tensor]) -> bool:
-    """Whether one of the tensors is a parameter of the optimizer."""
+    """Return whether one of the tensors is a parameter of the optimizer."""
     shapes = {names.bare(each.key): each.shape for each in tensors}
     return any(
         slot.name in shapes and slot.shape in (None, shapes[slot.name])

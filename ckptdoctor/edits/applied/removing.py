@@ -13,7 +13,7 @@ from ckptdoctor.errors import RefusedError
 
 
 def without(tree: Node, paths: Iterable[KeyPath]) -> Node:
-    """The tree without the values at ``paths``; what follows in a list moves up.
+    """Return the tree without the values at ``paths``; what follows in a list moves up.
 
     Raises RefusedError for the root, for parts of calls, and for paths that do not exist.
     """
@@ -31,16 +31,13 @@ def without(tree: Node, paths: Iterable[KeyPath]) -> Node:
 def _smaller(node: Node, path: KeyPath, gone: set[Part]) -> Node:
     made, found = _removed(node, path, gone)
     if found < len(gone):
-        raise RefusedError(f"Not everything that was to be dropped is in {show_path(path)}: {_named(gone)}.")
+        names = ", ".join(sorted(map(show_part, gone))[:3])
+        raise RefusedError(f"{show_path(path)} does not have everything that you asked to drop: {names}.")
     return made
 
 
-def _named(parts: Iterable[Part]) -> str:
-    return ", ".join(sorted(map(show_part, parts))[:3])
-
-
 def _removed(node: Node, path: KeyPath, gone: set[Part]) -> tuple[Node, int]:
-    """The node without these children, and how many of them there were."""
+    """Return the node without these children, and how many of them there were."""
     if isinstance(node, Mapping):
         kept = tuple([entry for entry in node.entries if entry[0] not in gone])
         return derived(node, entries=kept), len(node.entries) - len(kept)
@@ -59,7 +56,7 @@ def _closed_up(node: Sequence, path: KeyPath, gone: set[Part]) -> tuple[Node, in
 
 
 def drop(checkpoint: Checkpoint, edit: Drop) -> Checkpoint:
-    """Raises RefusedError as ``without`` does."""
+    """Raise RefusedError as ``without`` does."""
     return with_tree(checkpoint, without(checkpoint.tree, edit.paths))
 
 

@@ -20,7 +20,7 @@ PARAMS = "params"
 
 
 def rename(checkpoint: Checkpoint, edit: Rename) -> Checkpoint:
-    """Raises RefusedError when a key is not there, or when two keys would get one name (both are named)."""
+    """Raise RefusedError when a key is not there, or when two keys would get one name (both are named)."""
     names = dict(edit.pairs)
     path = edit.state_dict
     tree = changed_at(checkpoint.tree, path, lambda node: _renamed(node, path, names))
@@ -34,7 +34,7 @@ def rename(checkpoint: Checkpoint, edit: Rename) -> Checkpoint:
 
 
 def rename_modules(checkpoint: Checkpoint, edit: RenameModules) -> Checkpoint:
-    """Raises RefusedError when the state dict has no ``_metadata``, or when two prefixes would get one name."""
+    """Raise RefusedError when the state dict has no ``_metadata``, or when two prefixes would get one name."""
     names = dict(edit.pairs)
 
     def change(node: Node) -> Node:
@@ -43,7 +43,7 @@ def rename_modules(checkpoint: Checkpoint, edit: RenameModules) -> Checkpoint:
             raise RefusedError(f"{show_path(edit.state_dict)} has no _metadata whose prefixes could be renamed.")
         for old in names:
             if old not in dict(found.entries):
-                raise RefusedError(f"The _metadata of {show_path(edit.state_dict)} has no prefix “{old}”.")
+                raise RefusedError(f'The _metadata of {show_path(edit.state_dict)} has no prefix "{old}".')
         entries = _entries(found, (*edit.state_dict, METADATA), names)
         return _with_metadata(node, derived(found, entries=entries))
 
@@ -56,7 +56,7 @@ def _renamed(node: Node, path: KeyPath, names: Table[str, str]) -> Node:
     keys = [part for part, _ in node.entries if isinstance(part, str)]
     absent = next((old for old in names if old not in set(keys)), None) if not names.keys() <= set(keys) else None
     if absent is not None:
-        raise RefusedError(f"There is no key “{absent}” in {show_path(path)} to rename.")
+        raise RefusedError(f'{show_path(path)} has no key "{absent}" to rename.')
     made = derived(node, entries=_entries(node, path, names))
     found = _metadata(node)
     if found is None:
@@ -78,13 +78,13 @@ def _entries(node: Mapping, path: KeyPath, names: Table[str, str]) -> tuple[tupl
 
 
 def collision(path: KeyPath, one: str, other: str, name: str) -> RefusedError:
-    """The refusal of a rename that would make one key of two."""
+    """Return the refusal of a rename that would make one key of two."""
     place = f" of {show_path(path)}" if path else ""
-    stays = next((f"“{each}” is already there" for each in (one, other) if each == name), None)
+    stays = next((f'"{each}" already exists' for each in (one, other) if each == name), None)
     if stays is not None:
         moving = other if one == name else one
-        return RefusedError(f"“{moving}”{place} would become “{name}”, but {stays}; drop or rename one of them.")
-    return RefusedError(f"“{one}” and “{other}”{place} would both become “{name}”; drop or rename one of them.")
+        return RefusedError(f'"{moving}"{place} would become "{name}", but {stays}; drop or rename one of them.')
+    return RefusedError(f'"{one}" and "{other}"{place} would both become "{name}"; drop or rename one of them.')
 
 
 def _metadata(node: Node) -> Mapping | None:
@@ -101,7 +101,7 @@ def _with_metadata(node: Mapping, metadata: Mapping) -> Mapping:
 
 
 def _following(metadata: Mapping, names: Table[str, str]) -> Mapping:
-    """``_metadata`` whose prefixes follow the keys."""
+    """Return ``_metadata`` whose prefixes follow the keys."""
     moves = renamed_modules([part for part, _ in metadata.entries if isinstance(part, str)], names)
     kept = [(part, moves.get(part, part) if isinstance(part, str) else part, value) for part, value in metadata.entries]
     return derived(metadata, entries=tuple([(new, value) for _, new, value in kept if new is not None]))
@@ -113,12 +113,15 @@ def _keys(tree: Node, path: KeyPath) -> frozenset[str]:
 
 
 def _with_param_names(tree: Node, optimizer: KeyPath, names: Table[str, str]) -> Node:
-    """Every ``param_groups[i]["param_names"]`` of an optimizer, with the names that have new ones replaced."""
+    """Return every ``param_groups[i]["param_names"]`` of an optimizer, with the names that have new ones replaced."""
     return _with_lists(tree, optimizer, PARAM_NAMES, names)
 
 
 def _with_names(tree: Node, optimizer: KeyPath, names: Table[str, str]) -> Node:
-    """The same for an optimizer that has names instead of numbers: the keys of its state, and its lists of them."""
+    """Return the same for an optimizer that has names instead of numbers.
+
+    They stand in the keys of its state, and in its lists of them.
+    """
     path = (*optimizer, "state")
     state = at(tree, path)
     if isinstance(state, Mapping):
@@ -127,7 +130,7 @@ def _with_names(tree: Node, optimizer: KeyPath, names: Table[str, str]) -> Node:
 
 
 def _with_lists(tree: Node, optimizer: KeyPath, which: str, names: Table[str, str]) -> Node:
-    """Every list of names that the parameter groups have under ``which``, with new names for those that get one."""
+    """Return every list of names that the parameter groups have under ``which``, with the new names in it."""
     try:
         groups = at(tree, (*optimizer, "param_groups"))
     except KeyError:
@@ -142,7 +145,7 @@ def _with_lists(tree: Node, optimizer: KeyPath, which: str, names: Table[str, st
 
 
 def _replaced(tree: Node, path: KeyPath, made: Node) -> Node:
-    """The tree with ``made`` at ``path``."""
+    """Return the tree with ``made`` at ``path``."""
     return changed_at(tree, path, lambda _: made)
 
 

@@ -13,14 +13,14 @@ from ckptdoctor.errors import RefusedError
 
 
 def renumber(checkpoint: Checkpoint, edit: Renumber) -> Checkpoint:
-    """Raises RefusedError for numbers that are not there, and where two entries would get one."""
+    """Raise RefusedError for numbers that are not there, and where two entries would get one."""
     numbers = dict(edit.pairs)
 
     def change(node: Mapping) -> Mapping:
         keys = [part for part, _ in node.entries if type(part) is int]
         made = [numbers.get(part, part) if type(part) is int else part for part, _ in node.entries]
         if not numbers.keys() <= set(keys) or len(set(made)) != len(made):
-            raise RefusedError(f"The entries of {show_path(edit.path)} cannot be numbered anew: two would be one.")
+            raise RefusedError(f"The entries of {show_path(edit.path)} cannot be renumbered: two would become one.")
         entries = [
             (new, value if new == old else moved(value, (*edit.path, old), (*edit.path, new)))
             for (old, value), new in zip(node.entries, made, strict=True)
@@ -31,12 +31,12 @@ def renumber(checkpoint: Checkpoint, edit: Renumber) -> Checkpoint:
 
 
 def reorder(checkpoint: Checkpoint, edit: Reorder) -> Checkpoint:
-    """Raises RefusedError unless the keys are those of the dict, each once."""
+    """Raise RefusedError unless the keys are those of the dict, each once."""
 
     def change(node: Mapping) -> Mapping:
         entries: dict[Part, Node] = dict(node.entries)
         if len(edit.keys) != len(node.entries) or entries.keys() != set(edit.keys):
-            raise RefusedError(f"{show_path(edit.path)} has other keys than those that are to be put in order.")
+            raise RefusedError(f"{show_path(edit.path)} does not have the keys that are being reordered.")
         return derived(node, entries=tuple([(key, entries[key]) for key in edit.keys]))
 
     return _changed(checkpoint, edit.path, change)

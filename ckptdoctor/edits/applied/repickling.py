@@ -21,11 +21,12 @@ from ckptdoctor.checkpoint import (
     show_part,
 )
 from ckptdoctor.checkpoint.changed_trees import derived, with_tree
+from ckptdoctor.checkpoint.first_bytes import pickle_protocol, with_default_protocol
 from ckptdoctor.edits import Repickle
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.protocols import BYTES, array_values, of_python_2, pickle_protocol, with_default_protocol
+from ckptdoctor.facts.numpy_values import BYTES, array_values, of_python_2
 
 _OLD, _TODAY = "torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2"
 _PROTOCOL = 2  # what torch.save pickles with
@@ -33,7 +34,7 @@ _ENCODE = ("_codecs", "encode")  # what protocol 2 writes bytes with
 
 
 def repickle(checkpoint: Checkpoint, edit: Repickle) -> Checkpoint:
-    """The checkpoint after the edit. Raises RefusedError where two keys would become one."""
+    """Return the checkpoint after the edit. Raises RefusedError where two keys would become one."""
     changer = _Changer(edit.encoding if of_python_2(checkpoint) else None)
     tree = changer.node(checkpoint.tree)
     made = with_tree(checkpoint, tree) if tree is not checkpoint.tree else checkpoint
@@ -51,7 +52,7 @@ class _Changer:
         self.made_bytes = False
 
     def node(self, node: Node) -> Node:
-        """The node; no tree is more than 128 levels deep."""
+        """Return the node; no tree is more than 128 levels deep."""
         if isinstance(node, Tensor):
             return self._tensor(node)
         if isinstance(node, bytes):
@@ -110,7 +111,7 @@ class _Changer:
         seen: set[Part] = set()
         for part, _ in made:
             if part in seen:
-                raise RefusedError(f"Two keys would both become “{show_part(part)}”; drop or rename one of them.")
+                raise RefusedError(f'Two keys would both become "{show_part(part)}"; drop or rename one of them.')
             seen.add(part)
         return made
 

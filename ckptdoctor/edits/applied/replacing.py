@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ckptdoctor.checkpoint import (
-    Checkpoint,
-    Cycle,
-    KeyPath,
-    Node,
-    Opaque,
-    Sequence,
-    Tensor,
-    at,
-    show_path,
-    walk,
-)
+from ckptdoctor.checkpoint import Checkpoint, Cycle, KeyPath, Node, Opaque, Sequence, Tensor, at, show_path, walk
 from ckptdoctor.checkpoint.changed_trees import changed_at, mapped, missing, moved, with_tree
 from ckptdoctor.checkpoint.tree import node_of
 from ckptdoctor.edits import Edit, Replace, TakeRoot
@@ -47,7 +36,7 @@ def _take_root(checkpoint: Checkpoint, edit: TakeRoot) -> Checkpoint:
 
 
 def replace_values(checkpoint: Checkpoint, edits: Iterable[Edit]) -> Checkpoint:
-    """Replacements at once: what follows from the tree is worked out once, however many there are."""
+    """Make replacements at once: what follows from the tree is worked out once, however many there are."""
     tree = checkpoint.tree
     for edit in edits:
         assert isinstance(edit, Replace)
@@ -69,7 +58,7 @@ def _told(checkpoint: Checkpoint, edit: Replace, after: Checkpoint) -> Iterator[
 
 
 def _exchange(checkpoint: Checkpoint, edit: Replace) -> tuple[str, str]:
-    """What stands there, and what will; of a list with the same texts or numbers, that they change places."""
+    """Return what stands there, and what will; of a list with the same texts or numbers, that they change places."""
     node, value = at(checkpoint.tree, edit.path), edit.value
     if isinstance(node, Sequence) and isinstance(value, list):
         items = [item for item in node.items if isinstance(item, (int, str))]
@@ -83,7 +72,7 @@ def _plain(value: object) -> object:
 
 
 def _classes(checkpoint: Checkpoint, path: KeyPath) -> str:
-    """What stands at a path, and the classes of objects inside it, which are lost with it."""
+    """Return what stands at a path, and the classes of objects inside it, which are lost with it."""
     own, inside = _kind(checkpoint, path), dict[str, None]()
     for _, node in walk(at(checkpoint.tree, path)):
         if isinstance(node, Opaque) and not node.class_name.startswith(_PARTS):
@@ -94,7 +83,7 @@ def _classes(checkpoint: Checkpoint, path: KeyPath) -> str:
 
 
 def _kind(checkpoint: Checkpoint, path: KeyPath) -> str:
-    """What stands at a path, in a word: its class or kind."""
+    """Return what stands at a path, in a word: its class or kind."""
     node: Node = at(checkpoint.tree, path)
     for attribute in ("class_name", "kind", "name"):
         found = getattr(node, attribute, None)

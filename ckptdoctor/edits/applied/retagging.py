@@ -23,7 +23,7 @@ def _retag(checkpoint: Checkpoint, edit: Retag) -> Checkpoint:
 
 
 def _with_storages(checkpoint: Checkpoint, changes: dict[str, Storage], device: str | None = None) -> Checkpoint:
-    """The checkpoint with some storages replaced (by key); tensors on them, and those made of them, follow."""
+    """Return the checkpoint with some storages replaced (by key); tensors on them, and those made of them, follow."""
     if not changes:
         return checkpoint
 

@@ -14,14 +14,17 @@ from ckptdoctor.errors import RefusedError
 
 
 def unwrap(checkpoint: Checkpoint, edit: Unwrap) -> Checkpoint:
-    """The checkpoint without the wrappers. Raises RefusedError for one that wraps more than one tensor, or none."""
+    """Return the checkpoint without the wrappers.
+
+    Raises RefusedError for one that wraps more than one tensor, or none.
+    """
     made = with_tree(checkpoint, unwrapped(checkpoint.tree, edit.classes))
     gone = frozenset(edit.storages)
     return replace(made, storages=tuple([each for each in made.storages if each.key not in gone]))
 
 
 def unwrapped(tree: Node, classes: tuple[str, ...]) -> Node:
-    """The tree with what they wrap in place of the tensors of these classes."""
+    """Return the tree with what they wrap in place of the tensors of these classes."""
 
     def change(node: Tensor | Cycle) -> Node:
         if not isinstance(node, Tensor) or node.subclass not in classes:

@@ -56,7 +56,7 @@ class Wanted:
 
 
 def wanted_of(checkpoint: Checkpoint, edits: Sequence[Edit]) -> Wanted:
-    """What these edits, one after another, want of the checkpoint. Raises RefusedError as ``apply`` does."""
+    """Return what these edits, one after another, want of the checkpoint. Raises RefusedError as ``apply`` does."""
     origins, contents = Origins(), checkpoint
     for run in runs(edits):
         origins.remember(contents, run)
@@ -65,7 +65,7 @@ def wanted_of(checkpoint: Checkpoint, edits: Sequence[Edit]) -> Wanted:
 
 
 def kept(checkpoint: Checkpoint) -> dict[str, Stored]:
-    """What the storages hold that lie in the file of the checkpoint: the bytes that they have there, packed or not."""
+    """Return what the storages hold that lie in the file: the bytes that they have there, packed or not."""
     return {
         each.key: Stored(extent.length, (Copy(extent.offset, extent.length),) if extent.length else ())
         for each in checkpoint.storages
@@ -74,7 +74,7 @@ def kept(checkpoint: Checkpoint) -> dict[str, Stored]:
 
 
 def by_itself(wanted: Wanted, file: str) -> Wanted:
-    """The same contents, wanted of a container that is no copy of the original.
+    """Return the same contents, wanted of a container that is no copy of the original.
 
     Each tensor views a storage as the original's file has it, or a new one, which says what it holds. Where a storage
     shrank its tensors view the whole again: that matters to the copy alone.
@@ -106,13 +106,13 @@ def by_itself(wanted: Wanted, file: str) -> Wanted:
 
 
 def with_tree(checkpoint: Checkpoint, tree: Node, storages: tuple[Storage, ...]) -> Checkpoint:
-    """The checkpoint with other contents, whose tensors lie on these storages."""
+    """Return the checkpoint with other contents, whose tensors lie on these storages."""
     tensors, state_dicts = tuple(tensors_in(tree)), find_state_dicts(tree)
     return replace(checkpoint, tree=tree, tensors=tensors, storages=storages, state_dicts=state_dicts)
 
 
 def new_storages(wanted: Wanted) -> dict[str, NewStorage]:
-    """The storages that edits made, by their keys, each with what it holds."""
+    """Return the storages that edits made, by their keys, each with what it holds."""
     old = {each.key: each for each in wanted.original.storages}
     return {
         each.key: NewStorage(each.key, nbytes(holds), each.dtype, each.device, None, holds=holds, of=old)
@@ -122,7 +122,7 @@ def new_storages(wanted: Wanted) -> dict[str, NewStorage]:
 
 
 def _unshrunk(byte: int, pieces: Sequence[Piece]) -> int:
-    """Where a byte of a storage that shrank to these ranges was before."""
+    """Return where a byte of a storage that shrank to these ranges was before."""
     passed = 0
     for start, length in pieces:
         if byte < passed + length:
@@ -139,7 +139,7 @@ class Origins:
         self.remade: dict[str, Elements] = {}
 
     def remember(self, checkpoint: Checkpoint, run: Sequence[Edit]) -> None:
-        """Where the bytes come from that these edits of ``checkpoint`` cut or put together (``edits.tensors.runs``)."""
+        """Remember where the bytes come from that these edits cut or join (``edits.tensors.runs``)."""
         edit = run[0]
         if isinstance(edit, Compact):
             for key, kept in kept_pieces(checkpoint.tensors, edit.storages).items():
@@ -153,7 +153,7 @@ class Origins:
         return ACTS[type(run[0])].holds(checkpoint, run[0], self._original)
 
     def _original(self, view: View) -> Elements:
-        """What a view of a storage as the edits left it shows of the original's storages."""
+        """Return what a view of a storage as the edits left it shows of the original's storages."""
         if view.held is not None:
             return view
         known = self.remade.get(view.source)
@@ -161,7 +161,7 @@ class Origins:
             if isinstance(known, View) and known.held is not None:
                 return replace(view, held=known.held)
             if view.start or not view.contiguous or nbytes(view) != nbytes(known):
-                raise RefusedError(f"Storage {view.source} was made anew before; apply this edit on its own.")
+                raise RefusedError(f"Storage {view.source} was already replaced; apply this edit separately.")
             return reshaped(known, view.shape)
         pieces = self.pieces.get(view.source)
         if pieces is None:

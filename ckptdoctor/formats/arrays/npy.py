@@ -45,14 +45,14 @@ NAME = "NumPy array"
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """A file that begins with NumPy's magic; None for any other."""
+    """Return a file that begins with NumPy's magic, or None for any other."""
     if not head.startswith(MAGIC):
         return None
     return Container(source.path, source.size, NAME, head, True, identity=source.identity)
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The array, from its header, or the names in its pickle. Raises DamagedError when these make no sense."""
+    """Return the array, from its header, or the names in its pickle. Raises DamagedError when these make no sense."""
     size = header_size(source.read(0, min(PREFIX, source.size)))
     header = parse(source.read(0, min(size, source.size)))
     storage, notes = _storage(source, header)
@@ -91,15 +91,15 @@ def _storage(source: Source, header: Header) -> tuple[Storage | None, list[Note]
         notes.append(Note(NoteKind.TRUNCATED, message, offset=source.size))
     elif end < source.size:
         message = (
-            f"{plural(source.size - end, 'byte follows', 'bytes follow')} the array at byte {end:,}; numpy.load "
-            "never looks there"
+            f"{plural(source.size - end, 'byte follows', 'bytes follow')} the array at byte {end:,}; "
+            "numpy.load never reads there"
         )
         notes.append(Note(NoteKind.TRAILING_BYTES, message, offset=end))
     return storage, notes
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Raises RefusedError: a file of NumPy is converted, not repaired."""
+    """Raise RefusedError: a file of NumPy is converted, not repaired."""
     raise refused(wanted.original.path, NAME)
 
 
@@ -113,7 +113,7 @@ Named = tuple[tuple[GlobalName, ...], tuple[Aside, ...]]
 
 
 def named_in(source: Source, header: Header, member: str = "") -> Named:
-    """The names in the pickle that follows the header, and what other pickles in and behind it name.
+    """Return the names in the pickle that follows the header, and what other pickles in and behind it name.
 
     Raises DamagedError when it makes no sense.
     """
@@ -131,7 +131,7 @@ def named_in(source: Source, header: Header, member: str = "") -> Named:
 
 
 def named_in_record(source: Source, archive: Archive, name: str, header: Header, limit: int) -> Named:
-    """The same of an array in an archive, of ``limit`` bytes at most. Raises DamagedError."""
+    """Return the same of an array in an archive, of ``limit`` bytes at most. Raises DamagedError."""
     from ckptdoctor.formats.window import Memory
 
     return named_in(Memory(source.path, archive.read(source, name, limit)), header, shown(name))

@@ -6,17 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
-from ckptdoctor.checkpoint import (
-    DType,
-    KeyPath,
-    Note,
-    NoteKind,
-    Opaque,
-    Sequence,
-    Storage,
-    Tensor,
-    show_path,
-)
+from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Opaque, Sequence, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import DamagedError, TruncatedError
@@ -47,7 +37,7 @@ class Element(NamedTuple):
 
 
 def element(code: str, order: str = "") -> Element | None:
-    """What ``<f4`` is to torch; None for text, objects, dates and everything else that torch has no type for.
+    """Return what ``<f4`` is to torch, or None for text, objects, dates and everything else that torch has no type for.
 
     ``order`` is the byte order where the code does not begin with it.
     """
@@ -114,12 +104,12 @@ class Header:
 
 
 def header_size(prefix: bytes) -> int:
-    """How long the header is that begins with these bytes. Raises DamagedError for what begins with none."""
+    """Return how long the header is that begins with these bytes. Raises DamagedError for what begins with none."""
     if len(prefix) < PREFIX:
         raise TruncatedError("The array ends within its header.", offset=len(prefix))
     width = _LENGTH_BYTES.get(prefix[6])
     if not prefix.startswith(MAGIC) or width is None:
-        raise DamagedError("This does not begin as an array of NumPy does (versions 1 to 3).", offset=0)
+        raise DamagedError("This does not begin like a NumPy array (versions 1 to 3).", offset=0)
     length = int.from_bytes(prefix[8 : 8 + width], "little")
     if length > MAX_HEADER_BYTES:
         raise DamagedError(f"The header of the array claims to be {plural(length, 'byte')} long.", offset=8)
@@ -127,14 +117,14 @@ def header_size(prefix: bytes) -> int:
 
 
 def parse(data: bytes) -> Header:
-    """The header that ``data`` begins with. Raises DamagedError when it makes no sense."""
+    """Return the header that ``data`` begins with. Raises DamagedError when it makes no sense."""
     size = header_size(data[:PREFIX])
     if len(data) < size:
         raise TruncatedError("The array ends within its header.", offset=len(data))
     text = data[8 + _LENGTH_BYTES[data[6]] : size].decode("utf-8" if data[6] == 3 else "latin1", "replace")
     description, order, shape = _DESCRIPTION.search(text), _ORDER.search(text), _SHAPE.search(text)
     if description is None or order is None or shape is None:
-        raise DamagedError("The header of the array does not say its type, order and shape.", offset=8)
+        raise DamagedError("The header of the array does not give its type, order and shape.", offset=8)
     code = STRUCTURE if description[3] else description[1] or description[2] or ""
     objects = _FIELD_OF_OBJECTS.search(text, description.start(3)) if description[3] else _OBJECTS.match(code)
     made = Header(code, element(code), order[1] == "True", _shape(shape[1]), size, objects is not None)
@@ -146,7 +136,7 @@ def parse(data: bytes) -> Header:
 def _shape(text: str) -> tuple[int, ...]:
     sizes = [word.strip().rstrip("L") for word in text.split(",") if word.strip()]
     if len(sizes) > _MOST_DIMENSIONS or not all(word.isdigit() and len(word) < 20 for word in sizes):
-        raise DamagedError("The shape of the array is none that an array can have.", offset=8)
+        raise DamagedError("The shape of the array is impossible.", offset=8)
     found = tuple(map(int, sizes))
     if any(size > _MAX_COUNT for size in found):
         raise DamagedError("The array has more elements than 64 bits can count.", offset=8)
@@ -163,23 +153,23 @@ _NAMED = 3
 
 
 def tensor(path: KeyPath, header: Header, storage: Storage, offset: int) -> Tensor:
-    """An array of numbers; ``offset`` is where in the storage its values begin, in elements."""
+    """Return an array of numbers; ``offset`` is where in the storage its values begin, in elements."""
     assert header.element is not None
     return Tensor(path, header.element.dtype, header.shape, header.stride, storage, offset, rebuild=REBUILD)
 
 
 def opaque(header: Header) -> Opaque:
-    """An array that is shown but not read."""
+    """Return an array that is shown but not read."""
     return Opaque(REBUILD, (Sequence("tuple", header.shape), header.code))
 
 
 def reason(code: str) -> str:
-    """Why an array of this type is no tensor, for ``left_out``."""
+    """Return why an array of this type is no tensor, for ``left_out``."""
     return "arrays of Python objects, which are pickled" if "O" in code else f"arrays of {code or 'nothing'}"
 
 
 def left_out(reasons: Mapping[str, list[KeyPath]], member: str | None = None) -> list[Note]:
-    """Notes on arrays that are not read, one for each reason: "arrays of <U3"."""
+    """Return notes on arrays that are not read, one for each reason: "arrays of <U3"."""
     notes = []
     for why, paths in reasons.items():
         named = and_more(paths, _NAMED, say=show_path)
@@ -188,4 +178,4 @@ def left_out(reasons: Mapping[str, list[KeyPath]], member: str | None = None) ->
 
 
 BIG_ENDIAN = "the values were written in big-endian byte order; they are swapped when they are loaded"
-OTHER_ORDER = "big-endian arrays beside others"
+OTHER_ORDER = "both big-endian arrays and others"

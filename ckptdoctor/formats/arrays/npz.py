@@ -56,7 +56,7 @@ _PEEK = 1 << 14
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """A zip archive of nothing but arrays; None for any other file."""
+    """Return a zip archive of nothing but arrays, or None for any other file."""
     archive = archive_of(source, head)
     if archive is None or not archive.records or not all(each.name.endswith(_SUFFIX) for each in archive.records):
         return None
@@ -64,7 +64,7 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The arrays, from their headers; no value is read. What cannot be read becomes a note."""
+    """Return the arrays, from their headers; no value is read. What cannot be read becomes a note."""
     archive = required(source, container.head)
     reader = _Reader(source, archive)
     for name, record in archive.found.items():
@@ -104,7 +104,7 @@ class _Reader:
         self.notes: list[Note] = []
 
     def take(self, key: str, record: Record) -> None:
-        """The array in one record."""
+        """Take the array in one record."""
         member = shown(record.name)
         try:
             header = parse(self._head(record))
@@ -124,7 +124,7 @@ class _Reader:
         self._found.append((key, header, storage))
 
     def _look_into(self, record: Record, header: Header) -> None:
-        """The names in a pickle that is not too long; a longer one is said to be unread, as all of them are."""
+        """Note the names in a pickle that is not too long; a longer one is said to be unread."""
         if header.objects and record.size <= self._unread:
             self._unread -= record.size
             names, asides = named_in_record(self._source, self._archive, record.name, header, record.size)
@@ -132,7 +132,7 @@ class _Reader:
             self.asides += asides
 
     def broken(self) -> tuple[Aside, ...]:
-        """What the records that cannot be read name in front of the place where each breaks off."""
+        """Return what the records that cannot be read name in front of the place where each breaks off."""
         if not self._lost:
             return ()
         from ckptdoctor.formats.other_pickles import asides_of
@@ -140,7 +140,7 @@ class _Reader:
         return asides_of(self._source, without=self._archive.found.keys() - self._lost)
 
     def _head(self, record: Record) -> bytes:
-        """The record's beginning, as far as its header goes; of a deflated one its first bytes."""
+        """Return the record's beginning, as far as its header goes; of a deflated one its first bytes."""
         if not is_whole(self._source, record):
             return b""
         if record.method != structs.STORED:
@@ -149,7 +149,7 @@ class _Reader:
         return self._source.read(record.data_offset, min(header_size(prefix), record.size))
 
     def _storage(self, key: str, header: Header, record: Record) -> Storage:
-        """The whole record, so that its checksum holds: the tensor begins behind the header in it."""
+        """Return the whole record, so that its checksum holds: the tensor begins behind the header in it."""
         assert header.element is not None
         wanted = header.size + header.nbytes
         if record.size != wanted:
@@ -158,7 +158,7 @@ class _Reader:
         return stored(self._source.file, record, key, wanted, header.element.dtype)
 
     def tree(self) -> Mapping:
-        """Every array under its name."""
+        """Return every array under its name."""
         swapped = all(self._big) and bool(self._big)
         if swapped:
             self.notes.append(Note(NoteKind.BIG_ENDIAN, BIG_ENDIAN))
@@ -185,5 +185,5 @@ def _inflated(packed: bytes) -> bytes:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Raises RefusedError: a file of NumPy is converted, not repaired."""
+    """Raise RefusedError: a file of NumPy is converted, not repaired."""
     raise refused(wanted.original.path, NAME)

@@ -32,7 +32,7 @@ Read = Callable[[str, int, int], bytes]
 
 
 def chunks(elements: Elements, read: Read, block: int = BLOCK) -> Iterator[bytes]:
-    """The bytes of the elements in C order."""
+    """Yield the bytes of the elements in C order."""
     if isinstance(elements, Reshaped):
         yield from chunks(elements.inner, read, block)
     elif isinstance(elements, View):
@@ -73,7 +73,7 @@ def _cast(elements: Converted, read: Read, block: int) -> Iterator[bytes]:
 
 
 def _woven(elements: Joined, read: Read, block: int) -> Iterator[bytes]:
-    """Some indices of the first dimension at a time; one index is so large only where it is taken apart itself."""
+    """Yield some indices of the first dimension at a time; one so large is taken apart itself."""
     size = elements.shape[0]
     each = nbytes(elements) // size
     if each > block:
@@ -86,7 +86,7 @@ def _woven(elements: Joined, read: Read, block: int) -> Iterator[bytes]:
 
 
 def _block(elements: Elements, dim: int, read: Read, block: int) -> bytes:
-    """What fits a block: the lines of its parts in turn."""
+    """Return what fits a block: the lines of its parts in turn."""
     assert isinstance(elements, Joined)
     lines = prod(elements.shape[:dim])
     line = nbytes(elements) // lines

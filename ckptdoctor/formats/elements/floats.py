@@ -14,12 +14,12 @@ _TIE = 0x8000  # the lower half of a float32 that lies half way between two numb
 
 
 def width(dtype: str) -> int:
-    """Bytes of one number."""
+    """Return how many bytes one number takes."""
     return _WIDTHS[dtype]
 
 
 def decoded(data: bytes, dtype: str) -> Sequence[float]:
-    """The numbers that these little-endian bytes are."""
+    """Return the numbers that these little-endian bytes are."""
     if dtype == "float16":
         return struct.unpack(f"<{len(data) // 2}e", data)
     if dtype == "bfloat16":
@@ -36,14 +36,14 @@ def _native(code: str, data: bytes | bytearray) -> array[float]:
 
 
 def _widened(data: bytes) -> bytearray:
-    """bfloat16 as float32: its two bytes are the upper ones."""
+    """Return bfloat16 as float32: its two bytes are the upper ones."""
     made = bytearray(2 * len(data))
     made[2::4], made[3::4] = data[0::2], data[1::2]
     return made
 
 
 def encoded(values: Iterable[float], dtype: str) -> bytes:
-    """The little-endian bytes of these numbers; too large ones become infinite."""
+    """Return the little-endian bytes of these numbers; too large ones become infinite."""
     if dtype == "float16":
         return _halves(list(values))
     if dtype == "bfloat16":
@@ -69,7 +69,7 @@ def _half(value: float) -> bytes:
 
 
 def _upper_halves(values: list[float]) -> bytes:
-    """All at once: as one large number, in which no sum reaches from one number into the next."""
+    """Return all at once: as one large number, in which no sum reaches from one number into the next."""
     near: array[float] = array("f", values)
     if sys.byteorder == "big":
         near.byteswap()
@@ -88,7 +88,7 @@ def _upper_halves(values: list[float]) -> bytes:
 
 
 def _ties(low: bytes, high: bytes) -> Iterator[int]:
-    """The numbers of which the lower half is 0x8000."""
+    """Yield the numbers of which the lower half is 0x8000."""
     at = high.find(_TIE >> 8)
     while at >= 0:
         if not low[at]:
@@ -97,7 +97,7 @@ def _ties(low: bytes, high: bytes) -> Iterator[int]:
 
 
 def _upper_half(value: float) -> bytes:
-    """One number rounded to bfloat16."""
+    """Return one number rounded to bfloat16."""
     (near,) = array("f", [value])
     (bits,) = struct.unpack("<I", struct.pack("<f", near))
     if near != near:

@@ -24,7 +24,7 @@ Axes = list[tuple[int, int]]  # (size, stride), strides in units
 def gather(
     read: ReadBytes, shape: tuple[int, ...], stride: tuple[int, ...], offset: int, itemsize: int, block: int = BLOCK
 ) -> Iterator[bytes]:
-    """The bytes of the view, chunk by chunk. ``stride`` and ``offset`` count elements of ``itemsize`` bytes."""
+    """Yield the bytes of the view, chunk by chunk. ``stride`` and ``offset`` count elements of ``itemsize`` bytes."""
     if 0 in shape:
         return
     unit = next(size for size in _FORMATS if itemsize % size == 0)
@@ -36,7 +36,10 @@ def gather(
 
 
 def _united(axes: Axes) -> Axes:
-    """The same elements in fewer axes: without those of one index, and with those joined that go on one another."""
+    """Return the same elements in fewer axes.
+
+    Those of one index are gone, and those are joined that go on one another.
+    """
     made: Axes = []
     for size, step in axes:
         if made and made[-1][1] == size * step:
@@ -60,7 +63,7 @@ def _blocks(read: ReadBytes, axes: Axes, start: int, unit: int, block: int) -> I
 
 
 def _ordered(read: ReadBytes, axes: Axes, start: int, unit: int, block: int) -> Bytes:
-    """One part that fits a block: read with few reads, then put in order."""
+    """Return one part that fits a block: read with few reads, then put in order."""
     span = sum((size - 1) * step for size, step in axes) + 1
     if span * unit <= 2 * block:
         return _picked(read(start * unit, span * unit), axes, unit)
@@ -90,12 +93,12 @@ def _lay(target: memoryview, part: Bytes, index: int, size: int, inner: int, uni
 
 
 def _packed(sizes: list[int]) -> Axes:
-    """The axes of a C-contiguous array."""
+    """Return the axes of a C-contiguous array."""
     return [(size, prod(sizes[index + 1 :])) for index, size in enumerate(sizes)]
 
 
 def _picked(data: bytes, axes: Axes, unit: int) -> Bytes:
-    """The elements of a view of ``data`` in C order: one stepped copy for each line along the longest axis."""
+    """Return the elements of a view of ``data`` in C order: one stepped copy for each line along the longest axis."""
     if axes == _packed([size for size, _ in axes]):
         return data
     if not axes:

@@ -22,10 +22,10 @@ Read = Callable[[Elements, int], Iterator[bytes]]
 
 
 def normed(elements: Normed, read: Read) -> Iterator[bytes]:
-    """The bytes of the weights."""
+    """Yield the bytes of the weights."""
     weights, *norm = elements.parts
     grid = _grid(weights.shape, elements.dim)
-    numbers = [_all(part, elements.dtype, read) for part in norm]
+    numbers = [decoded(b"".join(read(part, _BLOCK)), elements.dtype) for part in norm]
     if elements.norm == WEIGHT:
         lengths = _lengths(grid, _pieces(weights, elements.dtype, grid, read))
         factors = array("d", map(_ratio, numbers[0], lengths))
@@ -49,20 +49,20 @@ class _Grid:
         return self.count * self.inner
 
     def narrow(self, length: int) -> bool:
-        """Whether lines of a piece would be short, along the runs and across them."""
+        """Return whether lines of a piece would be short, along the runs and across them."""
         return self.inner <= _NARROW < self.period and length <= self.period * _NARROW
 
     def channel(self, at: int) -> int:
-        """Whose number this is."""
+        """Return whose number this is."""
         return at // self.inner % self.count
 
     def step(self, at: int) -> int:
-        """How many numbers from ``at`` on make the next piece: whole runs, or a part of one."""
+        """Return how many numbers from ``at`` on make the next piece: whole runs, or a part of one."""
         wanted = min(_PIECE, self.inner - at % self.inner) if self.inner > _PIECE else _PIECE // self.inner * self.inner
         return min(wanted, self.total - at)
 
     def lines(self, at: int, piece: Sequence[float]) -> Iterator[tuple[int, Sequence[float]]]:
-        """The numbers of a piece by their channels, in few lines."""
+        """Yield the numbers of a piece by their channels, in few lines."""
         if self.period * self.inner < len(piece):  # fewer lines across the runs than runs
             for first in range(self.period):
                 yield self.channel(at + first), piece[first :: self.period]
@@ -71,7 +71,7 @@ class _Grid:
             yield self.channel(at + first), piece[first : first + self.inner]
 
     def spread(self, factors: Sequence[float], at: int, count: int) -> Iterable[float]:
-        """The factor of each number of a piece."""
+        """Return the factor of each number of a piece."""
         if self.inner >= count:
             return repeat(factors[self.channel(at)], count)
         first = at // self.inner
@@ -84,12 +84,8 @@ def _grid(shape: Shape, dim: int | None) -> _Grid:
     return _Grid(1, total, total) if dim is None else _Grid(shape[dim], prod(shape[dim + 1 :]), total)
 
 
-def _all(part: Elements, dtype: str, read: Read) -> Sequence[float]:
-    return decoded(b"".join(read(part, _BLOCK)), dtype)
-
-
 def _pieces(part: Elements, dtype: str, grid: _Grid, read: Read) -> Iterator[tuple[int, Sequence[float]]]:
-    """The numbers piece by piece, each with the place of its first."""
+    """Yield the numbers piece by piece, each with the place of its first."""
     at, size, left = 0, width(dtype), b""
     for data in read(part, _BLOCK):
         left, start = left + data if left else data, 0
@@ -102,7 +98,7 @@ def _pieces(part: Elements, dtype: str, grid: _Grid, read: Read) -> Iterator[tup
 
 
 def _lengths(grid: _Grid, pieces: Iterable[tuple[int, Sequence[float]]]) -> array[float]:
-    """The norm of each channel."""
+    """Return the norm of each channel."""
     found: array[float] = array("d", bytes(8 * grid.count))
     for at, piece in pieces:
         if grid.narrow(len(piece)):
@@ -114,7 +110,7 @@ def _lengths(grid: _Grid, pieces: Iterable[tuple[int, Sequence[float]]]) -> arra
 
 
 def _lengthen(found: array[float], grid: _Grid, run: int, piece: Sequence[float]) -> None:
-    """Short runs of many channels: the first numbers of all runs up to the last channel's, then the second ones."""
+    """Read short runs of many channels: the first numbers of all runs, then the second ones, and so on."""
     at, runs = 0, len(piece) // grid.inner
     while at < runs:
         first = (run + at) % grid.count
@@ -126,13 +122,16 @@ def _lengthen(found: array[float], grid: _Grid, run: int, piece: Sequence[float]
 
 
 def _length(before: float, line: Sequence[float]) -> float:
-    """The norm of all numbers together; unlike ``hypot`` it is NaN where one of them is, even beside infinite ones."""
+    """Return the norm of all numbers together.
+
+    Unlike ``hypot`` it is NaN where one of them is, even beside infinite ones.
+    """
     length = hypot(before, *line)
     return nan if length == inf and (isnan(before) or any(map(isnan, line))) else length
 
 
 def _sigma(elements: Normed, numbers: Sequence[Sequence[float]], read: Read) -> float:
-    """``uᵀ·W·v``, along the dimension that the edit names, or else the only one along which W·v points where u does."""
+    """Return ``uᵀ·W·v``, along the dimension that the edit names, or the only one along which W·v points as u does."""
     weights, (u, v) = elements.parts[0], numbers
     if elements.dim is not None:
         return _dot(_product(elements, elements.dim, v, read), u)
@@ -145,7 +144,7 @@ def _sigma(elements: Normed, numbers: Sequence[Sequence[float]], read: Read) -> 
 
 
 def _product(elements: Normed, dim: int, v: Sequence[float], read: Read) -> array[float]:
-    """``W·v``: the columns of W are the numbers of a channel, in C order."""
+    """Return ``W·v``: the columns of W are the numbers of a channel, in C order."""
     grid = _grid(elements.shape, dim)
     sums: array[float] = array("d", bytes(8 * grid.count))
     for at, piece in _pieces(elements.parts[0], elements.dtype, grid, read):
@@ -165,7 +164,7 @@ def _dot(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def _ratio(one: float, other: float) -> float:
-    """The quotient as IEEE 754 has it, with zeros as well."""
+    """Return the quotient as IEEE 754 has it, with zeros as well."""
     if other:
         return one / other
     return nan if isnan(one) or not one else copysign(inf, one) * copysign(1.0, other)

@@ -28,7 +28,7 @@ Read = Callable[[Elements, int], Iterator[bytes]]
 
 
 def dequantized(weights: Dequantized, read: Read) -> Iterator[bytes]:
-    """The bytes of the weights."""
+    """Yield the bytes of the weights."""
     total = prod(weights.shape)
     if not total:
         return
@@ -61,7 +61,7 @@ def _all(part: Elements, dtype: str, read: Read) -> Sequence[float]:
 
 
 def _scales(weights: Dequantized, read: Read) -> tuple[Sequence[float], Sequence[float] | None, float]:
-    """Scales, zero points (None: there are none), and what the products are divided by."""
+    """Return scales, zero points (None: there are none), and what the products are divided by."""
     scale, zero = weights.affine
     if weights.scheme == AFFINE and len(weights.parts) == 1:
         return [scale], [zero], 1.0
@@ -71,14 +71,12 @@ def _scales(weights: Dequantized, read: Read) -> tuple[Sequence[float], Sequence
     if weights.scheme != INT8:
         return scales, None, 1.0
     if len(weights.parts) > 2 and any(b"".join(read(weights.parts[2], _BLOCK))):
-        raise RefusedError(
-            "An int8 weight of bitsandbytes does not have its rows as a matrix has them (weight_format)."
-        )
+        raise RefusedError("A bitsandbytes int8 weight does not have the row layout of a matrix (weight_format).")
     return scales, None, 127.0
 
 
 def _four(weights: Dequantized, read: Read) -> tuple[int, Sequence[float], Sequence[float]]:
-    """The size of a block, the sixteen values, and the scale of each block."""
+    """Return the size of a block, the sixteen values, and the scale of each block."""
     _, absmax, values, state, *nested = weights.parts
     count, inner = prod(absmax.shape), prod(nested[0].shape) if nested else 0
     told = state_of(b"".join(read(state, _BLOCK)), weights.shape, count, inner)
@@ -94,7 +92,7 @@ _HIGH, _LOW = bytes([byte >> 4 for byte in range(256)]), bytes([byte & 15 for by
 
 
 def _nibbles(pieces: Iterator[bytes], total: int) -> Iterator[bytes]:
-    """The four bits of each number as a byte: the upper ones come first."""
+    """Yield the four bits of each number as a byte: the upper ones come first."""
     left = total
     for piece in pieces:
         made = bytearray(2 * len(piece))
@@ -112,7 +110,7 @@ class _Runs:
         self.total = total
 
     def of(self, at: int, length: int) -> Iterator[tuple[int, int]]:
-        """The scale of each run of the numbers from ``at`` on, and how many of them it has."""
+        """Yield the scale of each run of the numbers from ``at`` on, and how many of them it has."""
         end = at + length
         while at < end:
             row, column = divmod(at, self.columns)
@@ -140,7 +138,7 @@ class _Maker:
         self._tables: dict[int, list[bytes]] = {}
 
     def made(self, codes: bytes, runs: Sequence[tuple[int, int]]) -> bytes:
-        """The bytes of the weights with these codes."""
+        """Return the bytes of the weights with these codes."""
         if not self._tabled:
             return self._computed(codes, runs)
         self._prepare(runs)
@@ -157,7 +155,7 @@ class _Maker:
         return bytes(made)
 
     def _prepare(self, runs: Sequence[tuple[int, int]]) -> None:
-        """For each scale and each byte of a weight a table: what the byte is for each code."""
+        """Make for each scale and each byte of a weight a table: what the byte is for each code."""
         if len(self._tables) > _KEPT:
             self._tables.clear()
         count = len(self._scales)
@@ -206,7 +204,10 @@ _FLOAT8 = {
 
 @cache
 def numbers(dtype: str) -> tuple[float, ...]:
-    """The number that each of the 256 bytes is. Source: the formats of "FP8 Formats for Deep Learning" and of ONNX."""
+    """Return the number that each of the 256 bytes is.
+
+    Source: the formats of "FP8 Formats for Deep Learning" and of ONNX.
+    """
     if dtype in ("int8", "qint8"):
         return tuple([float(byte - 256 if byte > 127 else byte) for byte in range(256)])
     if dtype in ("uint8", "quint8"):

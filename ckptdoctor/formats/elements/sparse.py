@@ -18,7 +18,10 @@ Read = Callable[[Elements, int], Iterator[bytes]]
 
 
 def scattered(elements: Scattered, read: Read) -> Iterator[bytes]:
-    """The bytes in C order. Raises RefusedError for indices that are out of range, and for one that is there twice."""
+    """Yield the bytes in C order.
+
+    Raises RefusedError for indices that are out of range, and for one that is there twice.
+    """
     *indices, values = [b"".join(read(part, _BLOCK)) for part in elements.parts]
     numbers = [integers(data, kind) for data, kind in zip(indices, elements.kinds, strict=True)]
     places, count = _coo(elements, numbers[0]) if elements.layout == COO else _lines(elements, *numbers)
@@ -46,7 +49,7 @@ def scattered(elements: Scattered, read: Read) -> Iterator[bytes]:
 
 
 def integers(data: bytes, kind: str) -> array[int]:
-    """Indices, as little-endian files hold them."""
+    """Return indices, as little-endian files hold them."""
     found: array[int] = array("q" if kind == "int64" else "i")
     found.frombytes(data)
     if sys.byteorder == "big":
@@ -55,7 +58,7 @@ def integers(data: bytes, kind: str) -> array[int]:
 
 
 def _coo(elements: Scattered, indices: Sequence[int]) -> tuple[array[int], int]:
-    """The number of the first element of each entry, and how many follow it."""
+    """Return the number of the first element of each entry, and how many follow it."""
     depth = elements.parts[0].shape[0]
     entries = elements.parts[0].shape[1]
     places: array[int] = array("q", bytes(8 * entries))
@@ -70,7 +73,7 @@ def _coo(elements: Scattered, indices: Sequence[int]) -> tuple[array[int], int]:
 
 
 def _lines(elements: Scattered, lines: Sequence[int], others: Sequence[int]) -> tuple[array[int], int]:
-    """The same of rows or columns, or of rows or columns of blocks."""
+    """Return the same of rows or columns, or of rows or columns of blocks."""
     height, width = elements.parts[2].shape[1:] or (1, 1)
     columns = elements.shape[1]
     by_row = elements.layout in BY_ROW
@@ -88,4 +91,4 @@ def _lines(elements: Scattered, lines: Sequence[int], others: Sequence[int]) -> 
 
 def _require(sound: bool) -> None:
     if not sound:
-        raise RefusedError("A sparse tensor has indices that lie outside of it: it is damaged, and not made dense.")
+        raise RefusedError("A sparse tensor has indices out of bounds: it is damaged, so it is not made dense.")

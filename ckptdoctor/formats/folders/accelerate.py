@@ -35,7 +35,7 @@ _BRANCHES = (
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """The folder by ``random_states_0.pkl`` beside weights or an optimizer."""
+    """Return the folder by ``random_states_0.pkl`` beside weights or an optimizer."""
     folder = folder_of(source)
     if not any(_RNG.fullmatch(name) for name in folder.names) or "trainer_state.json" in folder.names:
         return None
@@ -52,14 +52,14 @@ def _files(folder: FolderSource) -> list[str]:
 
 
 def _others(folder: FolderSource) -> Iterator[tuple[str, str]]:
-    """(branch, file) in the order of the branches and of the numbers in the names."""
+    """Yield (branch, file) in the order of the branches and of the numbers in the names."""
     names = sorted(folder.names, key=lambda name: (len(name), name))
     for pattern in _BRANCHES:
         yield from ((match[1], name) for name in names if (match := pattern.fullmatch(name)))
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The model under ``model``, and a branch for each file beside it."""
+    """Return the model under ``model``, and a branch for each file beside it."""
     folder = folder_of(source)
     gathering = Gathering(folder)
     entries: list[tuple[Part, Node]] = [*model_branch(gathering)]
@@ -69,12 +69,12 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def _random(gathering: Gathering) -> Iterator[tuple[Part, Node]]:
-    """The states of the random generators of each process, by its number."""
+    """Yield the states of the random generators of each process, by its number."""
     matches = [match for name in gathering.folder.names if (match := _RNG.fullmatch(name))]
     for match in sorted(matches, key=lambda match: int(match[1])):
         yield int(match[1]), gathering.branch(match[0], ("random_states", int(match[1])))
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """The index is written anew; nothing else is done in place."""
+    """Return how to write the index anew; nothing else is done in place."""
     return write_index(wanted, source)

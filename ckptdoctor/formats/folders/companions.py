@@ -27,7 +27,7 @@ _PLAIN = (
 
 
 def beside(folder: FolderSource, read: Collection[str], without: str = "") -> tuple[tuple[Aside, ...], int]:
-    """What all files name but those in ``read`` and in the folder ``without``, and how many were too many to look at.
+    """Return what all files name but those in ``read`` and in ``without``, and how many were too many to look at.
 
     Raises nothing: of a file that cannot be opened, whoever opens it says so.
     """
@@ -47,7 +47,7 @@ def beside(folder: FolderSource, read: Collection[str], without: str = "") -> tu
 
 
 def _files(folder: FolderSource, below: str, without: str, depth: int = 0) -> Iterator[str]:
-    """Every file by its path, those of hidden folders and behind links to folders left out."""
+    """Yield every file by its path, those of hidden folders and behind links to folders left out."""
     for name in folder.names:
         path = f"{below}{name}"
         if not name.endswith("/"):

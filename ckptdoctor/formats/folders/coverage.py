@@ -14,7 +14,10 @@ _MOST_PAIRS = 1 << 18
 
 
 def uncovered(size: Sizes, chunks: Sequence[tuple[Sizes, Sizes]]) -> str:
-    """What is wrong with the chunks (where each begins, and its size), as the end of a sentence; "" when nothing is."""
+    """Return what is wrong with the chunks (where each begins, and its size), as the end of a sentence.
+
+    It is "" when nothing is.
+    """
     for start, sizes in chunks:
         if any(first + length > whole for first, length, whole in zip(start, sizes, size, strict=True)):
             return f"a chunk that begins at {list(start)} reaches past its end"
@@ -26,14 +29,17 @@ def uncovered(size: Sizes, chunks: Sequence[tuple[Sizes, Sizes]]) -> str:
             f"{'is' if prod(size) - there == 1 else 'are'} in no chunk"
         )
     if there > prod(size) or _overlap(filled):
-        return "some of its chunks lie over each other"
+        return "some of its chunks overlap"
     if not chunks and prod(size) == 0:
         return "it has no chunks"
     return ""
 
 
 def _overlap(chunks: Sequence[tuple[Sizes, Sizes]]) -> bool:
-    """Whether two chunks share an element: those are compared that meet along the side that is split most often."""
+    """Return whether two chunks share an element.
+
+    Those are compared that meet along the side that is split most often.
+    """
     if len({start for start, _ in chunks}) < len(chunks):
         return True
     if not chunks or not chunks[0][0]:

@@ -59,7 +59,7 @@ _LONGEST = 1 << 30
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """The folder by ``.metadata`` and what lies beside it; without ``.metadata`` nothing in it can be found."""
+    """Return the folder by ``.metadata`` and what lies beside it; without ``.metadata`` nothing in it can be found."""
     folder = folder_of(source)
     files = [name for name in folder.names if name.endswith(".distcp")]
     if not files and _METADATA not in folder.names:
@@ -67,21 +67,21 @@ def examine(source: Source, head: bytes) -> Container | None:
     container = known(folder, NAME, size_of(folder, [*files, _METADATA]))
     if _METADATA in folder.names:
         return container
-    message = ".metadata is missing, which says what the .distcp files hold"
+    message = ".metadata is missing, which lists what the .distcp files hold"
     guidance = (
-        "Copy .metadata from where it was saved (its name begins with a dot, so that “cp FOLDER/*” leaves it out); "
-        "a save that was interrupted never wrote it."
+        "Copy .metadata from where it was saved. Its name begins with a dot, so cp FOLDER/* skips it; an "
+        "interrupted save never wrote it."
     )
     return unread(container, guidance, [Note(NoteKind.FILE_MISSING, message, _METADATA)])
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The nested contents, from ``.metadata`` and the headers of what it points to. Raises DamagedError."""
+    """Return the nested contents, from ``.metadata`` and the headers of what it points to. Raises DamagedError."""
     folder = folder_of(source)
     gathering = Gathering(folder)
     metadata = _metadata(folder, gathering)
     for name in metadata.odd[:8]:
-        gathering.note(NoteKind.NOT_EXAMINED, f"{name[:80]} is described in no way that is known", _METADATA)
+        gathering.note(NoteKind.NOT_EXAMINED, f"{name[:80]} has an unknown description", _METADATA)
     pieces = _Pieces(gathering, metadata)
     values = [(metadata.paths.get(entry.key) or (entry.key,), entry) for entry in metadata.entries]
     tree = nested(values, pieces.value, gathering)
@@ -90,7 +90,7 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def _metadata(folder: FolderSource, gathering: Gathering) -> Metadata:
-    """What ``.metadata`` says; ``gathering`` takes in what it names, which ``pickle.load`` calls."""
+    """Return what ``.metadata`` says; ``gathering`` takes in what it names, which ``pickle.load`` calls."""
     source = folder.open(_METADATA)
     if source.size > _LONGEST:
         raise HostileError(f".metadata is {source.size:,} bytes long; at most {_LONGEST:,} are read.", member=_METADATA)
@@ -108,13 +108,13 @@ def _metadata(folder: FolderSource, gathering: Gathering) -> Metadata:
     for each in pickle.ambiguities:
         gathering.note(NoteKind.PICKLE_AMBIGUOUS, each.message, _METADATA, each.offset)
     if pickle.discards_calls:
-        message = "the pickle calls something and throws the result away"
+        message = "the pickle makes a call and discards the result"
         gathering.note(NoteKind.PICKLE_HIDDEN_CALL, message, _METADATA)
     return metadata
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """How to write a new folder, of one ``.distcp`` file; none is edited in place. Raises RefusedError."""
+    """Return how to write a new folder, of one ``.distcp`` file; none is edited in place. Raises RefusedError."""
     if source is None:
         from ckptdoctor.formats.fresh import dcp
 
@@ -134,11 +134,11 @@ def nested(
     made: Callable[[Entry, KeyPath], Node],
     gathering: Gathering,
 ) -> Node:
-    """The tree of all values; ``made`` turns each into its node, in the order in which they were given."""
+    """Return the tree of all values; ``made`` turns each into its node, in the order in which they were given."""
     top: dict[Part, object] = {}
     for path, entry in values:
         if len(path) > _DEEPEST or not _put(top, path, entry):
-            gathering.note(NoteKind.NOT_EXAMINED, f"{entry.key[:80]} has a place that another value has", ".metadata")
+            gathering.note(NoteKind.NOT_EXAMINED, f"{entry.key[:80]} has the same place as another value", ".metadata")
     return _node(top, (), made)
 
 
@@ -197,7 +197,7 @@ class _Pieces:
         return self._templates.globals
 
     def value(self, entry: Entry, path: KeyPath) -> Node:
-        """The tensor or other value that one flat key stands for."""
+        """Return the tensor or other value that one flat key stands for."""
         if not entry.is_tensor:
             return self._other(entry, path)
         tensor = self._tensor(entry, path)
@@ -248,7 +248,7 @@ class _Pieces:
         return Tensor(path, entry.dtype, sizes, contiguous_stride(sizes), lost, rebuild="torch.distributed.checkpoint")
 
     def _read(self, entry: Entry, item: Item, sizes: Sizes, path: KeyPath) -> Tensor | None:
-        """The tensor that was saved there; None, and a note, where it is no tensor like the one described."""
+        """Return the tensor that was saved there; None, and a note, where it is no tensor like the one described."""
         window = self._window(item)
         if window is None:
             return None
@@ -262,7 +262,7 @@ class _Pieces:
         rebased = Rebased(_label(item), item.offset)
         node = rebased.node(checkpoint.tree, path)
         if not isinstance(node, Tensor) or node.shape != sizes or node.dtype != entry.dtype:
-            message = f"{_short(entry.key)}: what lies at byte {item.offset:,} of {item.file} is not what it should be"
+            message = f"{_short(entry.key)}: the contents at byte {item.offset:,} of {item.file} are wrong"
             self._gathering.note(NoteKind.TENSOR_ODD, message, item.file, item.offset)
             return None
         rebased.tensors.clear()  # the whole tensor counts, not its chunks
@@ -270,10 +270,10 @@ class _Pieces:
         return node
 
     def _window(self, item: Item) -> Window | None:
-        """The stretch of the file; None, and a note, where it is not there."""
+        """Return the stretch of the file; None, and a note, where it is not there."""
         gathering = self._gathering
         if item.packed:
-            what = f"{item.file} was packed with {', '.join(item.packed)[:80]}, which is not read"
+            what = f"{item.file} was packed with {', '.join(item.packed)[:80]}, which ckptdoctor cannot read"
             gathering.note(NoteKind.NOT_EXAMINED, what, item.file)
         try:
             source = gathering.folder.open(item.file)
@@ -306,15 +306,13 @@ class _Pieces:
     def _cut(self, item: Item, size: int) -> None:
         if item.file not in self._lost:
             self._lost.add(item.file)
-            message = f"{item.file} was cut off: it has {plural(size, 'byte')}, and .metadata looks for more"
+            message = f"{item.file} was cut off: it has {plural(size, 'byte')}, and .metadata expects more"
             self._gathering.note(NoteKind.FILE_DAMAGED, message, item.file, size)
 
     def _overlapping(self, item: Item) -> None:
         if item.file not in self._lost:
             self._lost.add(item.file)
-            message = (
-                f"the values in {item.file[:120]} lie over each other, as none do that were saved: not all are read"
-            )
+            message = f"the values in {item.file[:120]} overlap, which no save writes: not all are read"
             self._gathering.note(NoteKind.FILE_DAMAGED, message, item.file[:120], item.offset)
 
 
@@ -343,7 +341,7 @@ class _Templates:
         self.globals: list[GlobalName] = []  # that the pickles name, each once
 
     def read(self, source: Source, shift: int, label: str, path: KeyPath) -> Tensor | None:
-        """The one tensor in the archive that is all of ``source``, which begins at ``shift`` of its file."""
+        """Return the one tensor in the archive that is all of ``source``, which begins at ``shift`` of its file."""
         try:
             directory = read_directory(source)
             member = pickle_record(directory)
@@ -370,7 +368,7 @@ class _Templates:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Whether there is nothing to it but a view of one storage."""
+    """Return whether there is nothing to it but a view of one storage."""
     storage = tensor.storage
     return storage is not None and storage.extent is not None and not tensor.parts and tensor.values is None
 

@@ -66,23 +66,23 @@ class Metadata:
 
 
 def read_metadata(data: bytes) -> Metadata:
-    """What the pickle says. Raises DamagedError when it is no such record, or breaks off."""
+    """Return what the pickle says. Raises DamagedError when it is no such record, or breaks off."""
     pickle = decode(data)
     root = attributes(pickle.root)
     if "state_dict_metadata" not in root:
-        raise DamagedError(".metadata is no record of torch.distributed.checkpoint.", member=".metadata")
+        raise DamagedError(".metadata is not a torch.distributed.checkpoint record.", member=".metadata")
     made = Metadata(pickle)
     left = len(data) // _CHUNK_BYTES
     for key, value in _pairs(root["state_dict_metadata"]):
         name = text(key)
         left -= len(_list(attributes(value).get("chunks")))
         if left < 0:
-            raise HostileError("it describes more chunks than there is room for in it.", member=".metadata")
+            raise HostileError("it describes more chunks than fit in it.", member=".metadata")
         entry = _entry(name, value) if name is not None else None
         if entry is not None:
             made.entries.append(entry)
         else:
-            made.odd.append(name or "a key that is no text")
+            made.odd.append(name or "a key that is not a string")
     for key, value in _pairs(root.get("planner_data")):
         name, path = text(key), _path(value)
         if name is not None and path:
@@ -95,7 +95,7 @@ def read_metadata(data: bytes) -> Metadata:
 
 
 def attributes(value: Value) -> dict[str, Value]:
-    """The attributes of an object: the dict that it was given as its state. Empty for anything else."""
+    """Return the attributes of an object: the dict that it was given as its state. Empty for anything else."""
     value = bare(value)
     if type(value) is not Made:
         return {}
@@ -131,7 +131,7 @@ def _entry(key: str, value: Value) -> Entry | None:
 
 
 def _dtype(properties: Value) -> DType | None:
-    """The dtype among the properties of a tensor: the first of a tuple, or an attribute."""
+    """Return the dtype among the properties of a tensor: the first of a tuple, or an attribute."""
     made = bare(properties)
     if type(made) is not Made:
         return None
@@ -159,7 +159,7 @@ def _list(value: Value) -> list[Value]:
 
 
 def _path(value: Value) -> tuple[str | int, ...]:
-    """The steps of a flat key; () where one of them is neither text nor a number."""
+    """Return the steps of a flat key; () where one of them is neither text nor a number."""
     found: list[str | int] = []
     for each in _list(value):
         name, number = text(each), integer(each)

@@ -29,7 +29,7 @@ _STEP = re.compile(r"global_step(\d+)/")
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """The folder by the names of its files, or by ``latest``, which names the folder of the last step."""
+    """Return the folder by the names of its files, or by ``latest``, which names the folder of the last step."""
     folder = folder_of(source)
     # the Trainer puts whole weights beside DeepSpeed's own folder: those are what people want
     if "trainer_state.json" in folder.names and weights_in(folder) is not None:
@@ -39,7 +39,7 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 
 def _files(folder: FolderSource) -> list[str]:
-    """The files of the checkpoint, those of the model first, each kind by its numbers."""
+    """Return the files of the checkpoint, those of the model first, each kind by its numbers."""
     for prefix in ("", _latest(folder)):
         names = folder.names if not prefix else _below(folder, prefix)
         for kinds in ((_MODEL, _ZERO, _LAYER, _OPTIM),):
@@ -52,7 +52,7 @@ def _files(folder: FolderSource) -> list[str]:
 
 
 def _latest(folder: FolderSource) -> str:
-    """The folder of the step that ``latest`` names, else of the last one; "" where there is none."""
+    """Return the folder of the step that ``latest`` names, else of the last one, or "" where there is none."""
     try:
         source = folder.open("latest")
         tag = source.read(0, min(source.size, 256)).decode("utf-8", "replace").strip()
@@ -74,12 +74,12 @@ def _below(folder: FolderSource, prefix: str) -> tuple[str, ...]:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Names by their numbers: rank 2 before rank 10."""
+    """Return names by their numbers: rank 2 before rank 10."""
     return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d{1,9})", name)]
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """One rank's model states at the top where one has all of them, and a branch for each other file."""
+    """Return one rank's model states at the top where one has all of them, and a branch for each other file."""
     folder = folder_of(source)
     gathering = Gathering(folder)
     files = _files(folder)
@@ -102,5 +102,5 @@ def _branch(name: str) -> str:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Raises RefusedError: such a folder is not repaired in place."""
+    """Raise RefusedError: such a folder is not repaired in place."""
     raise refusal(wanted.original)

@@ -43,7 +43,9 @@ class Gathering:
         self.read: set[str] = set()  # files whose names are among the globals and asides
 
     def file(self, name: str, what: str = "") -> Checkpoint | None:
-        """What the file ``name`` holds by itself; None, and a note that says ``what`` of it, where it cannot be read.
+        """Return what the file ``name`` holds by itself.
+
+        It is None, and a note says ``what`` of it, where it cannot be read.
 
         ``what`` is such as "with 4 tensors of the index".
         """
@@ -64,7 +66,7 @@ class Gathering:
         return self.source(source, name, what)
 
     def source(self, source: Source, name: str, what: str = "") -> Checkpoint | None:
-        """The same for a file, or a stretch of one, that is open already."""
+        """Return the same for a file, or a stretch of one, that is open already."""
         container = formats.examine(source)
         try:
             checkpoint = formats.read(source, container)
@@ -105,7 +107,7 @@ class Gathering:
         self.asides += rebased.asides(checkpoint.asides)
 
     def branch(self, name: str, above: KeyPath) -> Node:
-        """Everything that the file ``name`` holds, below ``above``; None where it cannot be read."""
+        """Return everything that the file ``name`` holds, below ``above``, or None where it cannot be read."""
         before = len(self.notes)
         checkpoint = self.file(name)
         node = None if checkpoint is None else self.add(checkpoint, name, above)
@@ -113,12 +115,15 @@ class Gathering:
         return node
 
     def checkpoint(self, container: Container, tree: Node, metadata: dict[str, str] | None = None) -> Checkpoint:
-        """All of it as one checkpoint, and what is named by the files that lie beside it."""
+        """Return all of it as one checkpoint, and what is named by the files that lie beside it."""
         from ckptdoctor.formats.folders.companions import beside
 
         asides, left = beside(self.folder, self.read)
         if left:
-            self.note(NoteKind.NOT_EXAMINED, f"what {plural(left, 'more file')} in the folder would call when loaded")
+            self.note(
+                NoteKind.NOT_EXAMINED,
+                f"the calls that {plural(left, 'more file')} in the folder would make when loaded",
+            )
         return Checkpoint(
             path=self.folder.path,
             format=container.format,
@@ -137,12 +142,12 @@ class Gathering:
 
 
 def told(name: str, what: str) -> str:
-    """The file with ``what`` is said of it, as the subject of a sentence."""
+    """Return the file with ``what`` is said of it, as the subject of a sentence."""
     return f"{name}, {what}," if what else name
 
 
 def size_of(folder: FolderSource, names: Iterable[str]) -> int:
-    """Bytes of these files together; those that are not there, or outside, do not count."""
+    """Return how many bytes these files take together; those that are not there, or outside, do not count."""
     return sum([_size(folder, name) for name in dict.fromkeys(names)])
 
 
@@ -154,18 +159,18 @@ def _size(folder: FolderSource, name: str) -> int:
 
 
 def folder_of(source: Source) -> FolderSource:
-    """The folder that a source is: what the formats of folders are given."""
+    """Return the folder that a source is: what the formats of folders are given."""
     assert isinstance(source, FolderSource)
     return source
 
 
 def known(folder: FolderSource, name: str, size: int, notes: Iterable[Note] = ()) -> Container:
-    """The container of a folder that can be read."""
+    """Return the container of a folder that can be read."""
     return Container(folder.path, size, name, b"", True, notes=tuple(notes))
 
 
 def unread(container: Container, guidance: str, notes: Iterable[Note] = ()) -> Container:
-    """The same for one that cannot be read, and what to do."""
+    """Return the same for one that cannot be read, and what to do."""
     return replace(container, readable=False, guidance=guidance, notes=tuple(notes))
 
 
@@ -192,7 +197,7 @@ class Rebased:
         return self._storages.values()
 
     def storage(self, storage: Storage) -> Storage:
-        """The storage under a key of its own, where it lies in the file."""
+        """Return the storage under a key of its own, where it lies in the file."""
         made = self._storages.get(storage.key)
         if made is None:
             extent = storage.extent
@@ -203,7 +208,7 @@ class Rebased:
         return made
 
     def tensor(self, tensor: Tensor, above: KeyPath) -> Tensor:
-        """The tensor, its path below ``above``."""
+        """Return the tensor, its path below ``above``."""
         return replace(
             tensor,
             path=(*above, *tensor.path),
@@ -213,7 +218,7 @@ class Rebased:
         )
 
     def node(self, node: Node, above: KeyPath) -> Node:
-        """The tree below ``node``, all of its paths below ``above``; readers bound how deep it is."""
+        """Return the tree below ``node``, all of its paths below ``above``; readers bound how deep it is."""
         self._above = above
         if isinstance(node, Tensor):
             made = self.tensor(node, above)
@@ -236,7 +241,7 @@ class Rebased:
         return Cycle((*above, *node.path)) if isinstance(node, Cycle) else node
 
     def notes(self, notes: Iterable[Note]) -> list[Note]:
-        """The notes, saying which file they are about."""
+        """Return the notes, saying which file they are about."""
         return [self._note(note) for note in notes]
 
     def _note(self, note: Note) -> Note:
@@ -246,11 +251,11 @@ class Rebased:
         return Note(note.kind, f"{self.label}: {note.message}", member, offset, keys)
 
     def globals(self, checkpoint: Checkpoint) -> list[GlobalName]:
-        """What its pickle names, with the file before the record."""
+        """Return what its pickle names, with the file before the record."""
         return [replace(each, member=self._member(each.member)) for each in checkpoint.globals]
 
     def asides(self, asides: Iterable[Aside]) -> list[Aside]:
-        """What other pickles in it name, the same way."""
+        """Return what other pickles in it name, the same way."""
         return [
             replace(
                 each,
@@ -272,24 +277,24 @@ _CLOSED = " cannot be opened: "  # between the path and the reason, in what ``Fi
 
 
 def why(container: Container, error: CkptDoctorError) -> str:
-    """What stands in place of a checkpoint, or what ``error`` says of a damaged one: a clause without the path."""
+    """Return what stands in place of a checkpoint, or what ``error`` says of a damaged one, without the path."""
     if container.readable:
         return _without(container.path, error.message.partition("\n")[0]).rstrip(".")
     told = next((note.message for note in container.notes if note.kind is not NoteKind.WRONG_SUFFIX), "")
     if told:
         return told.rstrip(".")
     if not container.format:
-        return "it is no checkpoint that is known"
+        return "its format is unrecognised"
     return f"it is {'an' if container.format[:1].lower() in 'aeiou' else 'a'} {container.format}"
 
 
 def why_closed(error: UnreadableError) -> str:
-    """Why a file could not be opened, in words that follow its name and that it cannot be: without the full stop."""
+    """Return why a file could not be opened, as the rest of a sentence without its full stop."""
     return (error.message.partition(_CLOSED)[2] or error.message).rstrip(".")
 
 
 def _without(path: str, message: str) -> str:
-    """The message without the path that it begins with."""
+    """Return the message without the path that it begins with."""
     if message.startswith(f"{path}: "):
         return message[len(path) + 2 :]
     return f"it{message[len(path) :]}" if message.startswith(f"{path} ") else message

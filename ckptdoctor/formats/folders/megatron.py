@@ -25,7 +25,7 @@ _FILES = ("model_optim_rng.pt", "model_rng.pt")
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """The folder by the folders of its ranks, or by the file that names the last iteration."""
+    """Return the folder by the folders of its ranks, or by the file that names the last iteration."""
     folder = folder_of(source)
     prefix, names = _step(folder)
     if _TRACKER not in folder.names and not any(map(_RANK.fullmatch, folder.names)):
@@ -35,12 +35,12 @@ def examine(source: Source, head: bytes) -> Container | None:
     if files:
         return container
     if ".metadata" in names:
-        return unread(container, f"The checkpoint itself lies in {prefix.rstrip('/')}: name that folder.")
-    return unread(container, f"{_TRACKER} names no iteration whose files are here.")
+        return unread(container, f"The checkpoint itself is in {prefix.rstrip('/')}: name that folder.")
+    return unread(container, f"{_TRACKER} does not name an iteration whose files are here.")
 
 
 def _step(folder: FolderSource) -> tuple[str, tuple[str, ...]]:
-    """The folder of the iteration that was saved last ("" where the ranks lie here), and the names in it."""
+    """Return the folder of the iteration that was saved last ("" where the ranks lie here), and the names in it."""
     if any(map(_RANK.fullmatch, folder.names)):
         return "", folder.names
     try:
@@ -69,7 +69,7 @@ def _files(folder: FolderSource, prefix: str, names: tuple[str, ...]) -> list[st
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """What the only rank holds, or a branch for each."""
+    """Return what the only rank holds, or a branch for each."""
     folder = folder_of(source)
     gathering = Gathering(folder)
     files = _files(folder, *_step(folder))
@@ -86,5 +86,5 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Raises RefusedError: such a folder is not repaired in place."""
+    """Raise RefusedError: such a folder is not repaired in place."""
     raise refusal(wanted.original)

@@ -20,7 +20,7 @@ _CHECKPOINTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".distcp")
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """The folder by its config, and the one file that holds the weights; or by that file alone."""
+    """Return the folder by its config, and the one file that holds the weights; or by that file alone."""
     folder = folder_of(source)
     weights = weights_in(folder)
     if weights is None or not weights.single or "trainer_state.json" in folder.names:
@@ -31,7 +31,7 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 
 def _is_all(weights: Weights, names: Iterable[str]) -> bool:
-    """Whether the one file is the only checkpoint there: where nothing says what the folder is, it decides.
+    """Return whether the one file is the only checkpoint there: where nothing says what the folder is, it decides.
 
     Folders in it may hold others, such as those of earlier steps.
     """
@@ -40,7 +40,7 @@ def _is_all(weights: Weights, names: Iterable[str]) -> bool:
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """What the one file holds."""
+    """Return what the one file holds."""
     folder = folder_of(source)
     weights = weights_in(folder)
     assert weights is not None
@@ -49,5 +49,5 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Raises RefusedError: such a folder is not repaired in place."""
+    """Raise RefusedError: such a folder is not repaired in place."""
     raise refusal(wanted.original)

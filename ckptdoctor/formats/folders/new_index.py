@@ -24,7 +24,7 @@ _IN_THE_WAY = UNREAD | {NoteKind.INDEX_LACKS, NoteKind.KEY_IN_TWO_FILES}
 
 
 def write_index(wanted: Wanted, source: Source | None) -> Recipe:
-    """How to write the new index. Raises RefusedError for every other edit, and where the shards do not tell."""
+    """Return how to write the new index. Raises RefusedError for every other edit, and where the shards do not tell."""
     from ckptdoctor.writing.recipe import Literal, Recipe
 
     names = {edit.name for edit in wanted.edits if isinstance(edit, WriteIndex)}
@@ -39,18 +39,18 @@ def write_index(wanted: Wanted, source: Source | None) -> Recipe:
     try:
         text = json.dumps(_index(folder, name, _parts(folder, weights)), indent=2, sort_keys=True)
     except RecursionError as error:
-        raise RefusedError(f"{name} is nested too deep to be kept beside the new table; delete it first.") from error
+        raise RefusedError(f"{name} is nested too deep to be kept in the new index; delete it first.") from error
     return Recipe(os.path.join(folder.path, name), (Literal(f"{text}\n".encode()),))
 
 
 def _parts(folder: FolderSource, weights: Weights) -> Parts:
-    """What every shard holds. Raises RefusedError where one is missing, or has what another has."""
+    """Return what every shard holds. Raises RefusedError where one is missing, or has what another has."""
     gathering = Gathering(folder)
     parts = Parts(gathering, weights.files, weights.index, weights.shards)
     parts.compare()
     for note in gathering.notes:
         if note.kind in _IN_THE_WAY:
-            raise RefusedError(f"{folder.path}: {note.message}, so that no right index can be written.")
+            raise RefusedError(f"{folder.path}: {note.message}, so a correct index cannot be written.")
     missing = weights.shards.missing if weights.index is None and weights.shards is not None else []
     if missing or not parts.read:
         raise RefusedError(f"{folder.path}: {missing[0] if missing else 'every shard'} is missing.")
@@ -58,7 +58,7 @@ def _parts(folder: FolderSource, weights: Weights) -> Parts:
 
 
 def _index(folder: FolderSource, name: str, parts: Parts) -> dict[str, object]:
-    """The new index: what the old one says beside its table is kept."""
+    """Return the new index: what the old one says beside its table is kept."""
     old = _old(folder, name)
     where = {key: files[0] for key, files in parts.holders.items() if isinstance(key, str) and parts.belongs(key)}
     nodes = [parts.entries[file][key] for key, file in where.items()]

@@ -17,7 +17,10 @@ NAME = "sharded Hugging Face checkpoint"
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """The folder by its index or the numbers in its names; one file of weights alone is another kind of folder."""
+    """Return the folder by its index or the numbers in its names.
+
+    One file of weights alone is another kind of folder.
+    """
     folder = folder_of(source)
     weights = weights_in(folder)
     if weights is None or weights.single or "trainer_state.json" in folder.names:
@@ -26,7 +29,7 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The union of the shards, by the index where there is one."""
+    """Return the union of the shards, by the index where there is one."""
     folder = folder_of(source)
     weights = weights_in(folder)
     assert weights is not None
@@ -37,5 +40,5 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """The index is written anew; nothing else is done in place."""
+    """Return how to write the index anew; nothing else is done in place."""
     return write_index(wanted, source)

@@ -51,7 +51,7 @@ _MOST = 20_000
 
 
 def shard_sets(names: Iterable[str]) -> list[Shards]:
-    """The sets of numbered shards among names, the largest part of each set first where there are several."""
+    """Return the sets of numbered shards among names, the largest part of each set first where there are several."""
     found: dict[tuple[str, str, int], dict[int, str]] = {}
     for name in names:
         match = _SHARD.fullmatch(name)
@@ -62,7 +62,7 @@ def shard_sets(names: Iterable[str]) -> list[Shards]:
 
 
 def indexes(names: Iterable[str]) -> list[str]:
-    """The index files, safetensors before bin, and those without a variant (``fp16``) in their names before others."""
+    """Return the index files, safetensors before bin, and those without a variant (``fp16``) before others."""
     found = [name for name in names if _INDEX.fullmatch(name)]
     return sorted(found, key=lambda name: (".safetensors." not in name, name.count("."), name))
 
@@ -88,14 +88,14 @@ class Index:
 
 
 def read_index(folder: FolderSource, name: str) -> Index:
-    """The index ``name``. Raises DamagedError when it is none, and UnreadableError when it cannot be opened."""
+    """Return the index ``name``. Raises DamagedError when it is none, and UnreadableError when it cannot be opened."""
     source = folder.open(name)
     if source.size > LONGEST:
-        raise HostileError(f"{name} has {source.size:,} bytes; no index of a checkpoint is that long.", member=name)
+        raise HostileError(f"{name} has {source.size:,} bytes; no checkpoint index is that long.", member=name)
     try:
         said = json.loads(source.read(0, source.size))
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"{name} is no JSON: {_short(str(error))}.", member=name) from error
+        raise DamagedError(f"{name} is not JSON: {_short(str(error))}.", member=name) from error
     table = said.get("weight_map") if isinstance(said, dict) else None
     if not isinstance(table, dict) or not all(isinstance(file, str) for file in table.values()):
         raise DamagedError(f"{name} has no weight_map from the names of tensors to those of files.", member=name)

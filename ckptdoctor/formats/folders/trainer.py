@@ -26,7 +26,7 @@ _RNG = re.compile(r"rng_state(?:_(\d+))?\.pth")
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """The folder by ``trainer_state.json``."""
+    """Return the folder by ``trainer_state.json``."""
     folder = folder_of(source)
     if "trainer_state.json" not in folder.names or not _files(folder):
         return None
@@ -41,7 +41,7 @@ def _files(folder: FolderSource) -> list[str]:
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The model under ``model``, and a branch for each file beside it."""
+    """Return the model under ``model``, and a branch for each file beside it."""
     folder = folder_of(source)
     gathering = Gathering(folder)
     entries: list[tuple[Part, Node]] = [*model_branch(gathering)]
@@ -54,7 +54,7 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def _rng(gathering: Gathering) -> list[tuple[Part, Node]]:
-    """The states of random generators: of one process, or of each rank by its number."""
+    """Return the states of random generators: of one process, or of each rank by its number."""
     names = [name for name in gathering.folder.names if _RNG.fullmatch(name)]
     if names == ["rng_state.pth"]:
         return [("rng_state", gathering.branch(names[0], ("rng_state",)))]
@@ -64,5 +64,5 @@ def _rng(gathering: Gathering) -> list[tuple[Part, Node]]:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """The index is written anew; nothing else is done in place."""
+    """Return how to write the index anew; nothing else is done in place."""
     return write_index(wanted, source)

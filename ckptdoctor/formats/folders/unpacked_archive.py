@@ -40,7 +40,7 @@ _BESIDE = frozenset({"data/", "version", "byteorder"})
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """The folder that has ``data.pkl`` beside its records, or whose only folder does."""
+    """Return the folder that has ``data.pkl`` beside its records, or whose only folder does."""
     folder = folder_of(source)
     below = _prefix(folder)
     if below is None:
@@ -48,12 +48,12 @@ def examine(source: Source, head: bytes) -> Container | None:
     prefix, names = below
     container = known(folder, NAME, _size(folder, prefix, names))
     if "constants.pkl" in names:
-        return unread(container, "It was a TorchScript archive: pack it again with “zip -0 -r model.pt FOLDER”.")
+        return unread(container, "It was a TorchScript archive. Pack it again with zip -0 -r model.pt FOLDER.")
     return container
 
 
 def _prefix(folder: FolderSource) -> tuple[str, tuple[str, ...]] | None:
-    """Where ``data.pkl`` lies ("" or "archive/"), and the names beside it; None: this is no such folder."""
+    """Return where ``data.pkl`` lies ("" or "archive/"), and the names beside it; None: this is no such folder."""
     if _PICKLE in folder.names:
         return ("", folder.names) if not _BESIDE.isdisjoint(folder.names) else None
     if len(folder.names) != 1 or not folder.names[0].endswith("/"):
@@ -66,7 +66,7 @@ def _prefix(folder: FolderSource) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _size(folder: FolderSource, prefix: str, names: tuple[str, ...]) -> int:
-    """Bytes of ``data.pkl`` and all records."""
+    """Return how many bytes ``data.pkl`` and all records take."""
     records = FolderSource(f"{folder.path}/{prefix}data").names if "data/" in names else ()
     total = 0
     for name in (_PICKLE, *[f"data/{record}" for record in records if not record.endswith("/")]):
@@ -78,7 +78,7 @@ def _size(folder: FolderSource, prefix: str, names: tuple[str, ...]) -> int:
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The contents, from ``data.pkl`` and the lengths of the records. Raises DamagedError."""
+    """Return the contents, from ``data.pkl`` and the lengths of the records. Raises DamagedError."""
     folder = folder_of(source)
     found = _prefix(folder)
     assert found is not None
@@ -109,7 +109,7 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def _asides(folder: FolderSource, data: bytes, pickle: Pickle, prefix: str) -> tuple[Aside, ...]:
-    """What other pickles name: in texts of this one, behind its end, and in files beside the records."""
+    """Return what other pickles name: in texts of this one, behind its end, and in files beside the records."""
     name = f"{prefix}{_PICKLE}"
     others, _ = beside(folder, {name}, f"{prefix}data/")
     return (*of_texts(texts_of(data, pickle), name), *behind(Memory(folder.path, data), pickle.end, name), *others)
@@ -143,7 +143,7 @@ class _Records:
         self.notes: list[Note] = []
 
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
-        """The storage with this key, of ``nbytes`` bytes as the pickle declares it."""
+        """Return the storage with this key, of ``nbytes`` bytes as the pickle declares it."""
         name = f"{self._prefix}data/{key}"
         try:
             source = self._folder.open(name)
@@ -162,5 +162,5 @@ def _short(text: str) -> str:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Raises RefusedError: such a folder is not repaired in place."""
+    """Raise RefusedError: such a folder is not repaired in place."""
     raise refusal(wanted.original)

@@ -42,7 +42,10 @@ _found: WeakKeyDictionary[FolderSource, Weights | None] = WeakKeyDictionary()
 
 
 def weights_in(folder: FolderSource) -> Weights | None:
-    """Where the weights are, by the names in the folder and its index, which is read once; None: there are none."""
+    """Return where the weights are, by the names in the folder and its index, or None.
+
+    The index is read once.
+    """
     if folder not in _found:
         _found[folder] = _look(folder)
     return _found[folder]
@@ -79,17 +82,20 @@ def _indexed(folder: FolderSource, name: str, others: tuple[str, ...], sets: lis
 
 
 def is_model(folder: FolderSource) -> bool:
-    """Whether something beside the weights says that this is a model's folder."""
+    """Return whether something beside the weights says that this is a model's folder."""
     return not CONFIGS.isdisjoint(folder.names)
 
 
 def gather_weights(gathering: Gathering, weights: Weights, path: tuple[str, ...] = ()) -> Node:
-    """The weights as one state dict at ``path``, or what a single file holds; notes tell what is odd about them."""
+    """Return the weights as one state dict at ``path``, or what a single file holds.
+
+    Notes tell what is odd about them.
+    """
     for name in weights.others[:_MOST_OTHERS]:
-        gathering.note(NoteKind.NOT_EXAMINED, f"{name}, beside the weights that were read", name)
+        gathering.note(NoteKind.NOT_EXAMINED, f"{name}, next to the weights that were read", name)
     rest = len(weights.others) - _MOST_OTHERS
     if rest > 0:
-        gathering.note(NoteKind.NOT_EXAMINED, f"{plural(rest, 'more file')} beside the weights that were read")
+        gathering.note(NoteKind.NOT_EXAMINED, f"{plural(rest, 'more file')} next to the weights that were read")
     if weights.single:
         node = gathering.branch(weights.single, path)
         return Mapping("dict", ()) if node is None else node
@@ -97,7 +103,7 @@ def gather_weights(gathering: Gathering, weights: Weights, path: tuple[str, ...]
 
 
 def model_branch(gathering: Gathering) -> Iterator[tuple[Part, Node]]:
-    """The weights of a folder as its branch ``model``; nothing where there are none."""
+    """Yield the weights of a folder as its branch ``model``; nothing where there are none."""
     weights = weights_in(gathering.folder)
     if weights is None:
         return
@@ -115,7 +121,7 @@ _NAMED = 4  # keys or files named in a note before the rest is counted
 def union(
     gathering: Gathering, files: Sequence[str], index: Index | None, shards: Shards | None, path: KeyPath
 ) -> Node:
-    """One state dict at ``path`` of all the tensors in the shards."""
+    """Return one state dict at ``path`` of all the tensors in the shards."""
     if shards is not None and index is None:
         for name in shards.missing[:_NAMED]:
             gathering.note(NoteKind.FILE_MISSING, f"{name} is missing", name)
@@ -166,7 +172,7 @@ class Parts:
         if checkpoint is None:
             return
         if not isinstance(checkpoint.tree, Mapping):
-            self.gathering.note(NoteKind.FILE_DAMAGED, f"{told(file, what)} holds no state dict", file)
+            self.gathering.note(NoteKind.FILE_DAMAGED, f"{told(file, what)} does not hold a state dict", file)
             rebased = Rebased(file)  # what it names when it is loaded is as true of it as of the others
             self.gathering.globals += rebased.globals(checkpoint)
             self.gathering.notes += rebased.notes(checkpoint.notes)
@@ -178,7 +184,7 @@ class Parts:
             self.holders.setdefault(key, []).append(file)
 
     def _with_keys(self, notes: Iterable[Note], path: KeyPath) -> list[Note]:
-        """The notes of files that could not be read, with the keys that the index puts there and no other file has."""
+        """Return the notes of files that could not be read, with the keys that the index alone puts there."""
         lost: dict[str, list[KeyPath]] = {}
         for key, file in self.map.items():
             if file not in self.read and key not in self.holders:
@@ -206,7 +212,7 @@ class Parts:
             self._size(self.index)
 
     def _unlike(self, key: Part) -> bool:
-        """Whether the files that have the key have tensors of several kinds under it."""
+        """Return whether the files that have the key have tensors of several kinds under it."""
         nodes = [self.entries[file][key] for file in self.holders[key]]
         return len({(node.dtype.name, node.shape) for node in nodes if isinstance(node, Tensor)}) > 1
 
@@ -228,8 +234,8 @@ class Parts:
                 if note not in self.troubles or note.kind is not NoteKind.FILE_MISSING or note.member not in known
             ]
             message = (
-                f"{index.name} names {_listed(gone)}, which {'is' if len(gone) == 1 else 'are'} not there; "
-                f"the tensors lie in {_listed(unnamed)}"
+                f"{index.name} names {_listed(gone)}, which {'is' if len(gone) == 1 else 'are'} missing; the "
+                f"tensors are in {_listed(unnamed)}"
             )
             self.gathering.note(NoteKind.INDEX_STALE, message, index.name)
             self.stale = True
@@ -243,7 +249,7 @@ class Parts:
         if wrong:
             first = wrong[0]
             message = (
-                f"{index.name} looks for {_listed(wrong)} in the wrong file: {_short(first)} lies in "
+                f"{index.name} looks for {_listed(wrong)} in the wrong file: {_short(first)} is in "
                 f"{self.holders[first][0]}, not in {index.weight_map[first]}"
             )
             self.gathering.note(NoteKind.INDEX_WRONG, message, index.name)
@@ -272,7 +278,7 @@ class Parts:
         once = sum([named[key].nbytes for key in self.map if key in named])
         if index.total_size not in (each, stored, once):
             message = (
-                f"{index.name} counts {plural(index.total_size, 'byte')} of tensors, and there "
+                f"{index.name} counts {plural(index.total_size, 'byte')} of tensors, but there "
                 f"{'is' if stored == 1 else 'are'} {stored:,}"
             )
             self.gathering.note(NoteKind.INDEX_SIZE, message, index.name)
@@ -280,13 +286,13 @@ class Parts:
     # ---- the union
 
     def belongs(self, key: Part) -> bool:
-        """Whether a right index names the key: not what lies in a file beside those of the index alone."""
+        """Return whether a right index names the key: not what lies in a file beside those of the index alone."""
         if self.index is None or self.stale or key in self.map:
             return True
         return not self.index.files.keys().isdisjoint(self.holders[key])
 
     def joined(self, path: KeyPath) -> Node:
-        """Every key once, from the file that the index names for it, in the order of the files."""
+        """Return every key once, from the file that the index names for it, in the order of the files."""
         entries: list[tuple[Part, Node]] = []
         attributes: Mapping | None = None
         for file, checkpoint in self.read.items():

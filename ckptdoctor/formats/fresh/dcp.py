@@ -32,7 +32,9 @@ _FOLDER = "archive"  # what torch.save calls it where it writes into no file
 
 
 def arranged(apart: Flat, original: Checkpoint, file: str) -> Wanted:
-    """The values as a folder holds them: each tensor on a storage of its own, in dicts by text and lists by number.
+    """Return the values as a folder holds them.
+
+    Each tensor is on a storage of its own, in dicts by text and lists by number.
 
     Values come from files of the byte order of ``original``.
     """
@@ -56,13 +58,13 @@ def arranged(apart: Flat, original: Checkpoint, file: str) -> Wanted:
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """The tensor as it is written: in C order, on the CPU, without gradients."""
+    """Return the tensor as it is written: in C order, on the CPU, without gradients."""
     made = replace(tensor, is_parameter=False, requires_grad=False)
     return replace(torch_tensor(made), stride=contiguous_stride(tensor.shape), offset=0)
 
 
 def _known(tensor: Tensor, data: Sequence[Segment]) -> int | None:
-    """The checksum of the elements where it is that of the whole storage."""
+    """Return the checksum of the elements where it is that of the whole storage."""
     storage = tensor.storage
     if storage is None or storage.extent is None or storage.compressed or len(data) != 1:
         return None
@@ -72,7 +74,7 @@ def _known(tensor: Tensor, data: Sequence[Segment]) -> int | None:
 
 
 def write(wanted: Wanted) -> Recipe:
-    """Say how to write the files of the folder. Values without a known checksum are read for theirs."""
+    """Return how to write the files of the folder. Values without a known checksum are read for theirs."""
     values = flat(wanted.contents.tree).values
     keys = [[each.storage.key for each in tensors_in(value.node) if each.storage is not None] for value in values]
     named = [{key: str(number) for number, key in enumerate(own)} for own in keys]
@@ -100,7 +102,7 @@ def _saved(value: Value, offset: int, size: int) -> Saved:
 
 
 def nested(values: Sequence[tuple[Steps, Node]]) -> Node:
-    """The contents as they are put together again: dicts by text, lists by number, None for what a list lost."""
+    """Return the contents as they are put together again: dicts by text, lists by number, None for what a list lost."""
     top: dict[str | int, object] = {}
     for steps, node in values:
         level = top
@@ -154,20 +156,23 @@ class Flat:
 
 
 def flat(tree: Node, root: KeyPath = ()) -> Flat:
-    """The contents taken apart. Raises RefusedError where two values would get one key, and for what is no dict."""
+    """Return the contents taken apart.
+
+    Raises RefusedError where two values would get one key, and for what is no dict.
+    """
     if not isinstance(tree, Mapping):
-        raise RefusedError(f"{show_path(root)} is no dict: a distributed checkpoint holds values by name.")
+        raise RefusedError(f"{show_path(root)} is not a dict: a distributed checkpoint holds values by name.")
     found = Flat()
     seen: set[str] = set()
     for value in _values(tree, (), root, found):
         if value.key in seen:
             raise RefusedError(
-                f"Two values would be called “{value.key}” in a distributed checkpoint; rename one first."
+                f'Two values would be called "{value.key}" in a distributed checkpoint; rename one first.'
             )
         seen.add(value.key)
         found.values.append(value)
     if not found.values:
-        raise RefusedError(f"There is nothing in {show_path(root)} that a distributed checkpoint could hold.")
+        raise RefusedError(f"{show_path(root)} has nothing that a distributed checkpoint can hold.")
     return found
 
 
@@ -191,7 +196,7 @@ def _text(part: Part, path: KeyPath, found: Flat) -> str:
 
 
 def is_leaf(node: Items) -> bool:
-    """Tell whether a list is one value: there is neither a tensor nor a dict in it, however deep in further lists."""
+    """Return whether a list is one value: there is neither a tensor nor a dict in it, however deep in further lists."""
     stack: list[Node] = list(node.items)
     while stack:
         each = stack.pop()

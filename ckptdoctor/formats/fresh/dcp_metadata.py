@@ -34,7 +34,7 @@ class Saved:
 
 
 def metadata(values: Sequence[Saved]) -> bytes:
-    """The file's bytes."""
+    """Return the file's bytes."""
     writer = _Writer()
     writer.out.append(bytes((op.PROTO, _PROTOCOL)))
     writer.save(
@@ -106,7 +106,7 @@ def _origin(shape: tuple[int, ...]) -> _Value:
 
 
 def _kind(each: Saved) -> _Record:
-    """Give what is said of one value: of a tensor its properties, its size, and that it is one chunk."""
+    """Return what is said of one value: of a tensor its properties, its size, and that it is one chunk."""
     if each.shape is None or each.dtype is None:
         return _Record(f"{_RECORDS}.BytesStorageMetadata")
     size = _size(each.shape)
@@ -116,14 +116,14 @@ def _kind(each: Saved) -> _Record:
 
 
 def _properties(dtype: str) -> _Record:
-    """Give what ``TensorProperties.__setstate__`` takes: dtype, layout, requires_grad, memory format, pin_memory."""
+    """Return what ``TensorProperties.__setstate__`` takes: dtype, layout, requires_grad, memory format, pin_memory."""
     layout = _Call("torch.serialization._get_layout", "torch.strided")
     memory = _Call(f"{_RECORDS}._MEM_FORMAT_ENCODING", 0)
     return _Record(f"{_RECORDS}.TensorProperties", (_Name(f"torch.{dtype}"), layout, False, memory, False))
 
 
 def _index(each: Saved) -> _Record:
-    """Give what a chunk is looked up by: the key, and where it begins; other values by the key alone."""
+    """Return what a chunk is looked up by: the key, and where it begins; other values by the key alone."""
     pairs: tuple[tuple[_Value, _Value], ...] = (("fqn", each.key), ("index", None))
     if each.shape is not None:
         pairs = (("fqn", each.key), ("index", 0), ("offset", _origin(each.shape)))

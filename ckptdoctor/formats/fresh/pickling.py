@@ -32,7 +32,7 @@ _Value = Union[Node, object]
 
 
 def pickled(tree: Node, names: AnyMapping[str, str]) -> bytes:
-    """The pickle of the contents; ``names`` are what their storages are called in the archive, by their keys.
+    """Return the pickle of the contents; ``names`` are what their storages are called in the archive, by their keys.
 
     Raises RefusedError for anything that is neither plain nor a strided tensor.
     """
@@ -42,13 +42,13 @@ def pickled(tree: Node, names: AnyMapping[str, str]) -> bytes:
 
 
 def dtype_of(tensor: Tensor) -> str | None:
-    """Give what torch calls the dtype; None where it has none for it."""
+    """Return what torch calls the dtype, or None where it has none for it."""
     name = tensor.dtype.name
     return None if name.startswith("float6_") or name == "float4_e2m1fn" else name
 
 
 def unsayable(node: Node) -> str | None:
-    """Say why this node itself, whatever is in it, cannot be written; None where it can."""
+    """Return why this node itself, whatever is in it, cannot be written, or None where it can."""
     if isinstance(node, Mapping):
         if node.kind not in DICTS or (node.kind == "dict" and node.attributes is not None):
             return f"is a {node.kind}"
@@ -67,7 +67,7 @@ def unsayable(node: Node) -> str | None:
     if node is None or isinstance(node, (bool, int, float, str, bytes)):
         return None
     name = getattr(node, "class_name", None)
-    return f"is an object of the class {name}" if name else "refers to what contains it, or was not read"
+    return f"is an object of the class {name}" if name else "refers to an object that contains it, or was not read"
 
 
 def _is_dtype(name: str) -> bool:
@@ -106,7 +106,7 @@ class _Pickler:
         elif isinstance(node, Named) and _is_dtype(node.name):
             self._named(node.name)
         else:
-            raise RefusedError(f"{show_path(path)} cannot be written into a torch file.")
+            raise RefusedError(f"{show_path(path)} cannot be written to a torch file.")
 
     # ---- containers
 

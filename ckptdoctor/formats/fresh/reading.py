@@ -28,7 +28,7 @@ class Place:
 
 
 @noun
-class Made:
+class ComputedBytes:
     """Makes the bytes of elements each time it is called; ``turn`` bytes at a time change their order."""
 
     elements: Elements
@@ -36,13 +36,13 @@ class Made:
     turn: int = 1
 
     def __call__(self) -> Iterator[bytes]:
-        """The bytes, chunk by chunk."""
+        """Yield the bytes, chunk by chunk."""
         with _Files(self.places) as files:
             yield from turned(chunks(self.elements, files.read), self.turn)
 
 
 def of_storage(storage: Storage, begin: int, length: int, turn: int = 1) -> Callable[[], Iterator[bytes]]:
-    """Give what makes ``length`` bytes from ``begin`` of a storage, in bounded memory even where it is deflated."""
+    """Return what makes ``length`` bytes from ``begin`` of a storage, in bounded memory even where it is deflated."""
 
     def produce() -> Iterator[bytes]:
         source = inflated(storage) if storage.compressed else _stored(storage, begin, length)
@@ -63,14 +63,14 @@ def _stored(storage: Storage, begin: int, length: int) -> Iterator[bytes]:
 
 
 def produced(storage: Storage) -> Iterator[bytes]:
-    """All bytes of a storage that does not lie in a file as it is: a new one, or one that is deflated."""
+    """Return all bytes of a storage that does not lie in a file as it is: a new one, or one that is deflated."""
     if not isinstance(storage, NewStorage):
         return inflated(storage)
-    return Made(storage.holds, {key: Place(each) for key, each in storage.of.items()})()
+    return ComputedBytes(storage.holds, {key: Place(each) for key, each in storage.of.items()})()
 
 
 def inflated(storage: Storage) -> Iterator[bytes]:
-    """All bytes of a deflated storage. Raises DamagedError when it does not inflate to what it should be."""
+    """Yield all bytes of a deflated storage. Raises DamagedError when it does not inflate to what it should be."""
     assert storage.extent is not None
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     done, at, end, rest = 0, storage.extent.offset, storage.extent.offset + storage.extent.length, b""
@@ -89,9 +89,7 @@ def inflated(storage: Storage) -> Iterator[bytes]:
                 break
             yield piece
     if done != storage.nbytes:
-        raise DamagedError(
-            f"Storage {storage.key} does not inflate to the {plural(storage.nbytes, 'byte')} that it should be."
-        )
+        raise DamagedError(f"Storage {storage.key} does not inflate to its {plural(storage.nbytes, 'byte')}.")
 
 
 def _cut(data: Iterator[bytes], begin: int, length: int) -> Iterator[bytes]:
@@ -104,7 +102,7 @@ def _cut(data: Iterator[bytes], begin: int, length: int) -> Iterator[bytes]:
 
 
 def turned(data: Iterator[bytes], turn: int) -> Iterator[bytes]:
-    """The same with the order of each ``turn`` bytes reversed."""
+    """Yield the same with the order of each ``turn`` bytes reversed."""
     if turn == 1:
         yield from data
         return
@@ -139,7 +137,7 @@ class _Files:
         self._stack.close()
 
     def read(self, name: str, offset: int, length: int) -> bytes:
-        """Bytes of the storage that is called so."""
+        """Return bytes of the storage that is called so."""
         storage = self._places[name].storage
         if storage.compressed or isinstance(storage, NewStorage):
             file = self._inflated.get(name) or self._spooled(name, storage)

@@ -42,25 +42,25 @@ class Entry:
 
 
 def code_of(tensor: Tensor) -> str | None:
-    """Give what safetensors calls the dtype; None where it has none for it."""
+    """Return what safetensors calls the dtype, or None where it has none for it."""
     code = "F4" if tensor.dtype.name == _PAIRED else tensor.dtype.safetensors
     return code if code in _RANK else None
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
-    """The shape as safetensors counts."""
+    """Return the shape as safetensors counts."""
     if tensor.dtype.name == _PAIRED and tensor.shape:
         return (*tensor.shape[:-1], tensor.shape[-1] * 2)
     return tensor.shape
 
 
 def ordered(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries as they lie in the file."""
+    """Return the entries as they lie in the file."""
     return sorted(entries, key=lambda entry: (_RANK[code_of(entry.tensor) or ""], entry.name))
 
 
 def arranged(entries: Iterable[Entry], metadata: Mapping[str, str], original: Checkpoint, file: str) -> Wanted:
-    """The tensors as a file holds them: each on a storage of its own, in the order of the header.
+    """Return the tensors as a file holds them: each on a storage of its own, in the order of the header.
 
     Values come from files of the byte order of ``original``.
     """
@@ -90,7 +90,7 @@ def _tensor(entry: Entry) -> Tensor:
 
 
 def write(wanted: Wanted) -> Recipe:
-    """Say how to write the file. Raises RefusedError for what safetensors cannot name."""
+    """Return how to write the file. Raises RefusedError for what safetensors cannot name."""
     head = _header(wanted.contents)
     data: list[Segment] = [Literal(len(head).to_bytes(LENGTH_BYTES, "little") + head)]
     for storage in wanted.contents.storages:
@@ -103,21 +103,17 @@ def _header(contents: Checkpoint) -> bytes:
     at = 0
     for tensor in contents.tensors:
         if tensor.key == METADATA:
-            raise RefusedError(f"A tensor is called “{METADATA}”, which safetensors keeps for itself; rename it first.")
+            raise RefusedError(f'A tensor is called "{METADATA}", a name that safetensors reserves; rename it first.')
         end = at + length(tensor)
         fields[tensor.key] = {"dtype": code_of(tensor), "shape": list(tensor.shape), "data_offsets": [at, end]}
         at = end
     try:
         head = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     except UnicodeEncodeError as error:
-        raise RefusedError(
-            "A name or metadata is no text that UTF-8 can hold, so safetensors cannot either."
-        ) from error
+        raise RefusedError("A name or metadata cannot be encoded as UTF-8, so safetensors cannot hold it.") from error
     head += b" " * (-len(head) % LENGTH_BYTES)
     if len(head) > MAX_HEADER_BYTES:
-        raise RefusedError(
-            f"The header would have {len(head):,} bytes; safetensors reads {MAX_HEADER_BYTES:,} at most."
-        )
+        raise RefusedError(f"The header would have {len(head):,} bytes; safetensors allows {MAX_HEADER_BYTES:,}.")
     return head
 
 
@@ -137,7 +133,9 @@ class Shard:
 
 
 def split(entries: Sequence[Entry], most: int) -> list[Shard]:
-    """The entries in files of at most ``most`` bytes each, in their order; a larger tensor gets a file of its own.
+    """Return the entries in files of at most ``most`` bytes each, in their order.
+
+    A larger tensor gets a file of its own.
 
     As ``huggingface_hub.split_torch_state_dict_into_shards`` does.
     """
@@ -161,13 +159,13 @@ def split(entries: Sequence[Entry], most: int) -> list[Shard]:
 
 
 def index_of(shards: Sequence[Shard]) -> bytes:
-    """``model.safetensors.index.json`` as transformers writes it."""
+    """Return ``model.safetensors.index.json`` as transformers writes it."""
     total = sum(entry.nbytes for shard in shards for entry in shard.entries)
     where = {entry.name: shard.name for shard in shards for entry in shard.entries}
     return index_text(where, total)
 
 
 def index_text(where: Mapping[str, str], total: int) -> bytes:
-    """The same of a table from keys to files, and the bytes of all tensors."""
+    """Return the same of a table from keys to files, and the bytes of all tensors."""
     text = json.dumps({"metadata": {"total_size": total}, "weight_map": where}, indent=2, sort_keys=True)
     return (text + "\n").encode()

@@ -21,7 +21,9 @@ _EXACT = 1 << 63  # larger integers are written as text: most readers of JSON ha
 
 
 def sidecar(contents: Node, metadata: AnyMapping[str, str], names: AnyMapping[KeyPath, str], source: str) -> bytes:
-    """The file's bytes. ``names`` are the names of the tensors that were written, by their paths in ``contents``.
+    """Return the file's bytes.
+
+    ``names`` are the names of the tensors that were written, by their paths in ``contents``.
 
     Raises RefusedError for what was not read, and so cannot be kept.
     """
@@ -34,7 +36,7 @@ def sidecar(contents: Node, metadata: AnyMapping[str, str], names: AnyMapping[Ke
 
 
 def encoded(node: Node, names: AnyMapping[KeyPath, str], path: KeyPath) -> object:
-    """One value and everything in it."""
+    """Return one value and everything in it."""
     if isinstance(node, Mapping):
         return _mapping(node, names, path)
     if isinstance(node, Sequence):
@@ -54,7 +56,7 @@ def encoded(node: Node, names: AnyMapping[KeyPath, str], path: KeyPath) -> objec
 
 
 def plain(value: object) -> object:
-    """A single value as JSON says it."""
+    """Return a single value as JSON says it."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
     if isinstance(value, int):

@@ -10,7 +10,7 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous, storage_span
 from ckptdoctor.edits.elements import Elements, Joined, NewStorage, View, seen, views, width_of
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.fresh.reading import Made, Place, of_storage
+from ckptdoctor.formats.fresh.reading import ComputedBytes, Place, of_storage
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
 
@@ -19,11 +19,11 @@ _PLAIN_CLASSES = (None, "torch.nn.parameter.Parameter", "torch.nn.parameter.Buff
 
 
 def refusal(tensor: Tensor) -> str | None:
-    """Say why the tensor is no plain run of elements that another container could hold; None where it is one."""
+    """Return why the tensor is no plain run of elements that another container could hold, or None where it is one."""
     if tensor.rebuild.endswith("Storage"):
         return "is a storage that was saved on its own"
     if (tensor.subclass or "").endswith(".DTensor"):
-        return "is a DTensor of which other processes have a part: save whole tensors (ckptdoctor explain X810)"
+        return "is a DTensor, and other processes have parts of it: save full tensors (ckptdoctor explain X810)"
     if tensor.subclass not in _PLAIN_CLASSES:
         return f"is a {tensor.subclass}"
     if tensor.layout != "strided":
@@ -41,30 +41,30 @@ def refusal(tensor: Tensor) -> str | None:
 
 
 def _missing(tensor: Tensor) -> str | None:
-    """Give what is wrong with the bytes of the tensor."""
+    """Return what is wrong with the bytes of the tensor."""
     span = storage_span(tensor)
     if min(span[0], *tensor.stride, 0) < 0 or any(size < 0 for size in tensor.shape):
-        return "has a shape that makes no sense"
+        return "has an invalid shape"
     reach = (span[1] * tensor.dtype.bits + 7) // 8 if tensor.numel else 0
     if tensor.storage is None:
         have = tensor.values.nbytes if tensor.values is not None else 0
-        return "has fewer values than its shape says" if reach > have else None
+        return "has fewer values than its shape requires" if reach > have else None
     storage = tensor.storage
     there = 0 if storage.extent is None else storage.extent.length
     if reach > storage.nbytes or (reach > there and not storage.compressed and not isinstance(storage, NewStorage)):
-        return "is not whole in the file: ckptdoctor salvage saves what is there"
+        return "is not complete in the file: recover what is intact with ckptdoctor salvage"
     if tensor.dtype.bits % 8 and not (is_contiguous(tensor) and tensor.offset * tensor.dtype.bits % 8 == 0):
         return f"is {tensor.dtype.name} with gaps between its elements"
     return None
 
 
 def length(tensor: Tensor) -> int:
-    """Bytes of the elements without gaps."""
+    """Return how many bytes the elements take without gaps."""
     return (tensor.numel * tensor.dtype.bits + 7) // 8
 
 
 def turn_of(storage: Storage | None) -> int:
-    """Bytes whose order is turned where values are big-endian: torch goes by the class of the storage."""
+    """Return how many bytes are turned together where values are big-endian: torch goes by the class of the storage."""
     if storage is None or storage.dtype is None:
         return 1
     width = max(1, storage.dtype.bits // 8)
@@ -72,7 +72,10 @@ def turn_of(storage: Storage | None) -> int:
 
 
 def segments(tensor: Tensor, swapped: bool = False) -> tuple[Segment, ...]:
-    """The elements in C order, of a tensor without ``refusal``. ``swapped``: the bytes in files are big-endian."""
+    """Return the elements in C order, of a tensor without ``refusal``.
+
+    ``swapped``: the bytes in files are big-endian.
+    """
     size = length(tensor)
     if not size:
         return ()
@@ -81,7 +84,7 @@ def segments(tensor: Tensor, swapped: bool = False) -> tuple[Segment, ...]:
     if tensor.chunks or isinstance(storage, NewStorage) or not is_contiguous(tensor):
         found, places = elements(tensor)
         copies = _copies(found, places) if turn == 1 else None
-        return (Generated(size, Made(found, places, turn)),) if copies is None else tuple(copies)
+        return (Generated(size, ComputedBytes(found, places, turn)),) if copies is None else tuple(copies)
     begin = tensor.offset * tensor.dtype.bits // 8
     if storage is None:
         assert tensor.values is not None
@@ -93,13 +96,13 @@ def segments(tensor: Tensor, swapped: bool = False) -> tuple[Segment, ...]:
 
 
 def tensor_of(storage: NewStorage) -> Tensor:
-    """A tensor that shows all of it."""
+    """Return a tensor that shows all of it."""
     dtype = storage.dtype or BY_NAME["uint8"]
     return Tensor((), dtype, (storage.nbytes * 8 // dtype.bits,), (1,), storage)
 
 
 def _copies(found: Elements, places: Mapping[str, Place]) -> list[Segment] | None:
-    """Elements that lie in files as they are, one run behind the other, as tensors cut along their first dimension do.
+    """Return elements that lie in files as they are, one run behind the other.
 
     None where they must be put in order, or computed.
     """
@@ -123,7 +126,7 @@ def _copies(found: Elements, places: Mapping[str, Place]) -> list[Segment] | Non
 
 
 def elements(tensor: Tensor) -> tuple[Elements, dict[str, Place]]:
-    """The same as views, and where the storages that they name lie."""
+    """Return the same as views, and where the storages that they name lie."""
     places: dict[str, Place] = {}
     if tensor.chunks:
         if any(len(origin) != len(tensor.shape) for origin, _ in tensor.chunks):
@@ -161,7 +164,10 @@ _Chunk = tuple[tuple[int, ...], Tensor]
 
 
 def _assembled(tensor: Tensor, pieces: Iterable[_Chunk], dim: int, places: dict[str, Place]) -> Elements:
-    """The pieces put together along this dimension and those behind it. Raises RefusedError where they do not fit."""
+    """Return the pieces put together along this dimension and those behind it.
+
+    Raises RefusedError where they do not fit.
+    """
     rows: dict[int, list[_Chunk]] = {}
     for origin, chunk in pieces:
         if chunk.numel or not tensor.numel:

@@ -25,7 +25,7 @@ from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
 
 def arranged(tree: Node, original: Checkpoint, output: str, file: str) -> Wanted:
-    """The same contents as an archive called ``output`` can hold them; its tensors become what torch has.
+    """Return the same contents as an archive called ``output`` can hold them; its tensors become what torch has.
 
     Values come from files of the byte order of ``original``. Raises RefusedError for storages that are not whole.
     """
@@ -59,7 +59,7 @@ class _Storages:
         self.stored: dict[str, Stored] = {}
 
     def of(self, tensor: Tensor) -> Storage:
-        """The storage in the archive that the tensor lies on."""
+        """Return the storage in the archive that the tensor lies on."""
         identity = self._identity(tensor)
         if identity not in self.made:
             key, held = str(len(self.made)), self._held(tensor)
@@ -95,10 +95,9 @@ class _Storages:
             there = 0 if storage.extent is None else storage.extent.length
             if there != storage.nbytes:
                 message = (
-                    f"Storage {storage.key} should have {plural(storage.nbytes, 'byte')}, but {there:,} "
-                    f"{'is' if there == 1 else 'are'} in the file"
+                    f"Storage {storage.key} should have {plural(storage.nbytes, 'byte')}, but the file has {there:,}"
                 )
-                raise RefusedError(f"{message}; ckptdoctor salvage saves what is there.")
+                raise RefusedError(f"{message}; recover what is intact with ckptdoctor salvage.")
         return Stored(storage.nbytes, *self._copied(storage))
 
     def _copied(self, storage: Storage) -> tuple[tuple[Segment, ...], int | None]:
@@ -112,7 +111,7 @@ class _Storages:
 
 
 def torch_tensor(tensor: Tensor) -> Tensor:
-    """The tensor as it will lie in an archive: on the CPU, and in C order where it has no storage of its own."""
+    """Return the tensor as it will lie in an archive: on the CPU, and in C order where it has no storage of its own."""
     rebuild = f"torch._utils._rebuild_tensor_v{2 if tensor.dtype.storage_class else 3}"
     rebuild = "torch._utils._rebuild_parameter" if tensor.is_parameter else rebuild
     plain = replace(tensor, device="cpu", rebuild=rebuild, subclass=None, details=())
@@ -122,13 +121,13 @@ def torch_tensor(tensor: Tensor) -> Tensor:
 
 
 def name_of(path: str) -> str:
-    """The folder in the archive: torch takes the file's name without its suffix."""
+    """Return the folder in the archive: torch takes the file's name without its suffix."""
     stem = os.path.splitext(os.path.basename(path))[0]
     return stem if stem.isascii() and stem.isprintable() and stem.strip() and not stem.startswith(".") else "archive"
 
 
 def write(wanted: Wanted) -> Recipe:
-    """Say how to write the archive. Values without a known checksum are read for theirs."""
+    """Return how to write the archive. Values without a known checksum are read for theirs."""
     contents = wanted.contents
     stored = {each.key: wanted.stored[each.key] for each in contents.storages}
     head = pickled(contents.tree, {key: key for key in stored})
@@ -137,7 +136,10 @@ def write(wanted: Wanted) -> Recipe:
 
 
 def archive(folder: str, head: bytes, stored: Mapping[str, Stored], sums: Iterator[int]) -> tuple[Segment, ...]:
-    """An archive of a pickle and its storages; ``sums`` are the checksums of those without a known one, in turn."""
+    """Return an archive of a pickle and its storages.
+
+    ``sums`` are the checksums of those without a known one, in turn.
+    """
     items = []
     for key, each in stored.items():
         crc = next(sums) if each.crc is None else each.crc

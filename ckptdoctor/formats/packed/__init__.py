@@ -77,7 +77,7 @@ def opened_inside(
     headers: bool = False,
     passed: bool = False,
 ) -> Iterator[tuple[Source, Container]]:
-    """The one checkpoint in a packed file, open, with a note on what it is packed in; ``member`` names it.
+    """Open the one checkpoint in a packed file, with a note on what it is packed in; ``member`` names it.
 
     Where there is none, or no telling which, it is the packed file itself, and its guidance says what is inside.
     ``headers`` promises that no more is read: where they stand in front, the rest is not unpacked, and a note says so.
@@ -88,7 +88,7 @@ def opened_inside(
         if front is not None:
             inside = _in_front(front, examine)
             size = plural(front.size, "byte")
-            left = f"all but the header: whether the {size} that it tells of are there, and no more"
+            left = f"all but the header: whether the file has the {size} that it announces, and no more"
             yield front, replace(inside, notes=(*inside.notes, Note(NoteKind.NOT_EXAMINED, left)))
             return
     if source.distant and source.size > _MOST_DISTANT:
@@ -106,7 +106,7 @@ def opened_inside(
 
 
 def passed_by(front: Front | Thin, size: int, error: DamagedError | None, examine: Examine) -> tuple[Source, Container]:
-    """What was opened, once all of it has passed by: so many bytes, or as many as there were up to an error.
+    """Return what was opened, once all of it has passed by: so many bytes, or as many as there were up to an error.
 
     Raises that error, or TruncatedError, where the file had been unpacked to its end before, and is another now.
     """
@@ -147,7 +147,7 @@ class _Opening:
         return self.outermost.path if self.member is None else f"{self.outermost.path}/{self.member}"
 
     def innermost(self, layer: _Layer) -> _Layer | Container:
-        """The layer that is a checkpoint; or the outermost container, which says why there is none."""
+        """Return the layer that is a checkpoint; or the outermost container, which says why there is none."""
         wanted = self.member
         for _ in range(_DEEPEST):
             candidates = insides(layer.source, layer.container)
@@ -156,8 +156,8 @@ class _Opening:
             if inside is None:
                 return _without(self.outermost, candidates, wanted)
             if inside.locked:
-                how = f"unpack it with its password (unzip {shlex.quote(self.outermost.path)}), and open what comes out"
-                guidance = f"“{shortened(inside.name, 80)}” in it is encrypted: {how}."
+                how = f"unpack it with its password (unzip {shlex.quote(self.outermost.path)}), and open the result"
+                guidance = f'"{shortened(inside.name, 80)}" in it is encrypted: {how}.'
                 return replace(self.outermost, guidance=guidance)
             try:
                 source = self._unpacked(layer, inside)
@@ -173,7 +173,7 @@ class _Opening:
         return self.outermost
 
     def _unpacked(self, layer: _Layer, inside: Inside) -> Source | None:
-        """What is inside, in a file of the temporary folder, or where it lies."""
+        """Return what is inside, in a file of the temporary folder, or where it lies."""
         place = self._in_place(layer, inside)
         if place is not None:
             return place
@@ -188,7 +188,7 @@ class _Opening:
         return thin
 
     def _in_place(self, layer: _Layer, inside: Inside) -> Source | None:
-        """A file of an archive where it lies, if that is enough: a long pickle has to be mapped."""
+        """Return a file of an archive where it lies, if that is enough: a long pickle has to be mapped."""
         if inside.offset is None or not self.headers or self.passed or layer.source.distant:
             return None
         if isinstance(layer.source, Thin) or inside.offset + inside.packed > layer.source.size:
@@ -199,7 +199,7 @@ class _Opening:
         return Part(layer.source, inside.offset, inside.packed, self.path)
 
     def _settled(self, layer: _Layer) -> _Layer:
-        """The same with all of it in the file where its headers are not enough."""
+        """Return the same with all of it in the file where its headers are not enough."""
         thin = layer.source
         if not isinstance(thin, Thin):
             return layer
@@ -211,7 +211,7 @@ class _Opening:
         return replace(layer, source=source, container=self.examine(source))
 
     def _passes(self, thin: Thin, container: Container) -> bool:
-        """Whether its values can be read in one passage."""
+        """Return whether its values can be read in one passage."""
         try:
             return container.readable and in_one_passage(format_named(container.format).read(thin, container))
         except CkptDoctorError:
@@ -220,7 +220,7 @@ class _Opening:
 
 def _without(container: Container, candidates: list[Inside], member: str | None) -> Container:
     if member is not None:
-        message = f"It holds no “{member}”, but {listed([each.name for each in candidates])}."
+        message = f'It does not hold "{member}", but {listed([each.name for each in candidates])}.'
         return replace(container, guidance=message)
     if len(candidates) < 2:
         return container
@@ -230,17 +230,17 @@ def _without(container: Container, candidates: list[Inside], member: str | None)
 
 
 def _no_archive(container: Container, member: str) -> Container:
-    guidance = f"What is in it is no archive with a “{shortened(member, 80)}”: open it as {container.path}."
+    guidance = f'It does not contain an archive with "{shortened(member, 80)}": open it as {container.path}.'
     return replace(container, guidance=guidance)
 
 
 def _broken(container: Container, layer: Container, error: DamagedError) -> Container:
-    """The packed file with a note on why it could not be unpacked."""
+    """Return the packed file with a note on why it could not be unpacked."""
     cut = isinstance(error, TruncatedError)
     kind = NoteKind.TRUNCATED if cut else NoteKind.CRC_MISMATCH
     message = f"the {layer.format} cannot be unpacked: {error.message.rstrip('.')}"
     note = Note(kind, message, error.member, error.offset)
-    return replace(container, notes=(*container.notes, note), guidance="Fetch the file again, or take another copy.")
+    return replace(container, notes=(*container.notes, note), guidance="Download the file again, or use another copy.")
 
 
 def _with_article(container: Container) -> str:

@@ -50,11 +50,14 @@ class Front:
         return self._read
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes at ``offset``. Raises TruncatedError when it ends before, and DamagedError."""
+        """Return exactly ``length`` bytes at ``offset``.
+
+        Raises TruncatedError when it ends before, and DamagedError.
+        """
         stop = offset + length
         if offset < 0 or length < 0 or stop > self.size:
             raise TruncatedError(
-                f"{plural(length, 'byte is', 'bytes are')} wanted at offset {offset} of {self.size}.", offset=offset
+                f"{plural(length, 'byte is', 'bytes are')} needed at offset {offset} of {self.size}.", offset=offset
             )
         if stop <= LENGTH_BYTES + MAX_HEADER_BYTES:
             while len(self._kept) < stop:
@@ -66,18 +69,18 @@ class Front:
         return data
 
     def part(self, file: str) -> Source:
-        """Itself: all bytes are here."""
+        """Return itself: all bytes are here."""
         return self
 
     def close(self) -> None:
-        """Nothing: whoever opened the packed file closes it."""
+        """Close nothing: whoever opened the packed file closes it."""
 
     def passage(self, hear: Callable[[int, bytes], None]) -> Passage:
-        """All of it once more, from its first byte to its last one."""
+        """Return all of it once more, from its first byte to its last one."""
         return Passage(self, hear)
 
     def pieces(self) -> Iterator[bytes]:
-        """What it unpacks to once more. Raises DamagedError, and HostileError for a bomb."""
+        """Return what it unpacks to once more. Raises DamagedError, and HostileError for a bomb."""
         return within_bounds(decompressed(self.source, self.packed.format), self.packed.size)
 
     def ends_at(self, size: int) -> None:
@@ -98,12 +101,12 @@ class Front:
     def _next(self, pieces: Iterator[bytes], at: int) -> bytes:
         piece = next(pieces, None)
         if piece is None:
-            raise TruncatedError(f"What is packed ends after {plural(at, 'byte')}.", offset=at)
+            raise TruncatedError(f"The packed contents end after {plural(at, 'byte')}.", offset=at)
         return piece
 
 
 def front_of(source: Source, packed: Container, passed: bool = False) -> Front | None:
-    """The inside of a compressed file whose whole contents are told by its beginning, where it is a large one.
+    """Return the inside of a compressed file whose whole contents are told by its beginning, where it is a large one.
 
     That is a safetensors file, or one of torch before 1.6. None for everything else: what is small, what is broken in
     its beginning, and what has its headers elsewhere; where all of it is to be ``passed`` by once, also what has
@@ -132,7 +135,7 @@ def _of_safetensors(inside: Front, passed: bool) -> Front | None:
 
 
 def _of_legacy(inside: Front, passed: bool) -> Front | None:
-    """A file of torch before 1.6: its pickles stand in front, and say how long each storage behind them is.
+    """Return a file of torch before 1.6: its pickles stand in front, and say how long each storage behind them is.
 
     Before the values of each stands how many there are. Where all is to be ``passed`` by, it does so once before, to
     hold these counts and the end against what the pickles say: what contradicts them lies elsewhere.
@@ -151,7 +154,7 @@ def _of_legacy(inside: Front, passed: bool) -> Front | None:
 
 
 def in_one_passage(checkpoint: Checkpoint) -> bool:
-    """Whether each storage is one tensor, whose values lie one after another: no byte is read twice."""
+    """Return whether each storage is one tensor, whose values lie one after another: no byte is read twice."""
     taken, places = set(), []
     for tensor in checkpoint.tensors:
         storage = tensor.storage
@@ -177,7 +180,7 @@ def _as_counted(inside: Front, table: LegacyStorages) -> bool:
 
 
 def _overlaps(places: Iterable[tuple[int, int]]) -> bool:
-    """Whether a byte belongs to two tensors, or a tensor ends before it begins."""
+    """Return whether a byte belongs to two tensors, or a tensor ends before it begins."""
     at = 0
     for begin, end in sorted(places):
         if begin < at or end < begin:

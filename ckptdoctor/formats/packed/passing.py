@@ -41,16 +41,16 @@ class Passing:
         return self.at
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes at ``offset``, not before those read last. Raises TruncatedError."""
+        """Read exactly ``length`` bytes at ``offset``, not before those read last. Raises TruncatedError."""
         found = self.peek(offset, length)
         if len(found) < length:
-            message = f"{plural(length, 'byte is', 'bytes are')} wanted at offset {offset}, behind the end."
+            message = f"{plural(length, 'byte is', 'bytes are')} needed at offset {offset}, past the end."
             raise TruncatedError(message, offset=offset)
         self.want(offset + length)
         return found
 
     def peek(self, offset: int, length: int) -> bytes:
-        """The same, or as many as there are; what is only looked at need not be kept.
+        """Return the same, or as many as there are; what is only looked at need not be kept.
 
         Raises TruncatedError for what has passed by.
         """
@@ -99,11 +99,11 @@ class Passing:
             self.drop(_UNKNOWN)
 
     def part(self, file: str) -> Source:
-        """Itself: all bytes are here."""
+        """Return itself: all bytes are here."""
         return self
 
     def close(self) -> None:
-        """Nothing: whoever opened the packed file closes it."""
+        """Close nothing: whoever opened the packed file closes it."""
 
     def _settle(self, length: int, part: bytes | None) -> None:
         try:

@@ -35,7 +35,7 @@ class _Scratch:
         self._owner = 0
 
     def path(self) -> str:
-        """The folder, made when it is first needed."""
+        """Return the folder, made when it is first needed."""
         if self.folder is None or self._owner != os.getpid():  # a forked process has its own
             _sweep()
             self.files, self.holes = {}, {}
@@ -68,13 +68,13 @@ _SCRATCH = _Scratch()
 
 
 def known(key: Key) -> str | None:
-    """The file that was unpacked from this already; None where it was not, or is gone."""
+    """Return the file that was unpacked from this already, or None where it was not, or is gone."""
     path = _SCRATCH.files.get(key) if _SCRATCH.folder is not None else None
     return path if path is not None and os.path.exists(path) else None
 
 
 def holes(path: str) -> Places:
-    """The parts of an unpacked file that are not in it: where each begins and ends."""
+    """Return the parts of an unpacked file that are not in it: where each begins and ends."""
     return _SCRATCH.holes.get(path, ())
 
 
@@ -85,7 +85,7 @@ def lacks(path: str, holes: Places) -> None:
 
 @contextlib.contextmanager
 def new_file(key: Key) -> Iterator[tuple[str, int]]:
-    """A new file to write, which is kept for ``key`` unless this ends with an error. Ctrl-C removes all."""
+    """Open a new file to write, which is kept for ``key`` unless this ends with an error. Ctrl-C removes all."""
     folder = _SCRATCH.path()
     handle, path = tempfile.mkstemp(dir=folder)
     try:
@@ -103,7 +103,7 @@ def new_file(key: Key) -> Iterator[tuple[str, int]]:
 
 
 def folder() -> str:
-    """Where files are unpacked."""
+    """Return where files are unpacked."""
     return _SCRATCH.path()
 
 
@@ -113,12 +113,15 @@ def remove() -> None:
 
 
 def _can_lock() -> bool:
-    """Whether the system has locks that end with their process. Windows has others, and removes no open files."""
+    """Return whether the system has locks that end with their process.
+
+    Windows has others, and removes no open files.
+    """
     return find_spec("fcntl") is not None
 
 
 def _locked(handle: int) -> bool:
-    """Whether the lock could be had, which the system lets go when the process ends."""
+    """Return whether the lock could be had, which the system lets go when the process ends."""
     import fcntl
 
     try:
@@ -184,13 +187,13 @@ class Writer:
         self._taken = self._looked = 0
 
     def write(self, piece: bytes) -> None:
-        """The next bytes. Raises RefusedError where the disk would be too full for others then."""
+        """Write the next bytes. Raises RefusedError where the disk would be too full for others then."""
         hole = _ZEROS.startswith(piece)
         self._taken += 0 if hole else len(piece)
         if self._taken > self._room:
             raise RefusedError(
-                f"Unpacking stopped after {self.done + len(piece):,} bytes, to leave some room on the disk of "
-                f"{folder()}: unpack it yourself, or let TMPDIR name a folder with more room."
+                f"Unpacking stopped after {self.done + len(piece):,} bytes, to leave some space on the disk "
+                f"of {folder()}: unpack it yourself, or set TMPDIR to a folder with more space."
             )
         view = memoryview(b"" if hole else piece)
         with _refused():
@@ -231,6 +234,6 @@ def _refused() -> Iterator[None]:
         yield
     except OSError as error:
         raise RefusedError(
-            f"Unpacking stopped in {folder()}: {error.strerror}. Unpack it yourself, or let TMPDIR "
-            "name a folder with more room."
+            f"Unpacking stopped in {folder()}: {error.strerror}. Unpack it yourself, or set TMPDIR to a "
+            "folder with more space."
         ) from error

@@ -13,11 +13,11 @@ from ckptdoctor.errors import CkptDoctorError, TruncatedError
 from ckptdoctor.formats.arrays.pickled.joblib import is_wrapper, wrapped
 from ckptdoctor.formats.arrays.pickled.stream import mark
 from ckptdoctor.formats.packed.passing import Passing
-from ckptdoctor.formats.recognise.tars import BLOCK, MOST, TORCH_MEMBERS, Entry, entry_of, is_tar
+from ckptdoctor.formats.recognise.tars import BLOCK, MOST, TORCH_MEMBERS, Entry, Member, entry_of, is_tar
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
-from ckptdoctor.formats.torch.legacy.read import is_legacy
+from ckptdoctor.formats.torch.legacy.read import LegacyStorages, is_legacy, read_stream
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Text
+from ckptdoctor.pickles.graph import Made, String
 from ckptdoctor.pickles.machine import Budgets, Handler, Machine, exceeded
 from ckptdoctor.pickles.nested import LONGEST_BYTES, MOST_KEPT, is_looked_at, may_be_kept
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
@@ -36,7 +36,7 @@ Sieve = Callable[[Passing], bool]
 
 
 def sieve_of(head: bytes, headers: bool) -> Sieve | None:
-    """What a file that begins so is reduced to; None where all of it is wanted.
+    """Return what a file that begins so is reduced to, or None where all of it is wanted.
 
     An archive that holds others is always reduced to its list; ``headers``: so is what has headers that stand alone.
     """
@@ -52,7 +52,7 @@ def sieve_of(head: bytes, headers: bool) -> Sieve | None:
 
 
 def _tar(passing: Passing) -> bool:
-    """The headers of the members; of an archive of torch all but the values."""
+    """Keep the headers of the members; of an archive of torch all but the values."""
     passing.want(_HEAD)
     at = 0
     for _ in range(MOST):
@@ -73,7 +73,6 @@ def _member(passing: Passing, entry: Entry) -> None:
     if name in _BESIDE and entry.size <= _MOST_BESIDE:
         passing.keep(entry.offset + entry.size)
     elif name == "storages":
-        from ckptdoctor.formats.recognise.tars import Member
         from ckptdoctor.formats.torch.tar.tables import Cursor, Tables
 
         try:
@@ -83,7 +82,7 @@ def _member(passing: Passing, entry: Entry) -> None:
 
 
 def _safetensors(passing: Passing) -> bool:
-    """The header. What is behind it is not even passed over where the size is known."""
+    """Keep the header. What is behind it is not even passed over where the size is known."""
     length = int.from_bytes(passing.read(0, LENGTH_BYTES), "little")
     if length > MAX_HEADER_BYTES:
         return True
@@ -92,9 +91,7 @@ def _safetensors(passing: Passing) -> bool:
 
 
 def _legacy(passing: Passing) -> bool:
-    """The pickles and the counts of the storages, and what follows the last one."""
-    from ckptdoctor.formats.torch.legacy.read import LegacyStorages, read_stream
-
+    """Keep the pickles and the counts of the storages, and what follows the last one."""
     stream = read_stream(passing)
     passing.drop(LegacyStorages(passing, stream).end)
     return True
@@ -119,7 +116,7 @@ _SHORT = 255  # what tells the shape and type of an array is no longer
 
 
 def _pickle(passing: Passing) -> bool:
-    """All but the values of arrays, as far as the first pickle can be followed."""
+    """Keep all but the values of arrays, as far as the first pickle can be followed."""
     try:
         with collector_paused():
             _Thinning(passing).run()
@@ -139,7 +136,7 @@ class _Thinning:
         self._room = MOST_KEPT
 
     def run(self) -> None:
-        """Up to STOP. Raises what the machine raises."""
+        """Follow the pickle up to STOP. Raises what the machine raises."""
         m, handlers = self._machine, self._handlers()
         at = opcodes = 0
         while not m.stopped:
@@ -162,7 +159,7 @@ class _Thinning:
         return 0
 
     def _check(self, opcodes: int, offset: int) -> None:
-        """The budgets that no handler looks at: whatever exceeds them is followed no further."""
+        """Check the budgets that no handler looks at: whatever exceeds them is followed no further."""
         m = self._machine
         memo = len(m.memo) + len(m.sparse)
         used = {"opcodes": opcodes, "nodes": m.nodes, "memo": memo, "stack": len(m.stack), "marks": len(m.metastack)}
@@ -190,7 +187,7 @@ class _Thinning:
             if code == op.BINSTRING and length >= _NEGATIVE:
                 return usual(m, at)
             m.nodes += 1
-            m.stack.append(Text(code, b""))  # which bytes these are makes no difference
+            m.stack.append(String(code, b""))  # which bytes these are makes no difference
             if begin + length <= m.size and length <= LONGEST_BYTES:
                 return begin + length
             if code in _TEXTS or self._is_wanted(m.data[begin], self._base + begin, length):
@@ -201,7 +198,7 @@ class _Thinning:
         return handler
 
     def _is_wanted(self, first: int, begin: int, length: int) -> bool:
-        """Whether these bytes are looked into for pickles, and may be one."""
+        """Return whether these bytes are looked into for pickles, and may be one."""
         if not is_looked_at(length, first):
             return False
         self._passing.keep(begin)
@@ -216,7 +213,7 @@ class _Thinning:
         return self._load(stop)
 
     def _build(self, m: Machine, at: int) -> int:
-        """BUILD, and the array that joblib writes behind it."""
+        """Handle BUILD, and the array that joblib writes behind it."""
         at = HANDLERS[op.BUILD](m, at)
         top = m.stack[-1]
         if type(top) is not Made or not is_wrapper(top):

@@ -74,7 +74,7 @@ STREAMS = frozenset({*_KINDS, "zstd file"})
 
 
 def decompressed(source: Source, kind: str) -> Iterator[bytes]:
-    """What is in a compressed file. Raises TruncatedError where it breaks off, and DamagedError."""
+    """Return what is in a compressed file. Raises TruncatedError where it breaks off, and DamagedError."""
     if kind == "zstd file":
         return _zstd(source)
     magic, unpacker = _KINDS[kind]
@@ -82,7 +82,7 @@ def decompressed(source: Source, kind: str) -> Iterator[bytes]:
 
 
 def _errors(unpacker: Callable[[], _Unpacker]) -> tuple[type[Exception], ...]:
-    """What the library raises for bytes that it cannot unpack."""
+    """Return what the library raises for bytes that it cannot unpack."""
     if unpacker is not _xz:
         return zlib.error, OSError, EOFError, ValueError
     import lzma

@@ -57,7 +57,10 @@ class Passage:
         return self.at
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes at ``offset``, not before those read last. Raises TruncatedError, DamagedError."""
+        """Return exactly ``length`` bytes at ``offset``, not before those read last.
+
+        Raises TruncatedError, DamagedError.
+        """
         stop = offset + length
         begin = self.at - len(self._piece)
         assert offset >= begin, "a passage goes forward"
@@ -65,7 +68,9 @@ class Passage:
         while self.at < stop:
             begin = self.at
             if not self.go_on():
-                raise self.error or TruncatedError(f"What is packed ends after {plural(begin, 'byte')}.", offset=begin)
+                raise self.error or TruncatedError(
+                    f"The packed contents end after {plural(begin, 'byte')}.", offset=begin
+                )
             found.append(self._piece[max(0, offset - begin) : max(0, stop - begin)])
         return b"".join(found)
 
@@ -85,11 +90,11 @@ class Passage:
         return True
 
     def part(self, file: str) -> Source:
-        """Itself: all bytes are here."""
+        """Return itself: all bytes are here."""
         return self
 
     def close(self) -> None:
-        """Nothing: whoever opened the packed file closes it."""
+        """Close nothing: whoever opened the packed file closes it."""
 
 
 class Thin:
@@ -118,7 +123,7 @@ class Thin:
         return self._file.bytes_read
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes at ``offset``. Raises TruncatedError when it ends before."""
+        """Return exactly ``length`` bytes at ``offset``. Raises TruncatedError when it ends before."""
         self.need(offset, offset + length)
         return self._file.read(offset, length)
 
@@ -129,14 +134,14 @@ class Thin:
                 self._fill()
 
     def whole(self) -> FileSource:
-        """The file with everything in it."""
+        """Return the file with everything in it."""
         with self._lock:
             if scratch.holes(self.unpacked):
                 self._fill()
         return FileSource(self.unpacked, self.path)
 
     def mapped(self) -> mmap:
-        """The file in memory, for readers of pickles: they look at what is there, and ask for the rest.
+        """Return the file in memory, for readers of pickles: they look at what is there, and ask for the rest.
 
         Raises UnreadableError where it cannot be mapped.
         """
@@ -149,15 +154,15 @@ class Thin:
         return made
 
     def passage(self, hear: Callable[[int, bytes], None]) -> Passage:
-        """All of it once more, from its first byte to its last one."""
+        """Return all of it once more, from its first byte to its last one."""
         return Passage(self, hear)
 
     def part(self, file: str) -> Source:
-        """Itself: all bytes are here."""
+        """Return itself: all bytes are here."""
         return self
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._file.close()
 
     def _fill(self) -> None:

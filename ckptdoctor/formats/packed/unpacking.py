@@ -22,7 +22,7 @@ from ckptdoctor.formats.packed.streams import STREAMS, decompressed
 from ckptdoctor.formats.packed.thin import Thin
 from ckptdoctor.formats.recognise.members import is_junk, may_be_weights
 from ckptdoctor.formats.recognise.pickled import may_begin
-from ckptdoctor.formats.recognise.tars import is_tar
+from ckptdoctor.formats.recognise.tars import is_tar, walk
 from ckptdoctor.formats.torch.zip.records import Record, shown
 from ckptdoctor.noun import noun
 from ckptdoctor.writing.system import restore
@@ -51,7 +51,10 @@ class Inside:
 
 
 def insides(source: Source, container: Container) -> list[Inside]:
-    """The files in a packed one that may be checkpoints, by their names; all of them, where there is only one."""
+    """Return the files in a packed one that may be checkpoints, by their names.
+
+    All are, where there is only one.
+    """
     if container.format in STREAMS:
         return [Inside("", source.size, lambda: decompressed(source, container.format))]
     found = list(_in_tar(source) if container.format == _TAR else _zipped(source, container))
@@ -63,7 +66,7 @@ def insides(source: Source, container: Container) -> list[Inside]:
 
 
 def chosen(candidates: Sequence[Inside], name: str | None) -> Inside | None:
-    """The one that is called so, or the only one there is."""
+    """Return the one that is called so, or the only one there is."""
     if name is not None:
         candidates = [each for each in candidates if each.name == name]
     return candidates[0] if len(candidates) == 1 else None
@@ -82,7 +85,7 @@ def _zipped(source: Source, container: Container) -> Iterator[Inside]:
 
 
 def _record(source: Source, record: Record) -> Iterator[bytes]:
-    """The bytes of a record, held against its checksum at the end. Raises DamagedError."""
+    """Yield the bytes of a record, held against its checksum at the end. Raises DamagedError."""
     import zlib
 
     from ckptdoctor.formats.torch.zip.local_headers import check_readable, chunks
@@ -93,12 +96,10 @@ def _record(source: Source, record: Record) -> Iterator[bytes]:
         checksum = zlib.crc32(chunk, checksum)
         yield chunk
     if record.crc and checksum != record.crc:
-        raise DamagedError(f"“{shown(record.name)}” does not fit its checksum, so some of its bytes have changed.")
+        raise DamagedError(f'"{shown(record.name)}" does not match its checksum, so some of its bytes have changed.')
 
 
 def _in_tar(source: Source) -> Iterator[Inside]:
-    from ckptdoctor.formats.recognise.tars import walk
-
     for entry in walk(source):
         if entry.regular:
             name = entry.name.removeprefix("./")
@@ -108,7 +109,7 @@ def _in_tar(source: Source) -> Iterator[Inside]:
 
 def _range(source: Source, offset: int, size: int) -> Iterator[bytes]:
     if offset + size > source.size:
-        raise TruncatedError(f"The archive ends at byte {source.size:,} and should go on to {offset + size:,}.")
+        raise TruncatedError(f"The archive ends at byte {source.size:,} but should continue to {offset + size:,}.")
     if isinstance(source, Thin):
         yield from _part(source.pieces(), offset, offset + size)
         return
@@ -117,7 +118,7 @@ def _range(source: Source, offset: int, size: int) -> Iterator[bytes]:
 
 
 def _part(pieces: Iterator[bytes], start: int, stop: int) -> Iterator[bytes]:
-    """The bytes of a stream from ``start`` to ``stop``."""
+    """Yield the bytes of a stream from ``start`` to ``stop``."""
     at = 0
     for piece in pieces:
         part = piece[max(0, start - at) : max(0, stop - at)]
@@ -142,7 +143,9 @@ _BEGINNINGS = (
 
 
 def unpacked(source: Source, inside: Inside, most: int, headers: bool = False) -> str | None:
-    """The path of the unpacked file; None where its first bytes are those of something else than a checkpoint.
+    """Return the path of the unpacked file.
+
+    It is None where its first bytes are those of something else than a checkpoint.
 
     ``most`` is how many packed bytes those that it unpacks to are held against. With ``headers``, and of an archive of
     other files, only parts are in the file (``scratch.holes``).
@@ -186,7 +189,7 @@ def _sifted(sieve: Sieve, pieces: Iterator[bytes], handle: int, path: str, insid
 
 
 def within_bounds(pieces: Iterator[bytes], packed: int) -> Iterator[bytes]:
-    """The pieces that so many bytes unpack to. Raises HostileError where these are more than weights can be."""
+    """Yield the pieces that so many bytes unpack to. Raises HostileError where these are more than weights can be."""
     done = 0
     for piece in pieces:
         done += len(piece)
@@ -199,7 +202,7 @@ def within_bounds(pieces: Iterator[bytes], packed: int) -> Iterator[bytes]:
 
 
 def may_be_checkpoint(head: bytes) -> bool:
-    """Whether a file that begins so is worth unpacking."""
+    """Return whether a file that begins so is worth unpacking."""
     return head.startswith(_BEGINNINGS) or head[8:9] == b"{" or is_tar(head) or may_begin(head)
 
 

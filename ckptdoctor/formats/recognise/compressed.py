@@ -14,17 +14,20 @@ _GZIP_HEADER = 10
 
 
 def recognise_compressed(head: bytes) -> Found | None:
-    """A compressed file, and what it seems to hold."""
+    """Return a compressed file, and what it seems to hold."""
     for magic, name, command, peek in _KINDS:
         if head.startswith(magic):
             held = inside(peek(head))
             what = f"It holds {held}. " if held else ""
-            return Found(f"{name} file", f"{what}Unpack it ({command}) and open what comes out{_original(head)}.")
+            return Found(f"{name} file", f"{what}Unpack it ({command}) and open the result{_original(head)}.")
     return _without_magic(head)
 
 
 def _without_magic(head: bytes) -> Found | None:
-    """A bare stream, as joblib writes: its first bytes may be anything's, so it is one where it holds what is known."""
+    """Return a bare stream, as joblib writes.
+
+    Its first bytes may be anything's, so it is one where it holds what is known.
+    """
     for begins, name, peek in _BARE:
         held = inside(peek(head)) if head.startswith(begins) else ""
         if held:
@@ -33,11 +36,11 @@ def _without_magic(head: bytes) -> Found | None:
 
 
 def _original(head: bytes) -> str:
-    """The name that gzip keeps of the file it compressed, as the end of a sentence."""
+    """Return the name that gzip keeps of the file it compressed, as the end of a sentence."""
     if not head.startswith(b"\x1f\x8b") or len(head) < _GZIP_HEADER or not head[3] & _GZIP_NAME:
         return ""
     name = head[_GZIP_HEADER:].split(b"\0")[0].decode("latin-1")
-    return f" (it was called “{shortened(name, 60)}”)" if name.isprintable() and name else ""
+    return f' (it was called "{shortened(name, 60)}")' if name.isprintable() and name else ""
 
 
 def _gzip(head: bytes) -> bytes:

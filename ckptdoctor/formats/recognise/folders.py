@@ -11,7 +11,6 @@ from typing import NamedTuple
 from ckptdoctor.checkpoint import Container, FolderSource
 from ckptdoctor.errors import UnreadableError
 
-_UNKNOWN = "Nothing in it is called as the parts of a checkpoint are; name one of its files"
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 
 
@@ -27,18 +26,33 @@ class _Folder(NamedTuple):
 
 
 def recognise_folder(source: FolderSource) -> Container:
-    """What the folder is, when it is a model's folder of some kind; ``format`` is "" when it is nothing known."""
+    """Return what the folder is, when it is a model's folder of some kind.
+
+    ``format`` is "" when it is nothing known.
+    """
     folder = _Folder(source.path, frozenset(source.names), "\n".join(source.names))
     for name, fits, guidance in _KINDS:
         if fits(folder):
             return Container(source.path, 0, name, b"", False, guidance)
-    file = next((name for suffix in _SUFFIXES for name in source.names if name.endswith(suffix)), None)
-    example = f", such as {quote(os.path.join(source.path, file))}" if file is not None else ""
-    return Container(source.path, 0, "", b"", False, f"{_UNKNOWN}{example}.")
+    return Container(source.path, 0, "", b"", False, _unknown(source))
+
+
+def _unknown(source: FolderSource) -> str:
+    """Says what is in a folder that is not one checkpoint, and how to open it."""
+    files = [name for suffix in _SUFFIXES for name in sorted(source.names) if name.endswith(suffix)]
+    if not files:
+        return "It is a folder without a checkpoint."
+    first = quote(os.path.join(source.path, files[0]))
+    if len(files) == 1:
+        return f"It is a folder with 1 checkpoint, not a sharded checkpoint. Open it: ckptdoctor {first}"
+    return (
+        f"It is a folder with {len(files):,} checkpoints, not one sharded checkpoint. Open one: ckptdoctor {first}, "
+        f"or check them all: ckptdoctor check {quote(source.path)}"
+    )
 
 
 def _is_unpacked(folder: _Folder) -> bool:
-    """Whether data.pkl lies here beside its records, or in the only folder here."""
+    """Return whether data.pkl lies here beside its records, or in the only folder here."""
     if "data.pkl" in folder.names:
         return bool(folder.names & {"data/", "version", "byteorder"})
     if len(folder.names) != 1:
@@ -69,12 +83,12 @@ _KINDS: tuple[tuple[str, _Fits, str], ...] = (
     (
         "torch distributed checkpoint",
         lambda folder: ".metadata" in folder.names or folder.has(r"\.distcp$"),
-        "torch.distributed.checkpoint.format_utils.dcp_to_torch_save makes one file of it.",
+        "torch.distributed.checkpoint.format_utils.dcp_to_torch_save makes one file from it.",
     ),
     (
         "DeepSpeed checkpoint",
         _is_deepspeed,
-        "The script zero_to_fp32.py that DeepSpeed puts beside it makes one file of it.",
+        "The script zero_to_fp32.py that DeepSpeed puts next to it makes one file from it.",
     ),
     (
         "Megatron checkpoint",
@@ -84,12 +98,13 @@ _KINDS: tuple[tuple[str, _Fits, str], ...] = (
     (
         "unpacked torch archive",
         _is_unpacked,
-        "It was unpacked, perhaps by the browser: pack the folder that has data.pkl with “zip -0 -r model.pt FOLDER”.",
+        "It was unpacked, perhaps by the browser. Pack the folder that has data.pkl again with zip -0 -r "
+        "model.pt FOLDER.",
     ),
     (
         "sharded Hugging Face checkpoint",
         lambda folder: folder.has(r"\.(?:safetensors|bin)\.index\.json$"),
-        "Its tensors are spread over the shards that the index names: open each shard by itself.",
+        "Its tensors are spread over the shards that the index names: open each shard on its own.",
     ),
     (
         "Hugging Face Trainer checkpoint",
@@ -115,7 +130,7 @@ _KINDS: tuple[tuple[str, _Fits, str], ...] = (
     (
         "TensorFlow checkpoint",
         lambda folder: folder.has(r"\.data-\d{5}-of-\d{5}$"),
-        "tf.train.load_checkpoint reads it, by its path without “.index”.",
+        'tf.train.load_checkpoint reads it, by its path without ".index".',
     ),
     ("Orbax checkpoint", _is_orbax, "orbax.checkpoint reads the folder."),
     (

@@ -18,13 +18,13 @@ class Found(NamedTuple):
 
 
 def container(source: Source, head: bytes, found: Found) -> Container:
-    """The container of something that is recognised but not read."""
+    """Return the container of something that is recognised but not read."""
     guidance = re.sub(r"\bFILE\b", lambda _: shlex.quote(source.path), found.guidance)
     return Container(source.path, source.size, found.name, head, False, guidance, found.notes, source.identity)
 
 
 def shortened(text: str, most: int = 120) -> str:
-    """Text from a file on one line, for a message."""
+    """Return text from a file on one line, for a message."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
@@ -55,20 +55,20 @@ MAGICS = (
     Magic(0, b"\x89HDF\r\n\x1a\n", "HDF5 file", _HDF5),
     Magic(512, b"\x89HDF\r\n\x1a\n", "HDF5 file", _HDF5),
     Magic(
-        4, b"ET12", "ExecuTorch program", "ExecuTorch's runtime loads it; the weights cannot be taken out for training."
+        4, b"ET12", "ExecuTorch program", "ExecuTorch's runtime loads it; the weights cannot be extracted for training."
     ),
-    Magic(4, b"PTMF", "torch mobile program", "torch.jit.load reads it (a flatbuffer made for mobile devices)."),
+    Magic(4, b"PTMF", "torch mobile program", "torch.jit.load reads it (a flatbuffer for mobile devices)."),
     Magic(4, b"TFL3", "TensorFlow Lite model", "tf.lite.Interpreter loads it; its weights are for inference only."),
-    Magic(8, b"\x03\x00\x00\x00V 1", "Torch7 file", "The package torchfile reads what the Lua version of Torch wrote."),
+    Magic(8, b"\x03\x00\x00\x00V 1", "Torch7 file", "The package torchfile reads files of the Lua version of Torch."),
     Magic(
         0, b"ptrt", "TensorRT engine", "TensorRT's runtime loads it; look for the checkpoint that it was built from."
     ),
     Magic(0, b"MATLAB 5.0 MAT-file", "MATLAB file", "scipy.io.loadmat reads it."),
     Magic(0, b"7z\xbc\xaf\x27\x1c", "7z archive", "Unpack it (7z x FILE) and open the checkpoint inside."),
     Magic(0, b"Rar!\x1a\x07", "RAR archive", "Unpack it (unrar x FILE) and open the checkpoint inside."),
-    Magic(0, b"\x28\xb5\x2f\xfd", "zstd file", "Unpack it (zstd -d FILE) and open what comes out."),
-    Magic(0, b"\x04\x22\x4d\x18", "lz4 file", "Unpack it (lz4 -d FILE) and open what comes out."),
-    Magic(0, b"SQLite format 3\x00", "SQLite database", "sqlite3 opens it; it is no checkpoint."),
+    Magic(0, b"\x28\xb5\x2f\xfd", "zstd file", "Unpack it (zstd -d FILE) and open the result."),
+    Magic(0, b"\x04\x22\x4d\x18", "lz4 file", "Unpack it (lz4 -d FILE) and open the result."),
+    Magic(0, b"SQLite format 3\x00", "SQLite database", "sqlite3 opens it; it is not a checkpoint."),
     Magic(0, b"PAR1", "Parquet file", "pyarrow and pandas read it; it holds data, not weights."),
     Magic(0, b"ARROW1", "Arrow file", "pyarrow reads it; it holds data, not weights."),
     Magic(0, b"%PDF-", "PDF document", "It is a document, so the wrong file was saved or named."),
@@ -92,7 +92,7 @@ _INSIDE = (
 
 
 def sniff(head: bytes) -> Found | None:
-    """What the first bytes of the file are known for; None when they are known for nothing."""
+    """Return what the first bytes of the file are known for, or None when they are known for nothing."""
     for magic in MAGICS:
         if head.startswith(magic.bytes_, magic.offset):
             return Found(magic.name, magic.guidance)
@@ -100,5 +100,5 @@ def sniff(head: bytes) -> Found | None:
 
 
 def inside(head: bytes) -> str:
-    """What the first bytes of unpacked contents look like; "" when that cannot be told."""
+    """Return what the first bytes of unpacked contents look like, or "" when that cannot be told."""
     return next((name for offset, magic, name in _INSIDE if head.startswith(magic, offset)), "")

@@ -9,8 +9,8 @@ from ckptdoctor.formats.recognise.magic import Found
 _TABLE_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 
 _ONNX = "onnx.load reads it; its weights are its graph's initializers."
-_SAVED_MODEL = "tf.saved_model.load reads the folder that it lies in."
-_TABLE = "tf.train.load_checkpoint reads it, by its path without “.index”."
+_SAVED_MODEL = "tf.saved_model.load reads the folder that it is in."
+_TABLE = 'tf.train.load_checkpoint reads it, by its path without ".index".'
 _FLAX = "flax.serialization.msgpack_restore reads it; transformers can convert Flax weights (from_flax=True)."
 
 _NEWEST_IR = 32  # ONNX's ir_version is 13 today
@@ -18,7 +18,7 @@ _LONGEST_TEXT = 100
 
 
 def recognise_model(source: Source, head: bytes) -> Found | None:
-    """Another framework's model."""
+    """Return another framework's model."""
     if source.size >= 48 and source.read(source.size - 8, 8) == _TABLE_MAGIC:
         return Found("TensorFlow checkpoint", _TABLE)
     if _is_onnx(head):
@@ -31,7 +31,7 @@ def recognise_model(source: Source, head: bytes) -> Found | None:
 
 
 def _is_onnx(head: bytes) -> bool:
-    """ModelProto: field 1 (ir_version), then producer_name (2), graph (7) or opset_import (8)."""
+    """Recognise a ModelProto: field 1 (ir_version), then producer_name (2), graph (7) or opset_import (8)."""
     if len(head) < 8 or head[0] != 0x08 or not 0 < head[1] <= _NEWEST_IR:
         return False
     length = head[3]
@@ -41,7 +41,7 @@ def _is_onnx(head: bytes) -> bool:
 
 
 def _is_message_pack(head: bytes) -> bool:
-    """A map whose first key is text, as ``flax.serialization.to_bytes`` writes a parameter tree."""
+    """Recognise a map whose first key is text, as ``flax.serialization.to_bytes`` writes a parameter tree."""
     start = {0xDE: 3, 0xDF: 5}.get(head[0], 1)
     if head[0] not in range(0x81, 0x90) and start == 1:
         return False

@@ -19,12 +19,12 @@ from ckptdoctor.formats.recognise.zeros import recognise_zeros
 from ckptdoctor.formats.recognise.zips import recognise_zip
 from ckptdoctor.wording import plural
 
-_NO_BYTES = "It has no bytes at all: download it again, or use the checkpoint that was saved before it."
+_NO_BYTES = "It is an empty file. Download it again, or use the checkpoint that was saved before it."
 _EMPTY = Found("", _NO_BYTES, (Note(NoteKind.EMPTY, "the file is empty", offset=0),))
 
 
 def recognise(source: Source, head: bytes) -> Container:
-    """What a file is that is no readable checkpoint; ``format`` is "" when its bytes are known for nothing."""
+    """Recognises a file that is not a readable checkpoint; ``format`` is "" when its bytes match no format."""
     if not source.size:
         return container(source, head, _EMPTY)
     for recogniser in _recognisers(source, head):
@@ -35,7 +35,7 @@ def recognise(source: Source, head: bytes) -> Container:
 
 
 def _recognisers(source: Source, head: bytes) -> Iterator[Callable[[], Found | None]]:
-    """In order: what is told for certain first, what rests on likelihood last."""
+    """Gives the recognisers in order: certain ones first, those that rest on likelihood last."""
     yield lambda: recognise_zeros(source, head)
     yield lambda: sniff(head)
     yield lambda: recognise_compressed(head)
@@ -48,6 +48,6 @@ def _recognisers(source: Source, head: bytes) -> Iterator[Callable[[], Found | N
 
 def _unknown(source: Source, head: bytes) -> str:
     if source.size < 16:
-        return f"It is only {plural(source.size, 'byte')} long; a checkpoint has more."
-    first = " ".join(f"{byte:02x}" for byte in head[:8])
-    return f"Its first bytes ({first}) belong to no known format: it is damaged, encrypted, or something else."
+        return f"Unrecognised format. It is only {plural(source.size, 'byte')} long; a checkpoint is longer."
+    first = " ".join(f"{byte:02x}" for byte in head[:4])
+    return f"Unrecognised format (starts with {first}). It may be damaged or encrypted."

@@ -23,30 +23,30 @@ _FIRST = frozenset(bytes((code,)) for code in b"(cSVFILNPXTUGJKMBC]})\x80\x88\x8
 _DOTTED = regex(r"[A-Za-z_]\w*(?:\.\w+)+")
 _MOST_FOLLOWED = 16 << 20
 
-_CAUTION = "Unpickling runs whatever the file says, so do it only with files that you trust."
+_CAUTION = "Unpickling runs any code in the file, so do it only with files that you trust."
 
 # the index of a distributed checkpoint names this in its first bytes: a pickle that is of no use on its own
 _DISTRIBUTED = b"torch.distributed.checkpoint.metadata"
 _GUIDANCE = (
-    "Its tensors lie in the .distcp files beside it: torch.distributed.checkpoint.format_utils.dcp_to_torch_save "
-    "joins the folder."
+    "Its tensors are in the .distcp files next to it: "
+    "torch.distributed.checkpoint.format_utils.dcp_to_torch_save joins the folder."
 )
 
 
 def recognise_pickle(source: Source, head: bytes) -> Found | None:
-    """A pickle that says where the tensors of a folder lie; other pickles are read."""
+    """Return a pickle that says where the tensors of a folder lie; other pickles are read."""
     if begins(source, head) and _DISTRIBUTED in head:
         return Found("index of a torch distributed checkpoint", _GUIDANCE)
     return None
 
 
 def is_pickle(source: Source, head: bytes) -> bool:
-    """Whether a file is a pickle to be read, and not one that says where the tensors of a folder lie."""
+    """Return whether a file is a pickle to be read, and not one that says where the tensors of a folder lie."""
     return begins(source, head) and _DISTRIBUTED not in head
 
 
 def begins(source: Source, head: bytes) -> bool:
-    """Whether a file begins as a pickle does.
+    """Return whether a file begins as a pickle does.
 
     By its first opcodes, and for protocols 0 and 1, which are text, by its end as well, or by a call that it makes.
     """
@@ -57,14 +57,17 @@ def begins(source: Source, head: bytes) -> bool:
 
 
 def may_begin(head: bytes) -> bool:
-    """Whether a file whose first bytes these are may be a pickle: one of protocols 0 and 1 shows at its end only."""
+    """Return whether a file whose first bytes these are may be a pickle.
+
+    One of protocols 0 and 1 shows at its end only.
+    """
     from ckptdoctor.pickles.decode import follow
 
     return head[:1] == b"\x80" or _OLD.match(head) is not None or (head[:1] in _FIRST and follow(head).calls > 0)
 
 
 def _calls(source: Source, head: bytes) -> bool:
-    """Whether an unpickler that is given this file comes to a call, whatever it meets later."""
+    """Return whether an unpickler that is given this file comes to a call, whatever it meets later."""
     from ckptdoctor.errors import TruncatedError
     from ckptdoctor.pickles.decode import follow
 

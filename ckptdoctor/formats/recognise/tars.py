@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 
 def recognise_tar(source: Source, head: bytes) -> Found | None:
-    """A tar archive that is none of torch's own."""
+    """Return a tar archive that is none of torch's own."""
     if not is_tar(head):
         return None
     names = [entry.name.removeprefix("./") for entry in walk(source)]
@@ -44,12 +44,15 @@ def recognise_tar(source: Source, head: bytes) -> Found | None:
 
 
 def is_tar(head: bytes) -> bool:
-    """Whether a file that begins so is a tar archive, by its first header's checksum: the oldest have no other mark."""
+    """Return whether a file that begins so is a tar archive, by its first header's checksum.
+
+    The oldest have no other mark.
+    """
     return _is_header(head[:BLOCK])
 
 
 def walk(source: Source) -> Iterator[Entry]:
-    """The members in file order, up to the end of the archive or what is no member."""
+    """Yield the members in file order, up to the end of the archive or what is no member."""
     at = 0
     for _ in range(MOST):
         entry = entry_of(source.read(at, BLOCK), at) if at + BLOCK <= source.size else None
@@ -60,7 +63,7 @@ def walk(source: Source) -> Iterator[Entry]:
 
 
 def entry_of(block: bytes, at: int) -> Entry | None:
-    """The member whose header is this block at byte ``at``; None where it is no header."""
+    """Return the member whose header is this block at byte ``at``, or None where it is no header."""
     size = _octal(block[124:136])
     if size is None or not _is_header(block):
         return None
@@ -88,5 +91,5 @@ class Member(NamedTuple):
 
 
 def members_of(source: Source) -> dict[str, Member]:
-    """The regular files of the archive; of several with one name the last, as tarfile does."""
+    """Return the regular files of the archive; of several with one name the last, as tarfile does."""
     return {entry.name.removeprefix("./"): Member(entry.offset, entry.size) for entry in walk(source) if entry.regular}

@@ -34,11 +34,11 @@ _FEW_LINES = 3
 # files that are meant to be text, whatever they say
 _TEXTS = frozenset({".py", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt", ".md", ".json", ".jsonl", ".log", ".sh"})
 
-_AGAIN = "It is what a server answered instead of the file: download it again."
+_AGAIN = "A server sent it instead of the file: download it again."
 
 
 def recognise_text(source: Source, head: bytes) -> Found | None:
-    """Text of any kind; None when the first bytes are not text."""
+    """Return text of any kind, or None when the first bytes are not text."""
     if head.startswith(_LFS):
         return _pointer(head)
     text = _decoded(head, whole=source.size == len(head))
@@ -55,7 +55,7 @@ def recognise_text(source: Source, head: bytes) -> Found | None:
 
 
 def _decoded(head: bytes, whole: bool) -> str | None:
-    """The text that the first bytes of a file are; None when they are none. The last character may be cut."""
+    """Return the text that the first bytes of a file are, or None when they are none. The last character may be cut."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = head[: len(head) // 2 * 2].decode("utf-16", "replace")
     else:
@@ -75,7 +75,7 @@ def _pointer(head: bytes) -> Found:
     real = f" of {int(size):,} bytes" if size.isascii() and size.isdigit() and len(size) < 20 else ""
     known = f" (sha256 {shortened(oid, 64)})" if oid else ""
     message = f"a Git LFS pointer is here instead of the file{real}{known}"
-    guidance = "Fetch the file itself: git lfs install, then git lfs pull -I FILE."
+    guidance = "Get the file itself: git lfs install, then git lfs pull -I FILE."
     return Found("Git LFS pointer", guidance, (Note(NoteKind.LFS_POINTER, message, offset=0),))
 
 
@@ -88,23 +88,23 @@ def _page(source: Source, text: str) -> Found:
         text = source.read(0, min(source.size, _TITLE_WITHIN)).decode("utf-8", "replace")
     found = _TITLE.search(text)
     title = shortened(found[1]) if found else ""
-    message = f"a web page called “{title}” is here instead of the file" if title else "a web page without a title"
+    message = f'a web page called "{title}" is here instead of the file' if title else "a web page without a title"
     return Found("web page", _AGAIN, (Note(NoteKind.HTML_PAGE, message, offset=0),))
 
 
 def _xml(text: str) -> Found:
-    """XML: the error of a storage service (S3, Azure, Google), or some document."""
+    """Return XML: the error of a storage service (S3, Azure, Google), or some document."""
     fields = {name: shortened(value) for name, value in _XML_FIELD.findall(text[:_LONGEST_BODY])}
     said = ": ".join([fields[name] for name in ("Code", "Message", "Details") if fields.get(name)])
     if said and "<Error" in text[:1024]:
         return Found("XML document", _AGAIN, (_body(said),))
-    return Found("XML document", "It is text, and no checkpoint.")
+    return Found("XML document", "It is text, not a checkpoint.")
 
 
 def _json(source: Source, text: str) -> Found:
     if source.size > _LONGEST_JSON:
         named = '"weight_map"' in text
-        return Found("JSON file", "It is an index of shards." if named else "It is text, and no checkpoint.")
+        return Found("JSON file", "It is an index of shards." if named else "It is text, not a checkpoint.")
     from json import loads
 
     try:
@@ -112,18 +112,18 @@ def _json(source: Source, text: str) -> Found:
     except (ValueError, RecursionError):
         return _plain(source, text)
     if isinstance(value, dict) and "weight_map" in value:
-        guidance = "It says which shard holds which tensor: open the shards, which lie beside it."
+        guidance = "It lists the tensors of each shard: open the shards, which are next to it."
         return Found("Hugging Face shard index", guidance)
     if isinstance(value, dict) and ("model_type" in value or "architectures" in value):
-        return Found("JSON file", "It is the configuration of a model: its weights lie in another file.")
+        return Found("JSON file", "It is the configuration of a model: its weights are in another file.")
     said = _said(value) if source.size <= _LONGEST_BODY and _suffix(source) not in _TEXTS else ""
     if said:
         return Found("JSON file", _AGAIN, (_body(said),))
-    return Found("JSON file", "It is text, and no checkpoint.")
+    return Found("JSON file", "It is text, not a checkpoint.")
 
 
 def _said(value: object) -> str:
-    """The text in the error field of an answer."""
+    """Return the text in the error field of an answer."""
     if not isinstance(value, dict):
         return ""
     for field in _ERROR_FIELDS:
@@ -138,13 +138,16 @@ def _said(value: object) -> str:
 
 
 def _plain(source: Source, text: str) -> Found:
-    """A server's message where it is short, and reads like one or stands where a checkpoint should; else a text."""
+    """Return a server's message where it is short, and reads like one or stands in a checkpoint's place.
+
+    Else it is a text.
+    """
     lines = [line for line in text.splitlines() if line.strip()]
     short = source.size <= _LONGEST_BODY and len(lines) <= _FEW_LINES
     suffix = _suffix(source)
     if short and (suffix in TORCH or suffix in SAFETENSORS or (_SERVER_WORDS.search(text) and suffix not in _TEXTS)):
         return Found("text file", _AGAIN, (_body(lines[0]),))
-    return Found("text file", f"It is text, and no checkpoint; it begins with “{shortened(lines[0], 60)}”.")
+    return Found("text file", f'It is text, not a checkpoint; it begins with "{shortened(lines[0], 60)}".')
 
 
 def _suffix(source: Source) -> str:
@@ -152,4 +155,4 @@ def _suffix(source: Source) -> str:
 
 
 def _body(said: str) -> Note:
-    return Note(NoteKind.TEXT_BODY, f"a message is here instead of the file: “{shortened(said)}”", offset=0)
+    return Note(NoteKind.TEXT_BODY, f'a message is here instead of the file: "{shortened(said)}"', offset=0)

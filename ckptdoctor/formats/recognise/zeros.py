@@ -16,11 +16,14 @@ _PLACES = 256
 _DISTANT_PLACES = 8
 _PAGE = 4096
 
-_ADVICE = "Nothing was ever written into it: download or copy it again."
+_ADVICE = "Nothing was ever written to it: download or copy it again."
 
 
 def recognise_zeros(source: Source, head: bytes) -> Found | None:
-    """A file that is zero as far as was looked, or whose beginning is; None when it begins with something else."""
+    """Return a file that is zero as far as was looked, or whose beginning is.
+
+    It is None when it begins with something else.
+    """
     if head.strip(b"\0"):
         return None
     ranges = list(_written(source))
@@ -38,7 +41,7 @@ def recognise_zeros(source: Source, head: bytes) -> Found | None:
     return Found("", _ADVICE, (Note(NoteKind.ZERO_FILLED, message, offset=0),))
 
 
-_LOST = "its beginning was lost, so nothing tells what it is. Download or copy it again."
+_LOST = "its beginning was lost, so its format cannot be determined. Download or copy it again."
 
 
 def _all_of(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -55,7 +58,10 @@ def _places(size: int, count: int) -> Iterator[tuple[int, int]]:
 
 
 def _written(source: Source) -> Iterator[tuple[int, int]]:
-    """The ranges of the file that take room on the disk; the holes of a sparse file are zero without being read."""
+    """Yield the ranges of the file that take room on the disk.
+
+    The holes of a sparse file are zero without being read.
+    """
     if source.distant:
         yield 0, source.size
         return

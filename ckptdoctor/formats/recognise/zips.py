@@ -13,22 +13,22 @@ _LOCAL = b"PK\x03\x04"
 _EMPTY = b"PK\x05\x06"
 
 _TORCHSCRIPT = "torch.jit.load opens it, but its module (data.pkl) is not where torch has put it since 1.4."
-_EXPORTED = "It has no list of weights beside its program: they are compiled into it, or lie in another file."
+_EXPORTED = "It has no list of weights besides its program: they are compiled into it, or are in another file."
 _PACKAGE = "torch.package.PackageImporter opens it, and runs the code in it."
-_KERAS = "keras.saving.load_model reads it; it is no torch checkpoint."
+_KERAS = "keras.saving.load_model reads it; it is not a torch checkpoint."
 _SERVE = "TorchServe serves it; unpack it (unzip FILE) for the checkpoint inside."
 _REPACKED = (
-    "It holds the parts of a torch checkpoint, but not in one folder at the top: it was unpacked and packed again. "
-    "Unpack it, and pack the folder that has data.pkl with “zip -0 -r model.pt FOLDER”."
+    "It holds the parts of a torch checkpoint, but not in one folder at the top: it was unpacked and packed "
+    "again. Unpack it, and pack the folder that has data.pkl with zip -0 -r model.pt FOLDER."
 )
 _SHARD = (
-    "It is a part of a distributed checkpoint: torch.distributed.checkpoint.format_utils.dcp_to_torch_save joins the "
-    "folder that it lies in."
+    "It is a part of a distributed checkpoint: torch.distributed.checkpoint.format_utils.dcp_to_torch_save "
+    "joins the folder that it is in."
 )
 
 
 def recognise_zip(source: Source, head: bytes) -> Found | None:
-    """A zip archive by what it holds. One without a directory is said to be cut off."""
+    """Return a zip archive by what it holds. One without a directory is said to be cut off."""
     if not head.startswith((_LOCAL, _EMPTY)):
         return None
     try:
@@ -36,7 +36,7 @@ def recognise_zip(source: Source, head: bytes) -> Found | None:
     except NotACheckpointError:  # several archives, one behind the other
         return Found("torch distributed checkpoint shard", _SHARD)
     except DamagedError:
-        return Found("zip archive", "It is damaged or not whole, for its list of files is missing: fetch it again.")
+        return Found("zip archive", "It is damaged or incomplete: its central directory is missing. Download it again.")
     name, guidance = _kind(names)
     return Found(name, guidance)
 

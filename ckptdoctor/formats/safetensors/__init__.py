@@ -15,7 +15,9 @@ __all__ = ["NAME", "examine", "read", "salvage", "write"]
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """What the header says, held to what safetensors itself accepts; None when the file does not begin like one.
+    """Return what the header says, held to what safetensors itself accepts.
+
+    It is None when the file does not begin like one.
 
     A header that cannot be read at all makes a container that is not readable, with a note that says why.
     """
@@ -27,14 +29,14 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The tensors and the metadata that the header names. Raises DamagedError when the header cannot be read."""
+    """Return the tensors and the metadata that the header names. Raises DamagedError when the header cannot be read."""
     from ckptdoctor.formats.safetensors import reader
 
     return reader.read(source, container)
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """How to write the file: as a copy, or out of nouns alone. Only repairs import what does it."""
+    """Return how to write the file: as a copy, or out of nouns alone. Only repairs import what does it."""
     if source is None:
         from ckptdoctor.formats.fresh import safetensors
 
@@ -49,7 +51,7 @@ def write(wanted: Wanted, source: Source | None) -> Recipe:
 
 
 def salvage(source: Source, container: Container) -> Checkpoint:
-    """The contents of a broken file with whatever is left of them: see ``safetensors.reader``."""
+    """Return the contents of a broken file with whatever is left of them: see ``safetensors.reader``."""
     from ckptdoctor.formats.safetensors import reader
 
     return reader.salvage(source, container)

@@ -37,7 +37,10 @@ _info = tuple.__new__
 
 
 def make_object(pairs: Pairs) -> object:
-    """What the parser makes of a JSON object: an Info where it is a plain and sound one, else its pairs as a tuple."""
+    """Return what the parser makes of a JSON object.
+
+    It is an Info where the object is plain and sound, else its pairs as a tuple.
+    """
     if len(pairs) != len(FIELDS):
         return tuple(pairs)
     (first, name), (second, shape), (third, offsets) = pairs
@@ -69,19 +72,19 @@ def _is_number(value: object) -> bool:
 
 
 def info_from(value: object) -> Info | str:
-    """The tensor that an entry describes, or what is wrong with the entry (the end of a sentence about it)."""
+    """Return the tensor that an entry describes, or what is wrong with the entry (the end of a sentence about it)."""
     if isinstance(value, Info):
         return value
     if isinstance(value, list):
         return _from_list(value)
     if not isinstance(value, tuple):
-        return f"is {_shown(value)} where a description of a tensor should be"
+        return f"is {_shown(value)} instead of the description of a tensor"
     fields: dict[str, object] = {}
     for name, field in value:
         if name in FIELDS and name in fields:
-            return f"has the field “{name}” twice"
+            return f'has the field "{name}" twice'
         if name not in FIELDS and (fault := _unreadable(field)):
-            return f"has an unknown field “{_cut(name)}” that {fault}"
+            return f'has an unknown field "{_cut(name)}" that {fault}'
         fields[name] = field
     for name in FIELDS:
         if name not in fields:
@@ -91,7 +94,7 @@ def info_from(value: object) -> Info | str:
 
 def _from_list(values: list[object]) -> Info | str:
     if len(values) != len(FIELDS):
-        return f"is a list of {plural(len(values), 'value')} where a description of a tensor should be"
+        return f"is a list of {plural(len(values), 'value')} instead of the description of a tensor"
     return _sound(*values)
 
 
@@ -100,18 +103,18 @@ def _sound(dtype: object, shape: object, offsets: object) -> Info | str:
     if found is None:
         return f"has the dtype {_shown(dtype)}, which safetensors does not know"
     if not isinstance(shape, list):
-        return f"has the shape {_shown(shape)}, which is no list"
+        return f"has the shape {_shown(shape)}, which is not a list"
     if not isinstance(offsets, list) or len(offsets) != 2:
         return f"has the data_offsets {_shown(offsets)}, which are not two numbers"
     for what, numbers in (("shape", shape), ("data_offsets", offsets)):
         for number in numbers:
             if not _is_number(number):
-                return f"has {_shown(number)} in its {what}, where only whole numbers of up to 64 bits may be"
+                return f"has {_shown(number)} in its {what}, where only integers of up to 64 bits are allowed"
     return Info(found, tuple(shape), offsets[0], offsets[1])
 
 
 def _variant(value: object) -> str | None:
-    """The name of a dtype, in either of the two forms in which an enum can be written."""
+    """Return the name of a dtype, in either of the two forms in which an enum can be written."""
     if isinstance(value, tuple) and len(value) == 1 and not isinstance(value, Info):
         name, content = value[0]
         return name if content is None else None
@@ -119,7 +122,10 @@ def _variant(value: object) -> str | None:
 
 
 def _unreadable(value: object) -> str:
-    """Why safetensors cannot even skip a value: it is nested too deep, or has a number that no float can hold."""
+    """Return why safetensors cannot even skip a value.
+
+    It is nested too deep, or has a number that no float can hold.
+    """
     stack = [(value, _ENTRY_DEPTH + 1)]
     while stack:
         node, depth = stack.pop()
@@ -148,7 +154,7 @@ def _overflows(value: object) -> bool:
 
 
 def _shown(value: object) -> str:
-    """A value in a message, whatever its size."""
+    """Return a value in a message, whatever its size."""
     if isinstance(value, Info):
         return "an object"
     if isinstance(value, tuple):
@@ -159,7 +165,7 @@ def _shown(value: object) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int) and abs(value) > MAX_NUMBER:
         return f"an integer of {value.bit_length()} bits"
-    return f"“{_cut(value)}”" if isinstance(value, str) else str(value)
+    return f'"{_cut(value)}"' if isinstance(value, str) else str(value)
 
 
 def _cut(text: str) -> str:

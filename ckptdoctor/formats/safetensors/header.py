@@ -33,7 +33,7 @@ class Header:
 
 
 def read_header(source: Source) -> Header:
-    """The header of a safetensors file, with notes on everything for which safetensors would refuse it.
+    """Return the header of a safetensors file, with notes on everything for which safetensors would refuse it.
 
     Raises TruncatedError when the file ends within the header, and DamagedError when it is no JSON object.
     """
@@ -52,11 +52,14 @@ def read_header(source: Source) -> Header:
 
 
 def header_bytes(source: Source) -> bytes:
-    """The header's JSON with its padding. Raises TruncatedError or DamagedError when it is not whole or too long."""
+    """Return the header's JSON with its padding.
+
+    Raises TruncatedError or DamagedError when it is not whole or too long.
+    """
     length = int.from_bytes(source.read(0, LENGTH_BYTES), "little")
     have = source.size - LENGTH_BYTES
     if length > MAX_HEADER_BYTES:
-        message = f"the header claims to be {length:,} bytes long; safetensors refuses more than {MAX_HEADER_BYTES:,}"
+        message = f"the header claims to be {length:,} bytes long; safetensors allows {MAX_HEADER_BYTES:,}"
         raise DamagedError(message, offset=0)
     if length > have:
         message = (
@@ -75,18 +78,18 @@ def _pairs(root: tuple[object, ...]) -> list[tuple[str, object]]:
 
 
 def _metadata(values: list[object], remarks: Remarks) -> dict[str, str] | None:
-    """The text entries of ``__metadata__``; remarks on everything in it that is not text."""
+    """Return the text entries of ``__metadata__``; remarks on everything in it that is not text."""
     if len(values) > 1:
         remarks.add(NoteKind.HEADER_INVALID, f"{METADATA} is there {len(values)} times", LENGTH_BYTES)
     value = values[-1] if values else None
     if value is None:
         return None
     if not isinstance(value, tuple) or isinstance(value, Info):
-        remarks.add(NoteKind.HEADER_INVALID, f"{METADATA} is not an object of texts", LENGTH_BYTES)
+        remarks.add(NoteKind.HEADER_INVALID, f"{METADATA} is not an object of strings", LENGTH_BYTES)
         return None
     wrong = [pair for pair in value if type(pair[1]) is not str]
     for name, text in wrong[:MOST]:
-        message = f"the {METADATA} entry {quoted(name)} is {_kind(text)}, but only text may be there"
+        message = f"the {METADATA} entry {quoted(name)} is {_kind(text)}, but only text is allowed"
         remarks.add(NoteKind.HEADER_INVALID, message, LENGTH_BYTES)
     remarks.count(NoteKind.HEADER_INVALID, len(wrong[MOST:]))
     if len({name for name, _ in value}) != len(value):
@@ -141,7 +144,7 @@ _FEW = 16
 
 
 def check_layout(entries: dict[str, Info | str], data: int, size: int, remarks: Remarks) -> int:
-    """The byte of the file at which the values should end, for values from byte ``data`` on in ``size`` bytes.
+    """Return the byte of the file at which the values should end, for values from byte ``data`` on in ``size`` bytes.
 
     Remarks on whatever safetensors refuses. Holes are told only where every entry could be read: otherwise they are
     where the others lie. A tensor that torch cannot have (its size cannot be counted, or it has too many dimensions)
@@ -165,14 +168,14 @@ def check_layout(entries: dict[str, Info | str], data: int, size: int, remarks: 
             if bits is None:
                 entries[name] = fault
         if len(info.shape) > MAX_DIMENSIONS:
-            entries[name] = what = f"has {len(info.shape):,} dimensions, and torch knows no more than {MAX_DIMENSIONS}"
+            entries[name] = what = f"has {len(info.shape):,} dimensions, and torch supports only {MAX_DIMENSIONS}"
             remarks.add(NoteKind.TENSOR_ODD, f"{quoted(name)} {what}", data + begin, keys=((name,),))
     _check_end([(name, data + info.end) for _, _, name, info in found], data + at, size, complete, remarks)
     return data + at
 
 
 def _end_of_row(entries: dict[str, Info | str]) -> int | None:
-    """Where the last tensor ends, when all are as every writer makes them: in order, and nothing odd about any."""
+    """Return where the last tensor ends, when all are in order as every writer makes them."""
     at = 0
     for info in entries.values():
         if isinstance(info, str):
@@ -189,16 +192,19 @@ def _misplaced(name: str, begin: int, end: int, at: int, data: int, complete: bo
     if end < begin:
         message = f"{quoted(name)} ends (at {end:,}) before it begins (at {begin:,})"
     elif begin < at:
-        message = f"{quoted(name)} begins {plural(at - begin, 'byte')} before the end of the tensor in front of it"
+        message = f"{quoted(name)} begins {plural(at - begin, 'byte')} before the end of the previous tensor"
     elif complete:
-        message = f"no tensor has the {plural(begin - at, 'byte')} in front of {quoted(name)}"
+        message = f"no tensor has the {plural(begin - at, 'byte')} before {quoted(name)}"
     else:
         return
     remarks.add(NoteKind.OFFSETS_INVALID, message, where)
 
 
 def _nbits(info: Info) -> int | None:
-    """Bits that the elements take; None where a partial product overflows, as in Rust: even if a later size is 0."""
+    """Return how many bits the elements take.
+
+    It is None where a partial product overflows, as in Rust: even if a later size is 0.
+    """
     count = prod(info.shape) if len(info.shape) <= _FEW else 0
     if not count:
         count = 1
@@ -211,12 +217,14 @@ def _nbits(info: Info) -> int | None:
 
 
 def _fault(info: Info, bits: int | None) -> str:
-    """What is wrong between shape, dtype and place of a tensor whose elements take ``bits``."""
+    """Return what is wrong between shape, dtype and place of a tensor whose elements take ``bits``."""
     if bits is None:
         return "has a shape of more bytes than can be counted"
     if bits % 8:
-        return f"has {bits:,} bits ({info.dtype.safetensors}), which fill no whole number of bytes"
-    return f"needs {plural(bits // 8, 'byte')} for its shape and dtype, but its place has {info.end - info.begin:,}"
+        return f"has {bits:,} bits ({info.dtype.safetensors}), which are not a whole number of bytes"
+    return (
+        f"needs {plural(bits // 8, 'byte')} for its shape and dtype, but its offsets give it {info.end - info.begin:,}"
+    )
 
 
 def _check_end(ends: list[tuple[str, int]], end: int, size: int, complete: bool, remarks: Remarks) -> None:
@@ -224,8 +232,9 @@ def _check_end(ends: list[tuple[str, int]], end: int, size: int, complete: bool,
     if end > size:
         lost = [name for name, stop in ends if stop > size]
         message = (
-            f"the file ends after {size:,} bytes, but its tensors end at {end:,}: {len(ends) - len(lost):,} of "
-            f"{plural(len(ends), 'tensor is', 'tensors are')} whole, the first that is not is {quoted(lost[0])}"
+            f"the file ends after {size:,} bytes, but its tensors end at {end:,}: {len(ends) - len(lost):,} "
+            f"of {plural(len(ends), 'tensor is', 'tensors are')} complete, the first that is not is "
+            f"{quoted(lost[0])}"
         )
         remarks.add(NoteKind.TRUNCATED, message, size, IN_FRONT if len(lost) < len(ends) else "")
     elif end < size and complete:
@@ -257,17 +266,17 @@ class Remarks:
         guidance: str = "",
         keys: tuple[KeyPath, ...] = (),
     ) -> None:
-        """One remark; beyond ``MOST`` of its kind it is only counted."""
+        """Add one remark; beyond ``MOST`` of its kind it is only counted."""
         self._counts[kind] += 1
         if self._counts[kind] <= MOST:
             self._notes.append(Note(kind, message, offset=offset, keys=keys, guidance=guidance))
 
     def count(self, kind: NoteKind, number: int) -> None:
-        """More remarks of a kind, beyond those told."""
+        """Count more remarks of a kind, beyond those told."""
         self._counts[kind] += number
 
     def notes(self) -> tuple[Note, ...]:
-        """All notes, in the order in which they were made; the number of those left out comes last."""
+        """Return all notes, in the order in which they were made; the number of those left out comes last."""
         more = [
             Note(
                 kind,
@@ -281,4 +290,4 @@ class Remarks:
 
 def quoted(name: str) -> str:
     """A tensor's name in a message, at a length that can be read."""
-    return f"“{name}”" if len(name) <= _LONGEST_NAME else f"“{name[:_LONGEST_NAME]}…” ({len(name):,} characters)"
+    return f'"{name}"' if len(name) <= _LONGEST_NAME else f'"{name[:_LONGEST_NAME]}…" ({len(name):,} characters)'

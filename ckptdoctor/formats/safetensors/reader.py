@@ -32,12 +32,12 @@ _headers: WeakKeyDictionary[Source, Header] = WeakKeyDictionary()
 # shapes that are remembered; more could be chosen so that their hashes collide, which makes looking them up slow
 _MOST_SHAPES = 64
 
-_DAMAGED = "The header is broken, so nothing in the file can be found; fetch the file again, or take another copy."
-_CUT = "Fetch the file again, or take another copy: the list of its tensors is not whole."
+_DAMAGED = "The header is broken, so nothing in the file can be found; fetch the file again, or use another copy."
+_CUT = "Download the file again, or use another copy: the list of its tensors is not complete."
 
 
 def header_of(source: Source) -> Header:
-    """The header, read at most once per open source. Raises what read_header raises."""
+    """Return the header, read at most once per open source. Raises what read_header raises."""
     header = _headers.get(source)
     if header is None:
         header = _headers[source] = read_header(source)
@@ -50,7 +50,7 @@ def remember(source: Source, header: Header) -> None:
 
 
 def examine(source: Source, head: bytes) -> Container:
-    """The container, with notes on everything for which safetensors would refuse the file."""
+    """Return the container, with notes on everything for which safetensors would refuse the file."""
     try:
         header = header_of(source)
     except DamagedError as error:
@@ -62,7 +62,7 @@ def examine(source: Source, head: bytes) -> Container:
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The tensors in header order, each on a storage of its own that is called after it.
+    """Return the tensors in header order, each on a storage of its own that is called after it.
 
     A name whose entry makes no sense stays in the tree as Elided, with the reason. An extent that reaches past the
     end of the file is cut there. Raises DamagedError when the header cannot be read at all.
@@ -107,7 +107,7 @@ def _entries(source: Source, header: Header) -> Iterator[tuple[str, Node]]:
 
 
 def _cut(source: Source, start: int) -> Extent | None:
-    """What is there of a storage that reaches past the end of the file; None when nothing is."""
+    """Return what is there of a storage that reaches past the end of the file, or None when nothing is."""
     return Extent(source.file, start, source.size - start) if start < source.size else None
 
 
@@ -119,7 +119,7 @@ _ENDS = (NoteKind.TRUNCATED, NoteKind.TRAILING_BYTES)
 
 
 def salvage(source: Source, container: Container) -> Checkpoint:
-    """The contents with whatever is left of them; afterwards ``write`` copies what is whole.
+    """Return the contents with whatever is left of them; afterwards ``write`` copies what is whole.
 
     Tensors of which nothing is left have a storage without an extent, the one at the cut a shorter one. Raises
     DamagedError where the header itself is not whole: all values lie behind it.

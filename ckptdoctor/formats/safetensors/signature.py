@@ -17,7 +17,7 @@ _WORDS = (b'"data_offsets"', b'"__metadata__"')
 
 
 def looks_like(head: bytes, size: int) -> bool:
-    """Whether a file of ``size`` bytes that begins with ``head`` is safetensors, or was meant to be.
+    """Return whether a file of ``size`` bytes that begins with ``head`` is safetensors, or was meant to be.
 
     A header is JSON that begins with a brace; where the length or the brace is damaged, what follows tells.
     """
@@ -33,12 +33,15 @@ def looks_like(head: bytes, size: int) -> bool:
 
 
 def _begins_like_json(text: bytes) -> bool:
-    """Whether an object begins here: a brace, then a quotation mark or the closing brace (or nothing any more)."""
+    """Return whether an object begins here.
+
+    It is a brace, then a quotation mark or the closing brace (or nothing).
+    """
     inside = text.lstrip(_BLANKS)[1:].lstrip(_BLANKS)[:1]
     return inside in (b'"', b"}", b"")
 
 
 def _is_header(text: bytes, length: int, size: int) -> bool:
-    """Whether text with a header's words begins like one but for a damaged byte or a damaged length."""
+    """Return whether text with a header's words begins like one but for a damaged byte or a damaged length."""
     quoted = text[:1] == b"{" or text[1:2] in (b'"', b"}")
     return quoted or LENGTH_BYTES + length <= size

@@ -56,7 +56,7 @@ class Cut:
         return self.members[0].after if len(self.members) > 1 else ", " if self.colon.endswith(" ") else ","
 
     def with_members(self, members: Sequence[Member]) -> Cut:
-        """The same object with some of its members left out or replaced; the last one has no comma behind it."""
+        """Return the same object with some of its members left out or replaced; the last one has no comma behind it."""
         if not members:
             return replace(self, members=())
         last = self.members[-1].after if self.members else ""
@@ -64,26 +64,26 @@ class Cut:
         return replace(self, members=(*inner, replace(members[-1], after=last)))
 
     def with_first(self, key: str, value: str, name: str) -> Cut:
-        """The same object with one more member before the others."""
+        """Return the same object with one more member before the others."""
         return self.with_members((Member(key, name, self.colon, value, self.comma), *self.members))
 
     def with_last(self, key: str, value: str, name: str) -> Cut:
-        """The same object with one more member behind the others."""
+        """Return the same object with one more member behind the others."""
         return self.with_members((*self.members, Member(key, name, self.colon, value, "")))
 
 
 def cut(text: str) -> Cut:
-    """A JSON object's text in pieces. Raises UnprovenError when the pieces do not give the text again."""
+    """Return a JSON object's text in pieces. Raises UnprovenError when the pieces do not give the text again."""
     try:
         start = _skip(text, 0)
         opening = _skip(text, start + 1)
         members = tuple(_members(text, opening))
     except (JSONDecodeError, RecursionError) as error:
-        raise UnprovenError("The header could not be cut into its entries, so it is not edited.") from error
+        raise UnprovenError("The header could not be split into its entries, so it is not edited.") from error
     end = opening + sum(len(member.text) for member in members)
     made = Cut(text[:opening], members, text[end:])
     if made.text != text or not made.closing.startswith("}"):
-        raise UnprovenError("Cutting the header into its entries does not give it again, so it is not edited.")
+        raise UnprovenError("The entries of the header do not add up to it again, so it is not edited.")
     return made
 
 

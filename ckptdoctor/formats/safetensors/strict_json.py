@@ -24,7 +24,7 @@ Pairs = list[tuple[str, object]]
 
 
 def parse(data: bytes, start: int, make_object: Callable[[Pairs], object]) -> object:
-    """The value that ``data`` holds; objects are what ``make_object`` makes of their pairs.
+    """Return the value that ``data`` holds; objects are what ``make_object`` makes of their pairs.
 
     ``start`` is where the data lies in the file, for the messages. Raises DamagedError that names the byte.
     """
@@ -50,12 +50,12 @@ def parse(data: bytes, start: int, make_object: Callable[[Pairs], object]) -> ob
 
 
 def too_deep(start: int) -> DamagedError:
-    """What is said of nesting that safetensors refuses."""
+    """Return what is said of nesting that safetensors refuses."""
     return DamagedError(f"the header is nested more than {MAX_DEPTH} levels deep", offset=start)
 
 
 def byte_position(text: str, position: int) -> int:
-    """How many bytes of UTF-8 come before a character."""
+    """Return how many bytes of UTF-8 come before a character."""
     return position if text.isascii() else len(text[:position].encode())
 
 
@@ -73,4 +73,4 @@ def _refuse_lone_surrogates(text: str, start: int) -> None:
     lone = _LONE.search(text.replace("\\\\", "  "))  # without escaped backslashes, each that is left begins an escape
     if lone:
         where = start + byte_position(text, lone.start())
-        raise DamagedError(f"the header has half a surrogate pair (at byte {where:,}), which is no text", offset=where)
+        raise DamagedError(f"the header has half a surrogate pair (at byte {where:,}), which is not text", offset=where)

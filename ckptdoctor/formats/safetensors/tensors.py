@@ -36,7 +36,7 @@ class Entry:
 def with_tensors(
     text: Cut, header: Header, wanted: Wanted, quote: Callable[[str], str]
 ) -> tuple[Cut, tuple[Piece, ...]]:
-    """The header's text with the wanted tensors in the place of the file's, and all values in their order.
+    """Return the header's text with the wanted tensors in the place of the file's, and all values in their order.
 
     ``quote`` gives a name as JSON. Raises RefusedError for what safetensors cannot hold.
     """
@@ -62,11 +62,11 @@ def with_tensors(
 def _entry(part: Part, node: Node, named: dict[int, str], header: Header, wanted: Wanted) -> Entry:
     key = show_part(part)
     if not isinstance(node, Tensor) or not isinstance(part, str) or node.storage is None or node.parts:
-        raise RefusedError(f"A safetensors file cannot hold {key}: it holds plain tensors under keys that are text.")
+        raise RefusedError(f"A safetensors file cannot hold {key}: it holds plain tensors under keys that are strings.")
     was = named.get(id(source_of(node)))
     if part == METADATA:
-        who = "No tensor can be" if was is None else f"“{was}” cannot be"
-        raise RefusedError(f"{who} called “{METADATA}”: safetensors keeps that name for itself.")
+        who = "No tensor can be" if was is None else f'"{was}" cannot be'
+        raise RefusedError(f'{who} called "{METADATA}": safetensors reserves that name.')
     if node.dtype.safetensors is None or node.device != "cpu":
         raise RefusedError(f"A safetensors file cannot hold {key} as {node.dtype.name} on {node.device}.")
     holds = wanted.remade.get(node.storage.key)
@@ -84,7 +84,7 @@ def _info(header: Header, name: str) -> Info:
 
 
 def _in_order_of_values(entries: list[Entry], header: Header) -> list[Entry]:
-    """Where the file has them; new ones where all stay aligned.
+    """Return where the file has them; new ones where all stay aligned.
 
     Where the dtype of one is another, wide elements come before narrow ones, as safetensors sorts them.
     """
@@ -100,7 +100,7 @@ def _in_order_of_values(entries: list[Entry], header: Header) -> list[Entry]:
 
 
 def _aligned(entries: list[Entry], bits: int) -> int:
-    """Behind the last tensor with elements that wide, as safetensors sorts them; else before all."""
+    """Return a place behind the last tensor with elements that wide, as safetensors sorts; else before all."""
     wide = [number for number, each in enumerate(entries) if each.dtype.bits >= bits]
     at = max(wide, default=-1)
     passed = sum(each.piece.length for each in entries[: at + 1])
@@ -119,7 +119,7 @@ class _Members:
         self._comma = ", " if text.colon.endswith(" ") else ","
 
     def member(self, entry: Entry, place: tuple[int, int]) -> Member:
-        """What the header says of a tensor whose values lie there."""
+        """Return what the header says of a tensor whose values lie there."""
         key = entry.key
         if entry.was is None:
             said = _described(self._like, entry, place, self._comma)
@@ -135,7 +135,7 @@ class _Members:
 
 
 def _described(text: str, entry: Entry, place: tuple[int, int], comma: str) -> str:
-    """The text of an entry: only what is not so already is written anew, in the style of the file."""
+    """Return the text of an entry: only what is not so already is written anew, in the style of the file."""
     said = loads(text)
     if not isinstance(said, dict):  # safetensors also reads a list of the three values, which nobody writes
         raise UnprovenError(f"The entry {quoted(entry.key)} is a list, so it is not edited.")
@@ -167,12 +167,12 @@ class Piece:
 
 
 def made_piece(elements: Elements) -> Piece:
-    """All bytes of these elements."""
+    """Return all bytes of these elements."""
     return Piece(0, nbytes(elements), elements)
 
 
 def united(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """The same bytes with ranges joined where they meet, and without empty ones."""
+    """Return the same bytes with ranges joined where they meet, and without empty ones."""
     found: list[Piece] = []
     for piece in pieces:
         last = found[-1] if found else None
@@ -186,7 +186,7 @@ def united(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
 
 
 def segments(path: str, pieces: Sequence[Piece], storages: Lookup[str, int]) -> Iterator[Segment]:
-    """How to write the values; ``storages`` says where those of the original begin."""
+    """Yield how to write the values; ``storages`` says where those of the original begin."""
     for piece in pieces:
         if piece.made is None:
             if piece.length:

@@ -52,7 +52,7 @@ _BYTES_OF_THEIR_OWN = "each tensor of a safetensors file has its own bytes, in C
 
 
 def write_copy(wanted: Wanted, source: Source) -> Recipe:
-    """How to write the file so that it holds what is wanted.
+    """Return how to write the file so that it holds what is wanted.
 
     Raises UnprovenError when the header is one that readers disagree about, RefusedError for what a safetensors file
     cannot hold, and DamagedError when the header cannot be read.
@@ -63,7 +63,7 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
         raise RefusedError(reason)
     other = next((each.format for each in edits if isinstance(each, Convert) and each.format != NAME), None)
     if other is not None:
-        raise RefusedError(f"A safetensors file is not converted to “{other}”.")
+        raise RefusedError(f'A safetensors file cannot be converted to "{other}".')
     header = header_of(source)
     _require_a_sound_header(source, header, edits)
     text = header_bytes(source).decode("utf-8")
@@ -76,9 +76,7 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
             made = _with_text_metadata(made, edit, style)
     head = _padded(made.text)
     if len(head) > MAX_HEADER_BYTES:
-        raise RefusedError(
-            f"The header would have {len(head):,} bytes; safetensors reads {MAX_HEADER_BYTES:,} at most."
-        )
+        raise RefusedError(f"The header would have {len(head):,} bytes; safetensors allows {MAX_HEADER_BYTES:,}.")
     first = Literal(len(head).to_bytes(LENGTH_BYTES, "little") + head)
     storages = {each.key: each.extent.offset for each in wanted.original.storages if each.extent is not None}
     return Recipe(source.file, (first, *segments(source.file, pieces, storages)))
@@ -91,7 +89,7 @@ def _require_a_sound_header(source: Source, header: Header, edits: Sequence[Edit
             raise UnprovenError(f"The file is not edited, because its header is in doubt: {note.message}.")
     lengths = [edit.length for edit in edits if isinstance(edit, Truncate)]
     if any(length != header.end for length in lengths):
-        raise RefusedError(f"The last tensor ends at byte {header.end:,}: that is the only place to cut the file.")
+        raise RefusedError(f"The last tensor ends at byte {header.end:,}: the file can be cut only there.")
     if source.size > header.end and not lengths:
         extra = source.size - header.end
         raise RefusedError(
@@ -101,7 +99,7 @@ def _require_a_sound_header(source: Source, header: Header, edits: Sequence[Edit
 
 
 def _proven(text: str, header: Header) -> Cut:
-    """The header in pieces, once it is proven that they are the entries that were read, and give the same text."""
+    """Return the header in pieces, once it is proven that they give the entries and the text that were read."""
     pieces = cut(text)
     names = [member.key for member in pieces.members if member.key != METADATA]
     if names != list(header.entries):
@@ -110,12 +108,12 @@ def _proven(text: str, header: Header) -> Cut:
 
 
 def _is_ascii_style(text: str) -> bool:
-    """Whether the writer escapes everything that is not ASCII, as Python's json does."""
+    """Return whether the writer escapes everything that is not ASCII, as Python's json does."""
     return text.isascii() and re.search(r"\\u00[89a-f]|\\u[1-9a-fA-F]|\\u0[1-9a-fA-F]", text) is not None
 
 
 def _padded(text: str) -> bytes:
-    """The header's bytes, with blanks up to a multiple of eight (as Rust's ``prepare`` writes them)."""
+    """Return the header's bytes, with blanks up to a multiple of eight (as Rust's ``prepare`` writes them)."""
     data = text.rstrip(" \t\r\n").encode("utf-8")
     return data + b" " * (-len(data) % _ALIGNMENT)
 
@@ -127,13 +125,11 @@ class _Style:
     ascii_only: bool
 
     def quoted(self, text: str) -> str:
-        """A name or value as JSON."""
+        """Return a name or value as JSON."""
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise RefusedError(
-                f"{quoted(text)} is no text that UTF-8 can hold, so safetensors cannot either."
-            ) from error
+            raise RefusedError(f"{quoted(text)} cannot be encoded as UTF-8, so safetensors cannot hold it.") from error
         return dumps(text, ensure_ascii=self.ascii_only)
 
 
@@ -151,13 +147,13 @@ def _with_metadata(header: Cut, edit: SetMetadata, style: _Style) -> Cut:
 
 
 def _with_text_metadata(header: Cut, edit: TextMetadata, style: _Style) -> Cut:
-    """What is no text becomes one. Raises RefusedError where that is not what the edit names."""
+    """Turn what is no text into one. Raises RefusedError where that is not what the edit names."""
     present = next((member for member in header.members if member.key == METADATA), None)
     inside = cut(present.value) if present is not None and present.value.startswith("{") else None
     odd = [member for member in inside.members if not member.value.startswith('"')] if inside is not None else []
     found = tuple([(member.key, None if member.value == "null" else member.value) for member in odd])
     if present is None or inside is None or found != edit.entries:
-        raise RefusedError("The metadata that is no text is not what was to be made text.")
+        raise RefusedError("The metadata that is not text has changed since it was read.")
     kept = [
         replace(member, value=style.quoted(member.value)) if not member.value.startswith('"') else member
         for member in inside.members
@@ -178,14 +174,14 @@ def _with_entry(metadata: Cut, wanted: str, key: str, value: str) -> Cut:
 # edits of what a safetensors file has not
 _REFUSED: dict[type[Edit], str] = {
     RenameModules: "A safetensors file has no _metadata whose prefixes could be renamed.",
-    Renumber: "A safetensors file holds no optimizer whose parameters have numbers.",
+    Renumber: "A safetensors file does not hold an optimizer with numbered parameters.",
     Reorder: "A safetensors file sorts its keys, so they have no order of their own.",
-    MoveToCpu: "safetensors files do not say on which device a tensor was.",
+    MoveToCpu: "safetensors files do not record the device of a tensor.",
     Retag: "safetensors files carry no device tags, so there are none to change.",
     Compact: f"There is nothing to compact: {_BYTES_OF_THEIR_OWN}.",
     MakeContiguous: f"There is nothing to make contiguous: {_BYTES_OF_THEIR_OWN}.",
     Densify: f"There is nothing to make dense: {_BYTES_OF_THEIR_OWN}.",
     Clone: f"There is nothing to clone: {_BYTES_OF_THEIR_OWN}.",
-    Replace: "A safetensors file holds tensors alone, so no value in it can become plain data.",
-    Flatten: "A safetensors file holds tensors alone, so there is no object to make a state dict of.",
+    Replace: "A safetensors file holds only tensors, so no value in it can become plain data.",
+    Flatten: "A safetensors file holds only tensors, so there is no object to make a state dict from.",
 }

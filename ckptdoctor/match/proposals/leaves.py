@@ -33,7 +33,7 @@ _FAMILIES = (
 
 
 def propose(gap: Gap) -> Iterator[Move]:
-    """Each family in each direction."""
+    """Yield each family in each direction."""
     for code, pattern, leaves in _FAMILIES:
         found = move(code, pattern, gap, _pairs(gap, leaves))
         if found is not None:
@@ -45,7 +45,7 @@ def propose(gap: Gap) -> Iterator[Move]:
 
 
 def _cells(gap: Gap) -> Iterator[tuple[str, str]]:
-    """``rnn.weight_ih_l0`` → ``rnn.weight_ih``, or ``rnn.0.weight_ih`` where the target has a list of cells."""
+    """Yield ``rnn.weight_ih_l0`` → ``rnn.weight_ih``, or ``rnn.0.weight_ih`` where the target has a list of cells."""
     there = set(gap.open)
     for key in gap.loose:
         found = _LAYER.fullmatch(key)
@@ -57,7 +57,7 @@ def _cells(gap: Gap) -> Iterator[tuple[str, str]]:
 
 
 def _layers(gap: Gap) -> Iterator[tuple[str, str]]:
-    """The same backwards."""
+    """Yield the same backwards."""
     there = set(gap.open)
     for key in gap.loose:
         lead, _, leaf = key.rpartition(".")

@@ -13,7 +13,7 @@ _DEPTH = 8  # tokens that a prefix can have
 
 
 def propose(gap: Gap) -> Iterator[Move]:
-    """The prefixes that most loose keys need before them, or have before them."""
+    """Yield the prefixes that most loose keys need before them, or have before them."""
     loose, there = set(gap.loose), set(gap.open)
     for prefix in _most(gap.open, loose):
         found = move(
@@ -29,7 +29,7 @@ def propose(gap: Gap) -> Iterator[Move]:
 
 
 def _most(longer: tuple[str, ...], shorter: set[str]) -> list[str]:
-    """The prefixes behind which most keys of ``longer`` are one of ``shorter``."""
+    """Return the prefixes behind which most keys of ``longer`` are one of ``shorter``."""
     votes: Counter[str] = Counter()
     for key in longer:
         cut, depth = key.find(".") + 1, 0

@@ -18,7 +18,7 @@ _REPLACED = (
 
 
 def propose(gap: Gap) -> Iterator[Move]:
-    """Each replacement that explains some keys."""
+    """Yield each replacement that explains some keys."""
     loose = set(gap.loose)
     for code, pattern, old, new in _REPLACED:
         pairs = [(damaged, key) for key in gap.open if (damaged := key.replace(old, new)) != key and damaged in loose]
@@ -28,5 +28,5 @@ def propose(gap: Gap) -> Iterator[Move]:
 
 
 def _only_leaves(found: Move, old: str) -> bool:
-    """Whether only last tokens differ: those have rules of their own."""
+    """Return whether only last tokens differ: those have rules of their own."""
     return all(new.rpartition(".")[2] == old for new in found.names.values())

@@ -31,7 +31,7 @@ class _Numbered:
 
 
 def propose(gap: Gap) -> Iterator[Move]:
-    """For each container with loose keys: the shift between the first numbers, and that between the last ones."""
+    """Propose for each container with loose keys the shift of its first numbers, and that of its last ones."""
     numbers = sum([len(_NUMBER.findall(key)) for each in (gap.here, gap.wanted) for key in each])
     number = _NUMBER if numbers <= _MANY else _TOKEN
     containers = _containers(gap.loose, number)
@@ -55,7 +55,7 @@ def propose(gap: Gap) -> Iterator[Move]:
 
 
 def _spread(ours: set[int], theirs: set[int]) -> dict[int, int]:
-    """The new number of each, where both are as many, each evenly apart, and not equally far; {} where they are not."""
+    """Return the new number of each, where both are as many, each evenly apart, and not equally far; {} else."""
     one, other = sorted(ours), sorted(theirs)
     if len(one) != len(other) or len(one) < _EVEN:
         return {}
@@ -64,7 +64,7 @@ def _spread(ours: set[int], theirs: set[int]) -> dict[int, int]:
 
 
 def _containers(keys: Iterable[str], number: re.Pattern[str]) -> list[str]:
-    """What stands before a number in some key, each once, shortest first."""
+    """Return what stands before a number in some key, each once, shortest first."""
     found = {container for key in keys for container, _, _ in _split(key, number)}
     return sorted(found, key=lambda container: (container.count("."), container))
 
@@ -81,6 +81,6 @@ def _numbered(keys: Iterable[str], containers: list[str], digits: re.Pattern[str
 
 
 def _split(key: str, number: re.Pattern[str]) -> Iterator[tuple[str, int, str]]:
-    """(what stands before, the number, what follows) for each number of a key."""
+    """Yield (what stands before, the number, what follows) for each number of a key."""
     for found in islice(number.finditer(key), _DEPTH):
         yield key[: found.start()], int(found[0]), key[found.end() :]

@@ -13,7 +13,7 @@ _DOTS = str.maketrans("", "", ".")
 
 
 def propose(gap: Gap) -> Iterator[Move]:
-    """Keys that agree with a wanted one once dots, or all separators and case, are taken out of both."""
+    """Yield keys that agree with a wanted one once dots, or all separators and case, are taken out of both."""
     undotted = [key for key in gap.loose if "." not in key]
     for code, pattern, plain, keys in (
         ("W308", "names without dots → names with dots", _without_dots, undotted),
@@ -25,7 +25,7 @@ def propose(gap: Gap) -> Iterator[Move]:
 
 
 def _pairs(gap: Gap, plain: Callable[[str], str], keys: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Keys and wanted keys that are the only ones with their plain form."""
+    """Yield keys and wanted keys that are the only ones with their plain form."""
     there: dict[str, str | None] = {}
     for key in gap.open:
         form = plain(key)

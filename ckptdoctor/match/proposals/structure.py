@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ckptdoctor.match.likeness import alike, other_layout
-from ckptdoctor.match.module_trees import Forms, Match, Node, ParameterKind, counterparts, tree
+from ckptdoctor.match.module_trees import Forms, Match, ModuleNode, ParameterKind, counterparts, tree
 from ckptdoctor.match.moves import Gap, Move, move
 from ckptdoctor.match.rewordings import Rewording, describe, template
 from ckptdoctor.noun import noun
@@ -46,18 +46,21 @@ class _Way:
 
 
 def propose(gap: Gap) -> Iterator[Move]:
-    """What is sure, new numbers apart from new names where that goes; everything where nothing is."""
+    """Yield what is sure, new numbers apart from new names where that goes; everything where nothing is."""
     yield from propose_of(gap, name_pairs(gap))
 
 
 def name_pairs(gap: Gap) -> list[NamePair]:
-    """The parameters that have other names, by their own names and shapes; if none does, by their shapes alone."""
+    """Return the parameters that have other names, by their own names and shapes.
+
+    They go by their shapes alone if none has.
+    """
     found = _pairs(gap, _named_alike)
     return found if found or len(gap.loose) > _MANY else _pairs(gap, _of_one_shape)
 
 
 def propose_of(gap: Gap, pairs: Sequence[NamePair]) -> Iterator[Move]:
-    """What these pairs say, as ``propose``."""
+    """Yield what these pairs say, as ``propose``."""
     chosen = [pair for pair in pairs if pair.sure] or pairs
     whole = _move(gap, chosen)
     if whole is None:
@@ -80,10 +83,10 @@ def _move(gap: Gap, pairs: Sequence[NamePair]) -> Move | None:
 
 
 def _pairs(gap: Gap, kind: Kinds) -> list[NamePair]:
-    """The loose keys and the open ones that are the same parameters, and have other names."""
+    """Return the loose keys and the open ones that are the same parameters, and have other names."""
     loose = set(gap.loose)
     settled = {template(key) for key in gap.here if key not in loose}
-    ways: dict[Node, _Way] = {}
+    ways: dict[ModuleNode, _Way] = {}
     found: list[NamePair] = []
     numbered: list[int] = []  # those that get the name of a list's member, of which others have theirs
     known: dict[Rewording, bool] = {}
@@ -105,7 +108,7 @@ def _pairs(gap: Gap, kind: Kinds) -> list[NamePair]:
 
 
 def _token(old: str, new: str) -> tuple[str, str, str] | None:
-    """The one token that two names differ in, and what stands before it: a word, and a word with a number."""
+    """Return the one token that two names differ in, and what stands before it: a word, and a word with a number."""
     ours, theirs = old.split("."), new.split(".")
     differ = [at for at, each in enumerate(ours[:-1]) if at < len(theirs) and each != theirs[at]]
     if len(ours) != len(theirs) or ours[-1] != theirs[-1] or len(differ) != 1:
@@ -116,7 +119,9 @@ def _token(old: str, new: str) -> tuple[str, str, str] | None:
 
 
 def _throughout(found: Sequence[NamePair], gap: Gap) -> bool:
-    """Whether all that is open is one word for one member of a list in several places: ``upsilon`` for each ``bn2``.
+    """Return whether all that is open is one word for one member of a list in several places.
+
+    ``upsilon`` for each ``bn2`` is such.
 
     Nothing is left over on either side then, and the others of the list have their names.
     """
@@ -127,8 +132,8 @@ def _throughout(found: Sequence[NamePair], gap: Gap) -> bool:
     return whole and None not in tokens and len(words) == 1 and len(places) > 1
 
 
-def _trees(gap: Gap, kind: Kinds) -> tuple[Node, Node]:
-    """Both sides as trees, without keys of a sort that the other side has not got."""
+def _trees(gap: Gap, kind: Kinds) -> tuple[ModuleNode, ModuleNode]:
+    """Return both sides as trees, without keys of a sort that the other side has not got."""
     here = {key: each for key in gap.loose if (each := kind(key, gap.here[key].shape)) is not None}
     there = {key: each for key in gap.open if (each := kind(key, gap.wanted[key].shape)) is not None}
     both = {each[0] for each in {*here.values()} & {*there.values()}}
@@ -144,7 +149,7 @@ def _named_alike(key: str, shape: Shape) -> ParameterKind | None:
 
 
 def _of_one_shape(key: str, shape: Shape) -> ParameterKind | None:
-    """Whatever they are called: ``gamma_1`` is ``ls1.gamma``, and ``attn.gamma1.weight``.
+    """Match by shape alone: ``gamma_1`` is ``ls1.gamma``, and ``attn.gamma1.weight``.
 
     But ``weight_v`` is a part of a weight, and ``qweight`` stands for one: neither is the weight itself.
     """
@@ -155,15 +160,15 @@ def _of_one_shape(key: str, shape: Shape) -> ParameterKind | None:
 
 
 def _strange(old: str, new: str) -> bool:
-    """Whether the parameters themselves have names that have nothing in common: ``mask_token`` and ``cls_token``."""
+    """Return whether the parameters' own names have nothing in common, as ``mask_token`` and ``cls_token`` have."""
     ours, theirs = old.split(".")[-2:], new.split(".")[-2:]
     return ours[-1] != theirs[-1] and not (
         alike(tuple(ours[-1:]), tuple(theirs)) or alike(tuple(ours), tuple(theirs[-1:]))
     )
 
 
-def _way(match: Match, ways: Mapping[Node, _Way]) -> _Way:
-    """The way of what is around it, and what happens here."""
+def _way(match: Match, ways: Mapping[ModuleNode, _Way]) -> _Way:
+    """Return the way of what is around it, and what happens here."""
     outer = ways.get(match.within, _Way())
     old, new = match.old, match.new
     kin = outer.kin and _named(match.here, old) == _named(match.there, new)
@@ -177,12 +182,12 @@ def _way(match: Match, ways: Mapping[Node, _Way]) -> _Way:
     return _Way((*outer.rewordings, Rewording(old, new)), kin)
 
 
-def _named(node: Node, path: tuple[str, ...]) -> tuple[str, ...]:
-    """The path without the names of those parts that hold nothing but one part."""
+def _named(node: ModuleNode, path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the path without the names of those parts that hold nothing but one part."""
     return path[: len(path) - (len(node.tokens) - len(node.top().tokens))]
 
 
 def _turned(old: str, new: str) -> bool:
-    """Whether the same words follow in another order: experts of layers are not layers of experts."""
+    """Return whether the same words follow in another order: experts of layers are not layers of experts."""
     ours, theirs = ([each for each in key.split(".") if not each.isdecimal()] for key in (old, new))
     return ours != theirs and sorted(ours) == sorted(theirs)

@@ -26,7 +26,7 @@ _DEPTH = 32  # tokens of a key that are looked at
 
 
 def propose(gap: Gap) -> Iterator[Move]:
-    """All well-supported substitutions of single tokens at once; then those with the most votes one by one.
+    """Yield all well-supported substitutions of single tokens at once; then those with the most votes one by one.
 
     Tokens that say the same, such as ``k`` and ``k_proj``, come before what only the order of keys says.
     """
@@ -41,7 +41,7 @@ def propose(gap: Gap) -> Iterator[Move]:
 
 
 def _together(votes: Counter[Substitution]) -> list[Substitution]:
-    """For each token that is replaced by another one: the replacement with the most votes."""
+    """Return for each token that is replaced by another one the replacement with the most votes."""
     best: dict[str, Substitution] = {}
     for (old, new), _ in votes.most_common():
         if len(old) == len(new) == 1:
@@ -50,7 +50,7 @@ def _together(votes: Counter[Substitution]) -> list[Substitution]:
 
 
 def _by_name(votes: Counter[Substitution]) -> list[Substitution]:
-    """As ``_together``, but a token stands for the only one that is like it, where there is one, whatever the order."""
+    """Do as ``_together`` does, but a token stands for the only one that is like it, whatever the order."""
     together = _together(votes)
     if len(together) > _NAMES:
         return together
@@ -63,7 +63,7 @@ def _by_name(votes: Counter[Substitution]) -> list[Substitution]:
 
 
 def _move(gap: Gap, substitutions: Sequence[Substitution], rivals: Mapping[_Place, set[str]]) -> Move | None:
-    """The move that these substitutions make, where it fits at least half of the keys that hold their tokens."""
+    """Return the move that these substitutions make, where it fits at least half of the keys that hold their tokens."""
     pairs: list[tuple[str, str]] = []
     used: dict[Substitution, None] = {}
     holders = 0
@@ -95,7 +95,7 @@ def _pattern(old: Tokens, new: Tokens) -> str:
 
 
 def _by_order(gap: Gap) -> Iterator[tuple[str, str]]:
-    """The i-th loose and the i-th open key of each last token and shape, where there are equally many."""
+    """Yield the i-th loose and the i-th open key of each last token and shape, where there are equally many."""
     here = _classes((key, gap.here[key].shape) for key in gap.loose)
     there = _classes((key, gap.wanted[key].shape) for key in gap.open)
     for kind, keys in here.items():
@@ -119,7 +119,7 @@ def _votes(pairs: Sequence[tuple[str, str]]) -> Counter[Substitution]:
 
 
 def _differences(old: Tokens, new: Tokens) -> set[Substitution]:
-    """What one key has where the other has something else: between the tokens that they begin and end with alike.
+    """Return what one key has where the other has something else, between the tokens that begin and end alike.
 
     Where both differ in equally many tokens, each differing token is a substitution of its own as well.
     """
@@ -137,7 +137,7 @@ def _differences(old: Tokens, new: Tokens) -> set[Substitution]:
 
 
 def _numbers(old: Tokens, new: Tokens) -> bool:
-    """Whether numbers become numbers: of one layer only, or a shift, which is another matter."""
+    """Return whether numbers become numbers: of one layer only, or a shift, which is another matter."""
     same_length = len(old) == len(new)
     return same_length and any(_is_number(a) and _is_number(b) for a, b in zip(old, new, strict=True))
 
@@ -154,7 +154,7 @@ def _by_first_token(substitutions: Iterable[Substitution]) -> dict[str, list[Sub
 
 
 def _substituted(tokens: list[str], substitutions: Iterable[Substitution]) -> str:
-    """The key with all of these tokens replaced, each in the first place where it stands."""
+    """Return the key with all of these tokens replaced, each in the first place where it stands."""
     for old, new in substitutions:
         for place in _places(tokens, old):
             tokens[place : place + len(old)] = new
@@ -163,19 +163,19 @@ def _substituted(tokens: list[str], substitutions: Iterable[Substitution]) -> st
 
 
 def _places(tokens: Sequence[str], some: Tokens) -> Iterator[int]:
-    """Where these tokens stand one after another."""
+    """Yield where these tokens stand one after another."""
     for index in range(len(tokens) - len(some) + 1):
         if tuple(tokens[index : index + len(some)]) == some:
             yield index
 
 
 def _equal(old: Tokens, new: Tokens) -> bool:
-    """Whether both are one name, separators aside, or only a wrapper's token goes."""
+    """Return whether both are one name, separators aside, or only a wrapper's token goes."""
     return letters(old) == letters(new) or (len(old) == 1 and old[0] in _WRAPPED and not new)
 
 
 def _rivals(gap: Gap) -> dict[_Place, set[str]]:
-    """For each token of each open key: what else could stand in its place, the shape being the same."""
+    """Return for each token of each open key what else could stand in its place, the shape being the same."""
     found: dict[_Place, set[str]] = defaultdict(set)
     for key in gap.open:
         for before, token, after in _taken_apart(key):
@@ -184,7 +184,7 @@ def _rivals(gap: Gap) -> dict[_Place, set[str]]:
 
 
 def _only_choice(old: str, new: str, gap: Gap, rivals: Mapping[_Place, set[str]]) -> bool:
-    """Whether each new token is the only one that could stand there, or the only one that begins like the old one."""
+    """Return whether each new token is the only one that could stand there, or begins like the old one."""
     before = old.split(".")
     same_length = len(before) == new.count(".") + 1
     for index, (left, token, right) in enumerate(_taken_apart(new)):

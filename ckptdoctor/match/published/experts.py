@@ -27,9 +27,9 @@ _MIXTRAL = (
 )
 
 EXPERTS = (
-    Published("Mixtral with experts apart", "transformers' Mixtral", _SOURCE, _MIXTRAL, rest=True),
+    Published("Mixtral with separate experts", "transformers' Mixtral", _SOURCE, _MIXTRAL, rest=True),
     Published(
-        "Qwen's mixture with experts apart",
+        "Qwen's mixture with separate experts",
         "transformers' mixture with stacked experts",
         _SOURCE,
         (_EMBEDDING, *_experts("mlp", "gate_proj", "up_proj", "down_proj")),

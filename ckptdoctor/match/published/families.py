@@ -32,7 +32,7 @@ FAMILIES = (
             Layout("transformers' Llama", ("embed_tokens.", ".self_attn.q_proj.", ".mlp.gate_proj.")),
         ),
         "transformers/models/llama/convert_llama_weights_to_hf.py",
-        "the rows of queries and keys may lie in another order (rotary halves)",
+        "the rows of queries and keys may be in another order (rotary halves)",
     ),
     LayoutFamily(
         (
@@ -40,7 +40,7 @@ FAMILIES = (
             Layout("diffusers' UNet", ("down_blocks.", "mid_block.", "up_blocks.")),
         ),
         "diffusers' from_single_file() or scripts/convert_original_stable_diffusion_to_diffusers.py",
-        "blocks are numbered and attention is shaped in another way",
+        "blocks are numbered and attention is shaped differently",
     ),
     LayoutFamily(
         (
@@ -56,7 +56,7 @@ FAMILIES = (
             Layout("transformers' GPT-2", (".attn.c_attn.", ".mlp.c_fc.", ".mlp.c_proj.")),
         ),
         "Megatron's own tools/checkpoint/convert.py",
-        "query, key and value lie in another order",
+        "query, key and value are in another order",
     ),
     LayoutFamily(
         (
@@ -67,20 +67,20 @@ FAMILIES = (
             ),
         ),
         "OpenMMLab's convert_weights=True or its model_converters",
-        "downsampling takes its four neighbours in another order",
+        "downsampling takes its four neighbours in a different order",
     ),
 )
 
 
 def layout(keys: Iterable[str]) -> Layout | None:
-    """The layout whose marks all stand somewhere in the keys, if there is one."""
+    """Return the layout whose marks all stand somewhere in the keys, if there is one."""
     text = "\n".join(keys)
     found = [each for family in FAMILIES for each in family.layouts if all(mark in text for mark in each.marks)]
     return found[0] if len(found) == 1 else None
 
 
 def family_of(one: Layout | None, other: Layout | None) -> LayoutFamily | None:
-    """The family that two different layouts belong to."""
+    """Return the family that two different layouts belong to."""
     if one is None or other is None or one is other:
         return None
     return next((family for family in FAMILIES if one in family.layouts and other in family.layouts), None)

@@ -19,7 +19,7 @@ _META = re.compile(r"consolidated(?:\.\d+)?\.(?:pth|pt|safetensors)")
 def with_heads(
     found: LayoutConversion, here: Mapping[str, Tensor], checkpoint: Checkpoint, wanted: Reference
 ) -> LayoutConversion:
-    """The conversion with the number of heads that it needs; or with what it lacks, where that is not known.
+    """Return the conversion with the number of heads that it needs; or with what it lacks, where that is not known.
 
     The target says it, or the config beside it, or the config or params.json beside the checkpoint.
     """
@@ -30,15 +30,15 @@ def with_heads(
         said.update(_said(wanted.beside))
     numbers = set(said.values())
     if len(numbers) != 1:
-        told = " and ".join(f"{path} says {number:,}" for path, number in sorted(said.items()))
-        return replace(found, lacks=told or "no config tells how many there are")
+        told = " and ".join(f"{path} has {number:,}" for path, number in sorted(said.items()))
+        return replace(found, lacks=told or "no config gives their number")
     heads = numbers.pop()
     wrong = _not_divided(found, here, heads)
     return replace(found, lacks=wrong) if wrong else replace(found, heads=heads)
 
 
 def _not_divided(found: LayoutConversion, here: Mapping[str, Tensor], heads: int) -> str:
-    """Why there cannot be so many heads; "" where there can."""
+    """Return why there cannot be so many heads, or "" where there can."""
     sizes = set()
     for piece in found.rotary:
         rows = here[piece.old[0]].shape[0]
@@ -49,12 +49,12 @@ def _not_divided(found: LayoutConversion, here: Mapping[str, Tensor], heads: int
     for piece in found.rotary:
         rows = here[piece.old[0]].shape[0]
         if any(rows % size for size in sizes):
-            return f"with {heads:,} heads the {rows:,} rows of {piece.old[0]} are no whole number of heads"
+            return f"with {heads:,} heads the {rows:,} rows of {piece.old[0]} are not a whole number of heads"
     return "" if len(sizes) == 1 else f"with {heads:,} heads those of the layers differ in size"
 
 
 def _said(checkpoint: Checkpoint) -> Iterator[tuple[str, int]]:
-    """What the files beside a checkpoint say: a config of transformers, and Meta's params.json."""
+    """Yield what the files beside a checkpoint say: a config of transformers, and Meta's params.json."""
     config = config_beside(checkpoint)
     if config is not None and config.fields.get("model_type") not in PAIRED:
         yield from _number(config, "num_attention_heads")

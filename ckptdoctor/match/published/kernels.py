@@ -44,12 +44,13 @@ _RECURRENT = {"kernel": "weight_ih_l0", "recurrent_kernel": "weight_hh_l0", "bia
 _FIRST, _SECOND = "bias_ih_l0", "bias_hh_l0"  # torch adds one to the other
 _REVERSE = "_reverse"
 _BEFORE = (
-    "the GRU {} was made with reset_after=False, as its bias of one row says: its reset gate comes before the product "
-    "with the recurrent kernel, and torch's GRU applies it afterwards, so that no weights of torch compute the same"
+    "the GRU {} was made with reset_after=False, as its bias of one row shows: its reset gate comes before "
+    "the product with the recurrent kernel, and torch's GRU applies it afterwards, so no torch weights "
+    "compute the same"
 )
 _UNTOLD = (
-    "the GRU {} has no bias, whose shape alone tells a GRU with reset_after=True, which torch's computes, from one "
-    "with reset_after=False, which no weights of torch do"
+    "the GRU {} has no bias, whose shape alone distinguishes a GRU with reset_after=True, which torch's GRU "
+    "computes, from one with reset_after=False, which no torch weights can compute"
 )
 _KERAS = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
 _LEAVES = {
@@ -70,7 +71,9 @@ _COUNTER = "num_batches_tracked"
 
 
 def kernels(here: Here, reference: Reference) -> tuple[list[Found], str]:
-    """What every tensor becomes; nothing where one of them has no place, or where names do not tell how values lie.
+    """Return what every tensor becomes.
+
+    There is nothing where one of them has no place, or where names do not tell how values lie.
 
     And why none of it computes the same in torch; "" where all of it does.
     """
@@ -101,7 +104,7 @@ def kernels(here: Here, reference: Reference) -> tuple[list[Found], str]:
 
 
 def second_biases(names: Iterable[str], wanted: Wanted) -> list[tuple[str, str]]:
-    """The biases of LSTMs that Keras does not have, each with the one that it is added to; they are zero."""
+    """Return the biases of LSTMs that Keras does not have, each with the one that it is added to; they are zero."""
     names = set(names)
     pairs = [(_second(name, _FIRST), name) for name in sorted(names)]
     return [
@@ -112,7 +115,7 @@ def second_biases(names: Iterable[str], wanted: Wanted) -> list[tuple[str, str]]
 
 
 def _second(name: str, leaf: str) -> str | None:
-    """The second bias of the same layer and direction, of a name with this leaf; None for any other name."""
+    """Return the second bias of the same layer and direction, of a name with this leaf, or None for any other name."""
     module, _, last = name.rpartition(".")
     if last.removesuffix(_REVERSE) != leaf:
         return None
@@ -121,7 +124,10 @@ def _second(name: str, leaf: str) -> str | None:
 
 
 def _recurrent(key: str, plain: str, tensor: Tensor, wanted: Wanted) -> Found | None:
-    """What a tensor of an LSTM or GRU becomes; None for any other one, and where the target has not these gates."""
+    """Return what a tensor of an LSTM or GRU becomes.
+
+    It is None for any other one, and where the target has not these gates.
+    """
     layer, _, leaf = plain.rpartition(".")
     if leaf not in _RECURRENT or tensor.parts or tensor.layout != "strided" or tensor.dtype.kind != "float":
         return None
@@ -144,7 +150,7 @@ def _recurrent(key: str, plain: str, tensor: Tensor, wanted: Wanted) -> Found | 
 
 
 def _modules(layer: str, wanted: Wanted) -> list[tuple[str, str]]:
-    """The one module of the target, with a dot behind it, that a layer is, and the end of its names; none without one.
+    """Return the one module of the target, with a dot behind it, that a layer is, and the end of its names.
 
     A layer in ``Bidirectional`` is one direction of it.
     """
@@ -164,7 +170,7 @@ def _modules(layer: str, wanted: Wanted) -> list[tuple[str, str]]:
 
 
 def _without_a_counterpart(found: Iterable[Found], here: Here) -> str:
-    """Why a GRU among these computes what torch's cannot, or may do so; "" where none does."""
+    """Return why a GRU among these computes what torch's cannot, or may do so, or "" where none does."""
     biases = {new[0] for _, new, how, _ in found if how == GATE_BIASES}
     for key, new, how, _ in found:
         layer = re.split(r"[./](?=[^./]*$)", key)[0]
@@ -177,19 +183,19 @@ def _without_a_counterpart(found: Iterable[Found], here: Here) -> str:
 
 
 def _plain(key: str) -> str:
-    """The key with dots, without the collection that Flax keeps it in and the number that TensorFlow gives it."""
+    """Return the key with dots, without the collection of Flax and the number of TensorFlow."""
     return _COLLECTIONS.sub("", _NUMBER.sub("", key).replace("/", "."))
 
 
 def _lead(keys: Iterable[str], wanted: Wanted) -> str:
-    """The model's own name, where every key begins with it and none that is wanted does."""
+    """Return the model's own name, where every key begins with it and none that is wanted does."""
     firsts = {key.partition(".")[0] for key in keys}
     lead = f"{firsts.pop()}." if len(firsts) == 1 else ""
     return "" if any(key.startswith(lead) for key in wanted) else lead
 
 
 def _feature_lists(names: Mapping[str, str], here: Here, wanted: Wanted, lead: str) -> set[str]:
-    """The lists that are called as those in front of a classifier, where one of their kernels shows that it is turned.
+    """Return the lists that are called as those in front of a classifier, where a kernel shows that it is turned.
 
     In the kernel of a transposed convolution inputs and outputs would have the other order, which shows where it has
     not as many of both.
@@ -206,7 +212,7 @@ def _feature_lists(names: Mapping[str, str], here: Here, wanted: Wanted, lead: s
 
 
 def _found(key: str, plain: str, tensor: Tensor, wanted: Wanted, keras: bool, lists: Collection[str]) -> Found | None:
-    """What one tensor becomes; None where nothing of that name and shape is wanted."""
+    """Return what one tensor becomes, or None where nothing of that name and shape is wanted."""
     layer, _, leaf = plain.rpartition(".")
     name = f"{layer}.{_LEAVES.get(leaf, leaf)}" if layer else _LEAVES.get(leaf, leaf)
     expected = wanted.get(name)
@@ -230,7 +236,10 @@ def _found(key: str, plain: str, tensor: Tensor, wanted: Wanted, keras: bool, li
 
 
 def _widths(found: Iterable[Found], wanted: Wanted) -> list[Shape]:
-    """What layers make of how much: (outputs, inputs, …) of each; two directions are added, or stand side by side."""
+    """Return what layers make of how much: (outputs, inputs, …) of each.
+
+    Two directions are added, or stand side by side.
+    """
     made: list[Shape] = []
     for _, new, how, shape in found:
         module, dot, leaf = new[0].rpartition(".")
@@ -245,12 +254,12 @@ def _widths(found: Iterable[Found], wanted: Wanted) -> list[Shape]:
 
 
 def forward(layer: str) -> bool:
-    """Whether the name of a layer says that it is no transposed convolution."""
+    """Return whether the name of a layer says that it is no transposed convolution."""
     return _FORWARD.search(layer) is not None or _FEATURES.search(layer) is not None
 
 
 def _flows(weights: Iterable[Shape]) -> bool:
-    """Whether no linear layer stands behind a flattened image, or before one, as far as widths can tell.
+    """Return whether no linear layer stands behind a flattened image, or before one, as far as widths can tell.
 
     A linear layer takes what the convolutions end with, or what another such linear layer gives.
     """
@@ -270,7 +279,7 @@ def _flows(weights: Iterable[Shape]) -> bool:
 
 
 def _ends(edges: set[tuple[int, int]]) -> set[int]:
-    """The widths that convolutions can end with: where no way leads on without a way back, the largest."""
+    """Return the widths that convolutions can end with: where no way leads on without a way back, the largest."""
     reach = {width: {width} for edge in edges for width in edge}
     if len(reach) > _MANY:
         return set()

@@ -74,11 +74,11 @@ class LayoutConversion:
         return tuple([each for each in self.pieces if each.how in ROTARY])
 
     def change(self, key: str) -> str:
-        """The new name of a key of which nothing else changes; any other key as it is."""
+        """Return the new name of a key of which nothing else changes; any other key as it is."""
         return key if self.lacks else self.names.get(key, key)
 
     def after(self, here: Here) -> dict[str, Tensor]:
-        """The tensors under their new names and in their new shapes, each where its elements are now."""
+        """Return the tensors under their new names and in their new shapes, each where its elements are now."""
         found: dict[str, Tensor] = {}
         for piece in self.pieces:
             for place, (key, shape) in enumerate(zip(piece.new, piece.shapes, strict=True)):
@@ -90,7 +90,10 @@ class LayoutConversion:
 
 
 def layout_conversion(here: Here, reference: Reference) -> LayoutConversion | None:
-    """The published way from these tensors to what is wanted, the one that leaves least over; None without one."""
+    """Return the published way from these tensors to what is wanted, or None.
+
+    It is the one that leaves least over.
+    """
     wanted = reference.tensors
     if not here or not wanted:
         return None
@@ -105,7 +108,7 @@ def layout_conversion(here: Here, reference: Reference) -> LayoutConversion | No
 
 
 def _of_kernels(here: Here, reference: Reference) -> LayoutConversion | None:
-    """The way from the layers of Keras or Flax to the same layers of torch."""
+    """Return the way from the layers of Keras or Flax to the same layers of torch."""
     found, never = kernels(here, reference)
     if not found:
         return None
@@ -117,12 +120,12 @@ def _of_kernels(here: Here, reference: Reference) -> LayoutConversion | None:
 
 
 def _leaf(template: str) -> str:
-    """What a key of this kind must hold, whatever its numbers are."""
+    """Return what a key of this kind must hold, whatever its numbers are."""
     return template.rpartition(_ANY)[2]
 
 
 def _by(way: Published, here: Here, reference: Reference) -> LayoutConversion | None:
-    """What this way makes of the tensors, where it accounts for all of them and for all that is wanted."""
+    """Return what this way makes of the tensors, where it accounts for all of them and for all that is wanted."""
     wanted = reference.tensors
     leads = _lead(here, way.rows[0].one[0]), _lead(wanted, way.rows[0].other[0])
     if leads[0] is None or leads[1] is None:
@@ -157,24 +160,24 @@ def _by(way: Published, here: Here, reference: Reference) -> LayoutConversion | 
 
 
 def _odd(way: Published, shape: Shape) -> bool:
-    """Whether nothing tells of a matrix that stands in no row that it is not turned as the others are."""
+    """Return whether nothing tells of a matrix that stands in no row that it is not turned as the others are."""
     return way.shown and len(shape) == 2 and shape[0] == shape[1]
 
 
 def _shows(piece: Piece, wanted: Mapping[str, Expected]) -> bool:
-    """Whether the shape that is wanted shows that this matrix is turned."""
+    """Return whether the shape that is wanted shows that this matrix is turned."""
     return piece.how == TURNED and piece.new[0] in wanted and len(set(piece.shapes[0])) > 1
 
 
 def _many(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether the first side of a stack is the one whose experts are apart: it has one number more."""
+    """Return whether the first side of a stack is the one whose experts are apart: it has one number more."""
     return one[0].count(_ANY) > other[0].count(_ANY)
 
 
 def _whole(
     way: Published, pieces: list[Piece], dropped: list[str], lead: str, reference: Reference
 ) -> LayoutConversion | None:
-    """The conversion, where nothing that is wanted is missing but what is tied or follows from sizes."""
+    """Return the conversion, where nothing that is wanted is missing but what is tied or follows from sizes."""
     made = {key for piece in pieces for key in piece.new}
     if len(made) != sum(len(piece.new) for piece in pieces):
         return None
@@ -198,7 +201,10 @@ def _whole(
 
 
 def _lead(keys: Iterable[str], template: str) -> str | None:
-    """What stands before the one key of this kind, which is before all of them; None where there is not exactly one."""
+    """Return what stands before the one key of this kind, which is before all of them.
+
+    It is None where there is not exactly one.
+    """
     leads = {key[: len(key) - len(template)] for key in keys if key.endswith(template)}
     leads = {lead for lead in leads if not lead or lead.endswith(".")}
     return leads.pop() if len(leads) == 1 else None
@@ -215,7 +221,7 @@ def _index(way: Published) -> _Index:
 
 
 def _numberless(key: str) -> tuple[str, tuple[str, ...]]:
-    """A key with ``{}`` for its numbers, and these."""
+    """Return a key with ``{}`` for its numbers, and these."""
     tokens = key.split(".")
     numbers = tuple([token for token in tokens if _is_number(token)])
     return ".".join(_ANY if _is_number(token) else token for token in tokens), numbers
@@ -226,7 +232,10 @@ def _is_number(token: str) -> bool:
 
 
 def _place(key: str, index: _Index) -> tuple[int, int, tuple[str, ...]] | None:
-    """The row of a key, its place there, and the numbers that the row leaves open; the most literal row first."""
+    """Return the row of a key, its place there, and the numbers that the row leaves open.
+
+    The most literal row comes first.
+    """
     plain, numbers = _numberless(key)
     for _, row, place, wanted in index.get(plain, ()):
         if all(want in (_ANY, have) for want, have in zip(wanted, numbers, strict=True)):
@@ -250,7 +259,10 @@ def _piece(
     here: Here,
     wanted: Mapping[str, Expected],
 ) -> Piece | None:
-    """What becomes of the tensors of one row with these numbers; None where one is not there, or no shape is right."""
+    """Return what becomes of the tensors of one row with these numbers.
+
+    It is None where one is not there, or no shape is right.
+    """
     each = way.rows[row]
     old = tuple([keys[place] for place in sorted(keys)])
     shapes = [here[key].shape for key in old]
@@ -283,7 +295,10 @@ def _filled(templates: Iterable[str], numbers: tuple[str, ...]) -> tuple[str, ..
 def _experts(
     one: tuple[str, ...], other: tuple[str, ...], keys: Mapping[tuple[int, int], str], shapes: list[Shape]
 ) -> int:
-    """How many experts there are, counted from 0 or from 1; 0 where one of them, or one of its tensors, is missing."""
+    """Return how many experts there are, counted from 0 or from 1.
+
+    It is 0 where one of them, or one of its tensors, is missing.
+    """
     if not _many(one, other):
         return shapes[0][0] if len(shapes) == 1 and len(shapes[0]) == 3 else 0
     count, first = len(keys) // len(one), min(keys)[0]
@@ -301,7 +316,7 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 def _shapes(how: str, old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:
-    """The shapes of the new tensors, as wanted where that is said; None where they cannot be these."""
+    """Return the shapes of the new tensors, as wanted where that is said, or None where they cannot be these."""
     if how == ROWS:
         return _in_rows(old, new)
     if how == GROUPED:
@@ -324,7 +339,7 @@ def _wide(shape: Shape) -> Shape:
 
 
 def _in_rows(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:
-    """Equal parts of one, or one of equal parts."""
+    """Return equal parts of one, or one of equal parts."""
     if len(old) == 1:
         if not old[0] or old[0][0] % len(new):
             return None
@@ -337,7 +352,10 @@ def _in_rows(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:
 
 
 def _in_columns(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:
-    """The same of the columns of one, which are turned into rows; or one whose columns are the rows of several."""
+    """Return the same of the columns of one, which are turned into rows.
+
+    It may be one whose columns are the rows of several.
+    """
     if len(old[0]) != 2:
         return None
     if len(old) == 1:
@@ -347,7 +365,7 @@ def _in_columns(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None
 
 
 def _in_groups(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:
-    """Queries, keys and values of one, as high as is wanted of each; or one of all three."""
+    """Return queries, keys and values of one, as high as is wanted of each; or one of all three."""
     parts = [shape for shape in (new if len(old) == 1 else old) if shape]
     if len(parts) < 3 or len({shape[1:] for shape in parts}) != 1:
         return None
@@ -361,7 +379,7 @@ def _in_groups(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:
 
 
 def _in_slices(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:
-    """Slices of one along its first dimension, each of several tensors along its rows; or one of them."""
+    """Return slices of one along its first dimension, each of several tensors along its rows; or one of them."""
     if len(old) == 1:
         experts, rows, *rest = old[0]
         parts = len(new) // experts if experts else 0

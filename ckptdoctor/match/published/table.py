@@ -11,7 +11,7 @@ SAME = "same"  # as they are, but for dimensions of size 1
 TURNED = "turned"  # a matrix is transposed
 ROWS = "rows"  # one tensor is several, one after another along its first dimension
 GROUPED = "grouped"  # the same of queries, keys and values, where several heads may share a key and a value
-TURNED_ROWS = "turned rows"  # a matrix of which the columns are several transposed ones, one after another
+TURNED_ROWS = "permuted rows"  # a matrix of which the columns are several transposed ones, one after another
 # rows of each head: (first half, second half) taken in turn become the first half and then the second one
 QUERIES, KEYS = "queries", "keys"
 STACKED = "stacked"  # an expert's tensors (numbered last) are slices; several of an expert follow along its rows
@@ -58,22 +58,22 @@ class Published:
     shown: bool = False
 
     def backwards(self) -> Published:
-        """From the second code base to the first."""
+        """Return the way from the second code base to the first."""
         rows = tuple([Row(row.other, row.one, row.how) for row in self.rows])
         back = not self.back
         return Published(self.other, self.one, self.source, rows, self.left, (), back, self.rest, self.shown)
 
 
 def row(one: str | tuple[str, ...], other: str | tuple[str, ...], how: str = SAME) -> Row:
-    """A row; a key alone is one."""
+    """Return a row; a key alone is one."""
     return Row((one,) if isinstance(one, str) else one, (other,) if isinstance(other, str) else other, how)
 
 
 def layer(one: str, other: str, leaves: Iterable[str] = ("weight", "bias"), how: str = SAME) -> tuple[Row, ...]:
-    """A row for each tensor of a layer, which both call alike."""
+    """Return a row for each tensor of a layer, which both call alike."""
     return tuple([row(f"{one}.{leaf}", f"{other}.{leaf}", how) for leaf in leaves])
 
 
 def below(lead: str, rows: Iterable[Row]) -> tuple[Row, ...]:
-    """The same rows with a prefix in the second code base."""
+    """Return the same rows with a prefix in the second code base."""
     return tuple([Row(each.one, tuple([lead + key for key in each.other]), each.how) for each in rows])

@@ -45,7 +45,7 @@ def _body(dialect: _Dialect, norms: tuple[str, str] = ("layernorm_before", "laye
 
 
 def _scaled(block: str, gated: tuple[str, ...], down: str) -> tuple[Row, ...]:
-    """What DINOv2 has more: a factor for each channel, a token for what is masked, registers, and gated layers.
+    """Return what DINOv2 has more: a factor for each channel, a token for what is masked, registers, and gated layers.
 
     The gate is the first half of ``w12`` (facebookresearch/dinov2 at b8931f7, layers/swiglu_ffn.py).
     """
@@ -65,7 +65,7 @@ def _scaled(block: str, gated: tuple[str, ...], down: str) -> tuple[Row, ...]:
 
 
 def _of(one: str, other: str, name: str, script: str, rows: Iterable[Row], heads: tuple[Row, ...]) -> list[Published]:
-    """With a head, and without one, where no prefix is before the rest."""
+    """Return the layout with a head, and without one, where no prefix is before the rest."""
     rows, source = tuple(rows), _SOURCE.format(name, script)
     return [
         Published(one, f"transformers' {other}", source, (*below(f"{name}.", rows), *heads)),

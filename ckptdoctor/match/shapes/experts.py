@@ -33,7 +33,7 @@ class _Layer:
 
 
 def experts(comparison: Comparison) -> tuple[Experts, ...]:
-    """The layers whose experts hold as many elements on both sides, in one tensor on one side alone."""
+    """Return the layers whose experts hold as many elements on both sides, in one tensor on one side alone."""
     renamed, there = comparison.renamed, comparison.reference.tensors
     ours = _gathered({key: renamed.here[key].shape for key in renamed.unexpected})
     theirs = _gathered({key: there[key].shape for key in renamed.missing})
@@ -48,7 +48,7 @@ def experts(comparison: Comparison) -> tuple[Experts, ...]:
 
 
 def _same(stacked: _Layer, apart: _Layer) -> bool:
-    """Whether the stacked tensors have a slice for each of the experts, and as many elements."""
+    """Return whether the stacked tensors have a slice for each of the experts, and as many elements."""
     count = len(apart.indices)
     if count < 2 or apart.indices != set(range(count)) or not stacked.stacked or stacked.apart or apart.stacked:
         return False
@@ -57,7 +57,7 @@ def _same(stacked: _Layer, apart: _Layer) -> bool:
 
 
 def _gathered(shapes: dict[str, Shape]) -> dict[str, _Layer]:
-    """The experts' keys by the block around them: mixtures call what lies between differently."""
+    """Return the experts' keys by the block around them: mixtures call what lies between differently."""
     found: dict[str, _Layer] = {}
     for key, shape in shapes.items():
         tokens = key.split(".")
@@ -74,7 +74,7 @@ def _gathered(shapes: dict[str, Shape]) -> dict[str, _Layer]:
 
 
 def _block(tokens: list[str]) -> str:
-    """The path up to its last index; the whole path where it has none."""
+    """Return the path up to its last index; the whole path where it has none."""
     end = next((end for end in range(len(tokens), 0, -1) if is_index(tokens[end - 1])), len(tokens))
     return ".".join(tokens[:end])
 
@@ -104,7 +104,7 @@ class Stack:
 
 
 def stacks(comparison: Comparison, layer: Experts, turned: bool | None = None) -> tuple[Stack, ...]:
-    """How the layer's tensors belong together; nothing where names or shapes do not tell it of all of them.
+    """Return how the layer's tensors belong together; nothing where names or shapes do not tell it of all of them.
 
     Where slices are transposed, a square one does not show whether it is: ``turned`` says it of all.
     """
@@ -128,7 +128,7 @@ def stacks(comparison: Comparison, layer: Experts, turned: bool | None = None) -
 
 
 def _stack(key: str, apart: dict[int, str], shapes: dict[str, Shape], count: int) -> Stack | None:
-    """The stack of these experts' tensors, where they are all there and as large as its slices."""
+    """Return the stack of these experts' tensors, where they are all there and as large as its slices."""
     if set(apart) != set(range(count)):
         return None
     keys = tuple([apart[index] for index in range(count)])
@@ -142,12 +142,12 @@ def _stack(key: str, apart: dict[int, str], shapes: dict[str, Shape], count: int
 
 
 def _inside(key: str) -> str:
-    """What follows the name of the mixture: ``0.w1.weight``."""
+    """Return what follows the name of the mixture: ``0.w1.weight``."""
     tokens = key.split(".")
     at = next(at for at, token in enumerate(tokens[:-1]) if token in _EXPERTS)
     return ".".join(tokens[at + 1 :])
 
 
 def _plain(name: str) -> str:
-    """A name as both sides have it: ``w1`` for ``w1.weight``, ``w1.bias`` for ``w1_bias``."""
+    """Return a name as both sides have it: ``w1`` for ``w1.weight``, ``w1.bias`` for ``w1_bias``."""
     return name.removesuffix(".weight").removesuffix("_weight").replace("_bias", ".bias")

@@ -32,7 +32,7 @@ class _Name:
 
 
 def fused(comparison: Comparison, kind: Projections) -> tuple[Fused, ...]:
-    """Every tensor of this kind whose parts lie at the same place on the other side, with shapes that add up."""
+    """Return every tensor of this kind whose parts lie at the same place on the other side, with shapes that add up."""
     here = {key: comparison.renamed.here[key].shape for key in comparison.renamed.unexpected}
     there = {key: comparison.reference.tensors[key].shape for key in comparison.renamed.missing}
     return (*_matched(kind, here, there, here=True), *_matched(kind, there, here, here=False))
@@ -58,7 +58,7 @@ def _matched(kind: Projections, ones: dict[str, Shape], apart: dict[str, Shape],
 def _added_up(
     kind: Projections, key: str, shape: Shape, found: dict[str, str], shapes: dict[str, Shape], *, here: bool
 ) -> Fused | None:
-    """The parts whose shapes add up to the fused one's; none where others beside them would be as good."""
+    """Return the parts whose shapes add up to the fused one's; none where others beside them would be as good."""
     whole = [set(names) for names in kind.parts if found.keys() >= set(names)]
     if any(not one & other for one in whole for other in whole):
         return None
@@ -76,7 +76,10 @@ def _added_up(
 
 
 def _by_block(pieces: dict[tuple[str, str], dict[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
-    """The parts by the block that they lie in, where it has them only once: self-attention, no cross-attention."""
+    """Return the parts by the block that they lie in, where it has them only once.
+
+    So it is self-attention, not cross-attention.
+    """
     found: dict[tuple[str, str], list[dict[str, str]]] = {}
     for (place, leaf), each in pieces.items():
         found.setdefault((_block(place), leaf), []).append(each)
@@ -84,7 +87,7 @@ def _by_block(pieces: dict[tuple[str, str], dict[str, str]]) -> dict[tuple[str, 
 
 
 def _block(place: str) -> str:
-    """The place up to its last index; nothing where it has none."""
+    """Return the place up to its last index; nothing where it has none."""
     tokens = place.split(".")
     while tokens and not is_index(tokens[-1]):
         tokens.pop()
@@ -115,12 +118,12 @@ _SPELLED = {
 
 
 def spelled(found: Fused) -> bool:
-    """Whether the name tells the order, and the rows are outputs."""
+    """Return whether the name tells the order, and the rows are outputs."""
     return found.axis == 0 and _SPELLED.get(_layer(found.key)) == tuple([_layer(part) for part in found.parts])
 
 
 def _layer(key: str) -> str:
-    """The name of the layer that a weight or a bias belongs to."""
+    """Return the name of the layer that a weight or a bias belongs to."""
     path, _, leaf = key.rpartition(".")
     for end in ("_weight", "_bias"):
         if leaf.endswith(end):

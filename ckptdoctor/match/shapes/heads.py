@@ -28,7 +28,7 @@ class Vocabulary:
 
 
 def vocabulary(pairs: list[Pair]) -> Vocabulary | None:
-    """The tables of tokens, where all embeddings of tokens agree about both sizes; None where they do not."""
+    """Return the tables of tokens, where all embeddings of tokens agree about both sizes, or None where they do not."""
     rows = {change[1:] for pair in pairs if (change := _embedding(pair)) is not None}
     if len(rows) != 1:
         return None
@@ -40,7 +40,9 @@ def vocabulary(pairs: list[Pair]) -> Vocabulary | None:
 
 
 def heads(comparison: Comparison | None, pairs: list[Pair]) -> tuple[Head, ...]:
-    """The layers that give the answers: other outputs, the same inputs, and nothing behind them that wants either.
+    """Return the layers that give the answers.
+
+    They have other outputs, the same inputs, and nothing behind them that wants either.
 
     Terminal are layers that are called like heads, and those at the end of the model's own order, which an error does
     not tell (``comparison`` None).
@@ -59,13 +61,13 @@ def heads(comparison: Comparison | None, pairs: list[Pair]) -> tuple[Head, ...]:
 
 
 def _embedding(pair: Pair) -> tuple[int, int, int] | None:
-    """The change of an embedding of tokens: its rows alone."""
+    """Return the change of an embedding of tokens: its rows alone."""
     change = pair.change
     return change if len(pair.here) == 2 and change is not None and change[0] == 0 and is_vocabulary(pair.key) else None
 
 
 def _head(comparison: Comparison | None, module: str, pairs: list[Pair]) -> Head | None:
-    """The module as a head: all that differs is its rows, and its bias has as many as its weight."""
+    """Return the module as a head: all that differs is its rows, and its bias has as many as its weight."""
     changes = [pair.change for pair in pairs]
     rows = {change[1:] for change in changes if change is not None and change[0] == 0}
     if None in changes or len(rows) != 1 or any(change is not None and change[0] != 0 for change in changes):
@@ -83,12 +85,12 @@ def _head(comparison: Comparison | None, module: str, pairs: list[Pair]) -> Head
 
 
 def _matrices_first(pairs: list[Pair]) -> tuple[Pair, ...]:
-    """A layer's weight before its bias, wherever they stand in the file."""
+    """Return a layer's weight before its bias, wherever they stand in the file."""
     return tuple(sorted(pairs, key=lambda pair: -len(pair.here)))
 
 
 def _last(comparison: Comparison, candidates: set[str]) -> set[str]:
-    """The candidates at the very end of the model, one after another, where the order of the keys is the model's."""
+    """Return the candidates at the very end of the model, where the order of the keys is the model's."""
     there = comparison.reference.tensors
     found: set[str] = set()
     for key in reversed([key for key in model_order(comparison) if key in there]):
@@ -101,7 +103,7 @@ def _last(comparison: Comparison, candidates: set[str]) -> set[str]:
 
 
 def _changes(pair: Pair) -> list[tuple[int, int, int]]:
-    """Every side that differs; nothing where the ranks do."""
+    """Return every side that differs; nothing where the ranks do."""
     if len(pair.here) != len(pair.there):
         return []
     return [(dim, a, b) for dim, (a, b) in enumerate(zip(pair.here, pair.there, strict=True)) if a != b]

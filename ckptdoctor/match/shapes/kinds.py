@@ -25,18 +25,18 @@ _FIRST = frozenset({"stem", "patch", "conv1", "conv0", "projection", "convin", "
 
 
 def is_position(key: str) -> bool:
-    """Whether the key is called like a table of positions, learnt or relative."""
+    """Return whether the key is called like a table of positions, learnt or relative."""
     text = key.lower()
     return any(word in text for word in (*_POSITIONS, *_TABLES))
 
 
 def is_mask_or_ids(key: str) -> bool:
-    """Whether the last token is one of those that masks and ids have."""
+    """Return whether the last token is one of those that masks and ids have."""
     return key.rpartition(".")[2].lower() in _DERIVED
 
 
 def is_vocabulary(key: str) -> bool:
-    """Whether the key is called like an embedding of tokens."""
+    """Return whether the key is called like an embedding of tokens."""
     if not any(part in key.lower() for part in _TOKEN_PARTS):  # most keys: no need to take them apart
         return False
     found = words(key)
@@ -48,12 +48,12 @@ def is_vocabulary(key: str) -> bool:
 
 
 def is_head(key: str) -> bool:
-    """Whether the key's module is called like a head: the layers that give a model's answers."""
+    """Return whether the key's module is called like a head: the layers that give a model's answers."""
     return bool(_HEADS.intersection(words(key.rpartition(".")[0])))
 
 
 def is_first(key: str) -> bool:
-    """Whether the key's module is called like the layer that takes the input."""
+    """Return whether the key's module is called like the layer that takes the input."""
     parts = block(key)
     found = words(key.rpartition(".")[0] if parts is None else parts[0])  # blocks have a conv1 of their own
     return bool(_FIRST.intersection(found)) or found[-2:] == ["conv", "in"]

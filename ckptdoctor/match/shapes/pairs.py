@@ -44,18 +44,18 @@ class Pair:
 
 
 def pairs_of(comparison: Comparison) -> list[Pair]:
-    """The keys of different shapes, in the reference's order."""
+    """Return the keys of different shapes, in the reference's order."""
     here, there = comparison.renamed.here, comparison.reference.tensors
     return [Pair(key, here[key].shape, there[key].shape) for key in comparison.renamed.mismatched]
 
 
 def is_index(token: str) -> bool:
-    """Whether a token counts something: ``0`` … ``999999``."""
+    """Return whether a token counts something: ``0`` … ``999999``."""
     return token.isascii() and token.isdigit() and len(token) <= _DIGITS
 
 
 def block(key: str) -> tuple[str, int, str] | None:
-    """A key as (list of blocks, index, name in the block), cut at its first index: ("encoder.layer", 3, "fc.bias")."""
+    """Return a key as (list of blocks, index, name in it), cut at its first index: ("encoder.layer", 3, "fc.bias")."""
     start = 0
     while True:
         end = key.find(".", start)
@@ -67,7 +67,7 @@ def block(key: str) -> tuple[str, int, str] | None:
 
 
 def words(key: str) -> list[str]:
-    """The words of a key in lower case: ``model.embed_tokens.weight`` has model, embed, tokens and weight."""
+    """Return the words of a key in lower case: ``model.embed_tokens.weight`` has model, embed, tokens and weight."""
     return key.lower().replace("_", ".").split(".")
 
 
@@ -84,12 +84,15 @@ def model_order(comparison: Comparison) -> list[str]:
 
 
 def same_but_for_ones(pair: Pair) -> bool:
-    """Whether both shapes are the same but for sides of size 1: then the elements are as many, in the same order."""
+    """Return whether both shapes are the same but for sides of size 1.
+
+    Then the elements are as many, in the same order.
+    """
     return _squeezed(pair.here) == _squeezed(pair.there)
 
 
 def loads_anyway(pair: Pair) -> bool:
-    """Whether torch takes the difference without a word: a vector of one element for a scalar.
+    """Return whether torch takes the difference without a word: a vector of one element for a scalar.
 
     Source: ``torch.nn.Module._load_from_state_dict``, "Backward compatibility: loading 1-dim tensor from 0.3.*".
     """

@@ -23,7 +23,7 @@ class Placeholders:
 
 
 def placeholders(state_dict: StateDict) -> Placeholders | None:
-    """The placeholders of a state dict, where most of the weights that should be matrices are some."""
+    """Return the placeholders of a state dict, where most of the weights that should be matrices are some."""
     # most files have none: said before any name is taken apart
     if not any(0 in tensor.shape or tensor.shape == (1,) for tensor in state_dict.tensors):
         return None
@@ -37,7 +37,7 @@ def placeholders(state_dict: StateDict) -> Placeholders | None:
 
 
 def is_placeholder(shape: Shape) -> bool:
-    """Whether a shape is what ZeRO stage 3 leaves of a parameter: no elements, or a vector of one."""
+    """Return whether a shape is what ZeRO stage 3 leaves of a parameter: no elements, or a vector of one."""
     return prod(shape) == 0 or shape == (1,)
 
 

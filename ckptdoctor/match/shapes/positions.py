@@ -32,7 +32,7 @@ class Positions:
 
 
 def positions(pairs: list[Pair]) -> tuple[Positions, ...]:
-    """The tables of positions by their two sizes."""
+    """Return the tables of positions by their two sizes."""
     found: dict[tuple[int, int], list[Pair]] = {}
     for pair in pairs:
         change = pair.change
@@ -47,14 +47,14 @@ def positions(pairs: list[Pair]) -> tuple[Positions, ...]:
 
 
 def _counts_positions(pair: Pair, dim: int) -> bool:
-    """Whether this side of a table counts positions: the last one is its width, but for ids."""
+    """Return whether this side of a table counts positions: the last one is its width, but for ids."""
     if pair.leaf.startswith("relative_position_index"):
         return False
     return dim < len(pair.here) - 1 or len(pair.here) == 1 or is_mask_or_ids(pair.key)
 
 
 def _owner(pair: Pair, found: dict[tuple[int, int], list[Pair]]) -> tuple[int, int] | None:
-    """The table that a mask, or an index, goes with: all its sides that differ are the table's."""
+    """Return the table that a mask, or an index, goes with: all its sides that differ are the table's."""
     if len(pair.here) != len(pair.there):
         return None
     sides = {(a, b) for a, b in zip(pair.here, pair.there, strict=True) if a != b}
@@ -70,13 +70,13 @@ def _owner(pair: Pair, found: dict[tuple[int, int], list[Pair]]) -> tuple[int, i
 
 
 def _offsets(places: int) -> int | None:
-    """The rows of the bias table for a square window of so many places."""
+    """Return the rows of the bias table for a square window of so many places."""
     side = isqrt(places) if places >= 0 else 0
     return (2 * side - 1) ** 2 if side * side == places else None
 
 
 def _grids(pair: Pair, here: int, there: int) -> tuple[Grid, Grid] | None:
-    """Both sizes as squares of one kind; None for sequences."""
+    """Return both sizes as squares of one kind, or None for sequences."""
     if pair.leaf == _TABLE:
         sides = [isqrt(size) for size in (here, there)]
         if all(side * side == size and side % 2 for side, size in zip(sides, (here, there), strict=True)):
@@ -92,7 +92,7 @@ def _grids(pair: Pair, here: int, there: int) -> tuple[Grid, Grid] | None:
 
 
 def _other_tokens(here: int, there: int) -> tuple[Grid, Grid] | None:
-    """Both sizes as the same square with other tokens before it."""
+    """Return both sizes as the same square with other tokens before it."""
     for ours in _EXTRA_TOKENS:
         side = isqrt(max(here - ours, 0))
         theirs = there - side * side

@@ -48,7 +48,7 @@ HEAD_BY_HEAD = QKV_LAYOUTS[2:]  # the layouts in which the size of a head matter
 
 
 def rows(layout: str, heads: int, kv_heads: int, head_dim: int) -> dict[str, Ranges]:
-    """Rows of the fused projection that make up "q", "k" and "v", each in the order of its heads.
+    """Return rows of the fused projection that make up "q", "k" and "v", each in the order of its heads.
 
     - "q-k-v": all queries, all keys, all values (GPT-2, Phi-3, ``nn.MultiheadAttention``).
     - "k-v-q": all keys, all values, all queries.
@@ -58,13 +58,13 @@ def rows(layout: str, heads: int, kv_heads: int, head_dim: int) -> dict[str, Ran
     Raises RefusedError for numbers of heads that this layout cannot have.
     """
     if layout not in QKV_LAYOUTS:
-        raise RefusedError(f"“{layout}” is no layout of queries, keys and values; there are {', '.join(QKV_LAYOUTS)}.")
+        raise RefusedError(f'"{layout}" is not a layout of queries, keys and values. Use {", ".join(QKV_LAYOUTS)}.')
     if min(heads, kv_heads, head_dim) < 1:
         raise RefusedError("Heads, key-value heads and the size of a head must be at least 1.")
     if heads % kv_heads:
-        raise RefusedError(f"{heads:,} heads cannot share {kv_heads:,} key-value heads: that leaves a rest.")
+        raise RefusedError(f"{heads:,} heads cannot share {kv_heads:,} key-value heads: the numbers do not divide.")
     if layout == "per-head" and heads != kv_heads:
-        raise RefusedError(f"“per-head” needs as many key-value heads as heads: {kv_heads:,} are not {heads:,}.")
+        raise RefusedError(f'"per-head" needs as many key-value heads as heads: {kv_heads:,} are not {heads:,}.')
     if layout in ("per-head", "grouped"):
         return _grouped(kv_heads, heads // kv_heads * head_dim, head_dim)
     order = ("q", "k", "v") if layout == "q-k-v" else ("k", "v", "q")
@@ -74,7 +74,7 @@ def rows(layout: str, heads: int, kv_heads: int, head_dim: int) -> dict[str, Ran
 
 
 def _grouped(groups: int, queries: int, head_dim: int) -> dict[str, Ranges]:
-    """Groups of ``queries`` rows of queries, and ``head_dim`` rows each of a key and a value."""
+    """Return groups of ``queries`` rows of queries, and ``head_dim`` rows each of a key and a value."""
     places = {"q": (0, queries), "k": (queries, queries + head_dim), "v": (queries + head_dim, queries + 2 * head_dim)}
     width = queries + 2 * head_dim
     return {
@@ -84,12 +84,12 @@ def _grouped(groups: int, queries: int, head_dim: int) -> dict[str, Ranges]:
 
 
 def split_parts(ranges: dict[str, Ranges], names: dict[str, str]) -> tuple[tuple[str, int, int], ...]:
-    """The parts of a ``Split`` into the keys ``names`` ("q" → its key)."""
+    """Return the parts of a ``Split`` into the keys ``names`` ("q" → its key)."""
     return tuple([(names[part], start, stop) for part in names for start, stop in ranges[part]])
 
 
 def fuse_order(ranges: dict[str, Ranges], parts: tuple[str, ...] = ("q", "k", "v")) -> tuple[tuple[int, int, int], ...]:
-    """The ``order`` of a ``Fuse`` of tensors in the order of ``parts``: what ``Split`` with these ranges undoes."""
+    """Return the ``order`` of a ``Fuse`` of ``parts`` in their order: what ``Split`` with these ranges undoes."""
     pieces: list[tuple[int, int, int, int]] = []  # first row of the whole, number of the tensor, its rows
     for number, part in enumerate(parts):
         at = 0

@@ -43,7 +43,7 @@ class WrongSize:
 
 
 def wrong_size(comparison: Comparison, pairs: list[Pair]) -> WrongSize | None:
-    """What shows that the two models are of one kind and of different sizes; None where nothing does."""
+    """Return what shows that the two models are of one kind and of different sizes, or None where nothing does."""
     renamed = comparison.renamed
     if not (pairs or renamed.missing or renamed.unexpected) or not (renamed.fits or pairs):
         return None
@@ -77,12 +77,12 @@ def _sized(shapes: Mapping[str, Shape], found: Mapping[str, _Stack], shared: lis
 
 
 def _alike(one: _Stack, other: _Stack) -> bool:
-    """Whether the first blocks have a key of a module in common."""
+    """Return whether the first blocks have a key of a module in common."""
     return any("." in rest and rest in other.blocks[0] for rest in one.blocks[0])
 
 
 def _named_apart(one: Sized, other: Sized) -> bool:
-    """Whether both sides are well-known models that differ in size alone."""
+    """Return whether both sides are well-known models that differ in size alone."""
     return (
         one.known is not None
         and other.known is not None
@@ -92,7 +92,7 @@ def _named_apart(one: Sized, other: Sized) -> bool:
 
 
 def _plain(pair: Pair) -> bool:
-    """Whether nothing narrower than the model's size would explain the pair."""
+    """Return whether nothing narrower than the model's size would explain the pair."""
     if len(pair.here) != len(pair.there) or pair.reversed or same_but_for_ones(pair):
         return False
     change = pair.change
@@ -103,7 +103,7 @@ def _plain(pair: Pair) -> bool:
 
 
 def _proportions(bulk: Iterable[Pair]) -> Counter[Fraction]:
-    """How often each proportion occurs among the sides that differ: inputs and outputs, not kernels."""
+    """Return how often each proportion occurs among the sides that differ: inputs and outputs, not kernels."""
     sides = [side for pair in bulk for side in list(zip(pair.here, pair.there, strict=True))[:2]]
     found: Counter[Fraction] = Counter()
     for (a, b), times in Counter(sides).items():  # few are different, and fractions take their time
@@ -113,7 +113,7 @@ def _proportions(bulk: Iterable[Pair]) -> Counter[Fraction]:
 
 
 def _ratio(bulk: list[Pair]) -> Fraction | None:
-    """The proportion that most sides have."""
+    """Return the proportion that most sides have."""
     found = _proportions(bulk)
     if not found:
         return None
@@ -122,7 +122,7 @@ def _ratio(bulk: list[Pair]) -> Fraction | None:
 
 
 def _resized(comparison: Comparison, bulk: list[Pair], ratio: Fraction | None, blocks_differ: bool) -> bool:
-    """Whether a large part of the layers differs, in one proportion, or in one direction as the blocks do."""
+    """Return whether a large part of the layers differs, in one proportion, or in one direction as the blocks do."""
     renamed = comparison.renamed
     shared = len(renamed.fits) + len(renamed.mismatched)
     if len(bulk) <= _SHARE * shared or len({pair.module for pair in bulk}) < _MODULES:
@@ -137,19 +137,22 @@ def _resized(comparison: Comparison, bulk: list[Pair], ratio: Fraction | None, b
 
 
 def _same_names(here: Iterable[str], there: Iterable[str]) -> bool:
-    """Whether both sides have nearly the same layers, however often each is repeated: else it is another model."""
+    """Return whether both sides have nearly the same layers, however often each is repeated.
+
+    Else it is another model.
+    """
     ours, theirs = ({_anywhere(key) for key in keys} for keys in (here, there))
     return len(ours & theirs) >= _SAME * len(ours | theirs)
 
 
 def _anywhere(key: str) -> str:
-    """The key without the index of its block."""
+    """Return the key without the index of its block."""
     parts = block(key)
     return key if parts is None else f"{parts[0]}.*.{parts[2]}"
 
 
 def _deeper(comparison: Comparison, shared: list[tuple[_Stack, _Stack]]) -> bool:
-    """Whether one side has nothing more than the other but further blocks of the same form, and of no other side."""
+    """Return whether one side has nothing more than the other but further blocks of the same form."""
     renamed = comparison.renamed
     apart = [key for key in (*renamed.missing, *renamed.unexpected) if not key.endswith(_COUNTER)]
     if renamed.mismatched or not apart or (renamed.missing and renamed.unexpected):
@@ -173,7 +176,7 @@ def _deeper(comparison: Comparison, shared: list[tuple[_Stack, _Stack]]) -> bool
 
 
 def _inside(keys: Iterable[str], shared: list[str], one: Sized, other: Sized) -> tuple[str, ...]:
-    """The keys that lie in the stacks; and all of a VGG, whose layers are numbered one after another."""
+    """Return the keys that lie in the stacks; and all of a VGG, whose layers are numbered one after another."""
     if one.known is not None and other.known is not None and one.known.family == other.known.family == "VGG":
         return tuple([key for key in keys if key.startswith("features.")])
     stems = set(shared)
@@ -247,7 +250,7 @@ class Architecture:
 
 
 def architecture(shapes: Mapping[str, Shape], found: Iterable[_Stack], sizes: _Profile) -> Architecture | None:
-    """Which well-known model has these keys, stacks and sizes; None where none has."""
+    """Return which well-known model has these keys, stacks and sizes, or None where none has."""
     by_stem = {each.stem.rpartition(".")[2]: each for each in found}
     return _resnet(by_stem) or _transformer(by_stem, sizes) or _vgg(shapes)
 
@@ -318,7 +321,7 @@ class _Profile:
 
 
 def _stacks(shapes: Mapping[str, Shape]) -> dict[str, _Stack]:
-    """The stacks among these keys by stem. ``features.0, features.3`` is none: those are layers, not blocks."""
+    """Return the stacks among these keys by stem. ``features.0, features.3`` is none: those are layers, not blocks."""
     found: dict[str, dict[int, _Block]] = {}
     for key, shape in shapes.items():
         parts = block(key)
@@ -329,7 +332,7 @@ def _stacks(shapes: Mapping[str, Shape]) -> dict[str, _Stack]:
 
 
 def _profile(shapes: Mapping[str, Shape], found: list[_Stack]) -> _Profile:
-    """The sizes of a model with these keys and stacks."""
+    """Return the sizes of a model with these keys and stacks."""
     widths = {_width(each) for each in found}
     width = widths.pop() if len(widths) == 1 else None
     rows = {shape[0] for key, shape in shapes.items() if len(shape) == 2 and shape[0] > 2 and is_vocabulary(key)}
@@ -342,7 +345,7 @@ def _profile(shapes: Mapping[str, Shape], found: list[_Stack]) -> _Profile:
 
 
 def _in_a_row(blocks: dict[int, _Block]) -> tuple[_Block, ...] | None:
-    """The blocks in order, where they are numbered 0, 1, … and alike."""
+    """Return the blocks in order, where they are numbered 0, 1, … and alike."""
     if set(blocks) != set(range(len(blocks))):
         return None
     common = set(blocks[0])
@@ -352,7 +355,7 @@ def _in_a_row(blocks: dict[int, _Block]) -> tuple[_Block, ...] | None:
 
 
 def _width(stack: _Stack) -> int | None:
-    """The size that most vectors of every block have: that of the norms and of most biases."""
+    """Return the size that most vectors of every block have: that of the norms and of most biases."""
     usual = set()
     for each in stack.blocks:
         sizes = Counter(shape[0] for shape in each.values() if len(shape) == 1)
@@ -361,6 +364,6 @@ def _width(stack: _Stack) -> int | None:
 
 
 def _inner(first: _Block, width: int) -> int | None:
-    """The largest side of a matrix that takes the width in or gives it out, but for fused projections of it."""
+    """Return the largest side of a matrix that takes the width in or gives it out, but for fused projections of it."""
     sides = [max(shape) for rest, shape in first.items() if len(shape) == 2 and width in shape and "attn" not in rest]
     return max(sides, default=None)

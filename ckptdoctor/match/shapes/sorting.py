@@ -45,7 +45,10 @@ class Shapes:
 
 @cached_by_identity
 def shapes(comparison: Comparison) -> Shapes:
-    """What the shapes of a comparison say: each pair to the first rule that explains it, the most sweeping first."""
+    """Return what the shapes of a comparison say.
+
+    Each pair goes to the first rule that explains it, the most sweeping first.
+    """
     pairs = _without(pairs_of(comparison), set(quantized.explained_by_quantization(comparison).mismatched))
     empty = _placeholders(comparison, pairs)
     pairs = _without(pairs, {pair.key for pair in empty})
@@ -62,7 +65,7 @@ def shapes(comparison: Comparison) -> Shapes:
 
 
 def explained_by_shapes(comparison: Comparison) -> Explained:
-    """The keys of which the rules about shapes speak, and those about quantised weights."""
+    """Return the keys of which the rules about shapes speak, and those about quantised weights."""
     found = shapes(comparison)
     apart = (*found.qkv, *found.gates)
     missing = {key for each in apart for key in (each.parts if each.here else (each.key,))}
@@ -84,7 +87,7 @@ def explained_by_shapes(comparison: Comparison) -> Explained:
 
 
 def sweeping(comparison: Comparison) -> bool:
-    """Whether the shapes say why so little fits: one cause for all of the model, or nothing left unexplained."""
+    """Return whether the shapes say why so little fits: one cause for all of the model, or nothing left unexplained."""
     found, renamed = shapes(comparison), comparison.renamed
     if found.size is not None or found.shards is not None or found.placeholders or comparison.conversion is not None:
         return True
@@ -100,7 +103,7 @@ def sweeping(comparison: Comparison) -> bool:
 
 
 def _pairs(found: Shapes) -> list[Pair]:
-    """The pairs that the narrow rules speak of."""
+    """Return the pairs that the narrow rules speak of."""
     single = (found.channels,) if found.channels is not None else ()
     table = found.vocabulary.pairs if found.vocabulary is not None else ()
     heads = chain.from_iterable([head.pairs for head in found.heads])
@@ -109,7 +112,7 @@ def _pairs(found: Shapes) -> list[Pair]:
 
 
 def _narrow(comparison: Comparison, pairs: list[Pair], found: Shapes) -> Shapes:
-    """Single layers. Where the model is another one altogether, that its head has other sizes says nothing."""
+    """Find single layers. Where the model is another one altogether, other sizes of its head say nothing."""
     if comparison.uncovered:
         return found
     table = vocabulary(pairs)
@@ -152,7 +155,7 @@ _RANKS = (3, 4, 5)  # Conv1d, Conv2d, Conv3d
 
 
 def input_channels(comparison: Comparison | None, pairs: list[Pair]) -> Pair | None:
-    """The only convolution whose inputs alone differ, where it is the model's first and nothing else has its sizes.
+    """Return the model's first convolution, where its inputs alone differ and nothing else has its sizes.
 
     Of an error (``comparison`` None) only its name tells which one is the first.
     """
@@ -177,7 +180,7 @@ def input_channels(comparison: Comparison | None, pairs: list[Pair]) -> Pair | N
 
 
 def inflated(pairs: list[Pair]) -> tuple[Pair, ...]:
-    """Convolutions with the same channels and the same kernel, but for one more side of it, or one fewer."""
+    """Return convolutions with the same channels and the same kernel, but for one more side of it, or one fewer."""
     return tuple([pair for pair in pairs if _inflates(pair.here, pair.there) or _inflates(pair.there, pair.here)])
 
 
@@ -188,6 +191,6 @@ def _inflates(flat: tuple[int, ...], deep: tuple[int, ...]) -> bool:
 
 
 def _first(comparison: Comparison) -> str | None:
-    """The first convolution in the model's own order."""
+    """Return the first convolution in the model's own order."""
     there = comparison.reference.tensors
     return next((key for key in model_order(comparison) if key in there and len(there[key].shape) in _RANKS), None)

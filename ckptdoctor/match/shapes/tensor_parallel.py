@@ -69,7 +69,9 @@ class Sharded:
 
 
 def sharded(comparison: Comparison, pairs: list[Pair]) -> Sharded | None:
-    """Which tensors were split, where nearly all matrices were, by one number; None for a model that is just smaller.
+    """Return which tensors were split, where nearly all matrices were, by one number.
+
+    It is None for a model that is just smaller.
 
     What layers split for tensor parallelism leave whole (norms, and biases of layers that were split by columns) must
     fit; a smaller model would have smaller norms, or leave its embedding alone.
@@ -97,7 +99,7 @@ def sharded(comparison: Comparison, pairs: list[Pair]) -> Sharded | None:
 
 
 def _ranks(pairs: list[Pair]) -> int | None:
-    """The number by which most sides were divided."""
+    """Return the number by which most sides were divided."""
     found: Counter[int] = Counter()
     for pair in pairs:
         change = pair.change
@@ -108,7 +110,7 @@ def _ranks(pairs: list[Pair]) -> int | None:
 
 
 def _split(pair: Pair, ranks: int) -> int | None:
-    """The side of a matrix or vector that was divided by so many, padded before where it counts tokens."""
+    """Return the side of a matrix or vector that was divided by so many, padded before where it counts tokens."""
     change = pair.change
     if change is None or len(pair.here) > 2:
         return None

@@ -28,7 +28,7 @@ class TransposedFamily:
 
 
 def transposed(comparison: Comparison, pairs: list[Pair]) -> tuple[TransposedFamily, ...]:
-    """The families of which many matrices are reversed, or a few whose biases prove it."""
+    """Return the families of which many matrices are reversed, or a few whose biases prove it."""
     turned: dict[str, list[Pair]] = {}
     for pair in pairs:
         if pair.reversed and _is_linear(pair.key):
@@ -63,12 +63,15 @@ def _family(key: str) -> str:
 
 
 def _is_linear(key: str) -> bool:
-    """Whether the key is called like the matrix of a linear layer: not like an embedding."""
+    """Return whether the key is called like the matrix of a linear layer: not like an embedding."""
     return key.rpartition(".")[2] in _WEIGHTS and not is_vocabulary(key) and not is_position(key)
 
 
 def _believable(comparison: Comparison, turned: list[Pair], mixed: bool) -> bool:
-    """Whether the reversed shapes are no coincidence: no bias contradicts, and one proves it where there is doubt."""
+    """Return whether the reversed shapes are no coincidence.
+
+    No bias contradicts, and one proves it where there is doubt.
+    """
     biases = [_bias(comparison, pair) for pair in turned]
     if any(bias is False for bias in biases):
         return False
@@ -76,7 +79,7 @@ def _believable(comparison: Comparison, turned: list[Pair], mixed: bool) -> bool
 
 
 def _bias(comparison: Comparison, pair: Pair) -> bool | None:
-    """Whether the layer's bias shows the same outputs on both sides (True), or others (False); None without one."""
+    """Return whether the layer's bias shows the same outputs on both sides, or None without one."""
     key = f"{pair.module}.bias" if pair.module else "bias"
     here, there = comparison.renamed.here.get(key), comparison.reference.tensors.get(key)
     if here is None or there is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import unpack_from
 
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Extension, Global, Made, PersistentId, Text, Value, plain
+from ckptdoctor.pickles.graph import Extension, Global, Made, PersistentId, String, Value, plain
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
 
 # The name of a class or function that the stream computes, so that nobody can know it without running the stream.
@@ -13,7 +13,7 @@ COMPUTED = "<computed>"
 
 
 def _named(m: Machine, at: int, code: str, encoding: str) -> tuple[str, str, int]:
-    """Module, name and end of a GLOBAL or INST."""
+    """Return the module, name and end of a GLOBAL or INST."""
     first, middle = m.line(at, m.budgets.line, at - 1)
     second, end = m.line(middle, m.budgets.line, at - 1)
     try:
@@ -51,7 +51,7 @@ def _stack_global(m: Machine, at: int) -> int:
 
 def _part(value: Value) -> str | None:
     value = plain(value)
-    return value.value if isinstance(value, Text) and isinstance(value.value, str) else None
+    return value.value if isinstance(value, String) and isinstance(value.value, str) else None
 
 
 def _inst(m: Machine, at: int) -> int:
@@ -97,13 +97,13 @@ def _persid(m: Machine, at: int) -> int:
     if m.protocol < 0:
         m.protocol = 0
     m.nodes += 1
-    m.stack.append(PersistentId(op.PERSID, Text(op.PERSID, line.decode("ascii"))))
+    m.stack.append(PersistentId(op.PERSID, String(op.PERSID, line.decode("ascii"))))
     return end
 
 
 def _binpersid(m: Machine, at: int) -> int:
     identity = m.stack[-1]
-    if isinstance(identity, Text) and isinstance(identity.value, str) and "\n" in identity.value:
+    if isinstance(identity, String) and isinstance(identity.value, str) and "\n" in identity.value:
         m.ambiguous("persistent-id", "BINPERSID has an id with a newline, which protocol 0 reads differently", at - 1)
     m.nodes += 1
     m.stack[-1] = PersistentId(op.BINPERSID, identity)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.entries import Entries, Pattern
-from ckptdoctor.pickles.graph import Form, Global, Made, Popped, Revisit, Step, Text, Tuple, Value
+from ckptdoctor.pickles.graph import Form, Global, Made, Mutation, Popped, Revisit, String, Tuple, Value
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
 from ckptdoctor.pickles.tensor_opcodes import form_of, get_index, put_tensor, take_tensor
 
@@ -41,7 +41,7 @@ def _take_entries(m: Machine, at: int) -> int:
         if known is None or not name.isascii():
             break
         form, function = known
-        text = Text(op.BINUNICODE, str(name, "ascii"), len(memo))
+        text = String(op.BINUNICODE, str(name, "ascii"), len(memo))
         memo.append(text)
         stack.append(text)
         begin = at + len(name) + _BEFORE_FUNCTION + len(pattern.function)
@@ -54,7 +54,10 @@ def _take_entries(m: Machine, at: int) -> int:
 
 
 def _usual(m: Machine, pattern: Pattern) -> tuple[Form, Value] | None:
-    """The form of tensors of this pattern, and what is called; None where something else is fetched for it."""
+    """Return the form of tensors of this pattern, and what is called.
+
+    It is None where something else is fetched for it.
+    """
     callee = get_index(pattern.function)
     function = m.memo[callee] if callee < len(m.memo) else None
     said = (pattern.numel, pattern.offset, pattern.size, pattern.stride, pattern.grad)
@@ -193,15 +196,15 @@ def record_step(m: Machine, code: int, payload: list[Value], offset: int) -> Non
     """Record a step on the object on top of the stack. Raises LookupError when the stack is empty."""
     target = m.stack[-1]
     if type(target) is not Made or (m.borrowed and m.is_borrowed(target)):
-        _step_elsewhere(m, Step(code, payload, late=True), offset)
+        _step_elsewhere(m, Mutation(code, payload, late=True), offset)
     elif target.steps is None:
-        target.steps = [Step(code, payload)]
+        target.steps = [Mutation(code, payload)]
     else:
-        target.steps.append(Step(code, payload))
+        target.steps.append(Mutation(code, payload))
 
 
-def _step_elsewhere(m: Machine, step: Step, offset: int) -> None:
-    """A step on an object that was not made at this place of the stack.
+def _step_elsewhere(m: Machine, step: Mutation, offset: int) -> None:
+    """Note a step on an object that was not made at this place of the stack.
 
     A pickler writes it after an object whose arguments lead back to itself: the object was finished within them, is
     fetched from the memo, and then receives its state.
@@ -221,7 +224,7 @@ def _step_elsewhere(m: Machine, step: Step, offset: int) -> None:
             holder.result = revisit
     else:
         m.discarded = True
-        m.ambiguous("step-target", f"{op.opcode_name(step.op)} changes something that is no object made here", offset)
+        m.ambiguous("step-target", f"{op.opcode_name(step.op)} changes a value that the pickle did not make", offset)
         return
     assert isinstance(target, Made)  # a Revisit is only ever made of one
     if target.steps is None:

@@ -10,7 +10,7 @@ from ckptdoctor.wording import plural
 def _proto(m: Machine, at: int) -> int:
     version = m.data[at]
     if at - 1 != m.start:
-        m.ambiguous("protocol", f"PROTO {version} stands within the pickle, not at its start", at - 1)
+        m.ambiguous("protocol", f"PROTO {version} is within the pickle, not at its start", at - 1)
     if not 2 <= version <= 5:
         m.ambiguous("protocol", f"protocol {version} is not one that picklers announce (2 to 5)", at - 1)
     if at - 1 == m.start or m.protocol < 0:
@@ -38,7 +38,7 @@ def _stop(m: Machine, at: int) -> int:
         m.discarded = True
         m.ambiguous("leftover", "values are left on the stack at STOP", at - 1)
     if m.frame_end > at:
-        m.ambiguous("frame", f"the last frame goes on for {plural(m.frame_end - at, 'byte')} after STOP", at - 1)
+        m.ambiguous("frame", f"the last frame continues for {plural(m.frame_end - at, 'byte')} after STOP", at - 1)
     m.stopped = True
     m.limit = m.start
     return at

@@ -6,7 +6,7 @@ from struct import unpack_from
 
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import NO_MEMO, Literal, Made, Node, Popped, Step, Value, plain
+from ckptdoctor.pickles.graph import NO_MEMO, Constant, Made, Mutation, PickleNode, Popped, Value, plain
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
 from ckptdoctor.regex import regex
 from ckptdoctor.wording import plural
@@ -19,18 +19,18 @@ _GETS = frozenset({op.GET, op.BINGET, op.LONG_BINGET})
 def _put(m: Machine, index: int, offset: int) -> None:
     """Store the top of the stack under ``index``."""
     value = m.stack[-1]
-    if isinstance(value, Node):
+    if isinstance(value, PickleNode):
         if isinstance(value, Popped):
             value = plain(value)
-            assert isinstance(value, Node)
+            assert isinstance(value, PickleNode)
         if value.memo == NO_MEMO:
             value.memo = index
             if type(value) is Made and value.steps is not None:
-                value.steps.append(Step(op.PUT, []))
+                value.steps.append(Mutation(op.PUT, []))
     else:
         assert value is None or isinstance(value, (bool, int, float))
         m.nodes += 1
-        value = Literal(canonical.constant(value, m.protocol), value, index)
+        value = Constant(canonical.constant(value, m.protocol), value, index)
         m.stack[-1] = value
     _store(m, index, value, offset)
 
@@ -82,7 +82,7 @@ def _text_index(m: Machine, at: int) -> tuple[int, int]:
     if _INDEX.fullmatch(line) is None:
         if _ANY_INDEX.fullmatch(line) is None or int(line) >> 63:
             raise damaged(
-                at - 1, op.opcode_name(m.data[at - 1]), f"has the argument {line[:40]!r}, which is no memo index"
+                at - 1, op.opcode_name(m.data[at - 1]), f"has the argument {line[:40]!r}, which is not a memo index"
             )
         m.ambiguous("numeral", f"a memo index is spelled {line[:40]!r}, which unpicklers read differently", at - 1)
     return int(line), end
@@ -112,7 +112,7 @@ def _text_get(m: Machine, at: int) -> int:
 
 
 def _get(m: Machine, at: int) -> tuple[Value, int] | None:
-    """The memo entry that a GET at ``at`` fetches, and where that GET ends; None when there is none."""
+    """Return the memo entry that a GET at ``at`` fetches, and where that GET ends, or None when there is none."""
     code = m.data[at] if at < m.size else op.STOP
     if code not in _GETS:
         return None
@@ -125,7 +125,12 @@ def _get(m: Machine, at: int) -> tuple[Value, int] | None:
 
 
 def _pop(m: Machine, at: int) -> int:
-    """One or more POPs: thrown away for good, or, before a GET, the way a pickler writes what contains itself."""
+    """Handle one or more POPs.
+
+    They throw away for good, or, before a GET, are how a pickler writes what contains itself.
+
+    They throw away for good, or, before a GET, are how a pickler writes what contains itself.
+    """
     values: list[Value] = []
     code = op.POP
     while True:
@@ -150,7 +155,7 @@ def _discard(m: Machine, code: int, values: list[Value], at: int) -> int:
     m.discarded = True
     fetched = _get(m, at)
     if fetched is None:
-        m.ambiguous("discarded", f"{plural(len(values), 'value is', 'values are')} computed and thrown away", at - 1)
+        m.ambiguous("discarded", f"{plural(len(values), 'value is', 'values are')} computed and discarded", at - 1)
         return at
     value, end = fetched
     m.nodes += 1
@@ -162,7 +167,7 @@ def _discard(m: Machine, code: int, values: list[Value], at: int) -> int:
 def _dup(m: Machine, at: int) -> int:
     value = m.stack[-1]
     m.ambiguous("duplicated", "DUP, which no pickler writes, uses a value twice", at - 1)
-    if isinstance(value, Node):
+    if isinstance(value, PickleNode):
         m.duplicated.append(plain(value))
     if type(value) is Made:
         m.borrow(value)

@@ -1,6 +1,6 @@
 """None, booleans, integers and floats are read, in binary and as text.
 
-A constant written as Python's pickler writes it becomes the plain value, any other a Literal that keeps its bytes.
+A constant written as Python's pickler writes it becomes the plain value, any other a Constant that keeps its bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from struct import unpack_from
 
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Literal
+from ckptdoctor.pickles.graph import Constant
 from ckptdoctor.pickles.machine import Handler, Machine, damaged, exceeded
 from ckptdoctor.regex import regex
 from ckptdoctor.wording import plural
@@ -24,7 +24,7 @@ def push_constant(m: Machine, value: bool | int | float | None, begin: int, end:
         m.stack.append(value)
     else:
         m.nodes += 1
-        m.stack.append(Literal(raw, value))
+        m.stack.append(Constant(raw, value))
     return end
 
 
@@ -133,12 +133,15 @@ def _int(m: Machine, at: int) -> int:
 
 
 def _until_nul(line: bytes) -> bytes:
-    """What a C function sees of the line."""
+    """Return what a C function sees of the line."""
     return line.partition(b"\0")[0]
 
 
 def _strtol(text: bytes) -> int | None:
-    """What C's ``strtol`` makes of the text with base 0, or None where it would not take all of it or overflow."""
+    """Return what C's ``strtol`` makes of the text with base 0.
+
+    It is None where it would not take all of it or overflow.
+    """
     match = _STRTOL.fullmatch(text)
     if match is None:
         return None

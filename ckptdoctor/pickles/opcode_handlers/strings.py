@@ -7,7 +7,7 @@ from codecs import raw_unicode_escape_decode  # by name, because looking the cod
 
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Text, Verbatim
+from ckptdoctor.pickles.graph import String, Verbatim
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
 from ckptdoctor.regex import regex
 
@@ -32,7 +32,7 @@ def _binunicode(m: Machine, at: int) -> int:
     if end > m.size:
         m.need(end - begin, begin, "a text")
     m.nodes += 1
-    m.stack.append(Text(op.BINUNICODE, str(m.data[begin:end], "utf-8", "surrogatepass")))
+    m.stack.append(String(op.BINUNICODE, str(m.data[begin:end], "utf-8", "surrogatepass")))
     return end
 
 
@@ -42,18 +42,18 @@ def _short_binunicode(m: Machine, at: int) -> int:
     if end > m.size:
         m.need(end - begin, begin, "a text")
     m.nodes += 1
-    m.stack.append(Text(op.SHORT_BINUNICODE, str(m.data[begin:end], "utf-8", "surrogatepass")))
+    m.stack.append(String(op.SHORT_BINUNICODE, str(m.data[begin:end], "utf-8", "surrogatepass")))
     return end
 
 
 def _binunicode8(m: Machine, at: int) -> int:
     raw, end = _counted(m, at, 8, "a text")
-    m.stack.append(Text(op.BINUNICODE8, str(raw, "utf-8", "surrogatepass")))
+    m.stack.append(String(op.BINUNICODE8, str(raw, "utf-8", "surrogatepass")))
     return end
 
 
 def _counted(m: Machine, at: int, width: int, what: str) -> tuple[bytes, int]:
-    """The bytes behind a little-endian count of ``width`` bytes, and the position after them."""
+    """Return the bytes behind a little-endian count of ``width`` bytes, and the position after them."""
     begin = m.need(width, at, "a count")
     end = m.need(int.from_bytes(m.data[at:begin], "little"), begin, what)
     m.nodes += 1
@@ -62,24 +62,27 @@ def _counted(m: Machine, at: int, width: int, what: str) -> tuple[bytes, int]:
 
 def _short_binbytes(m: Machine, at: int) -> int:
     raw, end = _counted(m, at, 1, "a bytes object")
-    m.stack.append(Text(op.SHORT_BINBYTES, raw))
+    m.stack.append(String(op.SHORT_BINBYTES, raw))
     return end
 
 
 def _binbytes(m: Machine, at: int) -> int:
     raw, end = _counted(m, at, 4, "a bytes object")
-    m.stack.append(Text(op.BINBYTES, raw))
+    m.stack.append(String(op.BINBYTES, raw))
     return end
 
 
 def _binbytes8(m: Machine, at: int) -> int:
     raw, end = _counted(m, at, 8, "a bytes object")
-    m.stack.append(Text(m.data[at - 1], raw))  # BINBYTES8 or BYTEARRAY8
+    m.stack.append(String(m.data[at - 1], raw))  # BINBYTES8 or BYTEARRAY8
     return end
 
 
 def _either(raw: bytes) -> str | bytes:
-    """A string of Python 2: text where it is UTF-8, as torch takes it, else bytes (which encoding, nobody knows)."""
+    """Return a string of Python 2.
+
+    It is text where it is UTF-8, as torch takes it, else bytes (which encoding, nobody knows).
+    """
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -88,7 +91,7 @@ def _either(raw: bytes) -> str | bytes:
 
 def _short_binstring(m: Machine, at: int) -> int:
     raw, end = _counted(m, at, 1, "a string")
-    m.stack.append(Text(op.SHORT_BINSTRING, _either(raw)))
+    m.stack.append(String(op.SHORT_BINSTRING, _either(raw)))
     return end
 
 
@@ -96,7 +99,7 @@ def _binstring(m: Machine, at: int) -> int:
     if m.data[at : at + 4][3:] >= b"\x80":  # the count is signed
         raise damaged(at - 1, "BINSTRING", "has a negative count")
     raw, end = _counted(m, at, 4, "a string")
-    m.stack.append(Text(op.BINSTRING, _either(raw)))
+    m.stack.append(String(op.BINSTRING, _either(raw)))
     return end
 
 
@@ -130,7 +133,7 @@ def _line_text(m: Machine, code: int, value: str | bytes, at: int, end: int) -> 
     m.nodes += 1
     raw = m.data[at - 1 : end]
     as_usual = canonical.text_bytes(code, value) == raw
-    m.stack.append(Text(code, value) if as_usual else Verbatim(code, value, raw))
+    m.stack.append(String(code, value) if as_usual else Verbatim(code, value, raw))
     return end
 
 

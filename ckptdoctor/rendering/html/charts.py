@@ -10,11 +10,11 @@ from math import ceil, floor, log10
 
 from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.facts.values import Histogram, TensorValues
 from ckptdoctor.noun import noun
 from ckptdoctor.rendering.html.examined import Examined
 from ckptdoctor.rendering.html.markup import coordinate, element, lines, name, section, text
 from ckptdoctor.rendering.numbers import amount, plural
+from ckptdoctor.values.statistics import Histogram, TensorValues
 from ckptdoctor.wording import beyond, percent
 
 _FEWEST = 3  # blocks that make a stack

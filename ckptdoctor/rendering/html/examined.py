@@ -6,9 +6,9 @@ from functools import cached_property
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.differences import Difference
-from ckptdoctor.facts.values import TensorValues, Values
 from ckptdoctor.findings import FileReport
 from ckptdoctor.noun import noun
+from ckptdoctor.values.statistics import TensorValues, Values
 
 
 @noun(slots=False)

@@ -199,7 +199,7 @@ def _verdict(examined: Examined) -> str:
     if not tally:
         return _tile("Findings", "none", "of what was examined", "good")
     worst = max(tally, key=lambda each: each.rank)
-    nouns = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "remark"}
+    nouns = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "info"}
     told = [plural(tally[each], noun) for each, noun in nouns.items() if tally[each]]
     return _tile("Findings", told[0], ", ".join(told[1:]) or "and nothing else", worst.value)
 

@@ -12,13 +12,13 @@ from math import isfinite
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Tensor, show_part
 from ckptdoctor.differences import Difference, Pair, Verdict
-from ckptdoctor.facts.values import Histogram, TensorValues
 from ckptdoctor.noun import noun
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.html.examined import Examined
 from ckptdoctor.rendering.html.markup import coordinate, element, lines, name, section, text
 from ckptdoctor.rendering.numbers import plain, plural, size
 from ckptdoctor.rendering.wrapping import abridged
+from ckptdoctor.values.statistics import Histogram, TensorValues
 from ckptdoctor.wording import and_so_on
 
 _DEPTH = 64  # levels that are told apart: deeper ones are no architecture but an attack

@@ -1,21 +1,20 @@
-"""An adapter is held against a model that it was not made for.
+"""An adapter is compared with a model that it was not made for.
 
-What it means
-    Its matrices have other sizes than the layers that they are to be put on, the embeddings in it have another
-    vocabulary, or the model has no layers of these names.
+Meaning
+    Its matrices do not have the sizes of the layers that they adapt, the embeddings in it have a different vocabulary,
+    or the model has no layers with these names.
 
 Why it matters
-    peft fails on the sizes. Layers that are not there are left out with a warning, and the model is not the one that
-    was trained.
+    peft fails on the sizes. Missing layers are left out with a warning, and the model is not the one that was trained.
 
-What you see
+Symptoms
     size mismatch for base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight: copying a param with shape
     torch.Size([8, 4096]) from checkpoint, the shape in current model is torch.Size([8, 5120]).
 
-How it is found
-    Only with the model as a reference: neither size of a layer's weight is the outer one of its matrix, a layer that
-    was saved as a whole has another shape, or more than half of the adapter's layers are not in the model, whatever is
-    put before their names. Quantized weights, and those of convolutions, tell no sizes.
+Detection
+    Only with the model as a reference: neither dimension of a layer's weight is the outer one of its matrix, a layer
+    that was saved in full has a different shape, or more than half of the adapter's layers are not in the model under
+    any prefix. Quantized weights, and those of convolutions, do not show the sizes.
 
 Repair
     None: take the model that the adapter was made for. ``base_model_name_or_path`` in ``adapter_config.json`` names it.
@@ -65,9 +64,9 @@ MESSAGES = (
     ),
 )
 SICK = (
-    Example("a wider model", _adapter(6), like=_BASE),
-    Example("another vocabulary", _adapter(4, head=10), like=_BASE),
-    Example("another architecture", _adapter(4, lead=f"{_LEAD}encoder.block.0."), like=_BASE),
+    Example("a wider model than its own", _adapter(6), like=_BASE),
+    Example("a different vocabulary", _adapter(4, head=10), like=_BASE),
+    Example("a different architecture", _adapter(4, lead=f"{_LEAD}encoder.block.0."), like=_BASE),
 )
 HEALTHY = (
     Example("its own model", _adapter(4), like=_BASE),
@@ -77,7 +76,7 @@ HEALTHY = (
 
 @rule("L909", "adapter-base-mismatch", Severity.ERROR)
 def adapter_base_mismatch(comparison: Comparison) -> Iterator[Problem]:
-    """Adapters of another model."""
+    """Report adapters of another model."""
     found, state_dict = on_base(comparison), comparison.state_dict
     if found is None or state_dict is None:
         return
@@ -96,7 +95,7 @@ def _other_shape(comparison: Comparison, state_dict: StateDict, found: OnBase) -
         message=f"{wording.plural(number, 'tensor')} of the adapter {_do(number)} not fit "
         f"{source}: {first.tensor.key} is {wording.shape(first.tensor.shape)}, and {first.key} there is "
         f"{wording.shape(first.wanted)}",
-        cause="The adapter was made for a model of other sizes, or of another vocabulary.",
+        cause="The adapter was made for a model with other sizes or a different vocabulary.",
         advice=_advice(comparison),
         keys=tuple([each.tensor.path for each in found.other_shapes]),
         location=Location(path=state_dict.path),
@@ -137,7 +136,7 @@ def of_a_shape(rest: IncompatibleKeys) -> Iterator[Cause]:
     found = [pair for pair in pairs if not only_rank_differs(pair)]
     if found:
         meaning = (
-            f"an adapter's matrix is for a layer of another size ({both_shapes(found[0])}): the adapter was made for"
-            " another base model, and no command changes it"
+            f"an adapter's matrix is for a layer of a different size ({both_shapes(found[0])}): the adapter "
+            "was made for another base model, and no command changes it"
         )
         yield Cause(meaning, Repair.BY_HAND, (SEE,), mismatched=[pair.key for pair in found])

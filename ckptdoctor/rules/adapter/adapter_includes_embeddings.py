@@ -1,21 +1,21 @@
 """Most of an adapter file is embeddings or an output layer, in full.
 
-What it means
-    Beside low-rank matrices the file holds ``embed_tokens`` or ``lm_head`` as a whole: they were named in
+Meaning
+    Next to low-rank matrices the file holds ``embed_tokens`` or ``lm_head`` in full: they were named in
     ``modules_to_save``, or peft saved them because the vocabulary was resized or they were targets.
 
 Why it matters
-    The adapter is as large as a part of the model. Where the embeddings were not trained, they are only a copy of
-    those of the base model; where they were, the adapter does not work without them.
+    The adapter is as large as a part of the model. If the embeddings were not trained, they are only a copy of the base
+    model's; if they were, the adapter does not work without them.
 
-What you see
+Symptoms
     An ``adapter_model.safetensors`` of gigabytes.
 
-How it is found
+Detection
     Keys of embeddings or of an output layer take more than half of an adapter's bytes.
 
 Repair
-    None by itself: their values would have to be held against those of the base model. Where they are the same,
+    No automatic one: their values would have to be compared with those of the base model. If they are the same,
     ``save_pretrained(…, save_embedding_layers=False)`` does not write them.
 """
 
@@ -41,13 +41,13 @@ SICK = (
 HEALTHY = (
     Example("matrices alone", _SMALL),
     Example("a classifier that was trained", {**_SMALL, "base_model.model.score.weight": T((90, 4))}),
-    Example("no adapter at all", {"lm_head.weight": T((90, 4)), "model.layers.0.q_proj.weight": T((4, 4))}),
+    Example("not an adapter", {"lm_head.weight": T((90, 4)), "model.layers.0.q_proj.weight": T((4, 4))}),
 )
 
 
 @rule("L907", "adapter-includes-embeddings", Severity.INFO, when=adapter_keys)
 def adapter_includes_embeddings(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Adapters that are mostly embeddings."""
+    """Report adapters that are mostly embeddings."""
     for state_dict in checkpoint.state_dicts:
         adapter = adapter_in(state_dict) if state_dict.role in WEIGHTS else None
         if adapter is None or adapter.wrapped:
@@ -59,15 +59,17 @@ def adapter_includes_embeddings(checkpoint: Checkpoint) -> Iterator[Problem]:
         shown = wording.abridged([each.key for each in large])
         yield Problem(
             message=f"{wording.proportion(size, whole)} of this adapter {'are' if len(large) > 1 else 'is'} {shown}",
-            cause="Named in modules_to_save, resized or a target of the adapter: peft then saves them in full.",
-            advice="If they were not trained, they are a copy of the base model's, and save_pretrained leaves them out "
-            "with save_embedding_layers=False. No command drops them: this file does not tell whether they were.",
+            cause="They were named in modules_to_save, resized or targeted by the adapter: peft then saves them in "
+            "full.",
+            advice="If they were not trained, they are a copy of the base model's, and save_pretrained leaves them "
+            "out with save_embedding_layers=False. No command drops them: this file does not show whether "
+            "they were trained.",
             keys=tuple([each.path for each in large]),
             location=Location(path=state_dict.path),
         )
 
 
 def _is_embedding(key: str) -> bool:
-    """Whether a key is the weight of an embedding or of an output layer, as a whole."""
+    """Return whether a key is the weight of an embedding or of an output layer, as a whole."""
     tokens = key.split(".")
     return tokens[-1] == "weight" and not EMBEDDINGS.isdisjoint(tokens[:-1])

@@ -1,24 +1,24 @@
-"""``adapter_config.json`` describes another adapter than the file beside it: another rank, or other layers.
+"""``adapter_config.json`` describes a different adapter from the file next to it: a different rank, or other layers.
 
-What it means
-    peft builds the adapter from its config, and then loads the tensors into it. The config gives another rank (``r``,
-    ``rank_pattern``) than the matrices have, or does not name layers (``target_modules``) that have some.
+Meaning
+    peft builds the adapter from its config, and then loads the tensors into it. The config has a different rank (``r``,
+    ``rank_pattern``) from the matrices, or does not name layers (``target_modules``) that have some.
 
 Why it matters
-    Another rank fails to load. A layer that is not named is left out without an error, and the model is not the one
+    A different rank fails to load. A layer that is not named is left out without an error, and the model is not the one
     that was trained.
 
-What you see
+Symptoms
     size mismatch for …q_proj.lora_A.default.weight: copying a param with shape torch.Size([8, 4096]) from checkpoint,
     the shape in current model is torch.Size([16, 4096]).
 
-How it is found
-    The first size of each ``lora_A`` is held against ``r`` and ``rank_pattern``, its module against ``target_modules``.
-    Regular expressions are not run: with one of them nothing is said of the field.
+Detection
+    The first dimension of each ``lora_A`` is compared with ``r`` and ``rank_pattern``, its module with
+    ``target_modules``. Regular expressions are not run: a field with one of them is not examined.
 
 Repair
-    None: the finding gives the line of ``adapter_config.json``, and what to write there. ``lora_alpha`` stays: what was
-    trained was scaled by ``lora_alpha / r`` with the rank of the matrices.
+    None: the finding gives the line of ``adapter_config.json``, and what to write there. ``lora_alpha`` stays: the
+    trained product was scaled by ``lora_alpha / r`` with the rank of the matrices.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ def _example(title: str, contents: dict[str, T], config: bytes | None) -> Exampl
 
 
 SICK = (
-    _example("another rank", _ADAPTER, _FITS.replace(b"2", b"8")),
-    _example("a layer of another rank", _MIXED, _FITS),
+    _example("a different rank", _ADAPTER, _FITS.replace(b"2", b"8")),
+    _example("a layer of a different rank", _MIXED, _FITS),
     _example("other layers", _ADAPTER, _FITS.replace(b"q_proj", b"v_proj")),
 )
 HEALTHY = (
     _example("a config that fits", _ADAPTER, _FITS),
     _example("a rank of its own", _MIXED, _FITS.replace(b"{},", b'{"layers.1.q_proj": 3},')),
     _example("no config", _ADAPTER, None),
-    _example("a config that is none", _ADAPTER, b"[]"),
+    _example("a config that is not one", _ADAPTER, b"[]"),
 )
 
 _LONGEST = 300  # characters of a value that is written out
@@ -70,17 +70,17 @@ _LONGEST = 300  # characters of a value that is written out
 
 @rule("L908", "adapter-rank-config-mismatch", Severity.ERROR, when=file_beside("adapter_config.json"))
 def adapter_rank_config_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Configs of another adapter."""
+    """Report configs of another adapter."""
     config = adapter_config_beside(checkpoint)
     for each in config_disagreements(checkpoint, config) if config is not None else ():
         assert config is not None
         yield Problem(
-            message=f"adapter_config.json says {each.field} {_shown(each.said)}, but {_found(each)}",
+            message=f"adapter_config.json has {each.field} {_shown(each.said)}, but {_found(each)}",
             cause="peft builds the adapter from adapter_config.json, and these tensors do not fit it."
             if each.field != "target_modules"
             else "peft builds the adapter from adapter_config.json, and leaves these tensors out without an error.",
             torch_says=_line(each),
-            advice=f"If the tensors are right, {_change(config, each)}; if not, take the config that belongs to them.",
+            advice=f"If the tensors are right, {_change(config, each)}; if not, use the config that belongs to them.",
             keys=tuple([tensor.path for tensor in each.tensors]),
         )
 
@@ -94,7 +94,7 @@ def _found(each: AdapterConfigDisagreement) -> str:
 
 
 def _change(config: Config, each: AdapterConfigDisagreement) -> str:
-    """What to write where, for people."""
+    """Return what to write where, for people."""
     line = config.lines.get(each.field)
     place = f"line {line} of {config.path}" if line is not None else config.path
     return f'write "{each.field}": {_shown(each.found)} in {place}'
@@ -121,7 +121,8 @@ def of_a_shape(rest: IncompatibleKeys) -> Iterator[Cause]:
     found = [pair for pair in pairs if only_rank_differs(pair)]
     if found:
         meaning = (
-            f"an adapter's matrix has another size ({both_shapes(found[0])}): the rank in adapter_config.json is not"
-            " the file's, or the adapter is for another base model; no command changes it"
+            f"an adapter's matrix has a different size ({both_shapes(found[0])}): the rank in "
+            "adapter_config.json is not the file's, or the adapter is for another base model; no command "
+            "changes it"
         )
         yield Cause(meaning, Repair.BY_HAND, (SEE,), mismatched=[pair.key for pair in found])

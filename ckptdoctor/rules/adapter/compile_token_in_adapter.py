@@ -1,22 +1,22 @@
 """The names of an adapter's layers hold ``_orig_mod``: trained on a model that went through torch.compile.
 
-What it means
+Meaning
     ``torch.compile`` puts the model into an attribute called ``_orig_mod``. Scripts such as kohya's sd-scripts make the
-    name of an adapter's layer from the path of the module, with underscores for dots, and so this word got into it:
+    name of an adapter's layer from the path of the module, with underscores for dots, and so this word ended up in it:
     ``lora_unet__orig_mod_mid_block_attentions_0_proj_in``.
 
 Why it matters
     No model has a layer of this name: programs skip the keys, and the adapter has no effect.
 
-What you see
+Symptoms
     lora key not loaded: lora_unet__orig_mod_mid_block_attentions_0_proj_in.lora_down.weight
 
-How it is found
+Detection
     The first token of a key begins with ``lora_`` or ``lycoris_`` and holds ``__orig_mod_``. Keys with the token
     between dots are N404's.
 
 Repair
-    ``ckptdoctor fix FILE --select L910`` takes the word out. Safe: no value changes.
+    ``ckptdoctor fix FILE --select L910`` removes the word. Safe: no value changes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ HEALTHY = (
 
 @rule("L910", "compile-token-in-adapter", Severity.ERROR, when=keys_mention("_orig_mod"))
 def compile_token_in_adapter(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Layers whose names hold the word."""
+    """Report layers whose names hold the word."""
     for state_dict in checkpoint.state_dicts:
         if state_dict.role in WEIGHTS and names.mentions(state_dict, [_MARK]):
             held = [key for key in names.keys_of(state_dict) if _without(key) != key]
@@ -76,8 +76,8 @@ def _problem(state_dict: StateDict, held: list[str]) -> Problem:
     fix, advice = rename_fix(state_dict, _without, 'drop "_orig_mod" from the keys', Safety.SAFE, "--select L910")
     return Problem(
         message=f'{how_many(len(held), state_dict)} {"holds" if len(held) == 1 else "hold"} "_orig_mod"',
-        cause="Trained on a model that went through torch.compile, which holds the real one in an attribute of this "
-        "name. Programs find no layer that is called so, and leave these keys out.",
+        cause="Trained on a model that went through torch.compile, which holds the real one in an attribute of "
+        "this name. Programs find no layer with that name, and leave these keys out.",
         advice=advice,
         keys=tuple([(*state_dict.path, key) for key in held]),
         location=Location(path=state_dict.path),

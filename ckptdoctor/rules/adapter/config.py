@@ -33,7 +33,7 @@ class AdapterConfigDisagreement:
 
 @cached_by_identity
 def adapter_config_beside(checkpoint: Checkpoint) -> Config | None:
-    """The config of the adapter; None where there is none, or none that can be read."""
+    """Return the config of the adapter, or None where there is none, or none that can be read."""
     folder = folder_of(checkpoint.path)
     if folder.name and folder.name not in ADAPTER_FILES:
         return None
@@ -41,13 +41,13 @@ def adapter_config_beside(checkpoint: Checkpoint) -> Config | None:
 
 
 def text_of(config: Config | None, field: str) -> str:
-    """A field that is text; "" for anything else."""
+    """Return a field that is text, or "" for anything else."""
     value = config.fields.get(field) if config is not None else None
     return value if isinstance(value, str) else ""
 
 
 def config_disagreements(checkpoint: Checkpoint, config: Config) -> Iterator[AdapterConfigDisagreement]:
-    """Where the config of a LoRA adapter and its tensors say different things."""
+    """Yield where the config of a LoRA adapter and its tensors say different things."""
     state_dict = top_weights(checkpoint)
     adapter = adapter_in(state_dict) if state_dict is not None else None
     if state_dict is None or adapter is None or adapter.wrapped or config.fields.get("peft_type") != "LORA":
@@ -59,7 +59,7 @@ def config_disagreements(checkpoint: Checkpoint, config: Config) -> Iterator[Ada
 
 
 def _ranks(adapter: Adapter, state_dict: StateDict) -> Iterator[tuple[str, Tensor]]:
-    """The tensor that shows the rank of each module (its first size), by the name of the module in the base model."""
+    """Yield the tensor that shows the rank of each module (its first size), by the module's name in the base."""
     for part, tensor in adapter.factors(state_dict.tensors):
         if part.parameter.endswith("A") and len(tensor.shape) >= 2 and tensor.numel and len(part.module) < _LENGTH:
             yield part.module.removeprefix(LEAD), tensor
@@ -84,7 +84,7 @@ def _rank(ranks: Mapping[str, Tensor], config: Config) -> Iterator[AdapterConfig
 
 
 def _named(modules: Iterable[str], pattern: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """``peft.utils.other.get_pattern_key``: the first pattern that is the module's name or its last tokens."""
+    """Yield the first pattern that is the module's name or its last tokens (``peft.utils.other.get_pattern_key``)."""
     order = {name: number for number, name in enumerate(pattern)}
     for module in modules:
         found = [each for each in _endings(module) if each in order]
@@ -93,7 +93,10 @@ def _named(modules: Iterable[str], pattern: Mapping[str, object]) -> Iterator[tu
 
 
 def _targets(ranks: Mapping[str, Tensor], config: Config) -> Iterator[AdapterConfigDisagreement]:
-    """Modules that no target names: ``peft.tuners.tuners_utils.check_target_module_exists`` for a list of names."""
+    """Yield modules that no target names.
+
+    See ``peft.tuners.tuners_utils.check_target_module_exists`` for a list of names.
+    """
     said = config.fields.get("target_modules")
     if not isinstance(said, list) or not said or not _all_plain(said) or config.fields.get("target_parameters"):
         return
@@ -111,12 +114,12 @@ def _is_target(module: str, targets: frozenset[str]) -> bool:
 
 
 def _endings(module: str) -> Iterator[str]:
-    """The name of a module, and what is left of it without its first tokens."""
+    """Yield the name of a module, and what is left of it without its first tokens."""
     tokens = module.split(".")[-_DEPTH:]
     for index in range(len(tokens)):
         yield ".".join(tokens[index:])
 
 
 def _all_plain(patterns: list[object]) -> bool:
-    """Whether these are names, and no regular expressions."""
+    """Return whether these are names, and no regular expressions."""
     return all(isinstance(each, str) and _PLAIN.fullmatch(each) for each in patterns)

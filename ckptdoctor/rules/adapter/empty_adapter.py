@@ -1,24 +1,24 @@
 """An adapter file holds no adapter: it has no tensors, or low-rank matrices without elements.
 
-What it means
-    The file that should hold the adapter holds nothing (443 bytes in old files of torch, 40 of safetensors), or some
-    of its matrices are empty or flat. Common reasons: ``model.state_dict`` was replaced by a function that gives the
-    adapter's tensors, and peft then filtered those once more (alpaca-lora's training script); or ZeRO-3 or FSDP had
-    the parameters in parts when they were saved.
+Meaning
+    The file that should hold the adapter is empty (443 bytes in old files of torch, 40 of safetensors), or some of its
+    matrices are empty or flat. Common reasons: ``model.state_dict`` was replaced by a function that gives the adapter's
+    tensors, and peft then filtered those once more (alpaca-lora's training script); or ZeRO-3 or FSDP had sharded the
+    parameters when they were saved.
 
 Why it matters
     It loads without an error, and the model answers as if it had never been trained.
 
-What you see
+Symptoms
     UserWarning: Found missing adapter keys while loading the checkpoint: …
     size mismatch for …lora_A.default.weight: copying a param with shape torch.Size([0]) from checkpoint, …
 
-How it is found
+Detection
     A file called ``adapter_model.safetensors`` or ``.bin`` has no tensor. Or a matrix of LoRA has no element, or only
     one dimension.
 
 Repair
-    None: the weights are not in this file. A trainer's ``checkpoint-*`` folder beside it often has them, as
+    None: the weights are not in this file. A trainer's ``checkpoint-*`` folder next to it often has them, as
     ``adapter_model.*`` or within ``pytorch_model.bin``. When saving again, gather the parameters first.
 """
 
@@ -46,19 +46,20 @@ SICK = (
 )
 HEALTHY = (
     Example("an adapter", _WHOLE, name="adapter_model.bin"),
-    Example("an empty file of another kind", {}),
+    Example("another empty file", {}),
 )
 
 _CAUSE = "With peft this loads without an error, and the model answers as if it had never been trained."
 _ADVICE = (
-    "Look for a folder checkpoint-* beside it: its adapter_model.*, or what is called lora_ in its pytorch_model.bin. "
-    "When saving again, gather sharded parameters first (ZeRO-3, FSDP), and replace no state_dict()."
+    "Look for a folder checkpoint-* next to it: its adapter_model.*, or the lora_ keys in its "
+    "pytorch_model.bin. When saving again, gather sharded parameters first (ZeRO-3, FSDP), and do not "
+    "replace state_dict()."
 )
 
 
 @rule("L903", "empty-adapter", Severity.ERROR, when=any_of(adapter_file, adapter_keys))
 def empty_adapter(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Adapters with nothing in them."""
+    """Report adapters with nothing in them."""
     if is_adapter_file(checkpoint.path) and not checkpoint.tensors and isinstance(checkpoint.tree, Mapping):
         yield Problem(message="the adapter file holds no tensors", cause=_CAUSE, advice=_ADVICE)
     for state_dict in checkpoint.state_dicts:

@@ -40,7 +40,7 @@ LAYOUTS = (
         "LyCORIS",
         re.compile(_KOHYA + _LYCORIS),
         "ComfyUI and the web UIs",
-        "LyCORIS' tools (LoHa and LoKr are no LoRA: what cannot read them needs them merged into the model)",
+        "LyCORIS' tools (LoHa and LoKr are not LoRA: a program that cannot read them needs them merged into the model)",
     ),
     LoraLayout(
         "diffusers' attention processors",
@@ -70,7 +70,7 @@ LAYOUTS = (
 
 
 def lora_layout(keys: Iterable[str]) -> LoraLayout | None:
-    """The layout that most of the keys are written in, where it is more than half of them."""
+    """Return the layout that most of the keys are written in, where it is more than half of them."""
     counts: Counter[str] = Counter()
     total = 0
     for key in keys:
@@ -94,12 +94,12 @@ _DOWN = ("lora_A", "lora_down", "lora_embedding_A")
 
 
 def is_of_adapter(key: str) -> bool:
-    """Whether a key is that of a matrix of LoRA."""
+    """Return whether a key is that of a matrix of LoRA."""
     return _MATRIX.fullmatch(key) is not None
 
 
 def only_rank_differs(pair: Pair) -> bool:
-    """Whether a matrix of LoRA differs in its rank alone: A (down) has it as rows, B (up) as columns."""
+    """Return whether a matrix of LoRA differs in its rank alone: A (down) has it as rows, B (up) as columns."""
     here, there = pair.here, pair.there
     rank, rest = (0, 1) if any(name in pair.key for name in _DOWN) else (1, 0)
     both = len(here) > 1 and len(there) > 1

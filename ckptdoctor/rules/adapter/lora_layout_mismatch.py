@@ -1,24 +1,24 @@
-"""An adapter written down by another program than the one that is to read it.
+"""An adapter in the layout of a different program from the one that will read it.
 
-What it means
+Meaning
     kohya's scripts, LyCORIS, diffusers and peft call the same tensors differently: ``lora_unet_….lora_down.weight``
     with ``.alpha``, ``….hada_w1_a``, ``….processor.to_q_lora.down.weight``, ``….lora_A.weight``. This file has the
     names of one of them, and the name of a file, or a reference, of another.
 
 Why it matters
-    Programs leave out the keys that they do not know. The adapter has no effect, and often nobody is told.
+    Programs leave out the keys that they do not know. The adapter has no effect, often without a warning.
 
-What you see
+Symptoms
     lora key not loaded: …
     UserWarning: Found missing adapter keys while loading the checkpoint: …
 
-How it is found
-    More than half of the keys are written as one program does. That alone is no fault. The file is called
-    ``adapter_model.safetensors`` or ``.bin``, in which peft looks for its own keys; or the reference is written in
-    another way.
+Detection
+    More than half of the keys have the form of one program. That alone is not a fault. The file is called
+    ``adapter_model.safetensors`` or ``.bin``, in which peft looks for its own keys; or the reference has another
+    layout.
 
 Repair
-    None by renaming: kohya's ``alpha`` has to be multiplied into the matrices, and its names do not tell where the dots
+    None by renaming: kohya's ``alpha`` has to be multiplied into the matrices, and its names do not show where the dots
     were. The converter is named.
 """
 
@@ -46,14 +46,15 @@ _PEFT = {f"{_P}.lora_A.weight": T((2, 4)), f"{_P}.lora_B.weight": T((4, 2))}
 MESSAGES = (
     Message(
         ("Invalid LoRA checkpoint. Make sure all LoRA param names contain",),
-        "the file has keys that are no LoRA's: it is a whole model, or an adapter in the layout of another program",
+        "the file has keys that are not LoRA keys: it is a complete model, or an adapter in the layout of "
+        "another program",
         (CHECK,),
         also=("L906", "L902"),
     ),
     Message(
         ("lora key not loaded",),  # comfy/lora.py; before February 2024 printed without a colon
-        "ComfyUI knows no layer called {key} and leaves it out: the adapter is in a layout that ComfyUI does not read,"
-        " or for another base model",
+        "ComfyUI has no layer called {key} and leaves it out: the adapter is in a layout that ComfyUI does "
+        "not read, or for another base model",
         (BASE_MODEL,),
         then=r":?(?P<key>[\w.\-/]{1,300}?)(?=lorakeynotloaded|$|[^\w.\-/])",
         also=("L909", "L902"),
@@ -64,9 +65,8 @@ MESSAGES = (
             "Failed to match keys when loading Lyco",
             "Failed to match keys when loading network",
         ),
-        "the web UI knows no layers of these names and leaves them out: the adapter is in a layout that it"
-        " does not read,"
-        " or for another base model",
+        "the web UI has no layers with these names and leaves them out: the adapter is in a layout that it "
+        "does not read, or for another base model",
         (BASE_MODEL,),
         also=("L909", "L902"),
     ),
@@ -81,21 +81,21 @@ MESSAGES = (
     Message(
         # AUTOMATIC1111 stable-diffusion-webui 1.5 to 1.10, extensions-builtin/Lora/networks.py
         ("that would accept those keys:",),
-        "the web UI knows no kind of adapter with keys such as {key}: the file is in the layout of another program",
+        "the web UI does not know any adapter with keys such as {key}: the file is in the layout of another program",
         (BASE_MODEL,),
         then=r"(?P<key>[\w.\-/]{1,300})",
         near=("Could not find a module type",),
     ),
     Message(
         ("Bad Lora layer name:",),
-        "the file is an adapter in another layout than kohya's (lora_up.weight, lora_down.weight, alpha)",
+        "the file is an adapter in a different layout from kohya's (lora_up.weight, lora_down.weight, alpha)",
         (CHECK,),
     ),
 )
 SICK = (
     Example("kohya's keys where peft looks", _KOHYA, "safetensors", name="adapter_model.safetensors"),
     Example("kohya's keys for peft's", _KOHYA, like=_PEFT),
-    Example("and the other way round", _PEFT, like=_KOHYA),
+    Example("and the reverse", _PEFT, like=_KOHYA),
 )
 HEALTHY = (
     Example("kohya's own file", _KOHYA, "safetensors"),
@@ -106,7 +106,7 @@ HEALTHY = (
 
 @rule("L905", "lora-layout-mismatch", Severity.ERROR, when=adapter_file)
 def lora_layout_mismatch(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Adapters of one program for another."""
+    """Report adapters of one program for another."""
     if isinstance(subject, Comparison):
         ours = _layout(subject.state_dict)
         theirs = lora_layout(subject.reference.tensors) if ours is not None else None
@@ -148,6 +148,6 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """What is unexpected is an adapter as one program writes it, and what is missing as another does."""
     ours, theirs = lora_layout(rest.unexpected), lora_layout(rest.missing)
     if ours is not None and theirs is not None and ours is not theirs:
-        meaning = _message(ours, f"and the model wants it as {_by(theirs)}")
+        meaning = _message(ours, f"and the model expects it as {_by(theirs)}")
         ways = (Way("convert it with", ours.converter), CHECK)
         yield Cause(meaning, Repair.BY_HAND, ways, missing=rest.missing, unexpected=rest.unexpected)

@@ -43,7 +43,7 @@ class OnBase:
 
 @cached_by_identity
 def on_base(comparison: Comparison) -> OnBase | None:
-    """The adapter of a comparison; None where there is none, or where the reference is an adapter, too."""
+    """Return the adapter of a comparison, or None where there is none, or where the reference is an adapter, too."""
     state_dict = comparison.state_dict
     adapter = adapters.foreign(state_dict, comparison.reference.tensors)
     if state_dict is None or adapter is None or adapter.wrapped:
@@ -57,7 +57,7 @@ def on_base(comparison: Comparison) -> OnBase | None:
 
 
 def _leads(modules: tuple[str, ...], layers: set[str]) -> tuple[str, str, tuple[str, ...]]:
-    """What to take from the names and what to put before them, so that most of them are layers of the model."""
+    """Return what to take from the names and what to put before them, so that most of them are layers of the model."""
     own = LEAD if all(module.startswith(LEAD) for module in modules) else ""
     votes: Counter[tuple[str, str]] = Counter({(own, ""): 0})
     endings = _endings(layers)
@@ -77,7 +77,7 @@ def _leads(modules: tuple[str, ...], layers: set[str]) -> tuple[str, str, tuple[
 
 
 def _endings(layers: set[str]) -> dict[str, list[str]]:
-    """The last tokens of each layer's name → what stands before them: a few of them, where there are many."""
+    """Return the last tokens of each layer's name → what stands before them: a few of them, where there are many."""
     found: dict[str, list[str]] = {}
     for layer in layers:
         cut, depth = 0, 0
@@ -95,7 +95,7 @@ def _endings(layers: set[str]) -> dict[str, list[str]]:
 def _other_shapes(
     adapter: Adapter, tensors: tuple[Tensor, ...], wanted: Mapping[str, Expected], lead: str, added: str
 ) -> Iterator[OtherShape]:
-    """Layers saved as a whole that are of another shape there, and matrices with an outer size that the layer lacks."""
+    """Yield layers of another shape there, and matrices with an outer size that the layer lacks."""
     for tensor in tensors:
         if tensor.key not in adapter.parts and tensor.key.startswith(lead):
             key = added + adapters.base_name(tensor.key, lead)
@@ -114,5 +114,5 @@ def _other_shapes(
 
 
 def _is_plain(expected: Expected) -> bool:
-    """Whether the shape is that of the layer: quantized weights are packed in another one."""
+    """Return whether the shape is that of the layer: quantized weights are packed in another one."""
     return expected.dtype is None or expected.dtype.kind == "float"

@@ -1,28 +1,28 @@
 """The keys of an adapter hold the name that it had in the model: ``lora_A.default.weight``.
 
-What it means
-    In a model each tensor of an adapter is called after the adapter: ``…q_proj.lora_A.default.weight``. What
+Meaning
+    In a model each tensor of an adapter is named after the adapter: ``…q_proj.lora_A.default.weight``. What
     ``save_pretrained`` writes leaves that name out, because another one may be chosen when it is loaded. This file was
-    made of ``model.state_dict()``.
+    made from ``model.state_dict()``.
 
 Why it matters
-    peft looks for the keys without the name. Older versions find none of them, newer ones only where the adapter gets
-    the very same name again; then it stays as it was initialised, and has no effect.
+    peft looks for the keys without the name. Older versions find none of them; newer ones find them only if the adapter
+    gets exactly the same name again. Otherwise the adapter stays as it was initialised, and has no effect.
 
-What you see
+Symptoms
     UserWarning: Found missing adapter keys while loading the checkpoint: …
     Unexpected key(s) in state_dict: "base_model.model.layers.0.q_proj.lora_A.default.weight", …
 
-How it is found
-    A name stands between a parameter of one of peft's tuners (``lora_A``, ``ia3_l``, …) and the end of the key. Where
-    the layers below are in the file as well, L906 speaks. A file that peft would not look for may be meant for
-    ``load_state_dict`` of the model with the adapter: then this is only worth knowing.
+Detection
+    There is a name between a parameter of one of peft's tuners (``lora_A``, ``ia3_l``, …) and the end of the key. Where
+    the layers below are in the file as well, L906 reports it. A file that peft would not look for may be meant for
+    ``load_state_dict`` of the model with the adapter: then this is only information.
 
 Repair
     ``ckptdoctor fix FILE --select L901`` drops the name; no value changes. Safe where the file is called
-    ``adapter_model.safetensors`` or ``.bin``; with a reference whose keys have no names it is confirmed; else it is a
-    guess what the file is for. Where several adapters are in one file, drop
-    all but one first; the finding gives the command.
+    ``adapter_model.safetensors`` or ``.bin``; with a reference whose keys have no names it is confirmed; otherwise the
+    purpose of the file is a guess. Where several adapters are in one file, drop all but one first; the finding gives
+    the command.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ SICK = (
 HEALTHY = (
     Example("an adapter as peft saves it", _PLAIN, "safetensors", metadata={"format": "pt"},
             name="adapter_model.safetensors"),
-    Example("the target names it, too", _NAMED, like=_NAMED),
+    Example("the target names it too", _NAMED, like=_NAMED),
     Example("a network that numbers its parts", {"x.lora_A.0.weight": T((2, 4)), "x.lora_B.0.weight": T((4, 2))}),
 )  # fmt: skip
 
 
 @rule("L901", "peft-adapter-name-token", Severity.WARNING, when=adapter_keys)
 def peft_adapter_name_token(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Adapters under their names."""
+    """Report adapters under their names."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
     if isinstance(subject, Comparison) and any(_is_named(key) for key in subject.reference.tensors):
         return
@@ -121,8 +121,9 @@ def _problem(
         advice = f"One file holds one adapter. Choose, of {quoted}:"
     return Problem(
         message=f"{how_many(len(held), state_dict)} {'names' if len(held) == 1 else 'name'} the adapter {quoted}",
-        cause="Made of model.state_dict(); save_pretrained leaves the name out, and peft adds the one that is chosen "
-        "when the adapter is loaded. Under another name nothing of this is loaded, and the adapter has no effect.",
+        cause="It was made from model.state_dict(); save_pretrained leaves the name out, and peft adds the name "
+        "that is chosen when the adapter is loaded. Under a different name none of this is loaded, and the "
+        "adapter has no effect.",
         torch_says=(wording.unexpected_line(held),),
         advice=advice,
         keys=tuple([(*state_dict.path, key) for key in held]),
@@ -134,7 +135,7 @@ def _problem(
 
 
 def _choice(adapter: Adapter) -> tuple[str, ...]:
-    """The command that keeps one of several adapters, for each of the first."""
+    """Return the command that keeps one of several adapters, for each of the first."""
     from glob import escape
 
     keys = (*adapter.parts, *adapter.copies)
@@ -164,6 +165,6 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     if found and len({parts[key].adapter for key in found.values()}) == 1:
         name = parts[next(iter(found.values()))].adapter
         meaning = (
-            f"the file's keys name the adapter (“{name}”), as model.state_dict() gives them, and the model's do not"
+            f"the file's keys name the adapter (\"{name}\"), as model.state_dict() gives them, and the model's do not"
         )
         yield Cause(meaning, Repair.SAFE, missing=found, unexpected=found.values())

@@ -1,20 +1,20 @@
 """An adapter names the layers of the model one level too deep, or not deep enough.
 
-What it means
-    peft puts ``base_model.model.`` before the name that a layer has in the model. The adapter was made on the same
-    network in another frame: ``base_model.model.layers.0.q_proj`` was trained on the decoder alone, and the model with
-    its head calls the layer ``model.layers.0.q_proj``.
+Meaning
+    peft puts ``base_model.model.`` before the name that a layer has in the model. The adapter was trained on the same
+    network inside a different wrapper: ``base_model.model.layers.0.q_proj`` was trained on the decoder alone, and the
+    model with its head calls the layer ``model.layers.0.q_proj``.
 
 Why it matters
     None of the keys is found. The adapter has no effect, and there is only a warning.
 
-What you see
+Symptoms
     UserWarning: Found missing adapter keys while loading the checkpoint: …
     Unexpected key(s) in state_dict: "base_model.model.layers.0.q_proj.lora_A.weight", …
 
-How it is found
-    Only with the model as a reference: at least half of the layers that the adapter sits on are layers of it with one
-    prefix stripped or added, and not without.
+Detection
+    Only with the model as a reference: at least half of the adapted layers are layers of it only with one prefix
+    stripped or added.
 
 Repair
     ``ckptdoctor fix FILE --strip-prefix OLD --add-prefix NEW``, with the two that the finding names. Confirmed: the
@@ -56,8 +56,8 @@ def _adapter(lead: str) -> dict[str, T]:
 MESSAGES = (
     Message(
         ("led to unexpected keys not found in the model:", "led to unexpected keys found in the model:"),
-        "the adapter has keys that the model does not: they begin at another level, or it was made for another model."
-        " What does not match has no effect",
+        "the adapter has keys that the model does not: they begin at another level, or it was made for "
+        "another model. Keys that do not match have no effect",
         (BASE_MODEL,),
         near=("adapter", "LoRA", "lora"),
         also=("L905", "L909", "L901"),
@@ -92,7 +92,7 @@ HEALTHY = (
 
 @rule("L902", "peft-prefix-depth", Severity.ERROR)
 def peft_prefix_depth(comparison: Comparison) -> Iterator[Problem]:
-    """Adapters in another frame."""
+    """Report adapters in another frame."""
     found, state_dict = on_base(comparison), comparison.state_dict
     if found is None or state_dict is None or found.lead == found.wanted or 2 * len(found.found) < len(found.modules):
         return
@@ -108,8 +108,8 @@ def _problem(comparison: Comparison, state_dict: StateDict, found: OnBase) -> Pr
     return Problem(
         message=f"{len(found.found):,} of {wording.plural(len(found.modules), 'layer')} of the adapter are layers of "
         f'{comparison.reference.source} with "{found.wanted}" before their names, which begin with {here}',
-        cause="The adapter was made on the same network in another frame. peft finds none of these keys, and the "
-        "adapter has no effect.",
+        cause="The adapter was trained on the same network inside a different wrapper. peft finds none of these "
+        "keys, and the adapter has no effect.",
         torch_says=(wording.unexpected_line(held),),
         advice="" if fix else "Not every key begins like that: no repair is offered.",
         keys=tuple([(*state_dict.path, key) for key in held]),
@@ -124,7 +124,7 @@ def _fix(state_dict: StateDict, found: OnBase) -> Fix | None:
         return None
     strip = f"--strip-prefix {shlex.quote(found.lead)} " if found.lead else ""
     return Fix(
-        f'put "{found.wanted}" for "{found.lead}"',
+        f'replace "{found.lead}" with "{found.wanted}"',
         edits,
         Safety.CONFIRMED,
         f"{strip}--add-prefix {shlex.quote(found.wanted)}",
@@ -134,4 +134,4 @@ def _fix(state_dict: StateDict, found: OnBase) -> Fix | None:
 @judges(Turn.PREFIX, general=1)
 def of_a_prefix(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Half of the keys of one side begin with it."""
-    yield from lead_cause(rest, "L902", "the adapter's keys begin at another level than the model that takes them")
+    yield from lead_cause(rest, "L902", "the adapter's keys begin at a different level from the model's")

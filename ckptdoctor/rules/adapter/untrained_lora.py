@@ -1,21 +1,21 @@
 """The adapter changes nothing: all its second matrices are zero, as they are before training.
 
-What it means
+Meaning
     LoRA adds ``B · A`` to a weight. ``B`` begins as zeros, so that an adapter changes nothing until it is trained. In
     this file every ``lora_B`` is still zero: the optimizer never saw these parameters, the wrong object was saved, or
     the file was written before the first step.
 
 Why it matters
-    The model answers exactly as its base does, and nothing says so.
+    The model answers exactly as its base does, without any message.
 
-What you see
+Symptoms
     Nothing.
 
-How it is found
+Detection
     ``check --deep`` reads every value.
 
 Repair
-    None: there is nothing trained in the file. See that the adapter's parameters require gradients and are in the
+    None: there is nothing trained in the file. Make sure that the adapter's parameters require gradients and are in the
     optimizer (``model.print_trainable_parameters()`` of peft counts them), and save the model that was trained.
 """
 
@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.facts.adapters import adapter_in
-from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Values
 
 _A, _B = "base_model.model.q.lora_A.weight", "base_model.model.q.lora_B.weight"
 SICK = (Example("an adapter before its first step", {_A: T((2, 6), value=0.5), _B: T((6, 2), value=0.0)}, deep=True),)
@@ -40,7 +40,7 @@ HEALTHY = (
 
 @rule("L904", "untrained-lora", Severity.WARNING)
 def untrained_lora(values: Values) -> Iterator[Problem]:
-    """Adapters that add nothing."""
+    """Report adapters that add nothing."""
     for state_dict in values.checkpoint.state_dicts:
         adapter = adapter_in(state_dict)
         if adapter is None:
@@ -51,10 +51,10 @@ def untrained_lora(values: Values) -> Iterator[Problem]:
             continue
         yield Problem(
             message=f"lora_B is zero in {wording.all_of(len(second), 'layer')} of the adapter: it adds nothing",
-            cause="They begin as zeros, so it was never trained, or another object was saved than the one that was.",
+            cause="They begin as zeros, so it was never trained, or the wrong object was saved.",
             advice=(
-                "See that its parameters require gradients and are in the optimizer (print_trainable_parameters() of "
-                "peft counts them), and save the model that was trained."
+                "Make sure that its parameters require gradients and are in the optimizer "
+                "(print_trainable_parameters() of peft counts them), and save the model that was trained."
             ),
             keys=tuple([each.path for each in second]),
             location=Location(path=state_dict.path),

@@ -1,27 +1,27 @@
-"""The checkpoint is packed once more: compressed, or inside a zip or tar archive.
+"""The checkpoint is packed: compressed, or inside a zip or tar archive.
 
-What it means
-    The file is no checkpoint itself, but holds one: a person or a server compressed it (gzip, bzip2, xz, zstd), or
+Meaning
+    The file is not a checkpoint itself, but holds one: a person or a server compressed it (gzip, bzip2, xz, zstd), or
     put it into an archive. Windows and browsers also rename checkpoints to ``.zip``, and repack what they unpacked.
 
 Why it matters
-    No library looks inside, and their messages speak of something else.
+    No library looks inside, and their messages are about something else.
 
-What you see
+Symptoms
     file in archive is not in a subdirectory: model.pth
     Unsupported operand 31
     invalid load key, '\\x1f'.
     filename 'storages' not found
 
-How it is found
+Detection
     By the first bytes. The inside is unpacked into a temporary folder and read from there; of safetensors, pickles and
-    what is in a tar archive, only the headers are written there, and ``--deep`` reads the values as they pass by. All
-    other findings are about the inside. Of several checkpoints in one archive, name the one that is meant:
-    ``weights.zip/model.pt`` or ``weights.tar.gz/model.pt``.
+    what is in a tar archive, only the headers are written there, and ``--deep`` reads the values as a stream. All other
+    findings are about the inside. If an archive holds several checkpoints, name one: ``weights.zip/model.pt`` or
+    ``weights.tar.gz/model.pt``.
 
 Repair
-    ``ckptdoctor fix FILE --select C102`` writes the inside beside it, under its name without what says how it was
-    packed: ``model.pt.gz`` becomes ``model.pt``. Safe: no byte of the inside changes.
+    ``ckptdoctor fix FILE --select C102`` writes the inside next to it, under its name without the suffix of the
+    packing: ``model.pt.gz`` becomes ``model.pt``. Safe: no byte of the inside changes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, Note, NoteKind
 from ckptdoctor.edits import Fix, Safety, SetSuffix
-from ckptdoctor.facts.notes import notes_of, unwrapped_path
 from ckptdoctor.findings import Severity
+from ckptdoctor.formats.suffixes import unwrapped_path
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import sentence
+from ckptdoctor.rules.kit.noticed import notes_of, sentence
 from ckptdoctor.rules.kit.refusals import HEADER, is_safetensors_name
 from ckptdoctor.rules.messages import CHECK, Message, Way, first_byte
 from ckptdoctor.rules.when import noticed
@@ -75,7 +75,7 @@ _META = {"format": "pt"}
 
 def _compressed(byte: int, kind: str, unpack: str) -> Iterator[Message]:
     meaning = f"the file is a compressed archive ({kind}); the checkpoint is inside it"
-    return first_byte(byte, meaning, (Way("unpack it", unpack), Way("then look again", "ckptdoctor check FILE")))
+    return first_byte(byte, meaning, (Way("unpack it", unpack), Way("then check again", "ckptdoctor check FILE")))
 
 
 MESSAGES = (
@@ -85,7 +85,7 @@ MESSAGES = (
     *_compressed(0xFD, "xz", "xz -dc FILE > unpacked.pt"),
     Message(
         ("file in archive is not in a subdirectory",),
-        "the file is a zip archive somebody made of a checkpoint; the checkpoint is inside it",
+        "the file is a zip archive that somebody made from a checkpoint; the checkpoint is inside it",
         (Way("unpack it", "unzip FILE"), CHECK),
     ),
 )
@@ -112,7 +112,7 @@ _TORCH_SAYS = {
 
 @rule("C102", "archive-wrapped-checkpoint", Severity.ERROR, when=noticed)
 def archive_wrapped_checkpoint(container: Container) -> Iterator[Problem]:
-    """A checkpoint inside of something else."""
+    """Report a checkpoint inside of something else."""
     path = unwrapped_path(container)
     for note in notes_of(container, NoteKind.ARCHIVE_WRAPPED):
         fix = None
@@ -120,7 +120,7 @@ def archive_wrapped_checkpoint(container: Container) -> Iterator[Problem]:
             edits = (SetSuffix(os.path.splitext(path)[1]),)
             fix = Fix("unpack it", edits, Safety.SAFE, "--select C102")
         yield Problem(
-            message=sentence(note, "the checkpoint is packed in another file"),
+            message=sentence(note, "the checkpoint is packed inside another file"),
             cause="It was compressed, or put into an archive; no library looks inside.",
             torch_says=_refusal(container, note),
             fix=fix,

@@ -1,16 +1,16 @@
 """The values are stored in big-endian byte order.
 
-What it means
-    The archive's ``byteorder`` record says "big": it was saved on a machine of that order, such as IBM Z.
+Meaning
+    The archive's ``byteorder`` record is "big": it was saved on a big-endian machine, such as IBM Z.
 
 Why it matters
     ``torch.load`` swaps the bytes and gives the right values; other readers may take them as they are and give wrong
     ones.
 
-What you see
-    Nothing, or values that make no sense.
+Symptoms
+    Nothing, or meaningless values.
 
-How it is found
+Detection
     The ``byteorder`` record is read.
 
 Repair
@@ -22,17 +22,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.messages import CHECK, Message
 from ckptdoctor.rules.when import noticed
 
 
 def _say_big(data: bytes) -> bytes:
-    """The archive with a byteorder record that says "big"; made with zipfile, because the record changes its length."""
+    """Return the archive with a byteorder record that says "big".
+
+    It is made with zipfile, because the record changes its length.
+    """
     import io
     import zipfile
 
@@ -46,7 +48,7 @@ def _say_big(data: bytes) -> bytes:
 MESSAGES = (
     Message(
         ("storage has wrong size: expected",),
-        "a storage's length does not make sense: the file is damaged, or was written with the other byte order",
+        "a storage's length is invalid: the file is damaged, or was written with the other byte order",
         (CHECK,),
         then=r"-?\d{1,30}got-?\d{1,30}",
         also=("F006", "F014"),
@@ -58,7 +60,7 @@ HEALTHY = (Example("saved as little-endian", {"w": T((3,))}),)
 
 @rule("C113", "big-endian-storage", Severity.WARNING, when=noticed)
 def big_endian_storage(subject: Noted) -> Iterator[Problem]:
-    """Values in big-endian order."""
+    """Report values in big-endian order."""
     yield from problems(
         notes_of(subject, NoteKind.BIG_ENDIAN),
         otherwise="the values are stored in big-endian byte order",

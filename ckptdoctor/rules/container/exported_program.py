@@ -1,22 +1,22 @@
 """The file is an exported program: a graph with its weights, not a checkpoint.
 
-What it means
+Meaning
     ``torch.export.save`` wrote it (``.pt2``), or it was compiled for ExecuTorch (``.pte``).
 
 Why it matters
     Neither ``torch.load`` nor ``torch.jit.load`` reads it. For ``torch.export.load`` or ExecuTorch it is the right
     file.
 
-What you see
+Symptoms
     PytorchStreamReader failed locating file data.pkl: file not found
 
-How it is found
+Detection
     The archive has an ``archive_format`` record, or the file has ExecuTorch's mark at byte 4.
 
 Repair
-    ``ckptdoctor convert FILE model.safetensors`` takes the weights out of a ``.pt2`` without running anything; so does
-    ``torch.export.load(FILE).state_dict``, where you trust it. Those of an ExecuTorch program are packed for the device
-    that it was made for.
+    ``ckptdoctor convert FILE model.safetensors`` extracts the weights of a ``.pt2`` without running anything; so does
+    ``torch.export.load(FILE).state_dict``, if you trust the file. Those of an ExecuTorch program are packed for the
+    device that it was made for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EXPORTED, _EXECUTORCH = "torch.export program", "ExecuTorch program"
 
 
 def _archive(data: bytes) -> bytes:
-    """A stored archive with the records by which an exported program is known."""
+    """Return a stored archive with the records by which an exported program is known."""
     import io
     import zipfile
 
@@ -55,7 +55,7 @@ HEALTHY = (Example("a state dict", {"w": T((3,))}),)
 
 @rule("C109", "exported-program", Severity.ERROR, when=unusual_format)
 def exported_program(container: Container) -> Iterator[Problem]:
-    """A program instead of a state dict."""
+    """Report a program instead of a state dict."""
     if container.format not in (_EXPORTED, _EXECUTORCH):
         return
     exported = container.format == _EXPORTED
@@ -68,7 +68,7 @@ def exported_program(container: Container) -> Iterator[Problem]:
         ),
         torch_says=("PytorchStreamReader failed locating file data.pkl: file not found",) if exported else (),
         advice=(
-            "convert takes the weights out without running anything:"
+            "convert extracts the weights without running anything:"
             if exported
             else "Look for the checkpoint that it was made from: its weights are packed for the device."
         ),

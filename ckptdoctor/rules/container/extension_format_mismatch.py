@@ -1,18 +1,19 @@
-"""The file's suffix promises another format than the one it has.
+"""The file's suffix does not match its format.
 
-What it means
+Meaning
     The contents are recognised by their bytes: a safetensors file called ``.pt``, a torch archive called
-    ``.safetensors``, a GGUF or HDF5 file called ``.bin``. It was renamed, or a script wrote one and named the other.
+    ``.safetensors``, a GGUF or HDF5 file called ``.bin``. It was renamed, or a script wrote one format and used the
+    suffix of the other.
 
 Why it matters
-    Programs choose the library by the suffix, and the wrong library's message says nothing of this.
+    Programs choose the library by the suffix, and the wrong library's message does not mention this.
 
-What you see
+Symptoms
     Error while deserializing header: header too large
     Unsupported operand 120
     could not find MARK
 
-How it is found
+Detection
     The first bytes are compared with the suffix. ``.pt``, ``.pth``, ``.ckpt``, ``.bin`` and others all fit torch.
 
 Repair
@@ -26,11 +27,10 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, NoteKind
 from ckptdoctor.edits import Fix, Safety, SetSuffix
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.noticed import location, notes_of
 from ckptdoctor.rules.kit.refusals import torch_says
 from ckptdoctor.rules.messages import CHECK, Message, first_byte
 from ckptdoctor.rules.when import noticed
@@ -39,12 +39,12 @@ SUFFIXES = {"torch zip": ".pt", "torch legacy": ".pt", "safetensors": ".safetens
 
 
 def _foreign(byte: int, kind: str) -> Iterator[Message]:
-    return first_byte(byte, f"the file is {kind}, whatever its name says", (CHECK,))
+    return first_byte(byte, f"the file is {kind}, despite its name", (CHECK,))
 
 
 _OTHER = (
-    "the file does not begin as anything that torch.save writes: it is of another format than its name says"
-    " (safetensors called .pt, for one), or damaged"
+    "the file does not begin like anything that torch.save writes: its name is wrong for its format (for "
+    "example safetensors called .pt), or it is damaged"
 )
 MESSAGES = (
     *_foreign(0x93, "a NumPy array (.npy)"),
@@ -68,14 +68,14 @@ MESSAGES = (
     ),
     Message(
         ("could not find MARK", "unpickling stack underflow"),
-        "the bytes are no pickle: a safetensors file called .pt says so too, and so does a damaged file",
+        "the bytes are not a pickle: a safetensors file called .pt gives this message too, and so does a damaged file",
         (CHECK,),
         also=("F014",),
     ),
     Message(
         ("failed reading zip archive: not a ZIP archive",),
-        "the file is not the archive that torch.save has written since 1.6: it is in the older format, of another kind,"
-        " or damaged at its beginning",
+        "the file is not the archive that torch.save has written since 1.6: it is in the older format, in "
+        "another format, or damaged at its beginning",
         (CHECK,),
         also=("C105", "F001", "F002", "F014"),
     ),
@@ -99,7 +99,7 @@ HEALTHY = (
 
 @rule("C101", "extension-format-mismatch", Severity.ERROR, when=noticed)
 def extension_format_mismatch(container: Container) -> Iterator[Problem]:
-    """A suffix that promises another format."""
+    """Report a suffix that promises another format."""
     for note in notes_of(container, NoteKind.WRONG_SUFFIX):
         suffix = SUFFIXES.get(container.format, "")
         fix = None
@@ -108,7 +108,8 @@ def extension_format_mismatch(container: Container) -> Iterator[Problem]:
             fix = Fix(title, (SetSuffix(suffix),), Safety.SAFE, "--select C101")
         yield Problem(
             message=f'the suffix is "{os.path.splitext(container.path)[1]}", the contents are {container.format}',
-            cause="It was renamed, or written by one library and named for another. Programs choose by the suffix.",
+            cause="It was renamed, or written by one library and named for another. Programs choose their reader "
+            "by the suffix.",
             torch_says=torch_says(container),
             advice="" if fix else container.guidance,
             location=location(note),

@@ -1,17 +1,17 @@
 """The file belongs to another framework: GGUF, HDF5, ONNX, TensorFlow, Flax and others.
 
-What it means
-    The contents are recognised by their bytes. They hold weights, but for another library than torch.
+Meaning
+    The contents are recognised by their bytes. They hold weights for another library.
 
 Why it matters
-    Neither ``torch.load`` nor safetensors reads them, and their messages say nothing of what the file is.
+    Neither ``torch.load`` nor safetensors reads them, and their messages do not show what the file is.
 
-What you see
+Symptoms
     Unsupported operand 71
     invalid load key, 'H'.
 
-How it is found
-    The first bytes, or the names in the archive. Where the name promises torch or safetensors as well, C101 says so.
+Detection
+    The first bytes, or the names in the archive. If the name also promises torch or safetensors, C101 reports it.
 
 Repair
     None: the finding names the tool that opens it. NumPy's arrays are read here: ``ckptdoctor convert FILE
@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, NoteKind
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.converting import convert_command, with_article
+from ckptdoctor.rules.kit.noticed import notes_of
 from ckptdoctor.rules.kit.refusals import torch_says
 from ckptdoctor.rules.when import unusual_format
 
@@ -59,7 +59,7 @@ HEALTHY = (Example("weights for torch", {"w": T((3,))}),)
 
 @rule("C114", "framework-mismatch", Severity.ERROR, when=unusual_format)
 def framework_mismatch(container: Container) -> Iterator[Problem]:
-    """Weights for another library."""
+    """Report weights for another library."""
     if notes_of(container, NoteKind.WRONG_SUFFIX):
         return  # C101's: it says what the contents are, too
     if container.format in _ARRAYS:

@@ -1,27 +1,27 @@
 """The file is in the format that torch wrote before version 1.6.
 
-What it means
+Meaning
     It is a run of pickles followed by the storages, without a directory or checksums. torch still reads it, and
     writes it with ``_use_new_zipfile_serialization=False``.
 
 Why it matters
-    It cannot be memory-mapped, so loading one tensor reads the whole file; damage in it cannot be seen; other readers
-    often do not know it. What lies in storages without a type (the unsigned integers of 16, 32 and 64 bits, and
-    floats of 8 bits and fewer), torch writes in this format and cannot read again: then it is an error.
+    It cannot be memory-mapped, so loading one tensor reads the whole file; damage in it cannot be detected; other
+    readers often do not know it. Storages without a type (the unsigned integers of 16, 32 and 64 bits, and floats of 8
+    bits and fewer) are written by torch in this format but cannot be read again: then it is an error.
 
-What you see
+Symptoms
     mmap can only be used with files saved with `torch.save(FILE, _use_new_zipfile_serialization=True), please
     torch.save your checkpoint with this option in order to use mmap.
 
     AttributeError: type object 'torch.storage.UntypedStorage' has no attribute 'dtype'
 
-How it is found
-    The file begins with the pickle of the magic number 0x1950a86a20f9469cfc6c. Where it names ``UntypedStorage``, torch
-    refuses it.
+Detection
+    The file begins with the pickle of the magic number 0x1950a86a20f9469cfc6c. If it names ``UntypedStorage``, torch
+    rejects it.
 
 Repair
     ``ckptdoctor fix FILE --select C105`` writes the same contents as the archive that ``torch.save`` writes today.
-    Safe: no value changes. A file whose bytes are not all there stays as it is.
+    Safe: no value changes. A truncated file stays as it is.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ HEALTHY = (Example("the format since torch 1.6", {"w": T((3,))}),)
 # what keeps the contents from being copied whole
 INCOMPLETE = (NoteKind.TRUNCATED, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE, NoteKind.PICKLE_DAMAGED)
 _MODULES = ("torch", "torch.storage")
-FIX = Fix("write it as a torch zip archive", (Convert("torch zip"),), Safety.SAFE, "--select C105")
+FIX = Fix("write it as a PyTorch .pt (zip) archive", (Convert("torch zip"),), Safety.SAFE, "--select C105")
 
 
 @rule("C105", "legacy-format", Severity.INFO, when=format_is("torch legacy"))
 def legacy_format(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """The format before torch 1.6."""
+    """Report the format before torch 1.6."""
     if checkpoint.format == "torch legacy":
         whole = not any(note.kind in INCOMPLETE for note in checkpoint.notes)
         refused = any(each.name == "UntypedStorage" and each.module in _MODULES for each in checkpoint.globals)
@@ -70,7 +70,7 @@ def _refused(fix: Fix | None) -> Problem:
         cause="torch writes unsigned integers of 16 to 64 bits and floats of 8 bits and fewer as storages without a "
         "type, and its reader of this format asks for their type.",
         torch_says=("AttributeError: type object 'torch.storage.UntypedStorage' has no attribute 'dtype'",),
-        advice="The values are all there: as an archive, torch loads them." if fix is not None else "",
+        advice="All values are intact: from a .pt archive, torch loads them." if fix is not None else "",
         fix=fix,
         severity=Severity.ERROR,
     )

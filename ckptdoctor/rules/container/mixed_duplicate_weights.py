@@ -1,22 +1,22 @@
-"""The same weights lie beside this file in another container, and the two may differ.
+"""The same weights are next to this file in another container, and the two may differ.
 
-What it means
+Meaning
     ``pytorch_model.bin`` and ``model.safetensors`` (or the like) are both in the folder. One may be left from an
     earlier save or conversion.
 
 Why it matters
-    Loaders pick one and do not look at the other: transformers, diffusers and peft take safetensors where it is there,
-    older versions and other programs the ``.bin``. Who fine-tuned into one file and loads the other gets stale weights.
+    Loaders pick one and ignore the other: transformers, diffusers and peft take safetensors if it exists, older
+    versions and other programs the ``.bin``. If you fine-tuned into one file and load the other, you get stale weights.
 
-What you see
+Symptoms
     Nothing: the other weights are used.
 
-How it is found
-    The names in the folder. Both files may well be meant (many repositories offer both), so that is only information.
-    It is a warning where their lengths differ by more than a tenth, so that they cannot hold the same tensors.
+Detection
+    The names in the folder. Both files may be intended (many repositories offer both), so this is only info. It is a
+    warning where their lengths differ by more than a tenth, so that they cannot hold the same tensors.
 
 Repair
-    None: decide which one counts, and delete or move the other. ``ckptdoctor check A --like B`` compares them.
+    None: decide which one is right, and delete or move the other. ``ckptdoctor check A --like B`` compares them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MODEL = {"w": T((300_000,))}
 
 
 def _other(size: int) -> dict[str, bytes]:
-    """A safetensors file of one tensor of so many bytes."""
+    """Return a safetensors file of one tensor of so many bytes."""
     header = b'{"w":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (size, size)
     return {"model.safetensors": len(header).to_bytes(8, "little") + header + bytes(size)}
 
@@ -60,7 +60,7 @@ HEALTHY = (
 
 @rule("C115", "mixed-duplicate-weights", Severity.INFO, when=path_ends("model.safetensors", "model.bin"))
 def mixed_duplicate_weights(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A second file that loaders take for the same weights."""
+    """Report a second file that loaders take for the same weights."""
     folder = folder_of(checkpoint.path)
     own = folder.own
     if own is None:
@@ -79,10 +79,8 @@ def _problem(path: str, own: Sibling, other: Sibling, preferred: str) -> Problem
     sizes = f" of {other.size:,} bytes ({own.size:,} here)" if apart else ""
     beside = shlex.quote(os.path.join(os.path.dirname(path), other.name))
     return Problem(
-        message=f"{other.name}{sizes} lies beside it, for the same weights",
+        message=f"{other.name}{sizes} is next to it, for the same weights",
         cause=f"Loaders take one of the two, most of them {preferred}. The newer one is {newer}.",
-        advice=(
-            f"Compare them with “ckptdoctor check {shlex.quote(path)} --like {beside}”, and keep the one that counts."
-        ),
+        advice=(f"Compare them, and keep the right one: ckptdoctor check {shlex.quote(path)} --like {beside}"),
         severity=Severity.WARNING if apart else Severity.INFO,
     )

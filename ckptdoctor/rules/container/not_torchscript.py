@@ -1,19 +1,19 @@
-"""A checkpoint lies where a TorchScript model is asked for.
+"""There is a checkpoint where a TorchScript model is required.
 
-What it means
+Meaning
     Triton's PyTorch backend and libtorch (``torch::jit::load``) run a script module: a program with its weights. This
     file holds weights only; ``torch.save`` wrote it.
 
 Why it matters
-    The server does not start the model, and the message speaks of a missing file inside the archive.
+    The server does not start the model, and the message is about a missing file inside the archive.
 
-What you see
+Symptoms
     PytorchStreamReader failed locating file constants.pkl: file not found
 
-How it is found
+Detection
     The file is ``MODEL/VERSION/model.pt``, and ``MODEL/config.pbtxt`` names the platform ``pytorch_libtorch`` or the
-    backend ``pytorch``. Elsewhere a file cannot tell what it is wanted for: then give the error to
-    ``ckptdoctor explain``.
+    backend ``pytorch``. Elsewhere the file does not show how it will be used: then give the error to ``ckptdoctor
+    explain``.
 
 Repair
     None from the file alone, as it has no program: load it into the model's class, and save
@@ -40,10 +40,11 @@ _CHECKPOINTS = ("torch zip", "torch legacy", "safetensors")
 MESSAGES = (
     Message(
         ("failed locating file constants.pkl", "file not found: archive/constants.pkl"),
-        "torch.jit.load, Triton or libtorch were given a file that torch.save wrote: it holds weights, but no program",
+        "torch.jit.load, Triton or libtorch were given a file that torch.save wrote: it holds weights, but "
+        "not a program",
         (
             Way("load it with", "torch.load(path)"),
-            Way("or make a program of the model", 'torch.jit.script(model).save("model.ts")'),
+            Way("or make a program from the model", 'torch.jit.script(model).save("model.ts")'),
         ),
     ),
 )
@@ -61,14 +62,15 @@ HEALTHY = (
 
 @rule("C108", "not-torchscript", Severity.ERROR, when=file_named("model.pt"))
 def not_torchscript(container: Container) -> Iterator[Problem]:
-    """A state dict in the place of a script module."""
+    """Report a state dict in the place of a script module."""
     if container.format in _CHECKPOINTS and wants_torchscript(container.path):
         yield Problem(
-            message="config.pbtxt asks for a TorchScript model here, but this is a checkpoint",
-            cause="It holds weights and no program: torch.save wrote it, and Triton needs what torch.jit.save writes.",
+            message="config.pbtxt requires a TorchScript model here, but this is a checkpoint",
+            cause="It holds weights but not a program: torch.save wrote it, and Triton needs what torch.jit.save "
+            "writes.",
             torch_says=("PytorchStreamReader failed locating file constants.pkl: file not found",),
-            advice="Load it into the model's class, make a script module of that with torch.jit.script, and save it "
-            "with torch.jit.save.",
+            advice="Load it into the model's class, make a script module with torch.jit.script, and save it with "
+            "torch.jit.save.",
         )
 
 
@@ -78,7 +80,7 @@ _LIBTORCH = regex(r'^\s*(?:platform\s*:\s*"pytorch_libtorch"|backend\s*:\s*"pyto
 
 
 def wants_torchscript(path: str) -> bool:
-    """Whether the repository's ``config.pbtxt``, one folder up, asks for a script module in this place.
+    """Return whether the repository's ``config.pbtxt``, one folder up, asks for a script module in this place.
 
     A ``model.py`` beside it takes a state dict as well (the backend's models in Python).
     """

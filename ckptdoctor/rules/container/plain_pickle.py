@@ -1,22 +1,22 @@
 """The file was written by ``pickle.dump`` or joblib, not by ``torch.save``.
 
-What it means
-    It is a pickle without torch's header: a dict of NumPy arrays, or any other object of Python.
+Meaning
+    It is a pickle without torch's header: a dict of NumPy arrays, or any other Python object.
 
 Why it matters
-    ``torch.load`` refuses it, and ``pickle.load`` runs whatever the file says. Programs that expect a checkpoint of
-    torch cannot use it as it is.
+    ``torch.load`` rejects it, and ``pickle.load`` runs any code in the file. Programs that expect a torch checkpoint
+    cannot use it as it is.
 
-What you see
+Symptoms
     Invalid magic number; corrupt file?
     Unsupported operand 149
 
-How it is found
+Detection
     The first bytes are those of a pickle, and what follows is not what torch writes first. Where the file is not named
     for torch (``.pkl``), that is a warning.
 
 Repair
-    ``ckptdoctor convert FILE model.safetensors`` makes tensors of the arrays in it without running anything.
+    ``ckptdoctor convert FILE model.safetensors`` converts the arrays in it to tensors without running anything.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ SICK = (
     Example("a pickle named pkl", raw=_TWO, suffix=".pkl"),
 )
 HEALTHY = (
-    Example("a file of torch", {"w": T((3,))}),
+    Example("a file from torch.save", {"w": T((3,))}),
     Example("an old file of torch", {"w": T((3,))}, "torch legacy"),
 )
 
 
 @rule("C104", "plain-pickle", Severity.ERROR, when=unusual_format)
 def plain_pickle(container: Container) -> Iterator[Problem]:
-    """A pickle that torch.save did not write."""
+    """Report a pickle that torch.save did not write."""
     writer = _WRITERS.get(container.format)
     if writer is None:
         return
@@ -76,9 +76,9 @@ def plain_pickle(container: Container) -> Iterator[Problem]:
     strict = ("Unsupported operand 149",) if container.head[2:3] == _FRAME else ()
     yield Problem(
         message=f"this is a pickle that {writer} wrote, not torch.save",
-        cause="torch.load looks for its own header in it and refuses the file; pickle.load runs whatever it says.",
+        cause="torch.load looks for its own header and rejects the file; pickle.load runs any code in it.",
         torch_says=(*strict, "Invalid magic number; corrupt file?") if writer != "paddle.save" else (),
-        advice="convert takes the arrays out without running anything:",
+        advice="convert extracts the arrays without running anything:",
         commands=(convert_command(container.path),),
         severity=Severity.ERROR if named else Severity.WARNING,
     )
@@ -88,5 +88,5 @@ _TORCH = frozenset({".pt", ".pth", ".ckpt", ".bin", ".pt2", ".tar"})
 
 
 def _is_torch_name(container: Container) -> bool:
-    """Whether people, and programs, would open the file with ``torch.load``."""
+    """Return whether people, and programs, would open the file with ``torch.load``."""
     return os.path.splitext(container.path)[1].lower() in _TORCH

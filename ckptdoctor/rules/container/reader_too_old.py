@@ -1,39 +1,41 @@
 """The archive has a version number that torch 2.13 does not know: a newer torch wrote it.
 
-What it means
-    The archive's ``version`` record says which readers can read it. torch 2.13 reads 1 to 10, and writes 3 for a
+Meaning
+    The archive's ``version`` record defines which readers can read it. torch 2.13 reads 1 to 10, and writes 3 for a
     checkpoint. A higher number is that of a later torch, or of a program that is not torch.
 
 Why it matters
-    An older torch refuses the file as a whole, although the tensors in it may be as ever.
+    An older torch rejects the whole file, although the tensors in it may be perfectly normal.
 
-What you see
+Symptoms
     Attempted to read a PyTorch file with version 11, but the maximum supported version for reading is 10. The version
     of your PyTorch installation may be too old, please upgrade PyTorch to latest version to mitigate this issue.
 
-How it is found
+Detection
     The ``version`` record of the archive.
 
 Repair
-    None: read it with a newer torch, and there save it again with ``_use_new_zipfile_serialization=False`` or as
-    safetensors, for programs that have an older one.
+    None: read it with a newer torch, and save it again there with ``_use_new_zipfile_serialization=False`` or as
+    safetensors, for programs with an older torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.facts.notes import Noted, version_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location, sentence
+from ckptdoctor.rules.kit.noticed import Noted, location, sentence, version_notes
 from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.when import noticed
 
 
 def _of_tomorrow(data: bytes) -> bytes:
-    """The archive with a version record that says 11; made with zipfile, because the record changes its length."""
+    """Return the archive with a version record that says 11.
+
+    It is made with zipfile, because the record changes its length.
+    """
     import io
     import zipfile
 
@@ -52,13 +54,13 @@ MESSAGES = (
         then=r"(?P<found>\d{1,9}),butthemaximumsupportedversionforreadingis(?P<known>\d{1,9})",
     ),
 )
-SICK = (Example("saved by a torch of tomorrow", {"w": T((3,))}, damage=_of_tomorrow),)
-HEALTHY = (Example("saved by the torch of today", {"w": T((3,))}),)
+SICK = (Example("saved by a future torch", {"w": T((3,))}, damage=_of_tomorrow),)
+HEALTHY = (Example("saved by today's torch", {"w": T((3,))}),)
 
 
 @rule("C106", "reader-too-old", Severity.WARNING, when=noticed)
 def reader_too_old(subject: Noted) -> Iterator[Problem]:
-    """A version record that torch does not know."""
+    """Report a version record that torch does not know."""
     for note in version_notes(subject):
         yield Problem(
             message=sentence(note, "the archive has a version that torch does not know"),
@@ -66,6 +68,6 @@ def reader_too_old(subject: Noted) -> Iterator[Problem]:
             torch_says=(
                 "but the maximum supported version for reading is 10. The version of your PyTorch installation may be",
             ),
-            advice="Read it with a newer torch, and save it there as safetensors for those who have an older one.",
+            advice="Read it with a newer torch, and save it there as safetensors for programs with an older one.",
             location=location(note),
         )

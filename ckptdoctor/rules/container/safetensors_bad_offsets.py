@@ -1,17 +1,17 @@
-"""The places that a safetensors header gives to its tensors overlap, leave holes, or have the wrong length.
+"""The offsets in a safetensors header overlap, leave gaps, or have the wrong length.
 
-What it means
-    The tensors of a safetensors file lie one after another, each exactly as long as its dtype and shape say. A writer
+Meaning
+    The tensors of a safetensors file follow one another, each exactly as long as its dtype and shape require. A writer
     that lets tied weights share bytes, pads between tensors, or computes a length wrongly breaks that.
 
 Why it matters
-    safetensors refuses the whole file. A reader that is less strict shows bytes of one tensor in another.
+    safetensors rejects the whole file. A less strict reader shows bytes of one tensor in another.
 
-What you see
+Symptoms
     Error while deserializing header: invalid offset for tensor `w`
     Error while deserializing header: invalid shape, data type, or offset for tensor
 
-How it is found
+Detection
     The ranges are sorted; each must begin where the one before it ends and be as long as dtype × shape.
 
 Repair
@@ -23,11 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.messages import CHECK, SAFE, Message
 from ckptdoctor.rules.when import noticed
 
@@ -35,12 +34,12 @@ _MODEL = {"a": T((2,)), "b": T((2,))}
 MESSAGES = (
     Message(
         ("InvalidOffset", "invalid offset for tensor"),
-        "tensors overlap or leave gaps in the file (tied weights written once, for one), which safetensors refuses",
+        "tensors overlap or leave gaps in the file (for example tied weights written once), which safetensors rejects",
         (CHECK, SAFE),
     ),
     Message(
         ("TensorInvalidInfo", "invalid shape, data type, or offset"),
-        "the header gives a tensor a length that does not fit its shape and data type",
+        "the header gives a tensor a length that does not match its shape and dtype",
         (CHECK,),
         also=("F015",),
     ),
@@ -68,10 +67,10 @@ HEALTHY = (Example("one after another", _MODEL, "safetensors", ".safetensors", m
 
 @rule("C111", "safetensors-bad-offsets", Severity.ERROR, when=noticed)
 def safetensors_bad_offsets(subject: Noted) -> Iterator[Problem]:
-    """Ranges that overlap, leave holes or do not fit the shape."""
+    """Report ranges that overlap, leave holes or do not fit the shape."""
     yield from problems(
         notes_of(subject, NoteKind.OFFSETS_INVALID),
-        otherwise="the places of the tensors overlap, leave holes, or have the wrong length",
-        cause="The file was written by a program that does not follow the format; safetensors refuses it as a whole.",
+        otherwise="the offsets of the tensors overlap, leave gaps, or have the wrong length",
+        cause="The file was written by a program that does not follow the format; safetensors rejects the whole file.",
         advice="Write it again with safetensors.torch.save_file; tied weights need save_model or a copy.",
     )

@@ -1,18 +1,19 @@
-"""The header of the safetensors file is longer than safetensors reads.
+"""The header of the safetensors file is longer than safetensors allows.
 
-What it means
-    safetensors refuses headers of more than 100,000,000 bytes. This one is real and longer: more than a million
+Meaning
+    safetensors rejects headers of more than 100,000,000 bytes. This one is valid but longer: more than a million
     tensors, very long names, or a text such as a tokenizer put into the metadata.
 
 Why it matters
-    The whole file is refused, with the words for a file that is no safetensors at all.
+    The whole file is rejected, with the same message as for a file that is not safetensors.
 
-What you see
+Symptoms
     Error while deserializing header: header too large
     HeaderTooLarge
 
-How it is found
-    The first eight bytes say how long the header is, the file is long enough for it, and JSON begins behind them.
+Detection
+    The first eight bytes give the length of the header, the file is long enough for it, and JSON begins right after
+    them.
 
 Repair
     None: write the tensors to several files, stack those that belong together, or leave the long text out of the
@@ -55,13 +56,13 @@ HEALTHY = (Example("a header of some bytes", {"w": T((1,))}, "safetensors", ".sa
 
 @rule("C112", "safetensors-header-too-big", Severity.ERROR, when=long_safetensors_header)
 def safetensors_header_too_big(container: Container) -> Iterator[Problem]:
-    """A genuine header that is too long."""
+    """Report a genuine header that is too long."""
     length = int.from_bytes(container.head[:_LENGTH], "little")
     if not _MOST < length <= container.size - _LENGTH or container.head[_LENGTH : _LENGTH + 2] not in (b'{"', b"{ "):
         return
     yield Problem(
-        message=f"the header has {length:,} bytes; safetensors reads {_MOST:,} at most",
-        cause="It names too many tensors, or its metadata holds a long text. The tensors themselves may be fine.",
+        message=f"the header has {length:,} bytes; safetensors allows {_MOST:,}",
+        cause="It lists too many tensors, or its metadata holds a long text. The tensors themselves may be fine.",
         torch_says=(f"{HEADER}header too large",),
         advice="Write the tensors to several files, or leave long texts out of the metadata.",
         location=Location(offset=0, length=_LENGTH),

@@ -1,23 +1,23 @@
 """The file is a TorchScript archive: a program with its weights, not a checkpoint.
 
-What it means
-    ``torch.jit.save`` or ``ScriptModule.save`` wrote it. It holds the model's code beside its parameters.
+Meaning
+    ``torch.jit.save`` or ``ScriptModule.save`` wrote it. It holds the model's code as well as its parameters.
 
 Why it matters
-    ``torch.load`` refuses it since 2.6, and gives a module instead of a dict before; ``load_state_dict`` wants a dict.
-    For ``torch.jit.load``, libtorch and Triton it is the right file.
+    ``torch.load`` has rejected it since 2.6, and returned a module instead of a dict before; ``load_state_dict``
+    requires a dict. For ``torch.jit.load``, libtorch and Triton it is the right file.
 
-What you see
+Symptoms
     Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``.
     RecursiveScriptModule object is not subscriptable
 
-How it is found
+Detection
     The archive has a ``constants.pkl``. In a model repository of Triton, whose ``config.pbtxt`` asks for it, it is only
-    information.
+    info.
 
 Repair
-    ``ckptdoctor convert FILE model.safetensors`` takes the weights out without running the code. Or, where you trust
-    it: ``torch.jit.load(FILE, map_location="cpu").state_dict()``.
+    ``ckptdoctor convert FILE model.safetensors`` extracts the weights without running the code. Or, if you trust the
+    file: ``torch.jit.load(FILE, map_location="cpu").state_dict()``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FORMAT = "TorchScript archive"
 
 
 def _archive(data: bytes) -> bytes:
-    """A stored archive with the records of a script module; nothing in it makes sense beyond its directory."""
+    """Return a stored archive with the records of a script module; nothing in it makes sense beyond its directory."""
     import io
     import zipfile
 
@@ -64,12 +64,12 @@ MESSAGES = (
     Message(
         # a program names its classes in the module __torch__; torch.load of 1.5 does not tell it from other archives
         ("No module named '__torch__",),
-        "the file is a program that torch.jit.save wrote, and torch.load of an old torch takes it for a pickle",
+        "the file is a program that torch.jit.save wrote, and an old torch.load takes it for a pickle",
         (Way("load it with", 'torch.jit.load(path, map_location="cpu").state_dict()'),),
     ),
     Message(
         ("Expected state_dict to be dict-like, got <class '",),
-        "the file is a program that torch.jit.save wrote, and not a state dict: torch.load gives a module",
+        "the file is a program that torch.jit.save wrote, not a state dict: torch.load returns a module",
         (Way("load it with", 'model.load_state_dict(torch.jit.load(path, map_location="cpu").state_dict())'),),
         then=r"torch\.jit\.[\w.]{1,100}ScriptModule'",
     ),
@@ -80,15 +80,16 @@ HEALTHY = (Example("a state dict", {"w": T((3,))}),)
 
 @rule("C107", "torchscript-archive", Severity.ERROR, when=unusual_format)
 def torchscript_archive(container: Container) -> Iterator[Problem]:
-    """A script module instead of a state dict."""
+    """Report a script module instead of a state dict."""
     if container.format != FORMAT:
         return
     wanted = wants_torchscript(container.path)
     yield Problem(
         message="this is a TorchScript archive (a program with its weights), not a checkpoint",
-        cause="torch.jit.save wrote it. torch.load refuses it since 2.6; torch.jit.load, libtorch and Triton read it.",
+        cause="torch.jit.save wrote it. torch.load has rejected it since 2.6; torch.jit.load, libtorch and Triton "
+        "read it.",
         torch_says=("Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``.",),
-        advice="convert takes the weights out without running the code:",
+        advice="convert extracts the weights without running the code:",
         commands=(convert_command(container.path),),
         severity=Severity.INFO if wanted else Severity.ERROR,
     )

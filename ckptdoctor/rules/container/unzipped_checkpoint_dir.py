@@ -1,20 +1,20 @@
 """This is a file of ``torch.save`` that was unpacked into a folder.
 
-What it means
+Meaning
     Such a file is a zip archive, and browsers (Safari) and archivers unpack what they take for one. The folder has
     ``data.pkl``, ``version`` and the values in ``data/``.
 
 Why it matters
     Nothing is lost, but torch loads files, not folders.
 
-What you see
+Symptoms
     IsADirectoryError: [Errno 21] Is a directory
 
-How it is found
+Detection
     The names in the folder.
 
 Repair
-    ``ckptdoctor convert FILE model.pt`` packs it again as torch does: stored, aligned to 64 bytes, below one folder.
+    ``ckptdoctor convert FILE model.pt`` packs it again as torch does: stored, aligned to 64 bytes, under one folder.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ HEALTHY = (Example("still packed", {"epoch": 3}),)
 
 @rule("C103", "unzipped-checkpoint-dir", Severity.ERROR, when=unusual_format)
 def unzipped_checkpoint_dir(container: Container) -> Iterator[Problem]:
-    """An archive that was unpacked."""
+    """Report an archive that was unpacked."""
     if container.format == "unpacked torch archive":
         yield Problem(
             message="this is a file of torch.save that was unpacked into a folder",
-            cause="A browser or an archiver took it for a zip file, which it is. torch loads it packed only.",
+            cause="A browser or an archiver unpacked it, since it is a zip file. torch loads it only packed.",
             torch_says=(f"[Errno 21] Is a directory: '{container.path}'",),
             advice=container.guidance or "convert packs it again:",
             commands=() if container.guidance else (convert_command(container.path, ".pt"),),

@@ -1,24 +1,24 @@
-"""Storages are tagged with a further CUDA device: the file asks for a machine with as many GPUs.
+"""Storages are tagged with a higher CUDA device: the file needs a machine with that many GPUs.
 
-What it means
-    torch.save writes the device of each storage beside it (``cuda:1`` is the second GPU), and torch.load puts it back
-    on that device, unless ``map_location`` says otherwise.
+Meaning
+    torch.save writes the device of each storage with it (``cuda:1`` is the second GPU), and torch.load puts it back on
+    that device, unless ``map_location`` overrides it.
 
 Why it matters
     On a machine with fewer GPUs, or none, the file does not load without ``map_location``. Different indices in one
     file come from several ranks or from a model spread over GPUs, and load onto as many GPUs at once.
 
-What you see
+Symptoms
     Attempting to deserialize object on CUDA device 1 but torch.cuda.device_count() is 1. Please use torch.load with
     map_location to map your storages to an existing device.
 
-How it is found
+Detection
     The tag of every storage, as the pickle names it: some index is above 0. The state of random number generators is
     left to D607.
 
 Repair
-    ``ckptdoctor fix FILE --to-cpu`` writes ``cpu`` instead of every CUDA tag. Safe: only the tags change, not one
-    value; ``model.to("cuda")`` or ``map_location="cuda"`` brings the tensors to a GPU again.
+    ``ckptdoctor fix FILE --to-cpu`` writes ``cpu`` instead of every CUDA tag. Safe: only the tags change, not a single
+    value; ``model.to("cuda")`` or ``map_location="cuda"`` moves the tensors to a GPU again.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ HEALTHY = (
 
 @rule("D602", "cuda-index-out-of-range", Severity.ERROR, when=tags_beyond_cpu)
 def cuda_index_out_of_range(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Storages on a CUDA device other than the first."""
+    """Report storages on a CUDA device other than the first."""
     tagged = tags.tagged(checkpoint)
     cuda = [tag for tag in tagged if tags.is_cuda(tag)]
     further = [tag for tag in cuda if tags.device_index(tag)]

@@ -1,24 +1,24 @@
-"""Storages are tagged as lying on a CUDA device: saved from a model on the GPU.
+"""Storages are tagged with a CUDA device: saved from a model on the GPU.
 
-What it means
-    torch.save writes the device of each storage beside it. torch.load puts it back on that device, unless
-    ``map_location`` says otherwise.
+Meaning
+    torch.save writes the device of each storage with it. torch.load puts it back on that device, unless
+    ``map_location`` overrides it.
 
 Why it matters
     On a machine without CUDA the file does not load without ``map_location``. On one with CUDA everything lands on the
-    first GPU, together with whatever already is there.
+    first GPU, together with whatever is already there.
 
-What you see
+Symptoms
     Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If you are running on a
     CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your storages to the CPU.
 
-How it is found
-    The tag of every storage, as the pickle names it: ``cuda`` or ``cuda:0``. Where some are on a further GPU, D602
-    speaks of all of them; of the state of random number generators D607 does.
+Detection
+    The tag of every storage, as the pickle names it: ``cuda`` or ``cuda:0``. If some are on a higher GPU, D602 reports
+    all of them; D607 reports the state of random number generators.
 
 Repair
-    ``ckptdoctor fix FILE --to-cpu`` writes ``cpu`` instead. Safe: only the tags change, not one value;
-    ``model.to("cuda")`` or ``map_location="cuda"`` brings the tensors to the GPU again.
+    ``ckptdoctor fix FILE --to-cpu`` writes ``cpu`` instead. Safe: only the tags change, not a single value;
+    ``model.to("cuda")`` or ``map_location="cuda"`` moves the tensors to the GPU again.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ SICK = (
 )
 HEALTHY = (
     Example("saved from the CPU", {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4))}),
-    Example("on the second GPU, of which D602 speaks", {"fc.weight": T((2, 4), device="cuda:1")}),
+    Example("on the second GPU, which D602 reports", {"fc.weight": T((2, 4), device="cuda:1")}),
 )
 
 _SAYS = (
@@ -73,7 +73,7 @@ _SAYS = (
 
 @rule("D601", "cuda-tag", Severity.WARNING, when=tags_beyond_cpu)
 def cuda_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Storages on the first CUDA device, where none is on another."""
+    """Report storages on the first CUDA device, where none is on another."""
     tagged = tags.tagged(checkpoint)
     cuda = [tag for tag in tagged if tags.is_cuda(tag)]
     if not cuda or any(tags.device_index(tag) for tag in cuda):

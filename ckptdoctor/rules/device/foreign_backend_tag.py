@@ -1,25 +1,25 @@
 """Storages are tagged with a device of a backend that is neither CPU nor CUDA (TPU, Apple, Ascend, Gaudi …).
 
-What it means
-    torch.save writes the device of each storage beside it, and torch.load asks the backend of that name to put it
-    back: ``mps`` (Apple), ``xla:0`` (TPU), ``npu:0`` (Ascend), ``hpu`` (Gaudi), ``xpu:0`` (Intel).
+Meaning
+    torch.save writes the device of each storage with it, and torch.load asks the backend of that name to put it back:
+    ``mps`` (Apple), ``xla:0`` (TPU), ``npu:0`` (Ascend), ``hpu`` (Gaudi), ``xpu:0`` (Intel).
 
 Why it matters
     Where this backend is not installed, or has no such device, the file does not load without ``map_location``.
 
-What you see
+Symptoms
     don't know how to restore data location of torch.storage.UntypedStorage (tagged with xla:0)
     torch.UntypedStorage(): Storage device not recognized: mps
     The HPU device module is not registered. If you are running on a CPU-only machine, please use torch.load with …
     Attempting to deserialize object on a XPU device but torch.xpu.is_available() is False. If you are running on …
 
-How it is found
-    The tag of every storage, as the pickle names it: anything but ``cpu``, ``cuda``, ``cuda:N`` and ``meta``. The
-    state of random number generators is left to D607, and tensors that were saved without a tag, as those of TPUs are
-    today, to D605.
+Detection
+    The tag of every storage, as the pickle names it: anything but ``cpu``, ``cuda``, ``cuda:N`` and ``meta``. The state
+    of random number generators is left to D607, and tensors that were saved without a tag, like those of TPUs today, to
+    D605.
 
 Repair
-    ``ckptdoctor fix FILE --to-cpu`` writes ``cpu`` instead. Safe: only the tags change, not one value.
+    ``ckptdoctor fix FILE --to-cpu`` writes ``cpu`` instead. Safe: only the tags change, not a single value.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from ckptdoctor.rules.when import tags_beyond_cpu
 MESSAGES = (
     Message(
         ("don't know how to restore data location of",),
-        "the file was saved on a device of another kind ({device}), which this torch does not know",
+        "the file was saved on another type of device ({device}), which this torch does not know",
         (ON_CPU, TO_CPU),
         then=r"[\w.]{1,200}\(taggedwith(?P<device>[\w:]{1,60})\)",
         also=("D603",),
     ),
     Message(
         ("Storage device not recognized:",),
-        "the file was saved on a device of another kind ({device}), which this torch does not know",
+        "the file was saved on another type of device ({device}), which this torch does not know",
         (ON_CPU, TO_CPU),
         then=r"(?P<device>mps|xla|npu|hpu|xpu|mtia|[a-z]{2,8})",
     ),
     Message(
         ("Attempting to deserialize object on a",),
-        "the file was saved on a device of another kind ({device}), which this machine lacks",
+        "the file was saved on another type of device ({device}), which this machine lacks",
         (ON_CPU, TO_CPU),
         then=r"(?P<device>[A-Z]{2,20}?)devicebuttorch\.[\w.]{2,40}\(\)isFalse",
         also=("D603",),
     ),
     Message(
         ("device module is not registered. If you are running on a CPU-only machine",),
-        "the file was saved on a device of another kind (an accelerator of its own), which this torch does not know",
+        "the file was saved on another type of device (a vendor's own accelerator), which this torch does not know",
         (ON_CPU, TO_CPU),
         also=("D603",),
     ),
@@ -90,13 +90,13 @@ _QUOTED = 3  # backends whose message is quoted
 
 @rule("D604", "foreign-backend-tag", Severity.ERROR, when=tags_beyond_cpu)
 def foreign_backend_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Storages on devices that only a special build of torch knows."""
+    """Report storages on devices that only a special build of torch knows."""
     tagged = tags.tagged(checkpoint)
     foreign = [tag for tag in tagged if tag not in (devices.CPU, tags.META) and not tags.is_cuda(tag)]
     if foreign:
         yield Problem(
             message=tags.are_tagged(tagged, foreign),
-            cause='Saved from another kind of device. Where it is not there torch.load needs map_location="cpu".',
+            cause='Saved from another type of device. On a machine without it torch.load needs map_location="cpu".',
             torch_says=tuple(dict.fromkeys(map(_says, foreign[:_QUOTED]))),
             keys=tags.paths(checkpoint, foreign),
             fix=tags.to_cpu(foreign),
@@ -104,7 +104,7 @@ def foreign_backend_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _says(tag: str) -> str:
-    """What torch 2.13 says to a tag whose backend is not there (``torch.serialization``)."""
+    """Return what torch 2.13 says to a tag whose backend is not there (``torch.serialization``)."""
     backend = tags.backend(tag)
     if tag.startswith("mps"):
         return f"torch.UntypedStorage(): Storage device not recognized: {backend}"

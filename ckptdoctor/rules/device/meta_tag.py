@@ -1,17 +1,17 @@
 """Tensors have a shape and no values: they were on the meta device when they were saved.
 
-What it means
+Meaning
     The model was made with ``init_empty_weights``, ``torch.device("meta")`` or a map of devices that keeps parts of it
     on disk, and was saved before its weights were loaded, or without those that were offloaded.
 
 Why it matters
-    ``torch.load`` gives them back without a word. There are no numbers to be had: they were never in the file.
+    ``torch.load`` silently returns them. There are no values to recover: they were never in the file.
 
-What you see
+Symptoms
     Cannot copy out of meta tensor; no data!
     Or, with ``assign=True``, nothing until the first forward pass.
 
-How it is found
+Detection
     The pickle makes the tensors on the device ``meta``, which has no storages.
 
 Repair
@@ -34,7 +34,7 @@ from ckptdoctor.rules.when import tags_beyond_cpu
 MESSAGES = (
     Message(
         ("Cannot copy out of meta tensor; no data!",),
-        "the model or the file holds tensors without data (meta), so that there is nothing to copy",
+        "the model or the file holds tensors without data (meta), so there is nothing to copy",
         (
             Way("see whether it is the file", "ckptdoctor check FILE"),
             Way("if it is the model", "model.load_state_dict(weights, assign=True)"),
@@ -42,7 +42,7 @@ MESSAGES = (
     ),
     Message(
         COPYING,
-        "{key} has no data (it is on the meta device), in the file or in the model, so that there is nothing to copy",
+        "{key} has no data (it is on the meta device), in the file or in the model, so there is nothing to copy",
         (
             Way("if it is the model", "model.load_state_dict(weights, assign=True)"),
             Way("see whether it is the file", "ckptdoctor check FILE"),
@@ -60,7 +60,7 @@ HEALTHY = (Example("values", {"w": T((4, 3)), "b": T((4,))}),)
 
 @rule("D606", "meta-tag", Severity.ERROR, when=tags_beyond_cpu)
 def meta_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors without values."""
+    """Report tensors without values."""
     found = [each for each in checkpoint.tensors if each.device == tags.META]
     if found:
         yield _problem(checkpoint, found)

@@ -1,24 +1,23 @@
 """Tensors that belong together are tagged with different devices.
 
-What it means
-    The tensors of the file belong on more than one accelerator, or one model's weights lie partly on the CPU and partly
-    on an accelerator: a model spread over GPUs, tensors gathered from several ranks, or a buffer that never
-    moved.
+Meaning
+    The tensors of the file belong on more than one accelerator, or one model's weights are partly on the CPU and partly
+    on an accelerator: a model spread over GPUs, tensors gathered from several ranks, or a buffer that never moved.
 
 Why it matters
     torch.load puts each storage back on its own device. That needs all of these devices, and what is computed from the
     loaded tensors afterwards fails where two devices meet.
 
-What you see
+Symptoms
     Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cuda:1!
 
-How it is found
+Detection
     The tags of all storages, without the state of random number generators; the devices that tensors without storages
     (XLA) are moved to; and both for each model's tensors. An optimizer's step counters on the CPU, an averaged copy
-    kept on the CPU, and tensors without dimensions are no reason to worry: torch lets them meet tensors of any device.
+    kept on the CPU, and 0-d tensors are harmless: torch combines them with tensors on any device.
 
 Repair
-    ``ckptdoctor fix FILE --to-cpu`` writes ``cpu`` instead of every other tag, and lets nothing be moved. Safe: not one
+    ``ckptdoctor fix FILE --to-cpu`` writes ``cpu`` instead of every other tag, so nothing is moved. Safe: not a single
     value changes.
 """
 
@@ -66,7 +65,7 @@ HEALTHY = (
 
 @rule("D603", "mixed-device-tags", Severity.WARNING, when=tags_beyond_cpu)
 def mixed_device_tags(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """More than one accelerator in the file, or CPU and accelerator in one model."""
+    """Report more than one accelerator in the file, or CPU and accelerator in one model."""
     counts = Counter({tag: len(storages) for tag, storages in tags.tagged(checkpoint).items()})
     counts.update({device: len(tensors) for device, tensors in devices.moved(checkpoint).items()})
     accelerators = {tag: number for tag, number in counts.items() if tag not in (devices.CPU, tags.META)}
@@ -97,7 +96,7 @@ def _several(checkpoint: Checkpoint, counts: dict[str, int]) -> Problem:
 
 
 def _partly_moved(checkpoint: Checkpoint, state_dict: StateDict) -> Iterator[Problem]:
-    """A model on the CPU and on one accelerator. Tensors without dimensions may meet those of any device."""
+    """Yield a model on the CPU and on one accelerator. Tensors without dimensions may meet those of any device."""
     placed = [each for each in state_dict.tensors if (each.storage is not None or each.moved) and each.shape]
     counts = Counter([each.device for each in placed])
     counts.pop(tags.META, None)
@@ -106,7 +105,7 @@ def _partly_moved(checkpoint: Checkpoint, state_dict: StateDict) -> Iterator[Pro
     rare = min(counts, key=lambda tag: counts[tag])
     place = wording.of_place(state_dict.path)
     yield Problem(
-        message=f"the weights{place} lie on {len(counts)} devices: {tags.counted_tags(counts, 'tensor')}",
+        message=f"the weights{place} are on {len(counts)} devices: {tags.counted_tags(counts, 'tensor')}",
         cause=(
             "Part of the model never moved to the accelerator, or back from it. torch.load puts each tensor back on "
             "its own device, and computing with them fails where the two meet."

@@ -1,6 +1,6 @@
-"""The state of a random number generator is not a byte tensor on the CPU, where torch wants it.
+"""The state of a random number generator is not a byte tensor on the CPU, as torch requires.
 
-What it means
+Meaning
     ``torch.get_rng_state()`` and ``torch.cuda.get_rng_state()`` give byte tensors on the CPU. A checkpoint that was
     loaded with ``map_location="cuda"`` and saved again holds them tagged as CUDA tensors; one that went through
     ``Optimizer.load_state_dict`` may hold them cast to floating point.
@@ -8,18 +8,18 @@ What it means
 Why it matters
     Resuming fails when the state is set, though everything else loads.
 
-What you see
+Symptoms
     RNG state must be a torch.ByteTensor
 
-How it is found
-    A tensor of one dimension with 5,056, 816, 44 or 16 elements (the lengths of torch's generators) that is tagged
-    with another device than the CPU, or is not uint8: under a key like ``rng_state`` or ``random_state``, or 5,056
-    bytes under any key, or bytes beside these.
+Detection
+    A tensor of one dimension with 5,056, 816, 44 or 16 elements (the lengths of torch's generators) that is tagged with
+    another device than the CPU, or is not uint8: under a key like ``rng_state`` or ``random_state``, or 5,056 bytes
+    under any key, or bytes next to these.
 
 Repair
     ``ckptdoctor fix FILE --select D607`` writes ``cpu`` as the device of these tensors. Safe: only the tags change, not
-    one value. A state that was cast to another dtype becomes bytes again with ``--unsafe-fixes``, where every value of
-    it is a whole number from 0 to 255; every floating-point dtype of 16 bits and more holds these exactly.
+    a single value. A state that was cast to another dtype becomes bytes again with ``--unsafe-fixes``, if every value
+    of it is a whole number from 0 to 255; every floating-point dtype of 16 bits and more holds these exactly.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _FC = T((2, 4))
 MESSAGES = (
     Message(
         ("RNG state must be a torch.ByteTensor",),
-        "the state of a random generator was moved to the GPU or cast to another type while it was loaded, most often"
-        ' by map_location="cuda"',
+        "the state of a random generator was moved to the GPU or cast to another type while it was loaded, "
+        'usually by map_location="cuda"',
         (Way("set it with", "torch.set_rng_state(state.cpu().to(torch.uint8))"), SAFE),
     ),
 )
@@ -64,7 +64,7 @@ HEALTHY = (
 
 @rule("D607", "rng-on-cuda", Severity.ERROR, when=generator_states)
 def rng_on_cuda(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """States of random number generators that torch will not take back."""
+    """Report states of random number generators that torch will not take back."""
     states = devices.rng_tensors(checkpoint)
     moved = [each for each in states if each.dtype.name == "uint8" and _device(each) not in (devices.CPU, tags.META)]
     if moved:
@@ -80,8 +80,8 @@ def _moved(states: Sequence[Tensor]) -> Problem:
     return Problem(
         message=f"{_are(states)} tagged {tags.listed_tags(found)}",
         cause=(
-            "torch takes the state of a random number generator only as a byte tensor on the CPU, of a CUDA generator "
-            'too. Most often the file was loaded with map_location="cuda" and saved again.'
+            "torch accepts the state of a random number generator only as a byte tensor on the CPU, even for "
+            'a CUDA generator. Usually the file was loaded with map_location="cuda" and saved again.'
         ),
         torch_says=("RNG state must be a torch.ByteTensor",),
         keys=tuple([each.path for each in states]),
@@ -95,8 +95,8 @@ def _cast(states: Sequence[Tensor]) -> Problem:
     return Problem(
         message=f"{_are(states)} {dtypes} instead of uint8",
         cause=(
-            "torch takes the state of a random number generator only as a byte tensor. Optimizer.load_state_dict casts "
-            "the state that it loads to the dtype of the parameters."
+            "torch accepts the state of a random number generator only as a byte tensor. "
+            "Optimizer.load_state_dict casts the state that it loads to the dtype of the parameters."
         ),
         torch_says=("RNG state must be a torch.ByteTensor",),
         keys=tuple([each.path for each in states]),
@@ -106,7 +106,7 @@ def _cast(states: Sequence[Tensor]) -> Problem:
 
 
 def _to_bytes(states: Sequence[Tensor]) -> Fix:
-    """Bytes on the CPU; refused where a value is none."""
+    """Return bytes on the CPU; refused where a value is none."""
     away = [each.storage for each in states if each.storage is not None and each.storage.device != devices.CPU]
     retagged = (Retag(devices.CPU, None, tuple(dict.fromkeys([each.key for each in away]))),) if away else ()
     cast = Cast(tuple([each.path for each in states]), "uint8", exact=True)

@@ -16,26 +16,26 @@ _NAMED = 4  # tags that a sentence names before it only counts them
 
 
 def listed_tags(tags: Sequence[str]) -> str:
-    """Tags as a list: ``cuda:0``, ``cuda:0 and cuda:1``, ``a, b, c, d and 12 others``."""
+    """Return tags as a list: ``cuda:0``, ``cuda:0 and cuda:1``, ``a, b, c, d and 12 others``."""
     if len(tags) <= _NAMED:
         return wording.listed(tags)
     return f"{', '.join(tags[:_NAMED])} and {wording.plural(len(tags) - _NAMED, 'other')}"
 
 
 def are_tagged(tagged: Mapping[str, Sequence[Storage]], tags: Sequence[str]) -> str:
-    """How many storages carry the tags: ``1,124 storages are tagged cuda:0``."""
+    """Return how many storages carry the tags: ``1,124 storages are tagged cuda:0``."""
     number = sum([len(tagged[tag]) for tag in tags])
     verb = "is" if number == 1 else "are"
     return f"{wording.plural(number, 'storage')} {verb} tagged {listed_tags(tags)}"
 
 
 def to_cpu(tags: Sequence[str], storages: tuple[str, ...] | None = None, option: str = "--to-cpu") -> Fix:
-    """The safe fix that makes these tags ``cpu`` (on these storages only)."""
+    """Return the safe fix that makes these tags ``cpu`` (on these storages only)."""
     return Fix(f"{listed_tags(tags)} → cpu", (Retag(devices.CPU, tuple(tags), storages),), Safety.SAFE, option)
 
 
 def all_to_cpu(checkpoint: Checkpoint, found: Sequence[str]) -> Fix | None:
-    """The same for devices that some storages are tagged with, and that others are moved to when they are loaded.
+    """Return the same for devices that some storages are tagged with, and that others are moved to on loading.
 
     None where the file does not show plainly what some of the latter hold.
     """
@@ -55,7 +55,7 @@ def all_to_cpu(checkpoint: Checkpoint, found: Sequence[str]) -> Fix | None:
 
 
 def paths(checkpoint: Checkpoint, tags: Collection[str]) -> tuple[KeyPath, ...]:
-    """Where the tensors are whose storages carry one of the tags; those of random number generators left out."""
+    """Return where the tensors are whose storages carry one of the tags; those of random number generators left out."""
     left_out = set(map(id, devices.rng_tensors(checkpoint)))
     return tuple(
         [
@@ -67,7 +67,7 @@ def paths(checkpoint: Checkpoint, tags: Collection[str]) -> tuple[KeyPath, ...]:
 
 
 def counted_tags(counts: Mapping[str, int], noun: str) -> str:
-    """Tags with their counts, most first: ``cuda:0 (300 tensors) and cpu (20)``."""
+    """Return tags with their counts, most first: ``cuda:0 (300 tensors) and cpu (20)``."""
     ranked = sorted(counts.items(), key=lambda each: -each[1])
     words = [
         f"{tag} ({wording.plural(number, noun) if not at else f'{number:,}'})"
@@ -85,12 +85,15 @@ META = "meta"
 
 
 def backend(tag: str) -> str:
-    """The part of a tag before the index: ``cuda`` of ``cuda:1``."""
+    """Return the part of a tag before the index: ``cuda`` of ``cuda:1``."""
     return tag.partition(":")[0]
 
 
 def device_index(tag: str) -> int | None:
-    """The device index of a tag; ``cuda`` alone means the first. None where there is no number after the colon."""
+    """Return the device index of a tag; ``cuda`` alone means the first.
+
+    None where there is no number after the colon.
+    """
     number = tag.partition(":")[2]
     if not number:
         return 0
@@ -98,12 +101,15 @@ def device_index(tag: str) -> int | None:
 
 
 def is_cuda(tag: str) -> bool:
-    """Whether torch takes the tag for a CUDA device (``cuda``, ``cuda:N``)."""
+    """Return whether torch takes the tag for a CUDA device (``cuda``, ``cuda:N``)."""
     return backend(tag) == "cuda" and device_index(tag) is not None
 
 
 def tagged(checkpoint: Checkpoint, *, rng: bool = False) -> dict[str, list[Storage]]:
-    """The storages under each device tag, in file order; those of random number generators only when asked for."""
+    """Return the storages under each device tag, in file order.
+
+    Those of random number generators come only when asked for.
+    """
     return _every_tagged(checkpoint) if rng else _tagged(checkpoint)
 
 

@@ -1,28 +1,28 @@
-"""Tensors are moved to a device without storages (TPU) when the file is loaded: they carry no tag that says so.
+"""Tensors are moved to a device without storages (TPU) when the file is loaded: no tag shows it.
 
-What it means
+Meaning
     Tensors of XLA and a few other backends have no storages that torch.save could tag. It writes a call instead, which
     puts a tensor together on the CPU and moves it to its device: ``xla:0``. Before torch 2.6 the values came as a NumPy
     array inside the pickle.
 
 Why it matters
     Where torch_xla is not installed the file does not load without ``map_location``, and in the format from before
-    torch 1.6 not with it either. With arrays ``torch.load(weights_only=True)`` refuses it everywhere, because it names
+    torch 1.6 not even with it. With arrays ``torch.load(weights_only=True)`` always rejects it, because it names
     functions of NumPy.
 
-What you see
+Symptoms
     Could not run 'aten::empty.memory_format' with arguments from the 'XLA' backend. …
     Unsupported global: GLOBAL numpy.core.multiarray._reconstruct was not an allowed global by default.
 
-How it is found
+Detection
     Calls of ``torch._utils._rebuild_device_tensor_from_cpu_tensor``, ``_rebuild_device_tensor_from_numpy`` and
-    ``_rebuild_xla_tensor``, in parameters and other wrappers, too.
+    ``_rebuild_xla_tensor``, in parameters and other wrappers too.
 
 Repair
     ``ckptdoctor fix FILE --to-cpu`` keeps the tensor on the CPU and leaves out the call around it, as
-    ``map_location="cpu"`` would. Safe: not one value changes, and every storage stays as it is. An array's elements
-    move into a storage of their own; where NumPy had no bfloat16 they are narrowed to it again, which loses nothing.
-    Arrays that would have to be rounded, or are of another byte order, stay as they are.
+    ``map_location="cpu"`` would. Safe: not a single value changes, and every storage stays as it is. An array's
+    elements move into a storage of their own; where NumPy had no bfloat16 they are narrowed to it again, which loses
+    nothing. Arrays that would have to be rounded, or have another byte order, stay as they are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.edits import Fix, MoveToCpu, Safety
 from ckptdoctor.facts import devices
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, blocked_by
+from ckptdoctor.facts.globals import Blocked, BlockedCause, blocked_by
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, Odict, T
@@ -58,7 +58,7 @@ MESSAGES = (
     ),
     Message(
         ("_rebuild_xla_tensor", "_rebuild_device_tensor_from_numpy", "No module named 'torch_xla'"),
-        "the file holds tensors as torch_xla (TPU) pickles them, which only torch_xla rebuilds",
+        "the file holds tensors as torch_xla (TPU) pickles them, which only torch_xla can load",
         (SAFE,),
     ),
 )
@@ -80,7 +80,7 @@ SICK = (
     ),
 )
 HEALTHY = (
-    Example("tagged xla:0, of which D604 speaks", {"fc.weight": T((2, 4), device="xla:0")}),
+    Example("tagged xla:0, which D604 reports", {"fc.weight": T((2, 4), device="xla:0")}),
     Example("saved from the CPU", {"fc.weight": T((2, 4)), "fc.bias": T((2,))}),
 )
 
@@ -99,7 +99,7 @@ _MODULES = frozenset({"hpu", "privateuseone"})  # what their own package puts be
 
 @rule("D605", "xla-rebuild", Severity.ERROR, when=tags_beyond_cpu)
 def xla_rebuild(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors of devices without storages."""
+    """Report tensors of devices without storages."""
     moved = [tensor for tensors in devices.moved(checkpoint).values() for tensor in tensors]
     names = blocked_by(checkpoint, BlockedCause.DEVICE) if moved else ()
     plain = [tensor for tensor in moved if devices.has_values(tensor)]
@@ -119,8 +119,8 @@ def _problem(checkpoint: Checkpoint, tensors: Sequence[Tensor], names: Sequence[
         message=f"{wording.plural(len(tensors), 'tensor')} {verb} moved to {tags.listed_tags(found)} when the file is "
         "loaded",
         cause=(
-            "Saved from a device whose tensors have no storages, such as a TPU. Where it is not there torch.load "
-            f"{_needs(checkpoint, names)}."
+            "Saved from a device whose tensors have no storages, such as a TPU. On a machine without it "
+            f"torch.load {_needs(checkpoint, names)}."
         ),
         torch_says=(*refused.refusal_lines(names[:1]), *dict.fromkeys(map(_says, found[:_QUOTED]))),
         advice="" if fix is not None else _WHERE_IT_IS if checkpoint.format == _LEGACY else _WITH_TORCH,
@@ -131,12 +131,14 @@ def _problem(checkpoint: Checkpoint, tensors: Sequence[Tensor], names: Sequence[
 
 
 _WITH_TORCH = (
-    "The file does not show plainly what they hold. Where you trust it: "
-    'torch.save(torch.load(FILE, map_location="cpu", weights_only=False), NEW)'
+    "The file does not show plainly what they hold. If you trust it: torch.save(torch.load(FILE, "
+    'map_location="cpu", weights_only=False), NEW)'
 )
 
 
-_WHERE_IT_IS = "The file does not show plainly what they hold. Load it where the device is, and save it from the CPU."
+_WHERE_IT_IS = (
+    "The file does not show plainly what they hold. Load it on a machine with the device, and save it from the CPU."
+)
 _LEGACY = "torch legacy"
 
 
@@ -147,12 +149,12 @@ def _devices(tensors: Sequence[Tensor]) -> list[str]:
 def _needs(checkpoint: Checkpoint, names: Sequence[Blocked]) -> str:
     if checkpoint.format == _LEGACY:  # torch.serialization._legacy_load does not tell the call of map_location
         return "fails, with map_location too"
-    refused = ", and weights_only refuses it, for the values are NumPy arrays" if names else ""
+    refused = ", and weights_only rejects it, since the values are NumPy arrays" if names else ""
     return f'needs map_location="cpu"{refused}'
 
 
 def _says(device: str) -> str:
-    """How torch 2.13 begins what it says where the device's backend is missing."""
+    """Return how torch 2.13 begins what it says where the device's backend is missing."""
     backend = tags.backend(device)
     if backend in _FIRST:
         name = _CAPITALS.get(backend, backend.upper())

@@ -1,22 +1,22 @@
 """Masks are uint8, as torch before 1.2 had them.
 
-What it means
+Meaning
     The causal mask of GPT-2 and the like was saved as a buffer (``attn.bias``, ``masked_bias``, ``mask``) when torch
     had no bool.
 
 Why it matters
-    Current torch takes masks of bool only. Models that make the mask themselves do not want the buffer at all.
+    Current torch accepts only bool masks. Models that make the mask themselves do not expect the buffer at all.
 
-What you see
+Symptoms
     masked_fill_ only supports boolean masks, but got mask with dtype unsigned char
     Unexpected key(s) in state_dict: "h.0.attn.bias".
 
-How it is found
+Detection
     Tensors of uint8 whose last two dimensions are equal, under a name that masks have.
 
 Repair
-    None is needed: ``load_state_dict`` casts them to bool where the model has them so. ``--drop`` leaves them out for a
-    model that does not.
+    None is needed: ``load_state_dict`` casts them to bool if the model has bool masks. ``--drop`` leaves them out for a
+    model without them.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ SICK = (
 HEALTHY = (
     Example("a mask of bool", {"h.0.attn.c_attn.weight": T((4, 12)), "h.0.attn.bias": T((1, 1, 8, 8), "bool")}),
     Example("a bias of floats", {"attn.weight": T((8, 8)), "attn.bias": T((8,))}),
-    Example("bytes of another kind", {"fc.weight": T((4, 4)), "image": T((8, 8), "uint8")}),
+    Example("other bytes", {"fc.weight": T((4, 4)), "image": T((8, 8), "uint8")}),
 )
 
 
 @rule("T558", "bool-uint8-mask", Severity.INFO, when=dtype_begins("uint8"))
 def bool_uint8_mask(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Masks of uint8."""
+    """Report masks of uint8."""
     for state_dict in weights_among(checkpoint.state_dicts):
         found = [each for each in state_dict.tensors if each.dtype.name == "uint8" and _is_mask(each)]
         if found:
             which = f'"{found[0].key}"' if len(found) == 1 else wording.plural(len(found), "mask")
             verb = "is a mask" if len(found) == 1 else "are"
             yield Problem(
-                message=f"{which}{wording.of_place(state_dict.path)} {verb} of uint8",
-                cause="torch before 1.2 had no bool. Masks have to be bool today; load_state_dict casts them where the "
-                "model has a buffer of bool.",
+                message=f"{which}{wording.of_place(state_dict.path)} {verb} uint8",
+                cause="torch before 1.2 had no bool. Masks have to be bool today; load_state_dict casts them if "
+                "the model has a bool buffer.",
                 torch_says=("masked_fill_ only supports boolean masks, but got mask with dtype unsigned char",),
                 keys=tuple([each.path for each in found]),
                 location=Location(path=state_dict.path),

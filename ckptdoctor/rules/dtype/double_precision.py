@@ -1,23 +1,23 @@
 """Weights are float64.
 
-What it means
-    They came from NumPy, whose numbers are float64 unless told otherwise, or were computed with
+Meaning
+    They came from NumPy, which uses float64 by default, or were computed with
     ``torch.set_default_dtype(torch.float64)``.
 
 Why it matters
-    They take twice the room of float32, and a layer of float32 does not compute with them. ``load_state_dict`` casts
-    them, and nothing is lost that float32 training ever had.
+    They take twice the space of float32, and a float32 layer does not compute with them. ``load_state_dict`` casts
+    them, and no precision is lost that float32 training ever had.
 
-What you see
+Symptoms
     mat1 and mat2 must have the same dtype, but got Float and Double
     Or a file of twice the size.
 
-How it is found
-    Tensors of float64 (or complex128) in a model's state dict, a kilobyte or more of them. Information only: scientific
-    models compute in float64 on purpose. With a reference R004 compares the dtypes instead.
+Detection
+    Tensors of float64 (or complex128) in a model's state dict, a kilobyte or more of them. Info only: scientific models
+    compute in float64 on purpose. With a reference R004 compares the dtypes instead.
 
 Repair
-    None by itself, for it may be meant. ``--dtype float32`` casts the weights and says what is lost.
+    No automatic one, since it may be intended. ``--dtype float32`` casts the weights and reports what is lost.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ SICK = (
 HEALTHY = (
     Example("float32", {"fc.weight": T((4, 4)), "fc.bias": T((4,))}),
     Example("a few numbers", {"fc.weight": T((4, 4)), "scale": T((3,), "float64")}),
-    Example("a reference is R004's business", {"w": T((16, 16), "float64")}, like={"w": T((16, 16))}),
+    Example("with a reference, R004 reports it", {"w": T((16, 16), "float64")}, like={"w": T((16, 16))}),
 )
 
 
 @rule("T553", "double-precision", Severity.INFO, when=dtype_begins("float64", "complex128"))
 def double_precision(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Models with tensors of float64."""
+    """Report models with tensors of float64."""
     if isinstance(subject, Comparison):  # R004 compares each dtype
         return
     for state_dict in weights_among(subject.state_dicts):

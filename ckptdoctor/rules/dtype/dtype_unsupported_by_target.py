@@ -1,22 +1,22 @@
 """The file has dtypes that safetensors, or an older version of it, does not know.
 
-What it means
-    safetensors has no name for complex128, quantised and a few other dtypes of torch; and it learned float8_e8m0,
-    float4, float6 and complex64 late.
+Meaning
+    safetensors has no name for complex128, quantised and a few other dtypes of torch; and float8_e8m0, float4, float6
+    and complex64 were added only recently.
 
 Why it matters
     In a torch file: it cannot be saved as, or converted to, safetensors. In a safetensors file: an older version of the
-    library refuses the whole file, and torch has no dtype for some of them.
+    library rejects the whole file, and torch has no dtype for some of them.
 
-What you see
+Symptoms
     KeyError: torch.complex128
     unknown variant `F8_E8M0`, expected one of `BOOL`, `U8`, …
 
-How it is found
-    The dtype of each tensor of a model. Information only: torch, and a current safetensors, read the file.
+Detection
+    The dtype of each tensor of a model. Info only: torch, and a current safetensors, read the file.
 
 Repair
-    None: cast them (``tensor.to(torch.complex64)``) before saving as safetensors; update the library that refuses the
+    None: cast them (``tensor.to(torch.complex64)``) before saving as safetensors; update the library that rejects the
     file.
 """
 
@@ -37,32 +37,32 @@ _LATE = frozenset({"F8_E8M0", "F4", "F6_E2M3", "F6_E3M2", "F8_E4M3FNUZ", "F8_E5M
 MESSAGES = (
     Message(
         ("InvalidHeaderDeserialization", "invalid JSON in header"),
-        "the file holds {dtype} tensors, a data type that this version of safetensors does not know",
+        "the file holds {dtype} tensors, a dtype that this version of safetensors does not know",
         (Way("upgrade it", "pip install --upgrade safetensors"),),
         then=r".{0,200}?unknownvariant`(?P<dtype>[A-Z][\w]{1,20})`,expectedoneof",
     ),
     Message(
         ("unknown variant",),
-        "the file holds {dtype} tensors, a data type that this version of safetensors does not know",
+        "the file holds {dtype} tensors, a dtype that this version of safetensors does not know",
         (Way("upgrade it", "pip install --upgrade safetensors"),),
         then=r"`(?P<dtype>[A-Z][\w]{1,20})`,expectedoneof",
     ),
 )
 SICK = (
-    Example("complex128 in a file of torch's", {"fc.weight": T((4, 4)), "phase": T((4,), "complex128")}),
+    Example("complex128 in a torch file", {"fc.weight": T((4, 4)), "phase": T((4,), "complex128")}),
     Example(
         "scales of MXFP4", {"fc.weight": T((4, 4)), "fc.s": T((4,), "float8_e8m0fnu")}, "safetensors", ".safetensors"
     ),
 )
 HEALTHY = (
-    Example("complex64 in a file of torch's", {"fc.weight": T((4, 4)), "phase": T((4,), "complex64")}),
+    Example("complex64 in a torch file", {"fc.weight": T((4, 4)), "phase": T((4,), "complex64")}),
     Example("float8", {"fc.weight": T((4, 4), "float8_e4m3fn"), "fc.scale": T(())}, "safetensors", ".safetensors"),
 )
 
 
 @rule("T559", "dtype-unsupported-by-target", Severity.INFO, when=rare_dtypes)
 def dtype_unsupported_by_target(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Dtypes that safetensors does not take, or did not take for long."""
+    """Report dtypes that safetensors does not take, or did not take for long."""
     late = checkpoint.format.startswith("safetensors")
     for state_dict in weights_among(checkpoint.state_dicts):
         found = [each for each in state_dict.tensors if _is_late(each) is late and (late or _is_unknown(each))]
@@ -82,9 +82,9 @@ def _late(found: Sequence[Tensor]) -> Problem:
     codes = sorted({each.dtype.safetensors or "" for each in found})
     return Problem(
         message=f"{_counted(found)} {wording.listed(codes)}, which older versions of safetensors do not know",
-        cause="They refuse the whole file, not only these tensors.",
+        cause="They reject the whole file, not only these tensors.",
         torch_says=(f"unknown variant `{codes[0]}`, expected one of `BOOL`, `U8`",),
-        advice="Where it is refused: pip install --upgrade safetensors.",
+        advice="If it is rejected: pip install --upgrade safetensors",
         keys=tuple([each.path for each in found]),
         location=Location(path=found[0].path[:-1]),
     )
@@ -93,7 +93,7 @@ def _late(found: Sequence[Tensor]) -> Problem:
 def _unknown(found: Sequence[Tensor]) -> Problem:
     names = sorted({each.dtype.name for each in found})
     return Problem(
-        message=f"{_counted(found)} {wording.listed(names)}, which safetensors does not take",
+        message=f"{_counted(found)} {wording.listed(names)}, which safetensors does not support",
         cause="torch saves and loads them; safetensors has no name for them.",
         torch_says=(f"KeyError: torch.{names[0]}",),
         advice="Cast them before saving as safetensors, or leave them out with --drop.",

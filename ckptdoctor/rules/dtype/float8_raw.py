@@ -1,6 +1,6 @@
-"""Weights are float8, and no scales lie beside them.
+"""Weights are float8, and there are no scales with them.
 
-What it means
+Meaning
     They were cast, as ComfyUI's and diffusers' float8 files are: the numbers are the weights, rounded to a few bits. In
     a model that was quantised in blocks (DeepSeek, compressed-tensors) the scales are missing.
 
@@ -8,16 +8,16 @@ Why it matters
     Hardly any operation of torch computes in float8: cast them to bfloat16 when they are used, which loses nothing.
     Without scales, weights of a quantised model are garbage.
 
-What you see
+Symptoms
     mat1 and mat2 must have the same dtype, but got Float and Float8_e4m3fn
 
-How it is found
+Detection
     Matrices of float8 in a model without anything that looks like a scale: those with scales are Q956. A warning where
-    the ``config.json`` beside it has a ``quantization_config``, and the file is not one of several.
+    the ``config.json`` next to it has a ``quantization_config``, and the file is not one of several.
 
 Repair
-    None is needed for weights that were cast: ``--dtype bfloat16`` and ``model.to(torch.bfloat16)`` are exact. Scales
-    that are missing only the source has.
+    None is needed for weights that were cast: ``--dtype bfloat16`` and ``model.to(torch.bfloat16)`` are exact. Only the
+    source has the missing scales.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ SICK = (
 )  # fmt: skip
 HEALTHY = (
     Example("bfloat16", {"fc.weight": T((8, 8), "bfloat16")}),
-    Example("scales beside them", {**_WEIGHTS, "fc.weight_scale": T(())}),
-    Example("scales of a library that is not known", {**_WEIGHTS, "fc.amax_scale": T(())}),
+    Example("scales next to them", {**_WEIGHTS, "fc.weight_scale": T(())}),
+    Example("scales of an unknown library", {**_WEIGHTS, "fc.amax_scale": T(())}),
 )
 
 
 @rule("T556", "float8-raw", Severity.INFO, when=dtype_begins("float8"))
 def float8_raw(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Models with float8 and no scales."""
+    """Report models with float8 and no scales."""
     for state_dict in weights_among(checkpoint.state_dicts):
         found = [each for each in state_dict.tensors if each.dtype.name in FLOAT8 and len(each.shape) > 1]
         if found and not quantized_in(state_dict).layers and not any("scale" in key for key in state_dict.keys):
@@ -69,11 +69,11 @@ def _problem(state_dict: StateDict, found: Sequence[Tensor], quantised: bool) ->
     place, verb = wording.of_place(state_dict.path), "is" if len(found) == 1 else "are"
     return Problem(
         message=f"{len(found):,} of {total}{place} {verb} {found[0].dtype.name}, without scales",
-        cause="config.json says that the model is quantised: its numbers mean nothing without their scales."
+        cause="config.json says that the model is quantised: the numbers are meaningless without their scales."
         if quantised
         else "They were cast: the numbers are the weights, rounded. Hardly any operation computes in float8.",
         torch_says=(f"mat1 and mat2 must have the same dtype, but got Float and {kind}",),
-        advice="The scales are missing: get the file from its source again."
+        advice="The scales are missing: download the file from its source again."
         if quantised
         else "Cast when they are used: model.to(torch.bfloat16) is exact.",
         keys=tuple([each.path for each in found]),

@@ -27,7 +27,7 @@ class Mixture:
 
 
 def mixture(state_dict: StateDict) -> Mixture | None:
-    """What a model's matrices are, where they are not all of one dtype."""
+    """Return what a model's matrices are, where they are not all of one dtype."""
     found: dict[str, list[Tensor]] = {}
     for tensor in state_dict.tensors:
         if tensor.dtype.name in WIDTHS and len(tensor.shape) > 1 and not tensor.parts:
@@ -42,10 +42,10 @@ def mixture(state_dict: StateDict) -> Mixture | None:
 
 
 def total_elements(tensors: Iterable[Tensor]) -> int:
-    """How many elements they have together."""
+    """Return how many elements they have together."""
     return sum([each.numel for each in tensors])
 
 
 def double_tensors(state_dict: StateDict) -> Sequence[Tensor]:
-    """Its tensors of float64 and complex128."""
+    """Return its tensors of float64 and complex128."""
     return [each for each in state_dict.tensors if each.dtype.name in ("float64", "complex128")]

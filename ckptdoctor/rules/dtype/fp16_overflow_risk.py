@@ -1,16 +1,16 @@
 """Some value is too large for float16, which would make it infinite.
 
-What it means
+Meaning
     float16 ends at 65,504. This file's float32, float64 or bfloat16 tensors hold larger values.
 
 Why it matters
-    ``model.half()``, ``torch_dtype=torch.float16`` and ``load_state_dict`` into a float16 model make them infinite
-    without a word, and everything behind that layer NaN. Running variances of norm layers are the usual case.
+    ``model.half()``, ``torch_dtype=torch.float16`` and ``load_state_dict`` into a float16 model silently make them
+    infinite, and everything after that layer NaN. Running variances of norm layers are the usual case.
 
-What you see
+Symptoms
     Nothing when it is cast; NaN, black images or empty text afterwards.
 
-How it is found
+Detection
     ``check --deep`` reads every value.
 
 Repair
@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.facts.values import Values, weights_read
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Values, weights_read
 
 _LARGEST = 65_504.0
 _WIDER = ("float64", "float32", "bfloat16")
@@ -43,7 +43,7 @@ HEALTHY = (
 
 @rule("T552", "fp16-overflow-risk", Severity.WARNING)
 def fp16_overflow_risk(values: Values) -> Iterator[Problem]:
-    """Values beyond float16."""
+    """Report values beyond float16."""
     wide = [each for each in weights_read(values) if each.tensor.dtype.name in _WIDER]
     found = [each for each in wide if each.values.absmax > _LARGEST]
     if not found:
@@ -54,7 +54,7 @@ def fp16_overflow_risk(values: Values) -> Iterator[Problem]:
             f"{wording.plural(len(found), 'tensor holds', 'tensors hold')} values that float16 makes infinite; "
             f"the largest is {worst.values.absmax:,.8g} in {show_path(worst.tensor.path)}"
         ),
-        cause="float16 ends at 65,504; casting to it changes larger values to infinity without a word.",
+        cause="float16 ends at 65,504; casting to it silently turns larger values into infinity.",
         advice="Cast to bfloat16 instead, or keep these tensors in float32.",
         keys=tuple([each.tensor.path for each in found]),
         location=Location(path=worst.tensor.path),

@@ -1,6 +1,6 @@
 """The matrices of one model have different floating dtypes.
 
-What it means
+Meaning
     A part of the model was converted with ``.half()`` or ``.bfloat16()`` and another was not, or two checkpoints were
     merged. Norms, routers and small tensors are often kept in float32 on purpose and do not count.
 
@@ -9,16 +9,16 @@ Why it matters
     themselves become the parameters (``assign=True``, ``dtype="auto"``), layers of two dtypes meet, and the forward
     pass fails.
 
-What you see
+Symptoms
     mat1 and mat2 must have the same dtype, but got Float and Half
     expected scalar type Half but found Float
 
-How it is found
-    The dtypes of all tensors of two dimensions and more are counted, but for those whose names say that they are norms,
-    routers, tables of positions or scales, and nothing is said of quantised models. Information only: it may be meant.
+Detection
+    The dtypes of all tensors of two dimensions and more are counted, except those whose names mark them as norms,
+    routers, position tables or scales, and quantised models are not reported. Info only: it may be intended.
 
 Repair
-    None by itself: which dtype was meant only the target tells. ``--dtype float16`` makes all of one kind, and says
+    No automatic one: only the target shows which dtype is right. ``--dtype float16`` casts all of them, and reports
     what is lost.
 """
 
@@ -40,13 +40,13 @@ _TORCH = {"float64": "Double", "float32": "Float", "bfloat16": "BFloat16", "floa
 MESSAGES = (
     Message(
         ("expected scalar type",),
-        "tensors of different data types meet ({one} and {other}): the checkpoint or the input was cast in part",
-        (Way("bring all of it to one", "model.float()"), CHECK),
+        "tensors of different dtypes meet ({one} and {other}): the checkpoint or the input was only partly cast",
+        (Way("cast all of it to one dtype", "model.float()"), CHECK),
         then=r"(?P<one>Half|Float|BFloat16|Double)butfound(?P<other>Half|Float|BFloat16|Double)",
     ),
 )
 SICK = (
-    Example("a head that was left alone", {"a.weight": T((8, 8), "float16"), "head.weight": T((4, 8))}),
+    Example("a head that was not converted", {"a.weight": T((8, 8), "float16"), "head.weight": T((4, 8))}),
     Example(
         "two halves of a merge",
         {"model": {"vision.fc.weight": T((8, 8)), "text.fc.weight": T((8, 16), "bfloat16"), "n": T((), "int64")}},
@@ -56,13 +56,13 @@ HEALTHY = (
     Example("one dtype", {"a.weight": T((8, 8), "float16"), "a.bias": T((8,), "float16")}),
     Example("norms in float32", {"a.weight": T((8, 8), "bfloat16"), "a.norm.weight": T((8,)), "b": T((8,))}),
     Example("a router in float32", {"a.weight": T((8, 8), "bfloat16"), "mlp.router.weight": T((4, 8))}),
-    Example("integers beside floats", {"a.weight": T((8, 8)), "index": T((8, 8), "int64")}),
+    Example("integers next to floats", {"a.weight": T((8, 8)), "index": T((8, 8), "int64")}),
 )
 
 
 @rule("T551", "mixed-float-dtypes", Severity.INFO, when=several_float_dtypes)
 def mixed_float_dtypes(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Models of several dtypes."""
+    """Report models of several dtypes."""
     for state_dict in weights_among(checkpoint.state_dicts):
         found = mixture(state_dict)
         if found is not None:
@@ -75,10 +75,9 @@ def _problem(state_dict: StateDict, found: Mixture) -> Problem:
     rest = [each for _, tensors in others for each in tensors]
     one, other = _TORCH[others[0][0]], _TORCH[most]
     return Problem(
-        message=f"matrices{wording.of_place(state_dict.path)} are of {len(counts)} dtypes: {wording.listed(counts)}",
-        cause=f"Not {most}: {wording.module_groups({each.key: each.numel for each in rest})}. load_state_dict casts "
-        "each to "
-        "the dtype of its parameter; where the tensors themselves are used, the dtypes meet.",
+        message=f"matrices{wording.of_place(state_dict.path)} have {len(counts)} dtypes: {wording.listed(counts)}",
+        cause=f"Not {most}: {wording.module_groups({each.key: each.numel for each in rest})}. load_state_dict "
+        "casts each to the dtype of its parameter; if the tensors themselves are used, the dtypes clash.",
         torch_says=(f"mat1 and mat2 must have the same dtype, but got {one} and {other}",),
         keys=tuple([each.path for each in rest]),
         location=Location(path=state_dict.path),

@@ -1,16 +1,16 @@
-"""Weights are stored in a wider dtype than their values need: every one of them is exact in half of the bytes.
+"""Weights are stored in a wider dtype than their values need: all of them are exact in half the bytes.
 
-What it means
+Meaning
     The values were made in float16 or bfloat16 and saved as float32: by a conversion from ZeRO shards, by ``.float()``
     before saving, by a merge.
 
 Why it matters
     The file is twice as large as it has to be, and so is the memory that it is loaded into.
 
-What you see
+Symptoms
     Nothing.
 
-How it is found
+Detection
     ``check --deep`` casts every value down and up again and compares. All tensors of a network in this dtype have to
     come back the same; those that hold one number throughout (norm layers, biases of zeros) prove nothing.
 
@@ -26,12 +26,12 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.edits import Cast, Fix, Safety
 from ckptdoctor.edits.casts import can_be_cast
-from ckptdoctor.facts.values import Read, Values, weights_read
 from ckptdoctor.facts.weight_sets import may_train
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Read, Values, weights_read
 
 _TARGETS = {"float64": ("bfloat16", "float16", "float32"), "float32": ("bfloat16", "float16")}
 _BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -40,7 +40,7 @@ _PATTERN = b"\x00\x00\x80\x3f" * 128  # 1.0 in float32
 
 
 def _spread(data: bytes, low: int) -> bytes:
-    """The bytes with 128 different values where the ones are; ``low`` is the lowest byte of each."""
+    """Return the bytes with 128 different values where the ones are; ``low`` is the lowest byte of each."""
     at = data.index(_PATTERN)
     values = b"".join([bytes([low, 0, number, 0x3F]) for number in range(128)])
     return data[:at] + values + data[at + len(values) :]
@@ -69,7 +69,7 @@ HEALTHY = (
 
 @rule("T554", "wasted-precision", Severity.INFO)
 def wasted_precision(values: Values) -> Iterator[Problem]:
-    """Bytes that say nothing."""
+    """Report bytes that say nothing."""
     trained = [each for each in weights_read(values) if may_train(each.tensor.key, each.tensor.dtype)]
     for dtype, targets in _TARGETS.items():
         wide = [each for each in trained if each.tensor.dtype.name == dtype]
@@ -81,7 +81,7 @@ def wasted_precision(values: Values) -> Iterator[Problem]:
                     f"{wording.all_of(len(wide), dtype + ' tensor')} "
                     f"{'holds' if len(wide) == 1 else 'hold'} only values that {target} holds exactly"
                 ),
-                cause=f"The values were made in {target}; {saved:,} bytes of the file say nothing.",
+                cause=f"The values were computed in {target}; {saved:,} bytes of the file hold no information.",
                 advice=f"Casting to {target} loses nothing here.",
                 keys=tuple([each.tensor.path for each in wide]),
                 fix=_fix([each.tensor for each in wide], target),

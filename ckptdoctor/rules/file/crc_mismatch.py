@@ -1,23 +1,23 @@
-"""The bytes of a record do not fit its checksum: they are not the ones that were saved.
+"""The bytes of a record do not match its checksum: they are not the ones that were saved.
 
-What it means
-    A torch archive keeps a CRC-32 of every record. For this one the bytes in the file give another: bad memory or
-    disk, a network file system, a download joined from wrong parts, or an editor that changed bytes in place.
+Meaning
+    A torch archive keeps a CRC-32 of every record. For this one the bytes in the file give a different value: bad
+    memory or disk, a network file system, a download joined from wrong parts, or an editor that changed bytes in place.
 
 Why it matters
-    ``torch.load`` never looks at the checksums. It loads the damaged weights without a word.
+    ``torch.load`` never checks the checksums. It silently loads the damaged weights.
 
-What you see
+Symptoms
     Nothing: training or inference just gets worse, or NaN.
 
-How it is found
+Detection
     ``check --deep`` reads every byte. Where all checksums are 0 they were never computed
-    (``torch.serialization.set_crc32_options(False)``): then damage cannot be seen, which is told as information.
+    (``torch.serialization.set_crc32_options(False)``): then damage cannot be detected, which is reported as info.
 
 Repair
-    None by itself: the right bytes are not in the file. ``ckptdoctor graft FILE --from OTHER`` takes the named tensors
-    from another copy, and knows by the checksum whether they are what was saved. Else download the file again;
-    ``ckptdoctor salvage FILE`` saves all the others.
+    None from this file alone: the right bytes are not in it. ``ckptdoctor graft FILE --from OTHER`` takes the damaged
+    tensors from another copy, and the checksum proves whether they are what was saved. Otherwise download the file
+    again; ``ckptdoctor salvage FILE`` recovers all the others.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind, show_path
 from ckptdoctor.checkpoint.sharing import paths_on
-from ckptdoctor.facts.notes import Integrity, Noted, notes_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.when import noticed
+from ckptdoctor.values.damage import Integrity
 
 _ONE = b"\x00\x00\x80\x3f"  # 1.0 in float32
 SICK = (
@@ -48,20 +48,20 @@ HEALTHY = (Example("every bit as it was saved", {"w": T((100,), value=1.0)}, dee
 
 @rule("F009", "crc-mismatch", Severity.ERROR, when=noticed)
 def crc_mismatch(subject: Noted) -> Iterator[Problem]:
-    """Bytes that do not fit their checksum."""
+    """Report bytes that do not fit their checksum."""
     if isinstance(subject, Integrity):
         yield from _damaged(subject)
         return
     yield from problems(
         notes_of(subject, NoteKind.CRC_MISMATCH),
-        otherwise="the bytes of a record do not fit its checksum",
-        cause="They are not the bytes that were saved. torch.load never looks at checksums and loads them.",
-        advice="Take the file from another copy, or download it again.",
+        otherwise="the bytes of a record do not match its checksum",
+        cause="They are not the bytes that were saved. torch.load never checks checksums and loads them.",
+        advice="Use another copy of the file, or download it again.",
     )
     yield from problems(
         notes_of(subject, NoteKind.CRC_NOT_COMPUTED),
-        otherwise="no checksums were computed, so damage cannot be seen",
-        cause="Saved after torch.serialization.set_crc32_options(False), or by a writer that leaves checksums out.",
+        otherwise="no checksums were computed, so damage cannot be detected",
+        cause="Saved after torch.serialization.set_crc32_options(False), or by a writer that omits checksums.",
         severity=Severity.INFO,
     )
 
@@ -77,16 +77,16 @@ def _damaged(integrity: Integrity) -> Iterator[Problem]:
     first = f"; the first is {show_path(keys[0])}" if len(keys) > 1 else f": {show_path(keys[0])}" if keys else ""
     yield Problem(
         message=(
-            f"the bytes of {wording.plural(len(damaged), 'storage')} do not fit the checksum, "
-            f"so {wording.plural(len(keys), 'tensor has', 'tensors have')} other values than were saved{first}"
+            f"the bytes of {wording.plural(len(damaged), 'storage')} do not match the checksum, so "
+            f"{wording.plural(len(keys), 'tensor has', 'tensors have')} other values than were saved{first}"
         ),
         cause=(
             "The bytes changed after they were saved: bad memory or disk, or a badly joined download. "
-            "torch.load never looks at checksums and loads them."
+            "torch.load never checks checksums and loads them."
         ),
         advice=(
             "ckptdoctor graft FILE --from OTHER takes these tensors from another copy. Without one, download the file "
-            "again" + ("; this saves the others:" if others else ".")
+            "again" + (", or recover all the others:" if others else ".")
         ),
         commands=("ckptdoctor salvage FILE",) if others else (),
         keys=keys,

@@ -1,19 +1,19 @@
 """A key appears twice in one dict, so that one of the two values is lost when loading.
 
-What it means
+Meaning
     No dict has a key twice, so no pickler writes that: the file was edited, joined, or made by another program.
 
 Why it matters
     The last value wins when torch loads it; other readers may take the first.
 
-What you see
+Symptoms
     Nothing: one value is silently lost.
 
-How it is found
+Detection
     The keys of every dict, and the names in a safetensors header, are compared.
 
 Repair
-    None: which of the two is meant cannot be known from the file.
+    None: the file does not show which of the two is right.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.when import noticed
 
 SICK = (
@@ -41,10 +40,10 @@ HEALTHY = (Example("a name for each tensor", {"alpha": T((2,)), "betas": T((2,))
 
 @rule("F016", "duplicate-key", Severity.WARNING, when=noticed)
 def duplicate_key(subject: Noted) -> Iterator[Problem]:
-    """One key with two values."""
+    """Report one key with two values."""
     yield from problems(
         notes_of(subject, NoteKind.DUPLICATE_KEY),
         otherwise="a key appears twice in one dict",
         cause="torch keeps the last value, other readers may keep the first. No pickler writes a key twice.",
-        advice="Find out which value is meant; the file cannot tell.",
+        advice="Find out which value is right; the file does not show it.",
     )

@@ -1,18 +1,18 @@
 """The file is empty: zero bytes.
 
-What it means
+Meaning
     A save was interrupted before its first byte reached the disk, the disk was full, or the file was only created.
     ``torch.save`` empties its target before it writes.
 
 Why it matters
     There is nothing to load or to recover, and torch's message is empty too.
 
-What you see
+Symptoms
     EOFError
     Ran out of input
     Error while deserializing header: header too small
 
-How it is found
+Detection
     The file has no bytes.
 
 Repair
@@ -24,11 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, NoteKind
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.noticed import location, notes_of
 from ckptdoctor.rules.kit.refusals import HEADER, is_safetensors_name
 from ckptdoctor.rules.messages import AGAIN, CHECK, Message, Way, Weight
 from ckptdoctor.rules.when import noticed
@@ -50,7 +49,7 @@ MESSAGES = (
     ),
     Message(
         ("HeaderTooSmall", "header too small"),
-        "the file has fewer than the eight bytes that every safetensors file begins with: it is empty or nearly so",
+        "the file has fewer than the eight bytes that every safetensors file begins with: it is empty or nearly empty",
         (CHECK, AGAIN),
         also=("C102", "C101", "F007"),
     ),
@@ -64,7 +63,7 @@ HEALTHY = (Example("an empty dict", {}),)
 
 @rule("F004", "empty-file", Severity.ERROR, when=noticed)
 def empty_file(container: Container) -> Iterator[Problem]:
-    """Zero bytes."""
+    """Report zero bytes."""
     for note in notes_of(container, NoteKind.EMPTY):
         yield Problem(
             message="the file is empty",

@@ -1,18 +1,18 @@
-"""The file is a Git LFS pointer: three lines of text in the place of the checkpoint.
+"""The file is a Git LFS pointer: three lines of text in place of the checkpoint.
 
-What it means
+Meaning
     The repository keeps large files in Git LFS. It was cloned (or downloaded as an archive) without them, so there is
     only the pointer: a version line, the SHA-256 of the real file and its size.
 
 Why it matters
-    There are no weights in the file. torch ≥ 2.6 says that ``weights_only=False`` "will likely succeed": it will not.
+    There are no weights in the file. torch ≥ 2.6 claims that ``weights_only=False`` "will likely succeed": it will not.
 
-What you see
+Symptoms
     invalid load key, 'v'.
     Unsupported operand 118
     Error while deserializing header: header too large
 
-How it is found
+Detection
     The file begins with ``version https://git-lfs.github.com/spec/``.
 
 Repair
@@ -25,11 +25,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, NoteKind
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.noticed import location, notes_of
 from ckptdoctor.rules.kit.refusals import torch_says
 from ckptdoctor.rules.messages import CHECK, Message, Way, first_byte
 from ckptdoctor.rules.when import noticed
@@ -42,9 +41,9 @@ POINTER = (
 MESSAGES = (
     *first_byte(
         ord("v"),
-        "the file begins as Git LFS pointers do: it is a small text that stands for the real file, left by a clone"
-        " without LFS",
-        (Way("get the real file", "git lfs pull"), Way("then look again", "ckptdoctor check FILE")),
+        "the file begins like a Git LFS pointer: a small text that stands for the real file, left by a clone "
+        "without LFS",
+        (Way("get the real file", "git lfs pull"), Way("then check again", "ckptdoctor check FILE")),
     ),
     Message(
         ("HeaderTooLarge", "header too large"),
@@ -57,7 +56,7 @@ MESSAGES = (
     Message(
         ("You seem to have cloned a repository without having git-lfs installed",),
         "the file is a Git LFS pointer: a small text that stands for the real file",
-        (Way("get the real file", "git lfs install && git lfs pull"), Way("then look again", "ckptdoctor check FILE")),
+        (Way("get the real file", "git lfs install && git lfs pull"), Way("then check again", "ckptdoctor check FILE")),
     ),
 )
 SICK = (
@@ -69,7 +68,7 @@ HEALTHY = (Example("text in a checkpoint", {"version": "https://git-lfs.github.c
 
 @rule("F001", "git-lfs-pointer", Severity.ERROR, when=noticed)
 def git_lfs_pointer(container: Container) -> Iterator[Problem]:
-    """A pointer instead of the file."""
+    """Report a pointer instead of the file."""
     for note in notes_of(container, NoteKind.LFS_POINTER):
         fields = _fields(container.head)
         size = fields.get("size", "")
@@ -89,7 +88,7 @@ def _fields(head: bytes) -> dict[str, str]:
 
 
 def _include(path: str) -> str:
-    """The path as an argument for a shell; relative to the repository is what git expects."""
+    """Return the path as an argument for a shell; relative to the repository is what git expects."""
     import shlex
 
     return shlex.quote(path)

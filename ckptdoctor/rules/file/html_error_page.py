@@ -1,18 +1,18 @@
 """The file is a web page: a server sent an error, sign-in or quota page instead of the checkpoint.
 
-What it means
+Meaning
     The download link answered with HTML: Google Drive's quota or virus-scan page, a login page, GitHub's page about
     the file instead of the file, or "404 not found". The browser or ``wget`` saved it under the checkpoint's name.
 
 Why it matters
-    There are no weights in the file. torch ≥ 2.6 says that ``weights_only=False`` "will likely succeed": it will not.
+    There are no weights in the file. torch ≥ 2.6 claims that ``weights_only=False`` "will likely succeed": it will not.
 
-What you see
+Symptoms
     invalid load key, '<'.
     Unsupported operand 60
     Error while deserializing header: header too large
 
-How it is found
+Detection
     The first characters are ``<!DOCTYPE``, ``<html`` or ``<?xml``; the page's title is quoted.
 
 Repair
@@ -24,11 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, NoteKind
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.noticed import location, notes_of
 from ckptdoctor.rules.kit.refusals import torch_says
 from ckptdoctor.rules.messages import Way, first_byte
 from ckptdoctor.rules.when import noticed
@@ -51,7 +50,7 @@ HEALTHY = (Example("markup in a checkpoint", {"page": "<!DOCTYPE html>"}),)
 
 @rule("F002", "html-error-page", Severity.ERROR, when=noticed)
 def html_error_page(container: Container) -> Iterator[Problem]:
-    """A web page instead of the file."""
+    """Report a web page instead of the file."""
     for note in notes_of(container, NoteKind.HTML_PAGE):
         title = _title(container.head)
         called = f' called "{title}"' if title else ""
@@ -60,8 +59,8 @@ def html_error_page(container: Container) -> Iterator[Problem]:
             cause=f"The server answered the download with a page{_reason(title)}. weights_only=False does not help.",
             torch_says=torch_says(container),
             advice=(
-                "Download the file again: from GitHub with the raw link, from Hugging Face with /resolve/ instead of "
-                "/blob/, from a site that wants a login with your token."
+                "Download the file again: from GitHub with the raw link, from Hugging Face with /resolve/ "
+                "instead of /blob/, from a site that requires a login with your token."
             ),
             location=location(note),
         )
@@ -80,7 +79,7 @@ def _reason(title: str) -> str:
     if "quota" in title:
         return ": too many people downloaded it today"
     if "sign in" in title or "log in" in title or "login" in title:
-        return ": it wants you to sign in"
+        return ": it requires you to sign in"
     if "404" in title or "not found" in title:
         return ": there is no such file"
     return ""

@@ -1,23 +1,23 @@
 """A download or a save was not finished: its temporary file is here.
 
-What it means
-    Programs write a file under another name until it is whole: ``.incomplete``, ``.part``, ``.crdownload``, ``.tmp``.
-    Either this is such a file, or one lies beside the checkpoint.
+Meaning
+    Programs write a file under another name until it is complete: ``.incomplete``, ``.part``, ``.crdownload``,
+    ``.tmp``. Either this is such a file, or one is next to the checkpoint.
 
 Why it matters
-    The temporary file is not whole. A newer one beside the checkpoint means that a later save or download did not come
-    through, so that the checkpoint is older than you may think. aria2 (``.aria2``) gives the file its full length at
-    once and fills it in: while its control file is there, parts of the checkpoint are zeros.
+    The temporary file is not complete. A newer one next to the checkpoint means that a later save or download did not
+    finish, so the checkpoint is older than you may think. aria2 (``.aria2``) gives the file its full length at once and
+    fills it in: while its control file is there, parts of the checkpoint are zeros.
 
-What you see
+Symptoms
     Nothing, or the words for a truncated file.
 
-How it is found
+Detection
     The names in the file's folder.
 
 Repair
-    None: let the download or the save come to its end, or delete the temporary file. Information only, except for the
-    control file of aria2.
+    None: let the download or the save finish, or delete the temporary file. Info only, except for the control file of
+    aria2.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ckptdoctor.rules.when import always
 _MODEL = {"w": T((3,))}
 SICK = (
     Example("an unfinished download", _MODEL, suffix=".pt.incomplete"),
-    Example("one beside the checkpoint", _MODEL, name="model.pt", beside={"model.pt.tmp": b"PK"}),
+    Example("one next to the checkpoint", _MODEL, name="model.pt", beside={"model.pt.tmp": b"PK"}),
     Example("aria2 is not done", _MODEL, name="model.pt", beside={"model.pt.aria2": b"\0\1"}),
 )
 HEALTHY = (
@@ -46,14 +46,14 @@ HEALTHY = (
 
 @rule("F013", "leftover-temp-file", Severity.INFO, when=always)
 def leftover_temp_file(container: Container) -> Iterator[Problem]:
-    """Names that unfinished files have."""
+    """Report names that unfinished files have."""
     folder = folder_of(container.path)
     suffix = _own_suffix(folder.name)
     if suffix:
         yield Problem(
-            message=f"the name ends in “{suffix}”, as that of a file that is not finished does",
-            cause="A download or a save was interrupted, or is still going on.",
-            advice="Take the finished file; if there is none, download or save it again.",
+            message=f'the name ends in "{suffix}", like that of an unfinished file',
+            cause="A download or a save was interrupted, or is still running.",
+            advice="Use the finished file; if there is none, download or save it again.",
         )
     for each in _leftovers(folder):
         yield _beside(each)
@@ -63,16 +63,16 @@ def _beside(leftover: _Leftover) -> Problem:
     file = leftover.file
     if leftover.control:
         return Problem(
-            message=f"{file.name} lies beside it: the download of this file is not finished",
-            cause="Such a downloader gives the file its full length at once; what is still to come is zeros.",
-            advice="Let the download come to its end (start it again with the same command) before you use the file.",
+            message=f"{file.name} is next to it: the download of this file is not finished",
+            cause="Such a downloader gives the file its full length at once; the missing parts are zeros.",
+            advice="Let the download finish (start it again with the same command) before you use the file.",
             severity=Severity.WARNING,
         )
     newer = "a newer " if leftover.newer else ""
     return Problem(
-        message=f"{newer}{file.name} ({file.size:,} bytes) lies beside it, left by a save or a download",
+        message=f"{newer}{file.name} ({file.size:,} bytes) is next to it, left by a save or a download",
         cause=(
-            "A later save or download did not come through, so this file may be older than you think."
+            "A later save or download did not finish, so this file may be older than you think."
             if leftover.newer
             else "It was interrupted before it was done."
         ),
@@ -101,13 +101,13 @@ class _Leftover:
 
 
 def _own_suffix(name: str) -> str:
-    """The suffix by which the file itself is one that was not finished; "" where it is none."""
+    """Return the suffix by which the file itself is one that was not finished, or "" where it is none."""
     lower = name.lower()
     return next((suffix for suffix in _SUFFIXES if lower.endswith(suffix) and len(name) > len(suffix)), "")
 
 
 def _leftovers(folder: Folder) -> list[_Leftover]:
-    """The unfinished files beside the checkpoint, under its name and such a suffix."""
+    """Return the unfinished files beside the checkpoint, under its name and such a suffix."""
     own = folder.own
     if own is None:
         return []

@@ -1,27 +1,27 @@
-"""The state of a tensor replaces its values: what torch loads is not what the tensor was made of.
+"""The state of a tensor replaces its values: torch loads other values than the tensor was made from.
 
-What it means
-    A pickle makes a tensor of a storage and then gives it a state: attributes, or what it is to be instead. Hooks,
+Meaning
+    A pickle makes a tensor from a storage and then gives it a state: attributes, or a replacement for it. Hooks,
     ``requires_grad`` and attributes of your own change no value. This file's state does: it sets ``data``, ``real`` or
     ``imag``, a method that torch calls while it loads, another storage in a way that no version of torch writes, or it
     changes a storage or class that tensors are made of.
 
 Why it matters
-    ``torch.load`` applies it, with ``weights_only=True`` as well. A program that looks at storages only shows, compares
-    and converts other weights than those that are loaded: a file can pass every check and still bring its own.
+    ``torch.load`` applies it, with ``weights_only=True`` as well. A program that reads only storages shows, compares
+    and converts other weights than those that are loaded: a file can pass every check and still load others.
 
-What you see
-    Nothing. The model behaves otherwise than its weights say.
+Symptoms
+    Nothing. The model does not behave as its weights suggest.
 
-How it is found
+Detection
     Every call that makes a tensor is followed with its state, in Parameters, subclasses, buffers and attributes too.
     What old files of torch write is read (a storage for ``set_``, the five values of a Variable), and so is ``data``
-    where it shows the very elements that the tensor has, as in files of bitsandbytes. Such a tensor is shown as the
+    where it shows exactly the elements that the tensor has, as in files of bitsandbytes. Such a tensor is shown as the
     object that the file describes, never as a tensor.
 
 Repair
-    None: take the file from its source again. It is not written anew, converted or merged, since no copy would be known
-    to be the same; ``ckptdoctor fix FILE --drop KEY`` leaves the key out.
+    None: download the file from its source again. It is not rewritten, converted or merged, since no copy could be
+    proven equal; ``ckptdoctor fix FILE --drop KEY`` leaves the key out.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.when import noticed
 
 _STATED, _TYPED = "torch._utils._rebuild_parameter_with_state", "torch._tensor._rebuild_from_type_v2"
@@ -47,22 +46,20 @@ def _parameter(state: dict[str, object]) -> Obj:
 SICK = (
     Example("other values", {"w": _parameter({"data": T((3,), value=2.0)}), "b": T((3,))}),
     Example("a storage that is written to", {"w": _parameter({"real": T((3,), value=2.0)})}, "torch legacy"),
-    Example(
-        "a state without a meaning", {"w": Obj("torch._utils._rebuild_parameter", {"data": _OWN}, (_OWN, False, {}))}
-    ),
+    Example("a meaningless state", {"w": Obj("torch._utils._rebuild_parameter", {"data": _OWN}, (_OWN, False, {}))}),
 )
 HEALTHY = (
     Example("an attribute of a library", {"w": _parameter({"tensor_model_parallel": True, "scale": T((3,))})}),
-    Example("the values that it has", {"w": _parameter({"data": _OWN, "requires_grad": False})}),
+    Example("the values it already has", {"w": _parameter({"data": _OWN, "requires_grad": False})}),
 )
 
 
 @rule("F017", "replaced-values", Severity.ERROR, when=noticed)
 def replaced_values(subject: Noted) -> Iterator[Problem]:
-    """Tensors that are given other values after they were made."""
+    """Report tensors that are given other values after they were made."""
     yield from problems(
         notes_of(subject, NoteKind.TENSOR_STATE),
         otherwise="the state of a tensor replaces its values",
-        cause="torch does not write such files: this one was made or edited to load other weights than it shows.",
-        advice="Take the file from its source again, and do not use the weights. It is not written anew or converted.",
+        cause="torch does not write such files: this one was made or edited to load weights other than those it shows.",
+        advice="Download the file from its source again, and do not use the weights. It is not rewritten or converted.",
     )

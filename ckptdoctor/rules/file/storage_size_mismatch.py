@@ -1,22 +1,22 @@
-"""A storage is missing, or has another length than the checkpoint says.
+"""A storage is missing, or does not have the length that the checkpoint gives.
 
-What it means
-    The pickle says for each storage how many elements it has. Its record in the archive is not there, or shorter or
+Meaning
+    The pickle gives the number of elements of each storage. The storage's record in the archive is missing, shorter or
     longer: the archive was edited or repacked, a header is damaged, or the pickle belongs to another archive.
 
 Why it matters
     torch refuses to read it, or with ``mmap=True`` shows the bytes of the neighbour as values.
 
-What you see
+Symptoms
     PytorchStreamReader failed locating file data/0: file not found
     record size (100 bytes) does not match expected size (20000 bytes = 20000 elements * 1 bytes/element) for dtype Byte
     PytorchStreamReader failed reading file data/0: invalid header or archive is corrupted
 
-How it is found
-    The length of each record, and of what each tensor's storage must have, are compared.
+Detection
+    The length of each record is compared with the length that the storage must have.
 
 Repair
-    None: take the file from another copy. The tensors on other storages are whole: ``ckptdoctor salvage FILE`` saves
+    None: use another copy of the file. The tensors on other storages are intact: ``ckptdoctor salvage FILE`` recovers
     them.
 """
 
@@ -26,11 +26,10 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Storage
 from ckptdoctor.checkpoint.sharing import paths_on
-from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location, sentence
+from ckptdoctor.rules.kit.noticed import Noted, format_of, location, notes_of, sentence
 from ckptdoctor.rules.messages import CHECK, DEEP, Message
 from ckptdoctor.rules.when import noticed
 from ckptdoctor.wording import beyond
@@ -38,7 +37,7 @@ from ckptdoctor.wording import beyond
 MESSAGES = (
     Message(
         ("invalid header or archive is corrupted",),
-        "one record of the archive is damaged, or is not as long as its tensor",
+        "one record of the archive is damaged, or does not have its tensor's length",
         (CHECK, DEEP),
     ),
     Message(
@@ -62,7 +61,7 @@ HEALTHY = (Example("every storage in its place", {"w": T((42,), storage_size=43)
 
 @rule("F011", "storage-size-mismatch", Severity.ERROR, when=noticed)
 def storage_size_mismatch(subject: Noted) -> Iterator[Problem]:
-    """Storages whose bytes are missing, or too many or too few."""
+    """Report storages whose bytes are missing, or too many or too few."""
     notes = notes_of(subject, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE)
     if not notes:
         return
@@ -76,7 +75,7 @@ def storage_size_mismatch(subject: Noted) -> Iterator[Problem]:
         message=f"{sentence(notes[0], 'a storage does not have the length that it should')}{more}",
         cause="The archive was edited or repacked, or a header is damaged; with mmap=True torch may show other bytes.",
         torch_says=tuple(_line(storage) for storage in storages[:1] if format_of(subject) == "torch zip"),
-        advice="Take the file from another copy." + (" This saves the tensors on other storages:" if others else ""),
+        advice="Use another copy of the file." + (" Recover the tensors on other storages:" if others else ""),
         keys=keys,
         commands=("ckptdoctor salvage FILE",) if others else (),
         location=location(notes[0]),

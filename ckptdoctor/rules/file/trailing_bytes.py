@@ -1,22 +1,22 @@
 """More bytes follow the end of the checkpoint.
 
-What it means
+Meaning
     The file is longer than its contents: a download that was resumed at the wrong place, two files joined, or
     something appended.
 
 Why it matters
-    safetensors refuses the file, with the same words as for a truncated one. torch reads archives from their end
-    record and ignores what follows it, so there it is only worth knowing.
+    safetensors rejects the file, with the same message as for a truncated one. torch reads archives from their end
+    record and ignores anything after it, so there it is only info.
 
-What you see
+Symptoms
     Error while deserializing header: incomplete metadata, file not fully covered
 
-How it is found
+Detection
     safetensors: the file is longer than eight bytes, the header and the last tensor. Others: bytes after the end.
 
 Repair
     ``ckptdoctor fix FILE --select F008 --unsafe-fixes`` cuts a safetensors file where its tensors end. Unsafe: the
-    bytes behind may be of use to you, and the tensors themselves may be wrong if the download was joined badly.
+    extra bytes may be useful to you, and the tensors themselves may be wrong if the download was joined badly.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Note, NoteKind
 from ckptdoctor.edits import Fix, Safety, Truncate
-from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import location, sentence
+from ckptdoctor.rules.kit.noticed import Noted, format_of, location, notes_of, sentence
 from ckptdoctor.rules.kit.refusals import HEADER
 from ckptdoctor.rules.when import noticed
 
@@ -49,7 +48,7 @@ HEALTHY = (Example("not a byte too many", _MODEL, "safetensors", ".safetensors",
 
 @rule("F008", "trailing-bytes", Severity.ERROR, when=noticed)
 def trailing_bytes(subject: Noted) -> Iterator[Problem]:
-    """Bytes after the end."""
+    """Report bytes after the end."""
     for note in notes_of(subject, NoteKind.TRAILING_BYTES):
         if format_of(subject) == "safetensors":
             yield _refused(note, _cut(note))
@@ -72,10 +71,10 @@ def _cut(note: Note) -> Fix | None:
 
 
 def _refused(note: Note, fix: Fix | None) -> Problem:
-    way = "" if fix is not None else " Or name that file itself: --select F008 --unsafe-fixes cuts it."
+    way = "" if fix is not None else " Or cut that file itself, with --select F008 --unsafe-fixes."
     return Problem(
         message=sentence(note, "bytes follow the end of the last tensor"),
-        cause="A download was resumed at the wrong place, or something was appended; safetensors refuses the file.",
+        cause="A download was resumed at the wrong place, or something was appended; safetensors rejects the file.",
         torch_says=(f"{HEADER}incomplete metadata, file not fully covered",),
         advice="Download it again if you can: after a badly resumed download the tensors may be wrong as well." + way,
         location=location(note),

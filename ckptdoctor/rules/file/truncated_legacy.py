@@ -1,21 +1,21 @@
 """The file is the beginning of a checkpoint in torch's old format: the last storages are missing.
 
-What it means
-    Before torch 1.6 checkpoints were a run of pickles followed by the storages, one after another. The file ends
-    before the storages that it announces do.
+Meaning
+    Before torch 1.6 checkpoints were a run of pickles followed by the storages, one after another. The file ends before
+    its announced storages do.
 
 Why it matters
-    torch refuses the whole file, although everything in front of the cut is there.
+    torch rejects the whole file, although everything before the cut is there.
 
-What you see
+Symptoms
     unexpected EOF, expected 10199 more bytes. The file might be corrupted.
 
-How it is found
+Detection
     The pickles announce the storages with their lengths; the file is shorter than that.
 
 Repair
-    Copy or download the file again, or use the checkpoint saved before it. If there is no other copy,
-    ``ckptdoctor salvage FILE`` saves every tensor in front of the cut; it is named only where there are such tensors.
+    Copy or download the file again, or use the checkpoint saved before it. If there is no other copy, ``ckptdoctor
+    salvage FILE`` recovers every tensor before the cut; it is offered only if there are such tensors.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, format_of, notes_of, problems
 from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.when import noticed
 
@@ -42,7 +41,7 @@ MESSAGES = (
     ),
     Message(
         ("pickle data was truncated",),
-        "the pickle is cut short: the download or the save was broken off. No command brings the rest back",
+        "the pickle is cut short: the download or the save was interrupted. No command recovers the rest",
         (CHECK,),
         also=("F014", "F005", "F004"),
     ),
@@ -56,12 +55,12 @@ SICK = (
     ),
     Example("a legacy file without its last bytes", {"w": T((500,))}, "torch legacy", damage=lambda data: data[:-20]),
 )
-HEALTHY = (Example("a whole legacy file", {"w": T((500,))}, "torch legacy"),)
+HEALTHY = (Example("a complete legacy file", {"w": T((500,))}, "torch legacy"),)
 
 
 @rule("F006", "truncated-legacy", Severity.ERROR, when=noticed)
 def truncated_legacy(subject: Noted) -> Iterator[Problem]:
-    """A legacy file without its last bytes."""
+    """Report a legacy file without its last bytes."""
     if format_of(subject) == FORMAT:
         yield from problems(
             notes_of(subject, NoteKind.TRUNCATED),

@@ -1,22 +1,22 @@
 """The safetensors file ends before its tensors do.
 
-What it means
-    The header says where each tensor lies; the file is shorter than the last of them, or even than its header.
+Meaning
+    The header gives the position of each tensor; the file ends before the last of them, or even within its header.
 
 Why it matters
-    safetensors refuses the whole file, although the tensors in front of the cut are there.
+    safetensors rejects the whole file, although the tensors before the cut are there.
 
-What you see
+Symptoms
     Error while deserializing header: incomplete metadata, file not fully covered
     Error while deserializing header: invalid header length
     Error while deserializing header: MetadataIncompleteBuffer
 
-How it is found
+Detection
     Eight bytes, the header's length and the end of the last tensor together exceed the length of the file.
 
 Repair
-    Download or copy the file again. If there is no other copy, ``ckptdoctor salvage FILE`` saves every tensor in front
-    of the cut; it is named only where there are such tensors.
+    Download or copy the file again. If there is no other copy, ``ckptdoctor salvage FILE`` recovers every tensor before
+    the cut; it is offered only if there are such tensors.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, NoteKind
-from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, format_of, notes_of, problems
 from ckptdoctor.rules.kit.refusals import HEADER
 from ckptdoctor.rules.messages import AGAIN, CHECK, Message
 from ckptdoctor.rules.when import noticed
@@ -43,7 +42,8 @@ MESSAGES = (
     ),
     Message(
         ("MetadataIncompleteBuffer", "file not fully covered"),
-        "the file is not as long as its header says: it was cut short or, less often, something was appended to it",
+        "the file does not have the length that its header gives: it was cut short or, less often, something "
+        "was appended to it",
         (CHECK, AGAIN),
         also=("F008",),
     ),
@@ -54,12 +54,12 @@ SICK = (
     ),
     Example("half of a safetensors header", _MODEL, FORMAT, ".safetensors", damage=lambda data: data[:60]),
 )
-HEALTHY = (Example("a whole safetensors file", _MODEL, FORMAT, ".safetensors", metadata={"format": "pt"}),)
+HEALTHY = (Example("a complete safetensors file", _MODEL, FORMAT, ".safetensors", metadata={"format": "pt"}),)
 
 
 @rule("F007", "truncated-safetensors", Severity.ERROR, when=noticed)
 def truncated_safetensors(subject: Noted) -> Iterator[Problem]:
-    """A safetensors file without its last bytes."""
+    """Report a safetensors file without its last bytes."""
     if format_of(subject) == FORMAT:
         yield from problems(
             notes_of(subject, NoteKind.TRUNCATED),
@@ -71,7 +71,7 @@ def truncated_safetensors(subject: Noted) -> Iterator[Problem]:
 
 
 def _refusal(subject: Noted) -> str:
-    """What safetensors says depends on whether the header itself is cut."""
+    """Return what safetensors says, which depends on whether the header itself is cut."""
     if isinstance(subject, Container) and len(subject.head) >= 8:
         header = int.from_bytes(subject.head[:8], "little")
         if 8 + header > subject.size:

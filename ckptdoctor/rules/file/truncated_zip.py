@@ -1,6 +1,6 @@
 """The file is the beginning of a torch archive: its end, with the directory of the records, is missing.
 
-What it means
+Meaning
     A torch checkpoint is a zip archive, and a zip archive has its directory at the end. The file begins like one but
     was cut off: an interrupted download or copy, a full disk, a job killed while saving, or several processes that
     wrote one path at once.
@@ -8,16 +8,16 @@ What it means
 Why it matters
     torch cannot find any record without the directory, although most weights may still be in the file.
 
-What you see
+Symptoms
     PytorchStreamReader failed reading zip archive: failed finding central directory
 
-How it is found
+Detection
     The file begins with ``PK\\3\\4`` and has no end record in its last 64 KiB.
 
 Repair
-    Copy or download the file again, or use the checkpoint saved before it. If there is no other copy,
-    ``ckptdoctor salvage FILE`` saves every tensor in front of the cut, each verified by its own checksum; it is named
-    only where there are such tensors.
+    Copy or download the file again, or use the checkpoint saved before it. If there is no other copy, ``ckptdoctor
+    salvage FILE`` recovers every tensor before the cut, each verified by its own checksum; it is offered only if there
+    are such tensors.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, format_of, notes_of, problems
 from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.when import noticed
 
@@ -53,12 +52,12 @@ SICK = (
     Example("half of an archive", {"w": T((40_000,))}, damage=lambda data: data[: len(data) // 2]),
     Example("an archive without its last bytes", {"w": T((40_000,))}, damage=lambda data: data[:-20]),
 )
-HEALTHY = (Example("a whole archive", {"w": T((100,))}),)
+HEALTHY = (Example("a complete archive", {"w": T((100,))}),)
 
 
 @rule("F005", "truncated-zip", Severity.ERROR, when=noticed)
 def truncated_zip(subject: Noted) -> Iterator[Problem]:
-    """A torch archive without its end."""
+    """Report a torch archive without its end."""
     if format_of(subject) == FORMAT:
         yield from problems(
             notes_of(subject, NoteKind.TRUNCATED),

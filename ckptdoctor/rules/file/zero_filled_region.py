@@ -1,23 +1,21 @@
 """The file, or a long run of it, is zero bytes where values should be.
 
-What it means
+Meaning
     A download in several parts, a sparse copy or a crash before the disk was written leaves the right length with
     zeros in it. Either the whole file is zero, or whole pages within a tensor are.
 
 Why it matters
-    A file of zeros is mistaken by torch for its oldest format. A hole in a tensor loads without a word: the weights
-    there are 0.
+    torch mistakes a file of zeros for its oldest format. A hole in a tensor loads silently: the weights there are 0.
 
-What you see
+Symptoms
     Cannot use ``weights_only=True`` with files saved in the legacy .tar format.
     Error while deserializing header: invalid JSON in header: EOF while parsing a value at line 1 column 0
 
-How it is found
-    Every byte is zero; or, with ``--deep``, 64 KiB or more of zero pages lie within a floating-point storage that is
-    not all zero. Where the file system says that parts of the file were never written (a sparse file), the storages
-    there are looked at without ``--deep``, too. Where the storage has a checksum that fits, the zeros were saved like
-    that and nothing is said; where it has one that does not fit, it is an error; without checksums it is a warning, for
-    it may be meant.
+Detection
+    Every byte is zero; or, with ``--deep``, a floating-point storage that is not all zero has 64 KiB or more of zero
+    pages. If the file system reports that parts of the file were never written (a sparse file), the storages there are
+    read without ``--deep`` too. If the storage's checksum matches, the zeros were saved and nothing is reported; if it
+    does not match, it is an error; without checksums it is a warning, since the zeros may be intended.
 
 Repair
     None: the values are not in the file. Download it again.
@@ -33,21 +31,21 @@ from ckptdoctor.checkpoint import Checkpoint, Container, Extent, FileSource, Key
 from ckptdoctor.checkpoint.sharing import paths_on
 from ckptdoctor.checkpoint.source import READING
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.facts.notes import HOLE, PAGE, Damage, Integrity, Noted, may_have_holes, notes_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.noticed import Noted, location, notes_of
 from ckptdoctor.rules.kit.refusals import HEADER, is_safetensors_name
 from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.when import any_of, is_sparse, noticed, possible_holes
+from ckptdoctor.values.damage import HOLE, PAGE, Damage, Integrity, may_have_holes
 
 TAR = "Cannot use ``weights_only=True`` with files saved in the legacy .tar format."
 
 
 def _hole(data: bytes) -> bytes:
-    """The bytes with 128 KiB of zeros from the second page on."""
+    """Return the bytes with 128 KiB of zeros from the second page on."""
     start, length = 2 * PAGE, 128 << 10
     return data[:start] + bytes(length) + data[start + length :]
 
@@ -55,8 +53,8 @@ def _hole(data: bytes) -> bytes:
 MESSAGES = (
     Message(
         ("legacy .tar format", "filename 'storages' not found"),
-        "torch took the file for a tar archive. Few files are: most that say so are nothing but zero bytes,"
-        " from a download or a save that was broken off",
+        "torch took the file for a tar archive. Few files are: most with this message are only zero bytes, "
+        "from an interrupted download or save",
         (CHECK, Way("then", "copy or download it again")),
         also=("C105",),
     ),
@@ -89,7 +87,7 @@ HEALTHY = (
 
 @rule("F010", "zero-filled-region", Severity.ERROR, when=any_of(noticed, possible_holes))
 def zero_filled_region(subject: Noted) -> Iterator[Problem]:
-    """Zeros where values should be."""
+    """Report zeros where values should be."""
     if isinstance(subject, (Checkpoint, Integrity)):
         checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject
         damage = subject.damage if isinstance(subject, Integrity) else unwritten(subject)
@@ -104,10 +102,10 @@ def zero_filled_region(subject: Noted) -> Iterator[Problem]:
     for note in notes_of(subject, NoteKind.ZERO_FILLED):
         safetensors = isinstance(subject, Container) and is_safetensors_name(subject)
         yield Problem(
-            message="the file is nothing but zero bytes",
+            message="the file is all zero bytes",
             cause="A download or a copy reserved the space and never filled it, or the machine crashed while saving.",
             torch_says=(f"{HEADER}invalid JSON in header: EOF while parsing a value",) if safetensors else (TAR,),
-            advice="Download or copy it again; a file of the right size is no proof of the right contents.",
+            advice="Download or copy it again; the right size does not prove the right contents.",
             location=location(note),
         )
 
@@ -118,14 +116,14 @@ def _holes(checkpoint: Checkpoint, damage: Sequence[Damage], severity: Severity)
     sure = severity is Severity.ERROR
     return Problem(
         message=(
-            f"{sum(hole.length for hole in holes):,} bytes in {_named(keys)} are zero, "
-            f"page after page{', and the checksum does not fit' if sure else ''}"
+            f"{sum(hole.length for hole in holes):,} bytes in {_named(keys)} are zero, page after "
+            f"page{', and the checksum does not match' if sure else ''}"
         ),
         cause=(
-            "A part of the file was never downloaded or never written; torch loads zeros there without a word."
+            "A part of the file was never downloaded or never written; torch silently loads zeros there."
             if sure
-            else "It looks like a part that was never downloaded. There is no checksum to prove it: "
-            "the zeros may be meant (pruned weights, rows that were never trained)."
+            else "It looks like a part that was never downloaded. There is no checksum to prove it: the zeros may "
+            "be intended (pruned weights, rows that were never trained)."
         ),
         advice="Download or copy the file again and compare.",
         keys=keys,
@@ -135,7 +133,7 @@ def _holes(checkpoint: Checkpoint, damage: Sequence[Damage], severity: Severity)
 
 
 def _named(keys: Sequence[KeyPath]) -> str:
-    return f"“{show_path(keys[0])}”" if len(keys) == 1 else wording.plural(len(keys), "tensor")
+    return f'"{show_path(keys[0])}"' if len(keys) == 1 else wording.plural(len(keys), "tensor")
 
 
 # What a file system says was never written of a file: the holes of sparse files, without reading them.
@@ -150,7 +148,7 @@ _Range = tuple[int, int]  # first byte, and one past the last
 
 
 def unwritten(checkpoint: Checkpoint) -> tuple[Damage, ...]:
-    """The damage of the storages in which the file has holes, as a deep examination would find it.
+    """Return the damage of the storages in which the file has holes, as a deep examination would find it.
 
     The file that a packed one was unpacked to has holes where there are zeros, which says nothing.
     """
@@ -164,7 +162,10 @@ def unwritten(checkpoint: Checkpoint) -> tuple[Damage, ...]:
 
 
 def holes_in(path: str) -> tuple[_Range, ...]:
-    """The ranges of 64 KiB and more of a local file that have no blocks on the disk; () where nobody can tell."""
+    """Return the ranges of 64 KiB and more of a local file that have no blocks on the disk.
+
+    It is () where nobody can tell.
+    """
     seek = getattr(os, "SEEK_HOLE", None)
     if seek is None or not is_sparse(path):
         return ()

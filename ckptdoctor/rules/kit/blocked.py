@@ -8,9 +8,8 @@ from collections.abc import Mapping as Table
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Tensor, at, children, show_path, walk
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.edits import Convert, Drop, Edit, Fix, MakeTensors, Replace, Safety
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedPlace, PlainForms, outermost
-from ckptdoctor.facts.globals import is_dangerous, is_harmless
-from ckptdoctor.facts.plain_data import NotPlainError, as_plain
+from ckptdoctor.facts.globals import Blocked, BlockedPlace, is_dangerous, is_harmless, outermost
+from ckptdoctor.facts.plain_data import NotPlainError, PlainForms, as_plain
 from ckptdoctor.findings import Location
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.kit import wording
@@ -20,37 +19,41 @@ MOST_LINES = 3
 
 
 def where(place: BlockedPlace) -> str:
-    """The place as people read it; the root is the whole checkpoint."""
+    """Return the place as people read it; the root is the whole checkpoint."""
     return show_path(place.path) if place.path else "the checkpoint itself"
 
 
 def listed_places(found: Sequence[BlockedPlace]) -> str:
-    """Where the objects stand, abridged: ``args, hparams/path, …``."""
+    """Return where the objects stand, abridged: ``args, hparams/path, …``."""
     return wording.abridged([where(place) for place in found])
 
 
 def classes(blocked: Iterable[Blocked]) -> str:
-    """The names, abridged: ``argparse.Namespace and functools.partial``."""
+    """Return the names, abridged: ``argparse.Namespace and functools.partial``."""
     return listed_names([each.path for each in blocked])
 
 
 def listed_names(names: Sequence[str]) -> str:
-    """The same for names alone."""
+    """Return the same for names alone."""
     return wording.listed(names) if len(names) <= wording.SHOWN else wording.abridged(names)
 
 
 def refusal_lines(blocked: Sequence[Blocked]) -> tuple[str, ...]:
-    """How torch refuses them: it stops at the first, and goes on to the next once that is allowed."""
+    """Return how torch refuses them: it stops at the first, and goes on to the next once that is allowed."""
     return tuple(dict.fromkeys([unsupported_global(each.path) for each in blocked]))[:MOST_LINES]
 
 
 def trusting(blocked: Sequence[Blocked], sentence: str) -> str:
-    """The sentence with the call that makes torch accept these classes; of a function that may act, a warning."""
+    """Return the sentence with the call that makes torch accept these classes.
+
+    Of a function that may act, it is a warning.
+    """
     acting = [each.path for each in blocked if _may_act(*each.path.rpartition(".")[::2])]
     if acting:
         called = f"{'it' if len(acting) == 1 else 'them'} while the file is loaded"
         return (
-            f"Do not allow {listed_names(acting)}: torch would call {called}, and only its code tells what that does."
+            f"Do not allow {listed_names(acting)}: torch would call {called}, and only the code of that "
+            "shows what it does."
         )
     return sentence.format(
         f"torch.serialization.add_safe_globals([{', '.join([torch_shows(each.path) for each in blocked])}])"
@@ -58,7 +61,7 @@ def trusting(blocked: Sequence[Blocked], sentence: str) -> str:
 
 
 def _may_act(module: str, name: str) -> bool:
-    """Whether this name (as ``modern`` gives it) may be a function that does something when a file is loaded.
+    """Return whether this name (as ``modern`` gives it) may be a function that does something when a file is loaded.
 
     Functions have small letters; what it does only its code tells. Those that only build plain values are left out.
     """
@@ -68,7 +71,7 @@ def _may_act(module: str, name: str) -> bool:
 
 
 def first_use(blocked: Sequence[Blocked]) -> Location:
-    """Where the first of the names stands in the file, and the first object of it in the tree."""
+    """Return where the first of the names stands in the file, and the first object of it in the tree."""
     first = min(blocked, key=lambda each: each.first.offset)
     path = next((place.path for each in blocked for place in each.places), None)
     return Location(path=path, member=first.first.member, offset=first.first.offset)
@@ -83,7 +86,7 @@ class Objects:
 
 
 def convertible(blocked: tuple[Blocked, ...]) -> tuple[Objects, list[object], Objects]:
-    """The objects of these names in two groups: those that are plain data, with that data, and all others."""
+    """Return the objects of these names in two groups: those that are plain data, with that data, and all others."""
     plain_places, values, other_places = [], [], []
     for place in outermost(blocked):
         try:
@@ -95,7 +98,7 @@ def convertible(blocked: tuple[Blocked, ...]) -> tuple[Objects, list[object], Ob
 
 
 def _objects(places: list[BlockedPlace], blocked: tuple[Blocked, ...], left_over: bool = False) -> Objects:
-    """These places with the names that appear in them; ``left_over`` adds the names that appear nowhere."""
+    """Return these places with the names that appear in them; ``left_over`` adds the names that appear nowhere."""
     roots = {place.path for place in places}
     used = [
         each
@@ -107,14 +110,14 @@ def _objects(places: list[BlockedPlace], blocked: tuple[Blocked, ...], left_over
 
 
 def plain_fix(checkpoint: Checkpoint, objects: Objects, values: Sequence[object], title: str, code: str) -> Fix:
-    """The fix: each of the objects becomes the plain data that it is."""
+    """Return the fix: each of the objects becomes the plain data that it is."""
     wanted = dict(zip([place.path for place in objects.places], values, strict=True))
     edits = tuple([Replace(path, value) for path, value in gathered_values(checkpoint.tree, wanted).items()])
     return Fix(title, edits, Safety.SAFE, f"--select {code}")
 
 
 def conversion_edits(checkpoint: Checkpoint, wanted: PlainForms) -> list[Edit]:
-    """What makes tensors and plain data of objects that torch refuses; only an archive can get new tensors."""
+    """Return what makes tensors and plain data of objects that torch refuses; only an archive can get new tensors."""
     made: list[Edit] = [MakeTensors(tuple([place.path for place in wanted.tensors]))] if wanted.tensors else []
     archive: list[Edit] = [Convert("torch zip")] if made and checkpoint.format == "torch legacy" else []
     values = {place.path: value for place, value in wanted.plain}
@@ -126,7 +129,7 @@ def conversion_edits(checkpoint: Checkpoint, wanted: PlainForms) -> list[Edit]:
 
 
 def drop_objects_fix(checkpoint: Checkpoint, objects: Sequence[BlockedPlace], code: str) -> Fix | None:
-    """Dropping all of the objects, if each stands under a key of a dict and no tensor goes with it."""
+    """Return the fix that drops all of the objects, if each stands under a key of a dict and no tensor goes with it."""
     for place in objects:
         if not place.path or not isinstance(at(checkpoint.tree, place.path[:-1]), Mapping):
             return None
@@ -149,7 +152,7 @@ class _MixedError(Exception):
 
 
 def gathered_values(tree: Node, values: Table[KeyPath, object]) -> dict[KeyPath, object]:
-    """The same change to ``tree`` as putting each of ``values`` at its path.
+    """Return the same change to ``tree`` as putting each of ``values`` at its path.
 
     Where there are many, a list, tuple or dict of nothing but plain and replaced values is replaced as a whole; then
     what contains it, as far up as that holds. The root itself is left.
@@ -165,7 +168,7 @@ def gathered_values(tree: Node, values: Table[KeyPath, object]) -> dict[KeyPath,
 
 
 def _containers(tree: Node, values: Table[KeyPath, object]) -> dict[KeyPath, Node]:
-    """Everything on the way to one of the paths."""
+    """Return everything on the way to one of the paths."""
     ways = {path[:end] for path in values for end in range(len(path))}
     found: dict[KeyPath, Node] = {}
     stack: list[tuple[KeyPath, Node]] = [((), tree)]

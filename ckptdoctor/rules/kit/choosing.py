@@ -21,17 +21,17 @@ class ChoiceAdvice(NamedTuple):
 
 
 def choice_of(comparison: Comparison, keys: Collection[str]) -> ChoiceAdvice | None:
-    """The choice that one of these keys of the file is part of; None where nothing else fits as well."""
+    """Return the choice that one of these keys of the file is part of, or None where nothing else fits as well."""
     found = rivals(comparison)
     if found is None or not _concerns(found, keys):
         return None
     target, shown = comparison.reference.source, found.parts[:_SHOWN]
     names = wording.listed([f'"{part.prefix}"' for part in shown]) + wording.beyond(len(found.parts) - _SHOWN)
     if found.added:
-        said = f"{target} has {names} with the same keys and shapes, and this file does not tell which of them it is."
+        said = f"{target} has {names} with the same keys and shapes, and this file does not show which of them it is."
         ways = [f"--add-prefix {shlex.quote(part.prefix)}" for part in shown]
     else:
-        said = f"{names} fit {target} equally well, and nothing tells which is meant."
+        said = f"{names} fit {target} equally well, and nothing shows which one you mean."
         ways = [f"{part.options} {auto_option(comparison)}" for part in shown if part.options]
     return ChoiceAdvice(f"{said} Choose:", tuple([f"ckptdoctor fix FILE {way}" for way in ways]))
 
@@ -43,6 +43,6 @@ def _concerns(found: Rivals, keys: Collection[str]) -> bool:
 
 
 def auto_option(comparison: Comparison) -> str:
-    """How to ask for the whole chain on the command line."""
+    """Return how to ask for the whole chain on the command line."""
     reference = comparison.reference
     return f"--auto {reference.option or f'--like {shlex.quote(reference.source)}'}"

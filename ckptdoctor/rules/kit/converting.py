@@ -7,13 +7,13 @@ import shlex
 
 
 def convert_command(path: str, suffix: str = ".safetensors", options: str = "") -> str:
-    """How to make a safetensors file, or what the suffix says, of the checkpoint at ``path``."""
+    """Return how to make a safetensors file, or what the suffix says, of the checkpoint at ``path``."""
     path = path.rstrip("/")
     stem = path if os.path.isdir(path) else os.path.splitext(path)[0]
     return f"ckptdoctor convert FILE {shlex.quote(stem + suffix)}{options and f' {options}'}"
 
 
 def with_article(name: str) -> str:
-    """The name of a format with its article: ``an ONNX model``, ``a GGUF file``."""
+    """Return the name of a format with its article: ``an ONNX model``, ``a GGUF file``."""
     spelt = name.split()[0].isupper() and name[0] in "FHLMNRSX"  # read letter by letter: an HDF5 file
     return f"{'an' if name[:1].lower() in 'aeio' or spelt else 'a'} {name}"

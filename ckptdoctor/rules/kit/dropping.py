@@ -19,7 +19,7 @@ _LEADS = 4  # modules that one line of Python names
 
 
 def drop_fix(comparison: Comparison, keys: Iterable[str], safety: Safety) -> tuple[Fix | None, str]:
-    """The fix that drops these keys (as they are called after all renames), or advice where it takes too many options.
+    """Return the fix that drops these keys (under their final names), or advice where it takes too many options.
 
     Of an unsafe one that drops the only copy of a weight no command is printed (``examine.printable``).
     """
@@ -27,14 +27,17 @@ def drop_fix(comparison: Comparison, keys: Iterable[str], safety: Safety) -> tup
     patterns = drop_patterns(comparison.checkpoint, going)
     option = " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns[:_PATTERNS]])
     if len(patterns) > _PATTERNS and safety is not Safety.UNSAFE:
-        return None, f"They lie scattered: {len(patterns):,} options such as --drop {patterns[0]} would leave them out."
+        return None, (
+            f"They are scattered: it would take {len(patterns):,} options such as --drop {patterns[0]} to leave "
+            "them out."
+        )
     title = f"drop {wording.plural(len(going), 'key')}"
     option = option if len(patterns) <= _PATTERNS else auto_option(comparison)
     return Fix(title, (Drop(tuple([tensor.path for tensor in going])),), safety, option), ""
 
 
 def leaving_out(comparison: Comparison, keys: Sequence[str]) -> str:
-    """The line of Python that loads all but these keys of another shape (as they are called after all renames).
+    """Return the line of Python that loads all but these keys of another shape (as they are called after all renames).
 
     "" where it takes more than a line, or another key has another shape, too. The file keeps them.
     """
@@ -55,7 +58,7 @@ def leaving_out(comparison: Comparison, keys: Sequence[str]) -> str:
 def unexpected_problem(
     comparison: Comparison, keys: tuple[str, ...], what: str, cause: str, safety: Safety = Safety.CONFIRMED
 ) -> Problem:
-    """Keys that are here, are ``what`` the message says, and are not wanted."""
+    """Return the problem of keys that are here, are ``what`` the message says, and are not wanted."""
     choice = choice_of(comparison, {comparison.renamed.here[key].key for key in keys})
     fix, advice = drop_fix(comparison, keys, safety) if choice is None else (None, choice.advice)
     return Problem(
@@ -71,6 +74,6 @@ def unexpected_problem(
 
 
 def keys_of_all(comparison: Comparison, keys: tuple[str, ...]) -> str:
-    """How many of the keys here: ``24 of 320 keys of state_dict``."""
+    """Return how many of the keys here: ``24 of 320 keys of state_dict``."""
     total = wording.plural(len(comparison.renamed.here), "key")
     return f"{len(keys):,} of {total}{wording.of_place(comparison.path)}"

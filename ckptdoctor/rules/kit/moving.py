@@ -13,11 +13,14 @@ from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option, choice_of
 from ckptdoctor.rules.kit.renames import rename_edits
 
-_ORDER_ALONE = "Keys of one shape are paired by the order that they have on both sides, which proves nothing."
+_ORDER_ALONE = "Keys with the same shape are paired by their order on both sides, which proves nothing."
 
 
 def moved_problems(comparison: Comparison, code: str, cause: str, doubt: str = "") -> Iterator[Problem]:
-    """A problem for each step of the chain that the rule ``code`` speaks for; ``doubt`` is said of unsure ones."""
+    """Yield a problem for each step of the chain that the rule ``code`` speaks for.
+
+    ``doubt`` is said of unsure ones.
+    """
     for index, move in enumerate(comparison.moves):
         if move.code == code and comparison.state_dict is not None:
             yield _problem(comparison, move, index, cause, doubt)
@@ -42,7 +45,7 @@ def _problem(comparison: Comparison, move: Move, index: int, cause: str, doubt: 
 
 
 def _name_before(comparison: Comparison, key: str, index: int) -> str:
-    """What a key is called before the move at ``index``, from its name after the prefix."""
+    """Return what a key is called before the move at ``index``, from its name after the prefix."""
     for move in comparison.moves[:index]:
         key = move.change(key)
     return key
@@ -58,7 +61,10 @@ def _message(comparison: Comparison, move: Move, renamed: int) -> str:
 
 
 def _fix(comparison: Comparison, move: Move) -> tuple[Fix | None, str]:
-    """All renames up to this one, and advice where two keys would get one name; none where one of them is a guess."""
+    """Return all renames up to this one, and advice where two keys would get one name.
+
+    There is none where one of them is a guess.
+    """
     state_dict = comparison.state_dict
     assert state_dict is not None
     if not all(each.sure for each in comparison.moves[: comparison.moves.index(move) + 1]):

@@ -67,21 +67,24 @@ class Renamed:
         return self.move.pattern if self.move is not None else ""
 
     def cause(self, meaning: str) -> Cause:
-        """What its rule makes of it. Where it is not certain, the error is no target to repair the file for."""
+        """Return what its rule makes of it. Where it is not certain, the error is no target to repair the file for."""
         ways = () if self.certain else (BY_MODEL,)
         repair = Repair.SAFE if self.certain else Repair.NONE
         return Cause(meaning, repair, ways, missing=self.names, unexpected=self.unexpected)
 
 
 def gap_of(rest: IncompatibleKeys) -> Gap:
-    """What does not fit, as rules read it: in one order, whatever the error's, for the keys between are not known."""
+    """Return what does not fit, as rules read it.
+
+    It is in one order, whatever the error's, for the keys between are not known.
+    """
     here = {key: Tensor((key,), BY_NAME["float32"], (), (), None) for key in sorted(rest.unexpected)}
     wanted = dict.fromkeys(sorted(rest.missing), Expected(()))
     return Gap(here, wanted, tuple(here), tuple(wanted))
 
 
 def cut_keys(rest: IncompatibleKeys) -> tuple[Cut, Mapping[str, str]] | None:
-    """Whether ``key[7:]`` made the unexpected keys of the missing ones, and which of which.
+    """Return whether ``key[7:]`` made the unexpected keys of the missing ones, and which of which.
 
     Where two keys of the model end alike, the file has one tensor for both, and nobody can tell whose it is.
     """
@@ -112,7 +115,7 @@ class Lead:
 
 @cached_by_identity
 def lead(rest: IncompatibleKeys) -> Lead | None:
-    """The prefix that half of the keys of either side have too much; None where there is none."""
+    """Return the prefix that half of the keys of either side have too much, or None where there is none."""
     if not rest.missing or not rest.unexpected:
         return None
     gap = gap_of(rest)
@@ -141,7 +144,10 @@ def _rule_of(prefix: Prefix, keys: Iterable[str]) -> str:
 
 
 def lead_cause(rest: IncompatibleKeys, code: str, holder: str) -> Iterator[Cause]:
-    """What the rule ``code`` makes of keys that begin with something on one side only; ``holder`` puts it there."""
+    """Yield what the rule ``code`` makes of keys that begin with something on one side only.
+
+    ``holder`` puts it there.
+    """
     found = lead(rest)
     if found is None or found.code != code:
         return
@@ -153,11 +159,13 @@ def lead_cause(rest: IncompatibleKeys, code: str, holder: str) -> Iterator[Cause
     way = Way("repair it", f"ckptdoctor fix FILE {option} {quote(text)}")
     whole = Way("repair it", "ckptdoctor fix FILE --auto TARGET")
     ways = (way,) if alone or rest.error.warning else (whole,)
-    yield Cause(f"{side} with “{text}”: {holder}", Repair.SAFE, ways, missing=missing, unexpected=unexpected)
+    yield Cause(f'{side} with "{text}": {holder}', Repair.SAFE, ways, missing=missing, unexpected=unexpected)
 
 
 def in_wrapper(rest: IncompatibleKeys, tokens: Collection[str], *, model: bool = False) -> tuple[str, Renamed] | None:
-    """The keys of parts that lie in a wrapper in the file, or in the ``model``; and the first of them up to its token.
+    """Return the keys of parts that lie in a wrapper in the file, or in the ``model``.
+
+    With them comes the first of them up to its token.
 
     Of wrappers inside each other the outermost is meant.
     """
@@ -174,7 +182,7 @@ def in_wrapper(rest: IncompatibleKeys, tokens: Collection[str], *, model: bool =
 
 
 def without_wrappers(key: str) -> str:
-    """The key without the tokens of wrappers of torch, ``module`` among them."""
+    """Return the key without the tokens of wrappers of torch, ``module`` among them."""
     return names.without_tokens(key, _TOKENS)
 
 
@@ -183,18 +191,18 @@ def _first_token(key: str) -> str:
 
 
 def renames(rest: IncompatibleKeys, *codes: str) -> Iterator[Renamed]:
-    """The renames of these rules, as check proposes them for the file."""
+    """Yield the renames of these rules, as check proposes them for the file."""
     for each in _renamed(rest):
         if each.move is not None and each.move.code in codes:
             yield each
 
 
 def rename_causes(rest: IncompatibleKeys, code: str, why: str) -> Iterator[Cause]:
-    """What the rule ``code`` makes of its renames; ``why`` is the cause that it gives for those of a file."""
+    """Yield what the rule ``code`` makes of its renames; ``why`` is the cause that it gives for those of a file."""
     said = wording.fragment(why)
     for each in renames(rest, code):
         move = f": {each.told} gives the model's names" if "→" in each.told else ""
-        doubt = f", it seems: {each.told} would give the model's names, and they alone do not prove it"
+        doubt = f", it seems: {each.told} would give the model's names, but names alone do not prove it"
         yield each.cause(said + (move if each.sure else doubt))
 
 
@@ -217,7 +225,7 @@ def _renamed(rest: IncompatibleKeys) -> tuple[Renamed, ...]:
 
 
 def _steps(moves: Iterable[Move], gap: Gap, rest: IncompatibleKeys) -> tuple[Renamed, ...]:
-    """What each of the moves, one after another, does to keys that are missing in the end."""
+    """Return what each of the moves, one after another, does to keys that are missing in the end."""
     moves = tuple(moves)
     final = {key: key for key in gap.here}
     touched: list[list[str]] = []
@@ -233,13 +241,16 @@ def _steps(moves: Iterable[Move], gap: Gap, rest: IncompatibleKeys) -> tuple[Ren
 
 
 def _of_parts(found: Renamed) -> bool:
-    """Whether whole parts have other names: of each several keys, which end as they did."""
+    """Return whether whole parts have other names: of each several keys, which end as they did."""
     parts = Counter([(module_of(new), module_of(old)) for new, old in found.names.items()])
     return min(parts.values()) >= _ENOUGH and all(leaf(new) == leaf(old) for new, old in found.names.items())
 
 
 def _most(found: Iterable[Renamed], rest: IncompatibleKeys) -> bool:
-    """Whether so much is explained that it is the same model: of another one some parts are called alike, too."""
+    """Return whether so much is explained that it is the same model.
+
+    Of another one some parts are called alike, too.
+    """
     names = {name for each in found for name in each.names}
     keys = {key for each in found for key in each.unexpected}
     return 3 * len(names) >= 2 * len(rest.missing) and 3 * len(keys) >= 2 * len(rest.unexpected)
@@ -251,13 +262,13 @@ def _with_counters(pairs: Mapping[str, str], rest: IncompatibleKeys, move: Move 
 
 
 def counters(unexpected: Iterable[str], explained: Iterable[str]) -> set[str]:
-    """Counters of norm layers beside statistics: of a file without versions torch does not call them missing."""
+    """Return counters of norm layers beside statistics: of a file without versions torch does not call them missing."""
     stats = {module_of(key) for key in explained if key.endswith(_MEAN)}
     return {key for key in unexpected if key.endswith(COUNTER) and module_of(key) in stats}
 
 
 def dotless(rest: IncompatibleKeys) -> dict[str, Renamed]:
-    """The unexpected keys that are missing ones without their dots, by what stands before them ("" or with its dot)."""
+    """Return the unexpected keys that are missing ones without dots, by what stands before them."""
     wanted: dict[str, list[str]] = {}
     for key in rest.missing:
         wanted.setdefault(key.replace(".", ""), []).append(key)
@@ -271,7 +282,7 @@ def dotless(rest: IncompatibleKeys) -> dict[str, Renamed]:
 
 
 def same_tensors(rest: IncompatibleKeys) -> dict[str, str]:
-    """Missing keys that are unexpected ones under another name, where the names allow no other reading."""
+    """Return missing keys that are unexpected ones under another name, where the names allow no other reading."""
     found = cut_keys(rest)
     if found is not None:
         return dict(found[1])  # of several that fell together each has the shape of what is left: one does, but which?

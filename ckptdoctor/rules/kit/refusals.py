@@ -19,12 +19,12 @@ _PICKLE_OPCODES = b"().012BCFGIJKLMNPQRSTUVX]abcdeghijlopqrstu}" + bytes(range(0
 
 
 def is_safetensors_name(container: Container) -> bool:
-    """Whether people would open the file with safetensors."""
+    """Return whether people would open the file with safetensors."""
     return container.path.lower().endswith(".safetensors")
 
 
 def torch_says(container: Container) -> tuple[str, ...]:
-    """How the library that the file's name calls for refuses a file that is no checkpoint: by its first byte.
+    """Return how the library that the file's name calls for refuses a file that is no checkpoint: by its first byte.
 
     Nothing where that byte is an opcode: then the message depends on what follows.
     """
@@ -39,17 +39,17 @@ def torch_says(container: Container) -> tuple[str, ...]:
 
 
 def _escaped(byte: int) -> str:
-    """A byte as ``pickle`` shows it: itself, or ``\\x1f``."""
+    """Return a byte as ``pickle`` shows it: itself, or ``\\x1f``."""
     return chr(byte) if 0x20 <= byte < 0x7F and chr(byte) not in "'\\" else f"\\x{byte:02x}"
 
 
 def torch_shows(path: str) -> str:
-    """A full name as torch words it in its refusal: without ``builtins.``."""
+    """Return a full name as torch words it in its refusal: without ``builtins.``."""
     return path.removeprefix("builtins.")
 
 
 def unsupported_global(path: str) -> str:
-    """How ``torch.load(weights_only=True)`` refuses a class or function (its full name in Python 3)."""
+    """Return how ``torch.load(weights_only=True)`` refuses a class or function (its full name in Python 3)."""
     shown = torch_shows(path)
     if path in NEEDS_IMPORT:
         what = "nested jagged tensors (NJTs)" if NEEDS_IMPORT[path] != TENSOR_PARALLEL else "DTensors"
@@ -62,7 +62,7 @@ def unsupported_global(path: str) -> str:
 
 
 def not_importable(path: str) -> str:
-    """What ``pickle`` says, with weights_only=False, where the class does not exist in the program that loads it."""
+    """Return what ``pickle`` says, with weights_only=False, where the class does not exist."""
     module, _, name = path.rpartition(".")
     if module == "__main__":
         return f"Can't get attribute '{name}' on <module '__main__'"

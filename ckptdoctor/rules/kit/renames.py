@@ -17,7 +17,7 @@ from ckptdoctor.rules.kit import wording
 
 
 def weights(subject: Checkpoint | Comparison, code: str) -> Iterator[StateDict]:
-    """The state dicts of models and averaged models that the rule ``code`` judges.
+    """Yield the state dicts of models and averaged models that the rule ``code`` judges.
 
     None where a reference has what the rule would take away: then the target is wrapped too, and nothing is wrong.
     """
@@ -36,7 +36,10 @@ def rename_fix(
     option: str,
     dropped: Sequence[Tensor] = (),
 ) -> tuple[Fix | None, str]:
-    """The fix that gives every key the name ``change`` makes of it, and advice: why there is none, if there is none."""
+    """Return the fix that gives every key the name ``change`` makes of it, and advice.
+
+    The advice says why there is none, if so.
+    """
     edits, collision = rename_edits(state_dict, change, [tensor.path for tensor in dropped])
     if collision is not None:
         one, other, name = collision
@@ -50,7 +53,10 @@ def rename_fix(
 def rename_edits(
     state_dict: StateDict, change: Callable[[str], str], dropped: Sequence[KeyPath] = ()
 ) -> tuple[tuple[Edit, ...], tuple[str, str, str] | None]:
-    """The edits that drop keys and give the others the names ``change`` makes of them; or two that would be one."""
+    """Return the edits that drop keys and give the others the names ``change`` makes of them.
+
+    Else it is two names that would be one.
+    """
     gone = {path[-1] for path in dropped}
     keys = [key for key in (*names.keys_of(state_dict), *state_dict.others) if key not in gone]
     renaming = names.renaming(keys, change)
@@ -63,7 +69,7 @@ def rename_edits(
 
 
 def wrapped_lines(old: Sequence[str], extra: Sequence[str] = ()) -> tuple[str, ...]:
-    """What the bare model says to these keys of a wrapped one (and to ``extra``, which it does not have)."""
+    """Return what the bare model says to these keys of a wrapped one (and to ``extra``, which it does not have)."""
     # num_batches_tracked is not missed: BatchNorm asks for it only where _metadata names its module
     wanted = list(islice((key for key in old if not key.endswith("num_batches_tracked")), wording.SHOWN + 1))
     unexpected = wording.unexpected_line(chain(extra, old))
@@ -71,7 +77,7 @@ def wrapped_lines(old: Sequence[str], extra: Sequence[str] = ()) -> tuple[str, .
 
 
 def wrapper_tokens(subject: Checkpoint | Comparison, code: str, cause: str) -> Iterator[Problem]:
-    """One problem for each state dict with tokens that one kind of wrapper (the rule ``code``) leaves in keys."""
+    """Yield one problem for each state dict with tokens that one kind of wrapper (the rule ``code``) leaves in keys."""
     tokens = TOKENS[code]
     for state_dict in weights(subject, code):
         affected = names.holding(state_dict, tokens)
@@ -100,7 +106,7 @@ def _wrapped(state_dict: StateDict, old: Sequence[str], tokens: frozenset[str], 
 
 
 def how_many(number: int, state_dict: StateDict) -> str:
-    """How many keys of a state dict: ``all 320 keys of state_dict``, ``12 of 320 keys of state_dict``."""
+    """Return how many keys of a state dict: ``all 320 keys of state_dict``, ``12 of 320 keys of state_dict``."""
     total = len(state_dict.tensors)
     place = wording.of_place(state_dict.path)
     if number == total:

@@ -37,13 +37,13 @@ _OF_ANOTHER = ("S503", "S504", "S506", "S513")  # what another size of the model
 
 
 def pairs_for(rest: IncompatibleKeys, code: str) -> tuple[Pair, ...]:
-    """The pairs of which the rule ``code`` speaks."""
+    """Return the pairs of which the rule ``code`` speaks."""
     return _sorted(rest).get(code, ())
 
 
 @cached_by_identity
 def _sorted(rest: IncompatibleKeys) -> dict[str, tuple[Pair, ...]]:
-    """Each pair to the first rule that explains it, as for files: narrow causes say nothing where all sizes differ."""
+    """Give each pair to the first rule that explains it: narrow causes say nothing where all sizes differ."""
     left = list(rest.mismatched)
     found: dict[str, tuple[Pair, ...]] = {}
 
@@ -75,7 +75,7 @@ def _sorted(rest: IncompatibleKeys) -> dict[str, tuple[Pair, ...]]:
 
 
 def _tables(pairs: list[Pair]) -> list[Pair]:
-    """Tables of tokens; a head of a language model alone is one of them as well."""
+    """Return tables of tokens; a head of a language model alone is one of them as well."""
     table = vocabulary(pairs)
     if table is not None:
         return list(table.pairs)
@@ -85,7 +85,7 @@ def _tables(pairs: list[Pair]) -> list[Pair]:
 
 
 def _is_width(pair: Pair) -> bool:
-    """Whether a table of embeddings has other columns, or a transformer in a UNet is of another Stable Diffusion."""
+    """Return whether a table has other columns, or a transformer is of another Stable Diffusion."""
     if _PROJECTION.fullmatch(pair.key):
         return True
     if not _is_table(pair) or len(pair.here) != len(pair.there):
@@ -94,22 +94,22 @@ def _is_width(pair: Pair) -> bool:
 
 
 def _is_index(pair: Pair) -> bool:
-    """Whether it tells which position each pair of positions has, as relative_position_index: a square on each side."""
+    """Return whether it tells which position each pair of positions has, as relative_position_index does."""
     return is_position(pair.key) and len(set(pair.here)) == len(set(pair.there)) == 1
 
 
 def _is_table(pair: Pair) -> bool:
-    """Whether it is called like an embedding."""
+    """Return whether it is called like an embedding."""
     return is_vocabulary(pair.key) or is_position(pair.key)
 
 
 def _many(pairs: list[Pair]) -> bool:
-    """Whether so many layers differ that it is the whole model."""
+    """Return whether so many layers differ that it is the whole model."""
     return len(pairs) > _MANY or (len(pairs) >= _FEW and len({pair.module for pair in pairs}) > 1)
 
 
 def _ranks(pairs: list[Pair]) -> int:
-    """How many ranks the file is one of, as the shapes of split layers tell; 0 where they do not."""
+    """Return how many ranks the file is one of, as the shapes of split layers tell, or 0 where they do not."""
     ratios = set()
     for pair in pairs:
         change = pair.change

@@ -15,12 +15,12 @@ from ckptdoctor.rules.kit import wording
 
 
 def pair_words(pair: Pair) -> str:
-    """A key with its shapes: ``fc.weight [1000, 2048] here, [10, 2048] in the model``."""
+    """Return a key with its shapes: ``fc.weight [1000, 2048] here, [10, 2048] in the model``."""
     return f"{pair.key} {wording.shape(pair.here)} here, {wording.shape(pair.there)} in the model"
 
 
 def likewise(pairs: Sequence[Pair]) -> str:
-    """The first pair with its shapes, the second by name, and how many more there are."""
+    """Return the first pair with its shapes, the second by name, and how many more there are."""
     if len(pairs) == 1:
         return pair_words(pairs[0])
     others = pairs[1].key if len(pairs) == 2 else wording.plural(len(pairs) - 1, "more key")
@@ -28,12 +28,12 @@ def likewise(pairs: Sequence[Pair]) -> str:
 
 
 def mismatch_lines(pairs: Iterable[Pair]) -> tuple[str, ...]:
-    """torch's lines about the first of the pairs."""
+    """Return torch's lines about the first of the pairs."""
     return tuple([wording.mismatch_line(pair.key, pair.here, pair.there) for pair in islice(pairs, wording.SHOWN)])
 
 
 def key_places(comparison: Comparison, keys: Iterable[str]) -> tuple[KeyPath, ...]:
-    """Where the keys (under their names after all renames) lie: in the file, or where they would."""
+    """Return where the keys (under their names after all renames) lie: in the file, or where they would."""
     here = comparison.renamed.here
     return tuple([here[key].path if key in here else (*comparison.path, key) for key in keys])
 
@@ -41,7 +41,7 @@ def key_places(comparison: Comparison, keys: Iterable[str]) -> tuple[KeyPath, ..
 def mismatch(
     comparison: Comparison, pairs: Sequence[Pair], message: str, cause: str, advice: str = "", fix: Fix | None = None
 ) -> Problem:
-    """The problem that these pairs are."""
+    """Return the problem that these pairs are."""
     return Problem(
         message=message,
         cause=cause,

@@ -10,19 +10,21 @@ INDEX = "model.safetensors.index.json"
 
 
 def shard(number: int, of: int = 2) -> str:
-    """The name of one of so many shards."""
+    """Return the name of one of so many shards."""
     return f"model-{number:05}-of-{of:05}.safetensors"
 
 
 def index_file(total: int = 48, of: int = 2, **files: str) -> dict[str, object]:
-    """An index: what is in ONE in the first shard, what is in TWO in the second, but for what ``files`` says."""
+    """Return an index: what is in ONE in the first shard, what is in TWO in the second, but for what ``files`` says."""
     table = dict.fromkeys(ONE, shard(1, of)) | dict.fromkeys(TWO, shard(2, of))
     table |= {key.replace("_", "."): file for key, file in files.items()}
     return {"metadata": {"total_size": total}, "weight_map": table}
 
 
 def wrapped_tensor(module: str, name: str, local: int | None = None, whole: int = 4) -> bytes:
-    """A state dict with a tensor of ``whole`` elements of a class; ``local``: those of the tensor in it (None: none).
+    """Return a state dict with a tensor of ``whole`` elements of a class.
+
+    ``local`` are those of the tensor in it (None: none).
 
     Only what is read of it is there: nothing loads it.
     """
@@ -53,7 +55,7 @@ def _sizes(size: int) -> bytes:
 
 
 def _plain(size: int) -> bytes:
-    """A tensor of float32 whose storage is called 0."""
+    """Return a tensor of float32 whose storage is called 0."""
     count = b"K" + bytes([size])
     storage = b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpu" + count + b"tQ"
     grads = b"\x89ccollections\nOrderedDict\n)R"

@@ -61,12 +61,12 @@ class FormChange:
     unexpected: frozenset[str]
 
     def cause(self, meaning: str, repair: Repair, ways: tuple[Way, ...] = (), code: str | None = None) -> Cause:
-        """What a rule makes of it."""
+        """Return what a rule makes of it."""
         return Cause(meaning, repair, ways, missing=self.missing, unexpected=self.unexpected, code=code)
 
 
 def changes(missing: Collection[str], unexpected: Collection[str]) -> Iterator[FormChange]:
-    """The ways in which weights are kept differently, the one with most keys first."""
+    """Yield the ways in which weights are kept differently, the one with most keys first."""
     missing, unexpected = dict.fromkeys(missing), dict.fromkeys(unexpected)  # lists may be long, and are searched
     wanted, here = _slots(missing, unexpected), _slots(unexpected, missing)
     found: dict[tuple[WeightForm, WeightForm], list[tuple[dict[str, str], dict[str, str]]]] = defaultdict(list)
@@ -80,7 +80,7 @@ def changes(missing: Collection[str], unexpected: Collection[str]) -> Iterator[F
 
 
 def _slots(keys: Collection[str], others: Collection[str]) -> dict[tuple[str, str], dict[str, str]]:
-    """Module and weight → part → key. A key without parts counts where the other side has parts of it."""
+    """Return the module and weight → part → key. A key without parts counts where the other side has parts of it."""
     slots: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for key in keys:
         named = _parts(key)
@@ -143,7 +143,7 @@ def _change(
 
 
 def _adapters(missing: Collection[str], unexpected: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """The matrices of LoRA beside the layers that they are for."""
+    """Return the matrices of LoRA beside the layers that they are for."""
 
     def beside(keys: Collection[str]) -> frozenset[str]:
         return frozenset(key for key in keys if _ADAPTER.fullmatch(key))

@@ -20,34 +20,34 @@ GROUPS = 4  # modules that a sentence names before it only counts them
 
 
 def all_of(number: int, noun: str) -> str:
-    """Every one of them: ``all 320 keys``; ``both keys``; ``the only key``."""
+    """Return every one of them: ``all 320 keys``; ``both keys``; ``the only key``."""
     if number == 1:
         return f"the only {noun}"
     return f"both {noun}s" if number == 2 else f"all {number:,} {noun}s"
 
 
 def fragment(sentence: str) -> str:
-    """A sentence as a part of another one: without its capital letter and its full stop."""
+    """Return a sentence as a part of another one: without its capital letter and its full stop."""
     return f"{sentence[:1].lower()}{sentence[1:].removesuffix('.')}"
 
 
 def of_place(path: KeyPath) -> str:
-    """The place as the end of a noun phrase: `` of state_dict``; nothing for the root."""
+    """Return the place as the end of a noun phrase: `` of state_dict``; nothing for the root."""
     return f" of {show_path(path)}" if path else ""
 
 
 def in_place(path: KeyPath) -> str:
-    """The place as an adverbial: `` in state_dict``; nothing for the root."""
+    """Return the place as an adverbial: `` in state_dict``; nothing for the root."""
     return f" in {show_path(path)}" if path else ""
 
 
 def abridged(words: Iterable[str], shown: int = SHOWN) -> str:
-    """The first few words, and ``…`` where there are more."""
+    """Return the first few words, and ``…`` where there are more."""
     return and_so_on(words, shown)
 
 
 def proportion(part: int, whole: int) -> str:
-    """A share, never rounded up to 100 % or down to 0 %: ``92.0 %``, ``> 99.9 %``."""
+    """Return a share, never rounded up to 100 % or down to 0 %: ``92.0 %``, ``> 99.9 %``."""
     return percent(part, whole, _rounded, empty="0 %")
 
 
@@ -58,12 +58,12 @@ def _rounded(share: float) -> str:
 
 
 def shape(sizes: Sequence[int]) -> str:
-    """A shape: ``[64, 3, 7, 7]``."""
+    """Return a shape: ``[64, 3, 7, 7]``."""
     return f"[{', '.join(map(str, sizes))}]"
 
 
 def size_words(nbytes: int) -> str:
-    """``512 bytes``, ``5.9 kB``, ``102 MB``."""
+    """Return ``512 bytes``, ``5.9 kB``, ``102 MB``."""
     if nbytes < 1000:
         return plural(nbytes, "byte")
     power = next((power for power in range(1, len(_UNITS)) if nbytes < 999.5 * 1000**power), len(_UNITS))
@@ -72,17 +72,17 @@ def size_words(nbytes: int) -> str:
 
 
 def missing_line(keys: Iterable[str]) -> str:
-    """torch's line about missing keys (``Module.load_state_dict``), abridged."""
+    """Return torch's line about missing keys (``Module.load_state_dict``), abridged."""
     return f"Missing key(s) in state_dict: {_quoted(keys)}"
 
 
 def unexpected_line(keys: Iterable[str]) -> str:
-    """torch's line about unexpected keys (``Module.load_state_dict``), abridged."""
+    """Return torch's line about unexpected keys (``Module.load_state_dict``), abridged."""
     return f"Unexpected key(s) in state_dict: {_quoted(keys)}"
 
 
 def mismatch_line(key: str, here: Sequence[int], there: Sequence[int]) -> str:
-    """torch's line about a key of another shape (``Module._load_from_state_dict``)."""
+    """Return torch's line about a key of another shape (``Module._load_from_state_dict``)."""
     return (
         f"size mismatch for {key}: copying a param with shape torch.Size({shape(here)}) from checkpoint, "
         f"the shape in current model is torch.Size({shape(there)})."
@@ -99,7 +99,7 @@ class KeyGroup:
 
 
 def grouped_keys(sizes: Mapping[str, int], at_most: int) -> list[KeyGroup]:
-    """Keys (with their elements) by the deepest modules of which there are at most so many; largest first."""
+    """Return keys (with their elements) by the deepest modules of which there are at most so many; largest first."""
     depth = min(max([key.count(".") for key in sizes], default=0), _DEPTH)
     while True:
         found: dict[str, list[str]] = {}
@@ -113,7 +113,7 @@ def grouped_keys(sizes: Mapping[str, int], at_most: int) -> list[KeyGroup]:
 
 
 def module_groups(sizes: Mapping[str, int]) -> str:
-    """The modules that keys (with their elements) belong to, for people: ``fc (2 keys, 20,490 parameters)``."""
+    """Return the modules that keys (with their elements) belong to, for people: ``fc (2 keys, 20,490 parameters)``."""
     found = grouped_keys(sizes, GROUPS)
     return listed(found, GROUPS, "module", say=_group)
 

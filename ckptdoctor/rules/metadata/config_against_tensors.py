@@ -9,26 +9,16 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
 from ckptdoctor.checkpoint.weights import top_weights
+from ckptdoctor.facts.names import HEAD
 from ckptdoctor.facts.siblings import Config, is_shard_of_model
 from ckptdoctor.noun import noun
 
 _EMBEDDINGS = re.compile(
     r"(?:^|\.)(?:embed_tokens|word_embeddings|tok_embeddings|wte|shared|embed_in|word_embedding)\.weight$"
 )
-
-
-_HEADS = re.compile(r"(?:^|\.)(?:lm_head|embed_out)\.weight$")
-
-
 _LAYER = re.compile(r"^(.*?(?:^|\.)(?:layers?|h|blocks?))\.(\d+)\.")
-
-
 _VOCABULARY = ("vocab_size",)
-
-
 _WIDTH = ("hidden_size", "d_model", "n_embd", "dim")
-
-
 # where one of these is there, embeddings are not as wide as the layers
 _OTHER_WIDTHS = (
     "embedding_size",
@@ -38,11 +28,7 @@ _OTHER_WIDTHS = (
     "d_embed",
     "hidden_size_per_layer_input",
 )
-
-
 _DEPTH = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
-
-
 # where one of these is there, the number of layers is counted in another way
 _OTHER_DEPTHS = ("num_nextn_predict_layers", "num_mtp_layers", "num_hidden_groups", "mtp_num_layers", "block_sizes")
 
@@ -58,7 +44,7 @@ class Disagreement:
 
 
 def disagreements(checkpoint: Checkpoint, config: Config) -> list[Disagreement]:
-    """Where the config and the tensors say different things of the size of the model."""
+    """Return where the config and the tensors say different things of the size of the model."""
     weights = top_weights(checkpoint)
     if weights is None:
         return []
@@ -66,7 +52,7 @@ def disagreements(checkpoint: Checkpoint, config: Config) -> list[Disagreement]:
 
 
 def dtype_drift(checkpoint: Checkpoint, config: Config) -> Disagreement | None:
-    """The dtype that the config gives, where no floating-point tensor of the file has it."""
+    """Return the dtype that the config gives, where no floating-point tensor of the file has it."""
     weights = top_weights(checkpoint)
     name = next((each for each in ("dtype", "torch_dtype") if isinstance(config.fields.get(each), str)), None)
     if weights is None or name is None or "quantization_config" in config.fields:
@@ -82,7 +68,7 @@ def dtype_drift(checkpoint: Checkpoint, config: Config) -> Disagreement | None:
 
 
 def _embeddings(weights: StateDict, config: Config) -> Iterator[Disagreement]:
-    """Rows of the only table of embeddings, and its columns."""
+    """Compare the rows of the only table of embeddings, and its columns, with the config."""
     tables = embedding_tables(weights)
     if len({tensor.shape for tensor in tables}) != 1 or "quantization_config" in config.fields:
         return
@@ -96,7 +82,7 @@ def _embeddings(weights: StateDict, config: Config) -> Iterator[Disagreement]:
 
 
 def embedding_tables(weights: StateDict) -> list[Tensor]:
-    """The tables of embeddings of words: [words, width]."""
+    """Return the tables of embeddings of words: [words, width]."""
     return [tensor for tensor in weights.tensors if _EMBEDDINGS.search(tensor.key) and _is_matrix(tensor)]
 
 
@@ -105,7 +91,7 @@ def _is_matrix(tensor: Tensor) -> bool:
 
 
 def _layers(checkpoint: Checkpoint, weights: StateDict, config: Config) -> Iterator[Disagreement]:
-    """The number of layers, where the file has all of them in one stack."""
+    """Compare the number of layers, where the file has all of them in one stack."""
     said = config.number(_DEPTH)
     doubtful = config.fields.get("is_encoder_decoder") or any(name in config.fields for name in _OTHER_DEPTHS)
     if said is None or doubtful or not _is_whole(checkpoint):
@@ -123,13 +109,13 @@ def _layers(checkpoint: Checkpoint, weights: StateDict, config: Config) -> Itera
 
 
 def _tied(checkpoint: Checkpoint, weights: StateDict, config: Config) -> Iterator[Disagreement]:
-    """Weights without a head of their own, where the config says that it is not tied to the embeddings."""
+    """Find weights without a head of their own, where the config says that it is not tied to the embeddings."""
     kinds = config.fields.get("architectures")
     headed = isinstance(kinds, list) and any(str(kind).endswith("ForCausalLM") for kind in kinds)
     if config.fields.get("tie_word_embeddings") is not False or not headed or not _is_whole(checkpoint):
         return
     embedded = [tensor for tensor in weights.tensors if _EMBEDDINGS.search(tensor.key)]
-    if embedded and not any(_HEADS.search(key) for key in weights.keys):
+    if embedded and not any(HEAD.search(key) for key in weights.keys):
         yield Disagreement("tie_word_embeddings", False, True, embedded[0])
 
 

@@ -1,26 +1,26 @@
-"""The ``config.json`` beside the weights describes another model than they are.
+"""The ``config.json`` next to the weights describes a different model.
 
-What it means
+Meaning
     transformers builds the model from the config and then loads the weights into it. Its vocabulary, width or number of
-    layers are not those of the tensors, or it says that the output layer has weights of its own and there are none.
+    layers are not those of the tensors, or it gives the output layer weights of its own, and there are none.
 
 Why it matters
     ``from_pretrained`` fails on the sizes; where layers or the output layer are missing it fills them with random
-    numbers and only says so in a warning.
+    numbers and only prints a warning.
 
-What you see
+Symptoms
     size mismatch for model.embed_tokens.weight: copying a param with shape torch.Size([32001, 4096]) from checkpoint,
     the shape in current model is torch.Size([32000, 4096]).
     Some weights of the model checkpoint were not used when initializing …
 
-How it is found
-    ``vocab_size`` and ``hidden_size`` are held against the table of embeddings, ``num_hidden_layers`` against the
-    layers, ``tie_word_embeddings`` against the output layer. Nothing is said where a config describes several models,
-    or counts in another way.
+Detection
+    ``vocab_size`` and ``hidden_size`` are compared with the embedding table, ``num_hidden_layers`` with the layers,
+    ``tie_word_embeddings`` with the output layer. Nothing is reported where a config describes several models, or
+    counts differently.
 
 Repair
     None: the finding gives the line of ``config.json`` to change, if the weights are right. Or it is the config of
-    another model: then take the one that belongs to them.
+    another model: then use the one that belongs to them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def _beside(config: bytes) -> dict[str, bytes]:
 MESSAGES = (
     Message(
         ("You set `ignore_mismatched_sizes` to `False`, thus raising an error",),
-        "tensors of the checkpoint have other shapes than config.json says; the table above this line names them",
+        "tensors of the checkpoint do not have the shapes that config.json implies; the table above this "
+        "line names them",
         (CONFIG_BESIDE,),
         weight=Weight.OUTCOME,
         also=("R003", "S501", "S502"),
@@ -78,21 +79,21 @@ HEALTHY = (
 
 @rule("M974", "config-weights-disagree", Severity.ERROR, when=file_beside("config.json"))
 def config_weights_disagree(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A config of other sizes."""
+    """Report a config of other sizes."""
     config = config_beside(checkpoint)
     for each in disagreements(checkpoint, config) if config is not None else []:
         assert config is not None
         yield Problem(
-            message=f"config.json says {each.name} {_shown(each.said)}, {_found(each)}",
+            message=f"config.json has {each.name} {_shown(each.said)}, {_found(each)}",
             cause="transformers builds the model from config.json, and these weights do not fit it.",
             torch_says=_line(each),
-            advice=f"If the weights are right, {change(config, each)}; if not, take the config that belongs to them.",
+            advice=f"If the weights are right, {change(config, each)}; if not, use the config that belongs to them.",
             keys=(each.tensor.path,) if each.tensor is not None else (),
         )
 
 
 def change(config: Config, each: Disagreement) -> str:
-    """What to write where, for people."""
+    """Return what to write where, for people."""
     line = config.lines.get(each.name)
     place = f"line {line} of {config.path}" if line is not None else config.path
     return f'write "{each.name}": {_shown(each.found)} in {place}'
@@ -106,7 +107,7 @@ def _shown(value: object) -> str:
 
 def _found(each: Disagreement) -> str:
     if each.name == "tie_word_embeddings":
-        return "but there is no output layer beside the embeddings"
+        return "but there is no output layer besides the embeddings"
     if each.tensor is None:
         return f"but there are {each.found:,} layers" if isinstance(each.found, int) else ""
     return f"but {each.tensor.key} is {wording.shape(each.tensor.shape)}"

@@ -1,17 +1,17 @@
-"""The safetensors file does not say which framework it is from.
+"""The safetensors file does not name its framework.
 
-What it means
-    ``__metadata__`` has no entry ``format``. ``safetensors.torch.save_file`` writes one only when it is told to
+Meaning
+    ``__metadata__`` has no entry ``format``. ``safetensors.torch.save_file`` writes one only on request
     (``metadata={"format": "pt"}``), and ``save_model`` never does.
 
 Why it matters
-    The tensors are fine, but Hugging Face libraries ask for the entry and refuse the file, or fail on its absence.
+    The tensors are fine, but Hugging Face libraries require the entry and reject the file, or fail without it.
 
-What you see
+Symptoms
     AttributeError: 'NoneType' object has no attribute 'get'
     The safetensors archive passed at … does not contain the valid metadata.
 
-How it is found
+Detection
     The header of the file.
 
 Repair
@@ -35,32 +35,32 @@ _MODEL = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 MESSAGES = (
     Message(
         ("'NoneType' object has no attribute 'get'",),
-        "the safetensors file has no metadata, and the loader asks it for the format: save_file writes none unless told"
-        " to",
+        "the safetensors file has no metadata, and the loader requires the format in it: save_file writes it "
+        "only on request",
         (SAFE, Way("or save it with", 'save_file(tensors, path, metadata=dict(format="pt"))')),
         near=("metadata", "safe_open", "safetensors"),
     ),
     Message(
         ("does not contain a valid metadata", "does not contain the valid metadata"),
-        'the safetensors file does not say that it is for torch ("format": "pt" in its metadata)',
+        'the safetensors file is not marked as torch\'s ("format": "pt" in its metadata)',
         (SAFE, Way("or save it with", 'save_file(tensors, path, metadata=dict(format="pt"))')),
     ),
 )
 SICK = (
     Example("no metadata", _MODEL, "safetensors", ".safetensors"),
-    Example("metadata of another kind", _MODEL, "safetensors", ".safetensors", metadata={"epoch": "3"}),
+    Example("other metadata", _MODEL, "safetensors", ".safetensors", metadata={"epoch": "3"}),
 )
 HEALTHY = (Example("a file for torch", _MODEL, "safetensors", ".safetensors", metadata={"format": "pt"}),)
 
 
 @rule("M971", "missing-format-metadata", Severity.WARNING, when=format_is("safetensors"))
 def missing_format_metadata(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Metadata without ``format``."""
+    """Report metadata without ``format``."""
     if checkpoint.format != "safetensors" or "format" in (checkpoint.metadata or {}):
         return
     yield Problem(
         message=("there is no metadata" if checkpoint.metadata is None else 'the metadata has no entry "format"'),
-        cause='Saved without metadata={"format": "pt"}. The tensors are fine, but transformers and others ask for it.',
+        cause='Saved without metadata={"format": "pt"}. The tensors are fine, but transformers and others require it.',
         torch_says=("'NoneType' object has no attribute 'get'",) if checkpoint.metadata is None else (),
         fix=Fix('add "format": "pt" to the metadata', (SetMetadata("format", "pt"),), Safety.SAFE, "--select M971"),
     )

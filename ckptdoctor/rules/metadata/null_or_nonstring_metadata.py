@@ -1,19 +1,19 @@
-"""The metadata of the safetensors file holds something else than text.
+"""The metadata of the safetensors file holds a value that is not text.
 
-What it means
+Meaning
     ``__metadata__`` must be an object of texts. A writer put a number, a list, ``null`` or an object under one of its
-    names, most often a step or a configuration that should have been turned into text.
+    names, usually a step or a configuration that should have been converted to text.
 
 Why it matters
-    safetensors refuses the whole file, although all tensors are whole, and gives a column of the JSON as the reason.
+    safetensors rejects the whole file, although all tensors are intact, and gives a column of the JSON as the reason.
 
-What you see
+Symptoms
     Error while deserializing header: invalid JSON in header: invalid type: integer `10`, expected a string
     Error while deserializing header: InvalidHeaderDeserialization
 
-How it is found
+Detection
     The header is read as strictly as safetensors itself reads it, and the entry at fault is named. A ``__metadata__``
-    that is ``null`` as a whole is read since 0.8, and M971 says what is missing then.
+    that is itself ``null`` is read since 0.8, and M971 reports what is missing then.
 
 Repair
     ``ckptdoctor fix FILE --select M972`` writes the JSON of each such value as text, ``10`` as ``"10"``, and leaves out
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, NoteKind
 from ckptdoctor.edits import Fix, Safety, TextMetadata
-from ckptdoctor.facts.notes import ENTRY, metadata_notes
+from ckptdoctor.facts.reader_notes import ENTRY, metadata_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, T
@@ -47,7 +47,7 @@ _MODEL = {"w": T((3,))}
 
 
 def _example(title: str, value: bytes) -> Example:
-    """A file with this in the place of the text "10000"."""
+    """Return a file with this in the place of the text "10000"."""
     return Example(
         title,
         _MODEL,
@@ -61,7 +61,7 @@ def _example(title: str, value: bytes) -> Example:
 MESSAGES = (
     Message(
         ("InvalidHeaderDeserialization", "invalid JSON in header"),
-        "a value in the metadata of the safetensors file is not text, which is all that may stand there",
+        "a value in the metadata of the safetensors file is not text, and only text is allowed there",
         (CHECK, SAFE),
         then=r".{0,200}?invalidtype:(?:null|integer|map|boolean|sequence|floatingpoint).{0,80}?expectedastring",
         also=("C110",),
@@ -69,7 +69,7 @@ MESSAGES = (
     ),
     Message(
         ("invalid type: null, expected a string", "invalid type: integer", "invalid type: map, expected a string"),
-        "a value in the metadata of the safetensors file is not text, which is all that may stand there",
+        "a value in the metadata of the safetensors file is not text, and only text is allowed there",
         (CHECK, SAFE),
         also=("C110",),
     ),
@@ -80,26 +80,26 @@ HEALTHY = (_example("a text", b'"1000" '),)
 
 @rule("M972", "null-or-nonstring-metadata", Severity.ERROR, when=noticed)
 def null_or_nonstring_metadata(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Metadata that is not text."""
+    """Report metadata that is not text."""
     notes = metadata_notes(checkpoint.notes)
     yield from problems(
         notes,
-        otherwise="the metadata holds something else than text",
-        cause="The metadata was written by a program that does not follow the format. The tensors may well be whole.",
+        otherwise="the metadata holds a value that is not text",
+        cause="The metadata was written by a program that does not follow the format. The tensors may be intact.",
         torch_says=(f"{HEADER}invalid JSON in header",),
-        advice="Turn the entry into text with str(value) or json.dumps(value), and write the file again.",
+        advice="Convert the entry to text with str(value) or json.dumps(value), and write the file again.",
         fix=_fix(checkpoint) if notes else None,
     )
 
 
 def _fix(checkpoint: Checkpoint) -> Fix | None:
-    """None where more than these entries is wrong with the header, or they are not among its first bytes."""
+    """Return the fix, or None where more is wrong with the header, or they are not among its first bytes."""
     entries = _odd_metadata(checkpoint.container)
     notes = [note for note in checkpoint.notes if note.kind is NoteKind.HEADER_INVALID]
     sound = len(notes) == len(entries) and all(note.message.startswith(ENTRY) for note in notes)
     if not sound or any(note.kind is NoteKind.DUPLICATE_KEY for note in checkpoint.notes):
         return None
-    title = f"make text of {wording.plural(len(entries), 'metadata entry', 'metadata entries')}"
+    title = f"convert {wording.plural(len(entries), 'metadata entry', 'metadata entries')} to text"
     return Fix(title, (TextMetadata(entries),), Safety.SAFE, "--select M972")
 
 
@@ -118,7 +118,7 @@ def _decoder() -> JSONDecoder:
 
 
 def _odd_metadata(container: Container | None) -> tuple[tuple[str, str | None], ...]:
-    """Each entry of the metadata that is no text: its name and its value as JSON, None for null.
+    """Return each entry of the metadata that is no text: its name and its value as JSON, None for null.
 
     Nothing where the metadata does not lie in the first bytes of the file, where nearly every writer puts it.
     """
@@ -135,7 +135,7 @@ def _odd_metadata(container: Container | None) -> tuple[tuple[str, str | None], 
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:
-    """Each name of a JSON object with its value as it stands; nothing where the text is no object."""
+    """Yield each name of a JSON object with its value as it stands; nothing where the text is no object."""
     at = _skip(text, 0)
     if text[at : at + 1] != "{":
         return

@@ -1,23 +1,23 @@
 """The file holds a token, a password or a private key, or the name of a user in a path.
 
-What it means
-    Arguments, environment variables or a configuration were saved with the weights, and with them what was meant for
-    the training script alone.
+Meaning
+    Arguments, environment variables or a configuration were saved with the weights, and with them values that were
+    meant only for the training script.
 
 Why it matters
-    Whoever gets the file gets the token, and with it the account. Names in paths say who trained it and where.
+    Whoever gets the file gets the token, and with it the account. Names in paths reveal who trained it and where.
 
-What you see
+Symptoms
     Nothing.
 
-How it is found
-    Every text outside of tensors is searched for the forms that issuers give to their tokens (Hugging Face, AWS,
-    GitHub, Google, Slack, OpenAI and others), for private keys, for passwords in addresses, and for home folders. What
-    is found is never printed. Home folders are information; a secret is a warning.
+Detection
+    Every text outside of tensors is searched for the token formats of known issuers (Hugging Face, AWS, GitHub, Google,
+    Slack, OpenAI and others), for private keys, for passwords in addresses, and for home folders. The secrets
+    themselves are never printed. Home folders are info; a secret is a warning.
 
 Repair
     Revoke the token: every copy of the file has it. ``ckptdoctor fix FILE --select M977 --unsafe-fixes`` writes a copy
-    with "(removed)" in the place of each text with a secret. Unsafe: the text is lost in the new file.
+    with "(removed)" in place of each text with a secret. Unsafe: the text is lost in the new file.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ SICK = (
     ),
 )
 HEALTHY = (
-    Example("arguments that tell nothing", {"model": _MODEL, "args": {"lr": 0.1, "data": "/data/imagenet"}}),
+    Example("harmless arguments", {"model": _MODEL, "args": {"lr": 0.1, "data": "/data/imagenet"}}),
     Example("the name of a token", {"model": _MODEL, "args": {"hub_token": "<HUB_TOKEN>", "api_key": None}}),
 )
 
 
 @rule("M977", "pii-or-secret", Severity.WARNING, when=texts)
 def pii_or_secret(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Texts that tell more than was meant."""
+    """Report texts that tell more than was meant."""
     found = secrets(checkpoint)
     if found:
         yield Problem(
@@ -72,7 +72,7 @@ def pii_or_secret(checkpoint: Checkpoint) -> Iterator[Problem]:
     if homes:
         yield Problem(
             message=f"{wording.plural(len(homes), 'text')} with the home folder of a user ({_places(homes)})",
-            cause="Paths that were saved with the arguments say who trained the model, and where.",
+            cause="Paths that were saved with the arguments reveal who trained the model, and where.",
             advice="Save relative paths, or none, before you publish the file.",
             keys=_keys(homes),
             location=_where(homes),
@@ -94,7 +94,7 @@ def _counted(kind: str, number: int) -> str:
 
 
 def _places(found: list[Leak]) -> str:
-    names = [show_path(each.path) if each.metadata is None else f"metadata “{each.metadata}”" for each in found]
+    names = [show_path(each.path) if each.metadata is None else f'metadata "{each.metadata}"' for each in found]
     return wording.abridged(names)
 
 
@@ -107,14 +107,14 @@ def _where(found: list[Leak]) -> Location:
 
 
 def _redaction(found: list[Leak]) -> Fix | None:
-    """Another text in the place of each, where all of them lie in plain data."""
+    """Return another text in the place of each, where all of them lie in plain data."""
     if not all(each.plain for each in found):
         return None
     edits: list[Edit] = [
         Replace(each.path, _REMOVED) if each.metadata is None else SetMetadata(each.metadata, _REMOVED)
         for each in found
     ]
-    title = f"put “{_REMOVED}” in the place of {wording.plural(len(found), 'text')}"
+    title = f'put "{_REMOVED}" in place of {wording.plural(len(found), "text")}'
     return Fix(title, tuple(edits), Safety.UNSAFE, "--select M977")
 
 
@@ -165,7 +165,7 @@ class Leak:
 
 
 def secrets(checkpoint: Checkpoint) -> list[Leak]:
-    """The first hundred texts that hold a key, a token or a password."""
+    """Return the first hundred texts that hold a key, a token or a password."""
     found: list[Leak] = []
     for path, text, plain, metadata in _texts(checkpoint):
         kind = _kind(text) or _by_name(path, metadata, text)
@@ -177,7 +177,7 @@ def secrets(checkpoint: Checkpoint) -> list[Leak]:
 
 
 def home_folders(checkpoint: Checkpoint) -> list[Leak]:
-    """The first hundred texts that hold a folder of a user's own, with the user's name."""
+    """Return the first hundred texts that hold a folder of a user's own, with the user's name."""
     found: list[Leak] = []
     for path, text, plain, metadata in _texts(checkpoint):
         if "home/" not in text and "Users" not in text:
@@ -200,12 +200,12 @@ def _kind(text: str) -> str:
 def _by_name(path: KeyPath, metadata: str | None, text: str) -> str:
     name = metadata if metadata is not None else path[-1] if path else ""
     if isinstance(name, str) and _KEY_NAMES.search(name) and _PLAIN_KEY.fullmatch(text):
-        return f"text called “{name}”"
+        return f'text called "{name}"'
     return ""
 
 
 def _texts(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, str, bool, str | None]]:
-    """Every text with its path: whether it lies in plain dicts and lists, and its name if it is metadata."""
+    """Yield every text with its path: whether it lies in plain dicts and lists, and its name if it is metadata."""
     left = _MOST
     for name, text in (checkpoint.metadata or {}).items():
         left -= min(len(text), _LONGEST)

@@ -1,17 +1,17 @@
-"""The keys of a state dict were renamed, its ``_metadata`` was not.
+"""The keys of a state dict were renamed, but its ``_metadata`` was not.
 
-What it means
+Meaning
     ``Module.state_dict()`` keeps the version of every module in ``_metadata``, under the module's name. A prefix was
-    taken from the keys, or put before them, and the names there still are the old ones.
+    stripped from the keys, or added to them, and the names there are still the old ones.
 
 Why it matters
-    ``load_state_dict`` does not find the versions and treats the state dict as one of the oldest torch: hooks that
-    bring old checkpoints up to date run, or do not, where they should not.
+    ``load_state_dict`` does not find the versions and treats the state dict as one from the oldest torch: hooks that
+    update old checkpoints run when they should not, or do not run when they should.
 
-What you see
-    Nothing, or missing keys such as ``num_batches_tracked`` that are not there because they are not asked for.
+Symptoms
+    Nothing, or missing keys such as ``num_batches_tracked`` that the old version does not have.
 
-How it is found
+Detection
     No module of the keys is in ``_metadata``, but all are once one prefix is added or taken away.
 
 Repair
@@ -52,7 +52,7 @@ HEALTHY = (
 
 @rule("M973", "state-dict-metadata-prefix", Severity.INFO, when=module_versions)
 def state_dict_metadata_prefix(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """``_metadata`` under the names from before a renaming."""
+    """Report ``_metadata`` under the names from before a renaming."""
     for state_dict in checkpoint.state_dicts:
         if state_dict.metadata is None:
             continue
@@ -65,7 +65,7 @@ def state_dict_metadata_prefix(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _prefix(modules: set[str], names: set[str]) -> tuple[str, bool]:
-    """The prefix (``module.``) that explains the difference, and whether it was stripped from the keys or added."""
+    """Return the prefix (``module.``) that explains the difference, and whether it was stripped or added."""
     longest = max(modules, key=len)
     for name in names:
         if name.endswith(f".{longest}"):
@@ -82,10 +82,13 @@ def _prefix(modules: set[str], names: set[str]) -> tuple[str, bool]:
 def _problem(state_dict: StateDict, names: list[str], prefix: str, stripped: bool) -> Problem:
     if stripped:
         pairs = [(name, name[len(prefix) :]) for name in names if name.startswith(prefix)]
-        what = f'the modules in _metadata{wording.of_place(state_dict.path)} begin with "{prefix}", its keys do not'
+        what = f'the modules in _metadata{wording.of_place(state_dict.path)} begin with "{prefix}", but its keys do not'
     else:
         pairs = [(name, f"{prefix}{name}") for name in names if name]
-        what = f'the keys{wording.of_place(state_dict.path)} begin with "{prefix}", the modules in its _metadata do not'
+        what = (
+            f'the keys{wording.of_place(state_dict.path)} begin with "{prefix}", but the modules in its '
+            "_metadata do not"
+        )
     title = f"rename {wording.plural(len(pairs), 'module')} in _metadata like the keys"
     return Problem(
         message=what,

@@ -1,24 +1,24 @@
-"""The tokenizer beside the weights has tokens for which the table of embeddings has no row.
+"""The tokenizer next to the weights has tokens for which the embedding table has no row.
 
-What it means
+Meaning
     Tokens were added to the tokenizer, and ``resize_token_embeddings`` was not called, or the weights were saved before
     it was; or the tokenizer belongs to another model.
 
 Why it matters
     The model fails as soon as a text holds one of these tokens, or a batch is padded with one: on a GPU with an
-    assertion that names neither the token nor the place.
+    assertion that names neither the token nor its position.
 
-What you see
+Symptoms
     IndexError: index out of range in self
     CUDA error: device-side assert triggered
 
-How it is found
-    The numbers of added tokens in ``tokenizer.json``, ``added_tokens.json`` and ``tokenizer_config.json`` are held
-    against the rows of the only table of embeddings. The vocabulary itself is not read.
+Detection
+    The numbers of added tokens in ``tokenizer.json``, ``added_tokens.json`` and ``tokenizer_config.json`` are compared
+    with the rows of the only embedding table. The vocabulary itself is not read.
 
 Repair
     None: a row that was never trained would have to be made up. Call ``model.resize_token_embeddings(len(tokenizer))``
-    and train, or take the tokenizer that belongs to the weights.
+    and train, or use the tokenizer that belongs to the weights.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SICK = (
 )
 HEALTHY = (
     _example("a token that has a row", tokenizer=_TOKEN % 7),
-    _example("a list that is none", tokenizer=b'{"added_tokens": 3}', added_tokens=b"[1]", tokenizer_config=b"{"),
+    _example("a list that is not one", tokenizer=b'{"added_tokens": 3}', added_tokens=b"[1]", tokenizer_config=b"{"),
 )
 
 
@@ -67,25 +67,25 @@ HEALTHY = (
     when=file_beside("tokenizer.json", "added_tokens.json", "tokenizer_config.json"),
 )
 def tokenizer_beyond_embedding(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tokens without an embedding."""
+    """Report tokens without an embedding."""
     found = _beyond(checkpoint)
     if found is None:
         return
-    named = wording.abridged([f"{number:,} (“{_short(token)}”)" for number, token in found.tokens], _SHOWN)
+    named = wording.abridged([f'{number:,} ("{_short(token)}")' for number, token in found.tokens], _SHOWN)
     has = "has a token" if len(found.tokens) == 1 else f"has {len(found.tokens):,} tokens"
     yield Problem(
         message=f"{found.file} {has} beyond the embeddings: {named}, and {found.table.key} is "
         f"{wording.shape(found.table.shape)}",
-        cause="The table has rows for the numbers below its first size only: a text with such a token, or a batch "
-        "padded with one, ends the model.",
+        cause="The table has rows only for numbers below its first size: a text with such a token, or a batch "
+        "padded with one, crashes the model.",
         torch_says=("IndexError: index out of range in self",),
-        advice="Call model.resize_token_embeddings(len(tokenizer)) and train, or take the tokenizer of these weights.",
+        advice="Call model.resize_token_embeddings(len(tokenizer)) and train, or use the tokenizer of these weights.",
         keys=(found.table.path,),
     )
 
 
 def _short(token: str) -> str:
-    """A token on one line, without what a terminal would obey."""
+    """Return a token on one line, without what a terminal would obey."""
     plain = "".join(sign if sign.isprintable() else "?" for sign in token)
     return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}…"
 
@@ -109,7 +109,7 @@ class _Beyond:
 
 
 def _beyond(checkpoint: Checkpoint) -> _Beyond | None:
-    """The tokens beyond the only table of embeddings; None where there are none, or no such table."""
+    """Return the tokens beyond the only table of embeddings, or None where there are none, or no such table."""
     folder = folder_of(checkpoint.path)
     weights = top_weights(checkpoint)
     tables = embedding_tables(weights) if weights is not None and not folder.names.isdisjoint(_FILES) else []
@@ -123,7 +123,7 @@ def _beyond(checkpoint: Checkpoint) -> _Beyond | None:
 
 
 def _added(folder: Folder, name: str) -> Iterator[tuple[int, str]]:
-    """The added tokens of one file: number and text. What is not as it should be is passed over."""
+    """Yield the added tokens of one file: number and text. What is not as it should be is passed over."""
     text = folder.beginning(name)
     try:
         told = _list_in(text) if name == "tokenizer.json" else json.loads(text or "{}")
@@ -149,7 +149,7 @@ def _added(folder: Folder, name: str) -> Iterator[tuple[int, str]]:
 
 
 def _list_in(text: str) -> object:
-    """The list of added tokens, which stands near the beginning of a file that may be long."""
+    """Return the list of added tokens, which stands near the beginning of a file that may be long."""
     at = text.find(_ADDED)
     if at < 0:
         return None

@@ -1,21 +1,21 @@
-"""``config.json`` gives another dtype than the tensors have.
+"""``config.json`` has a different dtype from the tensors.
 
-What it means
+Meaning
     Its ``dtype`` (``torch_dtype`` before transformers 5) is that of an earlier save or conversion, and no tensor has
     it.
 
 Why it matters
     ``from_pretrained`` casts the weights to the config's dtype when it is asked for ``dtype="auto"``, as it is by
-    default since transformers 5: the model takes twice the memory, or loses precision, without a word.
+    default since transformers 5: the model silently takes twice the memory, or loses precision.
 
-What you see
+Symptoms
     Nothing, or a model of twice the size.
 
-How it is found
+Detection
     The field is compared with the dtypes of the floating-point tensors.
 
 Repair
-    None: the finding gives the line of ``config.json`` to change, if the weights are right. Information only.
+    None: the finding gives the line of ``config.json`` to change, if the weights are right. Info only.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ HEALTHY = (
 
 @rule("M975", "torch-dtype-drift", Severity.INFO, when=file_beside("config.json"))
 def torch_dtype_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A dtype that no tensor has."""
+    """Report a dtype that no tensor has."""
     config = config_beside(checkpoint)
     drift = dtype_drift(checkpoint, config) if config is not None else None
     if config is not None and drift is not None:
         yield Problem(
-            message=f"config.json says {drift.name} {drift.said}, but the tensors are {drift.found}",
+            message=f"config.json has {drift.name} {drift.said}, but the tensors are {drift.found}",
             cause="transformers may cast the weights to the dtype of config.json when it loads them.",
             advice=f"If the weights are right, {change(config, drift)}.",
         )

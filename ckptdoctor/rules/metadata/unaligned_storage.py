@@ -1,22 +1,22 @@
-"""The values do not begin at round places in the file, which makes memory mapping slow.
+"""The values are not aligned in the file, which makes memory mapping slow.
 
-What it means
+Meaning
     torch begins every record of an archive at a multiple of 64 bytes, and safetensors its values at a multiple of 8. In
     this file they do not: the archive was packed again by another program (``zip``, ``zipfile``), or the header was
     written without its padding.
 
 Why it matters
-    Values can only be used where they lie if they are aligned. A reader that maps the file has to copy them, reads them
-    slower, or on some processors fails.
+    Values can be used in place only if they are aligned. Otherwise a reader that maps the file has to copy them, reads
+    them more slowly, or fails on some processors.
 
-What you see
+Symptoms
     Nothing.
 
-How it is found
-    The place of the first record of an archive, and of the first value behind a header.
+Detection
+    The offset of the first record of an archive, and of the first value after a header.
 
 Repair
-    ``ckptdoctor fix FILE --select M978`` lays the file out anew. Safe: no value changes.
+    ``ckptdoctor fix FILE --select M978`` writes the file with the right alignment. Safe: no value changes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import os.path
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, NoteKind
+from ckptdoctor.checkpoint.first_bytes import first_value
 from ckptdoctor.edits import Convert, Edit, Fix, Retag, Safety, SetSuffix
-from ckptdoctor.facts.protocols import first_value
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -44,7 +44,7 @@ _BROKEN = (
 
 
 def _packed_again(data: bytes) -> bytes:
-    """The archive as Python's zipfile packs it."""
+    """Return the archive as Python's zipfile packs it."""
     import io
     import zipfile
 
@@ -56,7 +56,7 @@ def _packed_again(data: bytes) -> bytes:
 
 
 def _unpadded(data: bytes) -> bytes:
-    """The file without the blanks behind its header."""
+    """Return the file without the blanks behind its header."""
     length = int.from_bytes(data[:8], "little")
     text = data[8 : 8 + length].rstrip()
     return len(text).to_bytes(8, "little") + text + data[8 + length :]
@@ -74,14 +74,16 @@ SICK = (
     ),
 )
 HEALTHY = (
-    Example("an archive of torch", {"w": T((300,)), "b": T((5,))}),
-    Example("a file of safetensors", {"weight": T((300,))}, "safetensors", ".safetensors", metadata={"format": "pt"}),
+    Example("an archive that torch wrote", {"w": T((300,)), "b": T((5,))}),
+    Example(
+        "a file that safetensors wrote", {"weight": T((300,))}, "safetensors", ".safetensors", metadata={"format": "pt"}
+    ),
 )
 
 
 @rule("M978", "unaligned-storage", Severity.INFO, when=unaligned_values)
 def unaligned_storage(container: Container) -> Iterator[Problem]:
-    """Values at odd places."""
+    """Report values at odd places."""
     alignment = _ALIGNMENT.get(container.format)
     start = first_value(container) if container.readable else None
     if alignment is None or start is None or start % alignment == 0:
@@ -89,14 +91,17 @@ def unaligned_storage(container: Container) -> Iterator[Problem]:
     library = container.format.split()[0]
     yield Problem(
         message=f"its contents begin at byte {start:,}: {library} begins them at multiples of {alignment}",
-        cause="The file was packed again by another program, or its header has no padding. Mapping it needs copies.",
+        cause="The file was packed again by another program, or its header has no padding. Mapping it requires copies.",
         location=Location(offset=start),
-        fix=_fix(container, f"lay the file out as {library} does, in multiples of {alignment} bytes"),
+        fix=_fix(container, f"align the file as {library} does, to multiples of {alignment} bytes"),
     )
 
 
 def _fix(container: Container, title: str) -> Fix | None:
-    """The same contents, laid out anew. With the suffix that it has, the repair says that all of the file changes."""
+    """Return the same contents, laid out anew.
+
+    With the suffix that it has, the repair says that all of the file changes.
+    """
     suffix = os.path.splitext(container.path)[1]
     edit = _LAID_OUT.get(container.format)
     if edit is None or not suffix or any(note.kind in _BROKEN for note in container.notes):

@@ -1,22 +1,22 @@
-"""A training checkpoint that does not say how far the training was, nor what it was of.
+"""A training checkpoint without a record of its progress or its settings.
 
-What it means
-    The file holds the state of an optimizer beside the weights, so it is meant to be resumed from. But there is no
-    epoch or step, no version of a framework, and no arguments or configuration in it.
+Meaning
+    The file holds the state of an optimizer as well as the weights, so it is meant for resuming. But there is no epoch
+    or step, no version of a framework, and no arguments or configuration in it.
 
 Why it matters
-    Training goes on from the wrong place: schedules, logs and the data's order begin anew. Who finds the file later
-    cannot tell which run it is from.
+    Training resumes at the wrong point: schedules, logs and the data order start again. Later, nobody can find out
+    which run the file is from.
 
-What you see
+Symptoms
     Nothing.
 
-How it is found
-    At the top of the file there are states (of a model, an optimizer, a scheduler) and nothing else. Files of nothing
-    but weights are not asked for it. Information only.
+Detection
+    At the top of the file there are states (of a model, an optimizer, a scheduler) and nothing else. Files that hold
+    only weights are not reported. Info only.
 
 Repair
-    None: save ``{"epoch": …, "step": …, "args": vars(args)}`` with the weights, as plain numbers and texts.
+    None: save ``{"epoch": …, "step": …, "args": vars(args)}`` with the weights, as plain numbers and strings.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ HEALTHY = (
 
 @rule("M976", "unknown-provenance", Severity.INFO, when=has(Role.OPTIMIZER))
 def unknown_provenance(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A checkpoint to resume from, without a word on where it comes from."""
+    """Report a checkpoint to resume from, without a word on where it comes from."""
     if not _tells_its_origin(checkpoint):
         yield Problem(
-            message="a training checkpoint that says neither epoch, step, version nor arguments",
-            cause="The state of the optimizer is here, but nothing that tells how far the training was, and of what.",
-            advice="Save the epoch, the step and the arguments with the weights, as plain numbers and texts.",
+            message="a training checkpoint without epoch, step, version or arguments",
+            cause="The optimizer state is here, but nothing records the progress or the settings of the training.",
+            advice="Save the epoch, the step and the arguments with the weights, as plain numbers and strings.",
         )
 
 
@@ -55,7 +55,7 @@ def unknown_provenance(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _tells_its_origin(checkpoint: Checkpoint) -> bool:
-    """Whether there is more at the top of the file than states; true as well where the file is not to resume from.
+    """Return whether there is more at the top of the file than states, or the file is not to resume from.
 
     Any other value there tells something of the run: its names are those of the person who wrote the script.
     """

@@ -1,23 +1,23 @@
-"""The same tensors stand under two names, and the target knows only one of them.
+"""The same tensors have two names, and the target has only one of them.
 
-What it means
+Meaning
     A module that is reachable under two attributes (``mixer``, and ``mlp`` kept for older code) is in the state dict
     twice: the same memory under both names. The target has only one of them.
 
 Why it matters
     ``load_state_dict`` fails, although every weight is there.
 
-What you see
+Symptoms
     Unexpected key(s) in state_dict: "layers.0.mlp.weight", "layers.0.mlp.bias", …
 
-How it is found
+Detection
     Only with a reference: unexpected keys that view the same elements of the same storage as a key that fits, under a
     name that differs in exactly one token; and everything under that name does. Equal values in memory of their own
     (as in safetensors files) are not compared.
 
 Repair
     ``ckptdoctor fix FILE --drop 'layers.0.mlp.*'``. Confirmed: every element stays in the file under the name that the
-    target wants.
+    target expects.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SHOWN = 3  # names that the cause gives
 
 @rule("N425", "alias-prefixed-duplicates", Severity.WARNING)
 def alias_prefixed_duplicates(comparison: Comparison) -> Iterator[Problem]:
-    """Tensors under a second name that the target does not know."""
+    """Report tensors under a second name that the target does not know."""
     found = leftovers(comparison).aliases
     if found:
         keys = tuple([key for alias in found for key in alias.keys])
@@ -68,6 +68,6 @@ def alias_prefixed_duplicates(comparison: Comparison) -> Iterator[Problem]:
             comparison,
             keys,
             f"{'is' if len(keys) == 1 else 'are'} the same memory under a second name, which "
-            f"{comparison.reference.source} does not know",
+            f"{comparison.reference.source} does not have",
             f"One module was reachable under two attributes: {pairs}. Nothing is lost without the second.",
         )

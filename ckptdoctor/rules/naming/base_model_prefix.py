@@ -1,21 +1,21 @@
-"""A part of the keys lacks the name of the base model before it, or has it where the target does not.
+"""Some keys lack the name of the base model as a prefix, or have it where the target does not.
 
-What it means
+Meaning
     A model with a head holds the base model in an attribute (``bert``, ``roberta``, ``transformer``, ``model``); the
     base model alone has the same layers without that name. One was saved, the other is to be loaded.
 
 Why it matters
-    ``load_state_dict`` fails. Loaders that are lenient start the whole base model from random weights, with a warning
-    that is easily overlooked.
+    ``load_state_dict`` fails. Lenient loaders start the whole base model from random weights, with a warning that is
+    easy to miss.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "bert.embeddings.word_embeddings.weight", …
     Some weights of BertForSequenceClassification were not initialized from the model checkpoint
 
-How it is found
-    Only with a reference: keys that fit one of its keys, shape and all, once one prefix is put before them or taken
-    away, while other keys stay as they are. A prefix that all keys share
-    is N409, unless it is one of the names that transformers gives to base models.
+Detection
+    Only with a reference: keys that fit one of its keys, with the same shape, once one prefix is added or stripped,
+    while other keys stay as they are. A prefix that all keys share is N409, unless it is one of the names that
+    transformers gives to base models.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
@@ -46,8 +46,8 @@ ALSO = ("N409",)
 MESSAGES = (
     *unknown_key(
         r"(?:embed_tokens|layers\.\d{1,4}|norm)\.[\w.]{1,200}",
-        "llama.cpp's converter wants keys that begin with “model.”, and the file has {key}: it holds the bare inner"
-        " model",
+        'llama.cpp\'s converter expects keys that begin with "model.", and the file has {key}: it holds the '
+        "bare inner model",
         (Way("where all of its keys lack it", "ckptdoctor fix FILE --add-prefix model."), CHECK),
         ("N409", "R002"),
         general=3,
@@ -55,7 +55,7 @@ MESSAGES = (
     ),
 )
 SICK = (
-    Example("a head that is there already", {**_BASE, **_HEAD}, like=_WHOLE),
+    Example("a head that already exists", {**_BASE, **_HEAD}, like=_WHOLE),
     Example("the base model for one with a head", _BASE, like={f"bert.{key}": value for key, value in _BASE.items()}),
 )
 HEALTHY = (
@@ -66,7 +66,7 @@ HEALTHY = (
 
 @rule("N410", "base-model-prefix", Severity.WARNING)
 def base_model_prefix(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain, or one prefix for all keys."""
+    """Report one step of the chain, or one prefix for all keys."""
     prefix, state_dict = comparison.prefix, comparison.state_dict
     if prefix is not None and state_dict is not None and prefix_code(prefix) == "N410":
         yield prefix_problem(comparison, state_dict, prefix, _CAUSE)

@@ -1,18 +1,18 @@
-"""Names differ in case or in separators only.
+"""Names differ only in case or separators.
 
-What it means
+Meaning
     An exporter wrote ``layer_norm`` for ``LayerNorm``, or ``/`` for the dots between the parts of a name.
 
 Why it matters
-    To ``load_state_dict`` they are other names: loading fails.
+    ``load_state_dict`` compares names exactly: loading fails.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "encoder.LayerNorm.weight".
     Unexpected key(s) in state_dict: "encoder/layer_norm/weight".
 
-How it is found
-    Only with a reference: without ``. _ / -`` and in small letters each of these keys is one key of the target, and of
-    the same shape.
+Detection
+    Only with a reference: without ``. _ / -`` and in lower case each of these keys is one key of the target, with the
+    same shape.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
@@ -33,7 +33,7 @@ from ckptdoctor.rules.kit.names_in_errors import rename_causes
 
 _HERE = {"encoder/layer_norm/weight": T((4,)), "encoder/dense/weight": T((4, 3))}
 _WANTED = {"encoder.LayerNorm.weight": T((4,)), "encoder.dense.weight": T((4, 3))}
-SICK = (Example("slashes and small letters", _HERE, like=_WANTED),)
+SICK = (Example("slashes and lower case", _HERE, like=_WANTED),)
 HEALTHY = (
     Example("the same names", _HERE, like=_HERE),
     Example(
@@ -42,12 +42,12 @@ HEALTHY = (
         like={"AB.weight": T((4,)), "c.weight": T((9,))},
     ),
 )
-_CAUSE = "Names that differ only in case and separators are the same to people, not to torch."
+_CAUSE = "Names that differ only in case and separators look the same to people, but not to torch."
 
 
 @rule("N427", "case-or-separator", Severity.WARNING)
 def case_or_separator(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
+    """Report one step of the chain."""
     yield from moved_problems(
         comparison,
         "N427",

@@ -1,19 +1,19 @@
 """Keys hold ``_checkpoint_wrapped_module.``: saved from a model with activation checkpointing.
 
-What it means
+Meaning
     ``checkpoint_wrapper`` and ``apply_activation_checkpointing`` hold each module that they wrap in an attribute
     called ``_checkpoint_wrapped_module``. Their ``state_dict()`` takes the token out of the keys, but parameters that
     were collected by name (``named_parameters()``), or by older versions, keep it.
 
 Why it matters
-    The bare model does not know these names: ``load_state_dict`` fails, or with ``strict=False`` loads nothing at
-    all without a word.
+    The bare model does not know these names: ``load_state_dict`` fails, or with ``strict=False`` silently loads nothing
+    at all.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "layers.0.weight", …
     Unexpected key(s) in state_dict: "layers.0._checkpoint_wrapped_module.weight", …
 
-How it is found
+Detection
     A key has the token ``_checkpoint_wrapped_module`` anywhere before its last one. Only activation checkpointing
     uses it. With a reference whose own keys have it nothing is wrong.
 
@@ -56,12 +56,13 @@ HEALTHY = (
 
 @rule("N407", "checkpoint-wrapper-prefix", Severity.ERROR, when=keys_mention("_checkpoint_wrapped_module"))
 def checkpoint_wrapper_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Keys with the token ``_checkpoint_wrapped_module``."""
+    """Report keys with the token ``_checkpoint_wrapped_module``."""
     yield from wrapper_tokens(
         subject,
         "N407",
-        "Saved from a model with activation checkpointing, whose wrapper holds the real module in an attribute called "
-        "_checkpoint_wrapped_module. Loading it into the bare model fails, and with strict=False loads nothing of it.",
+        "Saved from a model with activation checkpointing, whose wrapper holds the real module in an "
+        "attribute called _checkpoint_wrapped_module. Loading it into the bare model fails, and with "
+        "strict=False loads none of it.",
     )
 
 

@@ -1,19 +1,19 @@
 """Keys hold ``_orig_mod.``: saved from a model that went through torch.compile.
 
-What it means
+Meaning
     ``torch.compile(model)`` returns an ``OptimizedModule`` that holds the real model in an attribute called
     ``_orig_mod``, and so do parts of a model that were compiled on their own: ``_orig_mod.conv1.weight``,
     ``layers.0._orig_mod.weight``.
 
 Why it matters
     The model that was not compiled does not know these names: ``load_state_dict`` fails, or with ``strict=False``
-    loads nothing at all without a word.
+    silently loads nothing at all.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "conv1.weight", "bn1.weight", …
     Unexpected key(s) in state_dict: "_orig_mod.conv1.weight", "_orig_mod.bn1.weight", …
 
-How it is found
+Detection
     A key has the token ``_orig_mod`` anywhere before its last one. Only torch.compile uses it. With a reference whose
     own keys have it nothing is wrong.
 
@@ -42,7 +42,7 @@ from ckptdoctor.rules.when import keys_mention
 MESSAGES = (
     *unknown_key(
         r"[\w.]{0,300}?_orig_mod[\w.]{0,300}",
-        "the file was saved from a model inside torch.compile, which put “_orig_mod.” into its keys",
+        'the file was saved from a model inside torch.compile, which put "_orig_mod." into its keys',
         (STRIP,),
         general=1,
     ),
@@ -79,12 +79,13 @@ HEALTHY = (
 
 @rule("N404", "compile-prefix", Severity.ERROR, when=keys_mention("_orig_mod"))
 def compile_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Keys with the token ``_orig_mod``."""
+    """Report keys with the token ``_orig_mod``."""
     yield from wrapper_tokens(
         subject,
         "N404",
         "Saved from a model that went through torch.compile, which holds the real one in an attribute called "
-        "_orig_mod. Loading it into the model that was not compiled fails, and with strict=False loads nothing of it.",
+        "_orig_mod. Loading it into the model that was not compiled fails, and with strict=False loads none "
+        "of it.",
     )
 
 

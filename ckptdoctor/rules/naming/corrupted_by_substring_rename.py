@@ -1,18 +1,18 @@
 """A text replacement has changed letters in the middle of names.
 
-What it means
-    Some loaders replaced ``gamma`` by ``weight``, ``beta`` by ``bias`` or ``weight_g`` by
+Meaning
+    Some loaders replaced ``gamma`` with ``weight``, ``beta`` with ``bias`` or ``weight_g`` with
     ``parametrizations.weight.original0`` anywhere in a name: ``gamma_norm`` became ``weight_norm``, ``weight_gate``
     became ``parametrizations.weight.original0ate``.
 
 Why it matters
-    A checkpoint that was saved after that has names which no model has.
+    A checkpoint that was saved after that has names that no model has.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "gamma_norm.scale".
     Unexpected key(s) in state_dict: "weight_norm.scale".
 
-How it is found
+Detection
     Only with a reference: its keys, damaged in the same way, are the keys here, shape by shape.
 
 Repair
@@ -40,12 +40,12 @@ _HERE = {
 }
 SICK = (Example("names that were damaged while loading", _HERE, like=_WANTED),)
 HEALTHY = (Example("the names as they were", _WANTED, like=_WANTED),)
-_CAUSE = "A loader replaced letters anywhere in the names, not only whole names of parameters."
+_CAUSE = "A loader replaced text anywhere in the names, not only whole parameter names."
 
 
 @rule("N415", "corrupted-by-substring-rename", Severity.ERROR)
 def corrupted_by_substring_rename(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
+    """Report one step of the chain."""
     yield from moved_problems(
         comparison,
         "N415",

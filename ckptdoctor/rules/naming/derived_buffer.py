@@ -1,26 +1,26 @@
-"""Buffers that a model works out by itself are in the file and not in the target, or the other way round.
+"""Buffers that a model computes by itself are in the file and not in the target, or the reverse.
 
-What it means
+Meaning
     Positions 0, 1, 2 …, the frequencies of rotary embeddings, causal masks and the indices of relative positions follow
     from the model's sizes. Libraries have saved them in one version and not in the next (``persistent=False``).
 
 Why it matters
     ``load_state_dict`` fails, although every weight is there.
 
-What you see
+Symptoms
     Unexpected key(s) in state_dict: "embeddings.position_ids".
     Missing key(s) in state_dict: "h.0.attn.bias", "h.0.attn.masked_bias", …
 
-How it is found
+Detection
     Only with a reference: keys with the names that known libraries use (``position_ids``, ``inv_freq``, ``attn.bias``,
     ``masked_bias``, ``relative_position_index``, ``attn_mask``, ``causal_mask``, ``freqs_cis`` and the like), with the
     dtype and the shape that such a buffer has: an ``attn.bias`` is one only as a square mask [1, 1, n, n]. The values
     are not read.
 
 Repair
-    What the target does not want is dropped: ``ckptdoctor fix FILE --drop '*.position_ids'``. Confirmed: the target
-    makes its own. What it misses, it has already: ``load_state_dict(…, strict=False)`` leaves it there, where nothing
-    else is missing.
+    Buffers that the target does not expect are dropped: ``ckptdoctor fix FILE --drop '*.position_ids'``. Confirmed: the
+    target makes its own. Buffers that are missing here, the target has already made: ``load_state_dict(…,
+    strict=False)`` keeps them, if nothing else is missing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ SIGNS = (
 SICK = (
     Example("positions of an older BERT", {**_BERT, "embeddings.position_ids": T((1, 16), "int64")}, like=_BERT),
     Example("causal masks of an older GPT-2", {**_GPT, **_MASKS}, like=_GPT),
-    Example("causal masks that the target wants", _GPT, like={**_GPT, **_MASKS}),
+    Example("causal masks that the target expects", _GPT, like={**_GPT, **_MASKS}),
     Example("rotary frequencies", {**_LLAMA, "layers.0.rotary_emb.inv_freq": T((4,))}, like=_LLAMA),
     Example(
         "indices of a Swin window",
@@ -85,7 +85,7 @@ HEALTHY = (
 
 @rule("N419", "derived-buffer", Severity.WARNING)
 def derived_buffer(comparison: Comparison) -> Iterator[Problem]:
-    """Buffers that the model works out by itself, on one side only."""
+    """Report buffers that the model works out by itself, on one side only."""
     found = leftovers(comparison)
     source = comparison.reference.source
     if found.derived:
@@ -104,7 +104,8 @@ def derived_buffer(comparison: Comparison) -> Iterator[Problem]:
             f"{_them(found.derived_missing)}",
             "By name, dtype and shape these are positions, frequencies, masks or indices that the target has already "
             "made itself: it loads them from files only because its version of the library saves them.",
-            "load_state_dict(…, strict=False) leaves them as the target made them; see that nothing else is missing.",
+            "load_state_dict(…, strict=False) leaves them as the target made them; make sure that nothing "
+            "else is missing.",
         )
 
 
@@ -117,7 +118,7 @@ def _them(keys: tuple[str, ...]) -> str:
 
 
 def _missing_problem(comparison: Comparison, keys: tuple[str, ...], what: str, cause: str, advice: str) -> Problem:
-    """Keys that are wanted, are ``what`` the message says, and are not here."""
+    """Return the problem of keys that are wanted, are ``what`` the message says, and are not here."""
     there = f"{wording.plural(len(comparison.reference.tensors), 'key')} of {comparison.reference.source}"
     return Problem(
         message=f"{len(keys):,} of {there} {what}",

@@ -1,28 +1,28 @@
-"""One common prefix stands between the checkpoint's keys and the target's: ``model.``, ``net.`` or the like.
+"""The checkpoint's keys and the target's differ by one common prefix, such as ``model.`` or ``net.``.
 
-What it means
+Meaning
     A LightningModule, or any larger model, holds the real one in an attribute, so that its keys are
     ``model.conv1.weight`` instead of ``conv1.weight``. The target is the inner model (strip the prefix), or the outer
     one (add it).
 
 Why it matters
-    ``load_state_dict`` fails, or with ``strict=False`` loads nothing at all without a word.
+    ``load_state_dict`` fails, or with ``strict=False`` silently loads nothing at all.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "conv1.weight", "bn1.weight", …
     Unexpected key(s) in state_dict: "model.conv1.weight", "model.bn1.weight", …
 
-How it is found
+Detection
     Only with a reference: every prefix with which some key gets a counterpart of the same shape is tried, and the one
     that makes most keys fit, and more than fit without it, is named. Keys that do not begin with it are left over. A
     prefix counts only if half of the keys have it, or if it makes half of the reference fit.
 
 Repair
     ``ckptdoctor fix FILE --strip-prefix model.`` (or ``--add-prefix model.``), in the keys, in ``_metadata`` and in an
-    optimizer's ``param_names``. Safe where half of the reference fits only so, or every renamed key has its
-    counterpart: no value changes, and the opposite option takes it back. Otherwise unsafe. Never where two keys would
-    get one name. Where another part fits as well behind a prefix of its own (generator and discriminator, student and
-    teacher), no prefix is safe: each part is named with the command that takes it, unless both hold the same values.
+    optimizer's ``param_names``. Safe where half of the reference fits only this way, or every renamed key has its
+    counterpart: no value changes, and the opposite option undoes it. Otherwise unsafe. Never where two keys would get
+    one name. Where another part also fits under a prefix of its own (generator and discriminator, student and teacher),
+    no prefix is safe: each part is named with the command that takes it, unless both hold the same values.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SICK = (
     ),
     Example("bare weights for a larger model", _BARE, like=_MODEL),
     Example(
-        "an encoder out of a larger model",
+        "an encoder from a larger model",
         {**{f"encoder.{key}": value for key, value in _BARE.items()}, "decoder.fc.weight": T((9, 9))},
         like=_BARE,
     ),
@@ -68,7 +68,7 @@ HEALTHY = (
 
 @rule("N409", "enclosing-prefix", Severity.ERROR)
 def enclosing_prefix(comparison: Comparison) -> Iterator[Problem]:
-    """One prefix to strip or to add."""
+    """Report one prefix to strip or to add."""
     prefix, state_dict = comparison.prefix, comparison.state_dict
     if prefix is not None and state_dict is not None and prefix_code(prefix) == "N409":
         yield prefix_problem(comparison, state_dict, prefix, _cause(comparison, prefix.text[:-1], prefix.added))

@@ -1,25 +1,24 @@
 """Keys end with ``_flat_param``: FSDP saved its own flat tensors instead of the model's parameters.
 
-What it means
-    FullyShardedDataParallel (and fairscale before it) makes one tensor of one dimension out of all parameters of a
-    module, and cuts it in pieces for the ranks. ``state_dict()`` under ``StateDictType.LOCAL_STATE_DICT`` gives these
-    pieces, as ``_flat_param`` or ``flat_param_0``.
+Meaning
+    FullyShardedDataParallel (and fairscale before it) flattens all parameters of a module into one 1-D tensor, and cuts
+    it into pieces for the ranks. ``state_dict()`` under ``StateDictType.LOCAL_STATE_DICT`` gives these pieces, as
+    ``_flat_param`` or ``flat_param_0``.
 
 Why it matters
-    No model has such keys, and the file alone does not say which parameter, of which shape, begins where. It may be
-    one rank's piece only.
+    No model has such keys, and the file alone does not show which parameter, of which shape, begins where. It may hold
+    only one rank's piece.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "layers.0.weight", "layers.0.bias", …
     Unexpected key(s) in state_dict: "_fsdp_wrapped_module._flat_param", …
 
-How it is found
-    Keys whose last token is ``flat_param``, ``_flat_param`` or the same with a number, on tensors of one dimension or
-    on values that are no tensors (pieces that know of their neighbours). With a reference that has such keys nothing
-    is wrong.
+Detection
+    Keys whose last token is ``flat_param``, ``_flat_param`` or the same with a number, on 1-D tensors or on values that
+    are not tensors (pieces that refer to their neighbours). With a reference that has such keys nothing is wrong.
 
 Repair
-    None from this file. Where the run can still be loaded, save it anew: ``get_model_state_dict(model,
+    None from this file. Where the run can still be loaded, save it again: ``get_model_state_dict(model,
     options=StateDictOptions(full_state_dict=True))`` of ``torch.distributed.checkpoint.state_dict`` gives the model's
     own keys; fairscale's pieces go through ``FullyShardedDataParallel.consolidate_shard_weights``.
 """
@@ -52,13 +51,13 @@ HEALTHY = (
     Example("a full state dict of FSDP", {"_fsdp_wrapped_module.layers.0.weight": T((8, 8))}),
     Example("a matrix of that name", {"_flat_param": T((8, 8)), "layers.0.weight": T((8, 8))}),
     Example("a longer name", {"my_flat_param.weight": T((8,)), "inflat_param": T((8,))}),
-    Example("a target that is sharded alike", _FLAT, like=_FLAT),
+    Example("a target that is sharded the same way", _FLAT, like=_FLAT),
 )
 
 
 @rule("N406", "flat-param", Severity.ERROR, when=flat_parameters)
 def flat_param(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """State dicts with flat parameters."""
+    """Report state dicts with flat parameters."""
     if isinstance(subject, Comparison):
         if names.flat_parameter(subject.reference.tensors) is not None:
             return
@@ -81,8 +80,8 @@ def _problem(state_dict: StateDict, found: list[str]) -> Problem:
     verb = "is a flat parameter" if len(found) == 1 else "are flat parameters"
     return Problem(
         message=f"{len(found):,} of {total}{wording.of_place(state_dict.path)} {verb} of FSDP",
-        cause="FSDP saved the flat tensors that it works with (LOCAL_STATE_DICT). Which parameter, of which shape, "
-        "begins where in them is not in the file, and the other ranks' pieces may not be either.",
+        cause="FSDP saved the flat tensors that it works with (LOCAL_STATE_DICT). The file does not record which "
+        "parameter, of which shape, begins where in them, and the other ranks' pieces may be missing.",
         torch_says=(wording.unexpected_line(found),),
         advice="Load it into the same FSDP model and save that with get_model_state_dict(model, "
         "options=StateDictOptions(full_state_dict=True)) of torch.distributed.checkpoint.state_dict.",
@@ -100,8 +99,8 @@ def of_its_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     found = [key for key in rest.unexpected if key.split(".")[-1].startswith(("_flat_param", "flat_param_"))]
     if found:
         meaning = (
-            "the file holds FSDP's flat parameters, each rank its own part; names and shapes cannot be told from them,"
-            " and no command makes whole weights of this file alone"
+            "the file holds FSDP's flat parameters, each rank its own part; names and shapes cannot be "
+            "recovered from them, and no command makes complete weights of this file alone"
         )
         yield Cause(meaning, Repair.NONE, (_GATHER,), missing=rest.missing, unexpected=found)
 
@@ -114,7 +113,8 @@ def of_its_shape(rest: IncompatibleKeys) -> Iterator[Cause]:
     ]
     if found:
         meaning = (
-            f"the file has one flat run of numbers where the model has a matrix ({both_shapes(found[0])}), as FSDP"
-            " keeps its parameters when they are not gathered; no command makes whole weights of this file alone"
+            f"the file has one flat run of numbers where the model has a matrix ({both_shapes(found[0])}), "
+            "as FSDP keeps its parameters when they are not gathered; no command makes complete weights of "
+            "this file alone"
         )
         yield Cause(meaning, Repair.BY_HAND, (_GATHER, CHECK), mismatched=[pair.key for pair in found])

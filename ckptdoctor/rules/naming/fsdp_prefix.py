@@ -1,19 +1,19 @@
 """Keys hold ``_fsdp_wrapped_module.`` or ``_fpw_module.``: saved from a model wrapped in FSDP.
 
-What it means
+Meaning
     ``FullyShardedDataParallel`` holds each module that it wraps in an attribute called ``_fsdp_wrapped_module``
     (``_fpw_module`` in early versions and in fairscale). Its ``state_dict()`` takes the token out of the keys, but
     parameters that were collected by name (``named_parameters()``), or outside of FSDP's hooks, keep it.
 
 Why it matters
-    The bare model does not know these names: ``load_state_dict`` fails, or with ``strict=False`` loads nothing at
-    all without a word.
+    The bare model does not know these names: ``load_state_dict`` fails, or with ``strict=False`` silently loads nothing
+    at all.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "layers.0.weight", …
     Unexpected key(s) in state_dict: "_fsdp_wrapped_module.layers.0._fsdp_wrapped_module.weight", …
 
-How it is found
+Detection
     A key has one of the two tokens anywhere before its last one. Only FSDP uses them. With a reference whose own keys
     have them nothing is wrong.
 
@@ -61,12 +61,12 @@ HEALTHY = (
 
 @rule("N405", "fsdp-prefix", Severity.ERROR, when=keys_mention("_fsdp_wrapped_module", "_fpw_module"))
 def fsdp_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Keys with the tokens ``_fsdp_wrapped_module`` or ``_fpw_module``."""
+    """Report keys with the tokens ``_fsdp_wrapped_module`` or ``_fpw_module``."""
     problems = wrapper_tokens(
         subject,
         "N405",
-        "Saved from a model wrapped in FullyShardedDataParallel, without the hooks that take its names out of the "
-        "keys. Loading it into the bare model fails, and with strict=False loads nothing of it.",
+        "Saved from a model wrapped in FullyShardedDataParallel, without the hooks that remove its names "
+        "from the keys. Loading it into the bare model fails, and with strict=False loads none of it.",
     )
     for problem in problems:
         flat = names.flat_parameter([str(path[-1]) for path in problem.keys])

@@ -1,19 +1,19 @@
-"""Norm layers call their parameters gamma and beta, and the target weight and bias, or the other way round.
+"""Norm layers call their parameters gamma and beta where the target has weight and bias, or the reverse.
 
-What it means
-    The first BERT ports kept the names of TensorFlow: ``LayerNorm.gamma`` and ``LayerNorm.beta`` are what torch calls
+Meaning
+    The first BERT ports kept the TensorFlow's names: ``LayerNorm.gamma`` and ``LayerNorm.beta`` are what torch calls
     ``weight`` and ``bias``. transformers renames them while loading; ``load_state_dict`` does not.
 
 Why it matters
-    Loading fails, or every norm layer stays at its initial ones and zeros.
+    Loading fails, or every norm layer keeps its initial ones and zeros.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "LayerNorm.weight", "LayerNorm.bias".
     Unexpected key(s) in state_dict: "LayerNorm.gamma", "LayerNorm.beta".
 
-How it is found
-    Only with a reference: the target wants the other name, in the same place and shape. A lone ``gamma``, such as the
-    layer scale of ConvNeXt, stays, because the target wants it.
+Detection
+    Only with a reference: the target has the other name, in the same place and with the same shape. A lone ``gamma``,
+    such as the layer scale of ConvNeXt, stays, because the target has it too.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
@@ -38,26 +38,26 @@ _TORCH = {"dense.weight": T((4, 4)), "LayerNorm.weight": T((4,)), "LayerNorm.bia
 MESSAGES = (
     *unknown_key(
         r"[\w.]{1,300}?\.(?:gamma|beta)",
-        "the file names the parameters of its norms gamma and beta ({key}), as TensorFlow does, and the program wants"
-        " weight and bias",
+        "the file names the parameters of its norms gamma and beta ({key}), as TensorFlow does, and the "
+        "program expects weight and bias",
         general=2,
         says=(NO_MODULE, NOT_MAPPED),
     ),
 )
 SICK = (
-    Example("names of TensorFlow", _TF, like=_TORCH),
-    Example("names of torch for a model with the others", _TORCH, like=_TF),
+    Example("TensorFlow's names", _TF, like=_TORCH),
+    Example("torch's names for a model with TensorFlow's", _TORCH, like=_TF),
 )
 HEALTHY = (
     Example("the same names", _TF, like=_TF),
     Example("a layer scale", {"norm.gamma": T((4,)), "norm.weight": T((4,))}, like={"norm.weight": T((4,))}),
 )
-_CAUSE = "Ports of TensorFlow models call weight and bias of a norm layer gamma and beta."
+_CAUSE = "Ports of TensorFlow models call the weight and bias of a norm layer gamma and beta."
 
 
 @rule("N414", "gamma-beta", Severity.ERROR)
 def gamma_beta(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
+    """Report one step of the chain."""
     yield from moved_problems(
         comparison,
         "N414",

@@ -1,18 +1,18 @@
-"""Numbered layers are counted from another number.
+"""The numbers of layers are shifted.
 
-What it means
-    ``layers.0`` here is ``layers.1`` in the target: a ``Sequential`` has one more or one less element before them, or
-    the file holds a later stage of a pipeline. Or one part of each element moved on: ``layers.0.downsample`` of Swin is
+Meaning
+    ``layers.0`` here is ``layers.1`` in the target: a ``Sequential`` has one element more or fewer before them, or the
+    file holds a later stage of a pipeline. Or one part of each element moved on: ``layers.0.downsample`` of Swin is
     ``layers.1.downsample`` in timm.
 
 Why it matters
-    ``load_state_dict`` fails; or, where shapes agree, layers are loaded into their neighbours without a word.
+    ``load_state_dict`` fails; or, where shapes agree, layers are silently loaded into their neighbours.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "layers.4.weight".
     Unexpected key(s) in state_dict: "layers.0.weight".
 
-How it is found
+Detection
     Only with a reference: below one container, all numbers moved by the same amount make more keys fit; or those of
     parts that hold the same parameters.
 
@@ -43,19 +43,19 @@ _ENDS = {f"layers.{n}.down.weight": T((n + 3, n + 2)) for n in range(2)}
 _BEGINS = {f"layers.{n + 1}.down.weight": value for n, value in enumerate(_ENDS.values())}
 ALSO = ("N423",)
 SICK = (
-    Example("one element more before them", _HERE, like=_WANTED),
+    Example("one more element before them", _HERE, like=_WANTED),
     Example("one part of each element", _BLOCKS | _ENDS, like=_BLOCKS | _BEGINS),
 )
 HEALTHY = (
     Example("the same numbers", _HERE, like=_HERE),
-    Example("a layer less", {"layers.0.weight": T((2, 3)), "layers.1.weight": T((3, 3))}, like=_HERE),
+    Example("one layer fewer", {"layers.0.weight": T((2, 3)), "layers.1.weight": T((3, 3))}, like=_HERE),
 )
 _CAUSE = "A container has more or fewer elements before these on one side."
 
 
 @rule("N424", "index-shift", Severity.ERROR)
 def index_shift(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
+    """Report one step of the chain."""
     yield from moved_problems(
         comparison,
         "N424",
@@ -99,7 +99,7 @@ _Numbered = dict[tuple[int, str], "Shape | None"]
 
 
 def _by_container(shapes: Mapping[str, Shape | None]) -> dict[str, _Numbered]:
-    """What is in each numbered container: by its number and what follows that; the shape, where it is known."""
+    """Return what is in each numbered container: by its number and what follows that; the shape, where it is known."""
     found: dict[str, _Numbered] = {}
     for key, shape in shapes.items():
         parts = _NUMBERED.fullmatch(key)
@@ -109,7 +109,7 @@ def _by_container(shapes: Mapping[str, Shape | None]) -> dict[str, _Numbered]:
 
 
 def _fit(ours: _Numbered, theirs: _Numbered, shift: int) -> bool:
-    """Whether all of it is there so many numbers further, and shapes that both sides name are equal: one at least."""
+    """Return whether all of it is there so many numbers further, and at least one shape says so."""
     pairs = [(shape, theirs.get((number + shift, name), ())) for (number, name), shape in ours.items()]
     known = [(one, other) for one, other in pairs if one is not None and other is not None]
     whole = len(ours) == len(theirs) and all((number + shift, name) in theirs for number, name in ours)

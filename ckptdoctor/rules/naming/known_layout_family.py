@@ -1,38 +1,37 @@
-"""The same network in the layout of another code base: names differ, and so do the places of values.
+"""The same network in the layout of another code base: names differ, and so does the order of values.
 
-What it means
+Meaning
     Llama of Meta, torchtune and transformers; Qwen2 and Phi-3 of torchtune and transformers, and Phi-3 as a Llama; CLIP
     of OpenAI or OpenCLIP and of transformers; OpenAI's Whisper and that of transformers; ViT and DeiT of timm, DINOv2,
     and those of transformers; the first ConvNeXt and timm's; GPT-2 of transformers, and with linear layers for queries,
     keys and values; layers of Keras or Flax and of torch; latent diffusion and diffusers; Megatron and GPT-2: both
-    sides hold the same network, saved by code that calls and arranges its parts otherwise.
+    sides hold the same network, saved by code that names and arranges its parts differently.
 
 Why it matters
-    Renaming the keys would load without an error, and the model would talk nonsense: rows are permuted, or matrices
-    are split and fused.
+    With renamed keys it would load without an error, and the model would produce nonsense: rows are permuted, or
+    matrices are split and fused.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "model.layers.0.self_attn.q_proj.weight", …
     Unexpected key(s) in state_dict: "layers.0.attention.wq.weight", …
 
-How it is found
-    Only with a reference: its keys hold the names of one code base, and those of the checkpoint the names of another
-    one of the same network.
+Detection
+    Only with a reference: its keys have the names of one code base, and the checkpoint's keys those of another code
+    base for the same network.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER`` where a published table (Llama, Qwen2, Phi-3, CLIP, Whisper, ViT,
     ConvNeXt, GPT-2, stacked experts) accounts for every key on both sides, and every shape is right afterwards: keys
     are renamed, and rows permuted, split, fused or transposed as the library's own converter does it. No value changes,
-    and the reference confirms it.
-    The permutation of rotary embeddings takes the number of heads: from ``--config`` or ``--model``, a ``config.json``
-    beside either file, Meta's ``params.json`` beside ``consolidated.00.pth``, or ``--heads N``.
-    A ``kernel`` of Keras or Flax has its outputs last, and becomes a ``weight`` with its dimensions in torch's order,
-    also where all of them are equal; an LSTM of Keras gets a second bias of zeros, which torch adds, and the gates of a
-    GRU are put in torch's order; what ``Bidirectional`` calls forward and backward becomes the two directions of one
-    layer. Not so where no name tells how values lie: transposed convolutions, which Flax stores turned by 180°, and
-    linear layers that may stand behind a flattened image, whose inputs come in another order; and for a GRU with
-    ``reset_after=False``, or without the bias that would tell: torch's computes something else.
-    Otherwise none by renaming: the converter of that code base is named.
+    and the reference confirms it. The permutation of rotary embeddings takes the number of heads: from ``--config`` or
+    ``--model``, a ``config.json`` next to either file, Meta's ``params.json`` next to ``consolidated.00.pth``, or
+    ``--heads N``. A ``kernel`` of Keras or Flax has its outputs last, and becomes a ``weight`` with its dimensions in
+    torch's order, also where all of them are equal; an LSTM of Keras gets a second bias of zeros, which torch adds, and
+    the gates of a GRU are put in torch's order; what ``Bidirectional`` calls forward and backward becomes the two
+    directions of one layer. There is no repair where names do not show how values are arranged: transposed
+    convolutions, which Flax stores rotated by 180°, and linear layers that may follow a flattened image, whose inputs
+    come in another order; nor for a GRU with ``reset_after=False``, or without the bias that would show it, since
+    torch's GRU computes something else. Where renaming is not enough, the converter of that code base is named.
 """
 
 from __future__ import annotations
@@ -114,28 +113,29 @@ _TORCH = {
 MESSAGES = (
     *unknown_key(
         r"[\w.]{0,100}?layers\.\d{1,4}\.(?:attention\.w[qkvo]|feed_forward\.w[123]|attention_norm|ffn_norm)\.weight",
-        "the file has the names of Meta's and Mistral's own programs ({key}), as consolidated.safetensors has, and the"
-        " program wants those of transformers: where the folder has both, leave out the consolidated files",
+        "the file has the names of Meta's and Mistral's own programs ({key}), like consolidated.safetensors, "
+        "and the program expects those of transformers: if the folder has both, leave out the consolidated "
+        "files",
         also=("C115", "R002"),
         general=2,
     ),
 )
 SICK = (
-    Example("Meta's file for the model of transformers", _META, like=_HF),
-    Example("and the other way round", _HF, like=_META),
-    Example("OpenAI's CLIP for the model of transformers", _CLIP, like=_HF_CLIP),
-    Example("a CLIP of transformers for OpenAI's code", _HF_CLIP, like=_CLIP),
+    Example("Meta's file for transformers' model", _META, like=_HF),
+    Example("and the reverse", _HF, like=_META),
+    Example("OpenAI's CLIP for transformers' model", _CLIP, like=_HF_CLIP),
+    Example("transformers' CLIP for OpenAI's code", _HF_CLIP, like=_CLIP),
     Example("kernels of Keras", _KERAS, like=_TORCH),
 )
 HEALTHY = (
     Example("one code base", _HF, like=_HF),
-    Example("another network altogether", {"conv.weight": T((3, 3))}, like=_HF),
+    Example("a completely different network", {"conv.weight": T((3, 3))}, like=_HF),
 )
 
 
 @rule("N426", "known-layout-family", Severity.ERROR)
 def known_layout_family(comparison: Comparison) -> Iterator[Problem]:
-    """Checkpoint and reference in two layouts of one network."""
+    """Report checkpoint and reference in two layouts of one network."""
     here, wanted = comparison.plain.here, comparison.reference.tensors
     if not comparison.plain.missing or not comparison.plain.unexpected:
         return
@@ -144,7 +144,7 @@ def known_layout_family(comparison: Comparison) -> Iterator[Problem]:
         one, other = found.way.one, found.way.other
         said = lacking(comparison)
         advice = f"{said[:1].upper()}{said[1:]}{'. No command can finish.' if found.never else ''}"
-        cause = f"The code bases name and arrange the same tensors differently; how is published: {found.way.source}."
+        cause = f"The code bases name and arrange the same tensors differently, as published in {found.way.source}."
     else:
         ours, theirs = layout(here), layout(wanted)
         family = family_of(ours, theirs)
@@ -202,7 +202,7 @@ _SECOND_FIRST = (1, 0, 2)  # where z, r, h stand among r, z, n, and the other wa
 
 
 def layout_edits(comparison: Comparison) -> tuple[Edit, ...]:
-    """The edits of the published conversion; none where there is none, or it lacks something."""
+    """Return the edits of the published conversion; none where there is none, or it lacks something."""
     found = comparison.conversion
     if found is None or found.lacks:
         return ()
@@ -213,17 +213,23 @@ def layout_edits(comparison: Comparison) -> tuple[Edit, ...]:
 
 
 def lacking(comparison: Comparison) -> str:
-    """What has to be said before the conversion can be made; "" where nothing has. See ``commands_with_heads``."""
+    """Return what has to be said before the conversion can be made, or "" where nothing has.
+
+    See ``commands_with_heads``.
+    """
     found = comparison.conversion
     if found is None or not found.lacks:
         return ""
     if found.never:
         return found.lacks
-    return f"rows of queries and keys are permuted in each head, and {found.lacks}. Say how many there are, such as:"
+    return (
+        f"rows of queries and keys are permuted in each head, and {found.lacks}. Specify the number of heads, "
+        "for example:"
+    )
 
 
 def commands_with_heads(comparison: Comparison) -> tuple[str, ...]:
-    """The commands that say how many heads there are, for the sizes that are most frequent; see ``lacking``."""
+    """Return the commands that say how many heads there are, for the sizes that are most frequent; see ``lacking``."""
     found = comparison.conversion
     if found is None or not found.lacks:
         return ()
@@ -234,7 +240,7 @@ def commands_with_heads(comparison: Comparison) -> tuple[str, ...]:
 
 
 def conversion_title(found: LayoutConversion) -> str:
-    """What the edits do, in a few words."""
+    """Return what the edits do, in a few words."""
     said = []
     for how, what in (
         (ROTARY, "rows of {} permuted in each head"),
@@ -250,7 +256,7 @@ def conversion_title(found: LayoutConversion) -> str:
 
 
 def _edits(found: LayoutConversion, here: Mapping[str, Tensor]) -> Iterator[Edit]:
-    """One kind of edit after another: those of one kind are carried out together."""
+    """Yield one kind of edit after another: those of one kind are carried out together."""
     queries = [piece for piece in found.pieces if piece.how == QUERIES]
     size = here[queries[0].old[0]].shape[0] // found.heads if found.rotary else 0
     rotary = [here[piece.old[0]] for piece in found.rotary]
@@ -288,7 +294,7 @@ def _edits(found: LayoutConversion, here: Mapping[str, Tensor]) -> Iterator[Edit
 
 
 def _gates(pieces: Sequence[Piece], here: Mapping[str, Tensor]) -> Iterator[Edit]:
-    """The gates in their new order; two biases that are rows of one tensor laid flat before."""
+    """Yield the gates in their new order; two biases that are rows of one tensor laid flat before."""
     for piece in pieces:
         if piece.how == GATE_BIASES:
             yield Reshape(here[piece.old[0]].path, (2 * piece.shapes[0][0],))
@@ -300,7 +306,7 @@ def _gates(pieces: Sequence[Piece], here: Mapping[str, Tensor]) -> Iterator[Edit
 
 
 def _cut(place: KeyPath, pieces: Sequence[Piece], here: Mapping[str, Tensor]) -> Iterator[Edit]:
-    """What is split, and what is fused; the stacks of experts laid flat before, or set up afterwards."""
+    """Yield what is split, and what is fused; the stacks of experts laid flat before, or set up afterwards."""
     apart = [piece for piece in pieces if len(piece.old) == 1]
     for piece in apart:
         if piece.how == STACKED:

@@ -1,27 +1,29 @@
 """A running average of latent diffusion's LitEma, whose names have no dots, with its two counters.
 
-What it means
-    ``LitEma`` keeps averaged weights in buffers, whose names may not hold dots (``model_ema.diffusion_modelout2weight``
-    for ``model.diffusion_model.out.2.weight``), and counts in ``decay`` and ``num_updates``.
+Meaning
+    ``LitEma`` keeps averaged weights in buffers, whose names may not contain dots
+    (``model_ema.diffusion_modelout2weight`` for ``model.diffusion_model.out.2.weight``), and counts in ``decay`` and
+    ``num_updates``.
 
 Why it matters
     No other model has such keys: ``load_state_dict`` fails. The average is often the better set of weights, and is
-    overlooked.
+    easily missed.
 
-What you see
+Symptoms
     Unexpected key(s) in state_dict: "model_ema.decay", "model_ema.num_updates",
     "model_ema.diffusion_modelinput_blocks00weight", …
 
-How it is found
-    ``decay`` (a float) and ``num_updates`` (an integer) of one element each lie under one name, or at the top, beside
-    nothing but keys without dots that end like parameters. By itself that is worth knowing and no fault. With a
-    reference that does not want them it is a warning; W308 gives the names their dots back where it wants the average.
+Detection
+    ``decay`` (a float) and ``num_updates`` (an integer) of one element each are under one name, or at the top, next to
+    nothing but keys without dots that end like parameters. By itself that is information, not a fault. With a reference
+    that does not have them it is a warning; W308 restores the dots in the names where the reference expects the
+    average.
 
 Repair
-    Where the reference wants the averaged weights under their own names, the two counters are dropped
-    (``ckptdoctor fix FILE --drop decay --drop num_updates``). Confirmed: they only matter to go on averaging. Where it
-    wants the trained weights beside them, the whole average can be left out, by confirming it in a draft map
-    (``--write-map``). Unsafe: those are weights, and perhaps the better ones.
+    Where the reference expects the averaged weights under their own names, the two counters are dropped (``ckptdoctor
+    fix FILE --drop decay --drop num_updates``). Confirmed: they matter only for averaging further. Where it expects the
+    trained weights next to them, the whole average can be left out, by confirming it in a draft map (``--write-map``).
+    Unsafe: those are weights, and perhaps the better ones.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ _BESIDE = {
 }
 SICK = (
     Example("an average alone", {"state_dict": _AVERAGE}),
-    Example("an average beside the trained weights", {"state_dict": _BESIDE, "epoch": 3}),
+    Example("an average next to the trained weights", {"state_dict": _BESIDE, "epoch": 3}),
     Example("an average for the model", _AVERAGE, like=_NET),
     Example("trained weights for the model, and their average", _BESIDE, like=_NET),
 )
@@ -62,14 +64,18 @@ HEALTHY = (
         {**{f"ema.{key}": value for key, value in _NET.items()}, "ema.decay": T(()), "ema.num_updates": T((), "int64")},
     ),
     Example("a model with counters of its own", {**_NET, **_COUNTERS}),
-    Example("a module with both names", {**_NET, "meter.decay": T(()), "meter.num_updates": T((), "int64")}, like=_NET),
+    Example(
+        "a module with both of these names",
+        {**_NET, "meter.decay": T(()), "meter.num_updates": T((), "int64")},
+        like=_NET,
+    ),
     Example("the target keeps the average, too", _BESIDE, like=_BESIDE),
 )
 
 
 @rule("N428", "lit-ema", Severity.WARNING, when=keys_mention("num_updates"))
 def lit_ema(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Averages of LitEma, and its counters."""
+    """Report averages of LitEma, and its counters."""
     if isinstance(subject, Comparison):
         found = leftovers(subject).average
         if found is not None:
@@ -89,15 +95,15 @@ def _alone(state_dict: StateDict, found: LitEma) -> Problem:
         message=f"{number}{wording.of_place(state_dict.path)}{where} {'is' if len(found.tensors) == 1 else 'are'} "
         "a running average (LitEma), with names that have lost their dots",
         cause=(
-            "The average lies beside the trained weights; the model that those belong to has none of its keys."
+            "The average is next to the trained weights; their model has none of its keys."
             if beside
-            else "The names of buffers may not hold dots; no model but LitEma itself has such keys."
+            else "Buffer names may not contain dots; only LitEma itself has such keys."
         ),
         torch_says=(wording.unexpected_line(found.keys),),
         advice=(
             "A model that keeps no average loads without it: fix leaves it out where a target is named."
             if beside and found.prefix
-            else "A target gives the names their dots back: ckptdoctor fix FILE --auto --model MODULE:CLASS."
+            else "With a target, the dots are restored: ckptdoctor fix FILE --auto --model MODULE:CLASS"
         ),
         keys=tuple([(*state_dict.path, key) for key in found.keys]),
         location=Location(path=state_dict.path),
@@ -112,13 +118,13 @@ def _compared(comparison: Comparison, found: LitEma) -> Problem:
             comparison,
             found.keys,
             f"count the updates of a running average (LitEma), which {source} does not",
-            "They only matter to go on averaging.",
+            "They matter only for averaging further.",
         )
     return unexpected_problem(
         comparison,
         found.keys,
         f"are a running average (LitEma), which {source} does not keep",
-        "The trained weights lie beside it. The average is often the better set: decide which of the two is wanted.",
+        "The trained weights are next to it. The average is often the better set: decide which of the two to keep.",
         Safety.UNSAFE,
     )
 
@@ -130,7 +136,7 @@ def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
         counters = {lead + DECAY, lead + UPDATES}
         if not lead and not counters.issubset(rest.unexpected):
             continue  # names without dots, and no average
-        named = f", under “{lead}”" if lead else ""
+        named = f', under "{lead}"' if lead else ""
         meaning = f"the file holds averaged weights (LitEma{named}), whose names have no dots"
         beside = {key for key in rest.unexpected if lead and key.startswith(lead)}
         yield Cause(meaning, Repair.LOSS, missing=found.names, unexpected=found.unexpected | counters | beside)
@@ -142,5 +148,5 @@ def of_counters(rest: IncompatibleKeys) -> Iterator[Cause]:
     for lead in [key.removesuffix(UPDATES) for key in rest.unexpected if key.endswith(f".{UPDATES}")]:
         average = {key for key in rest.unexpected if key.startswith(lead) and "." not in key[len(lead) :]}
         if lead + DECAY in average and average > {lead + DECAY, lead + UPDATES}:
-            meaning = f"the file also holds averaged weights (LitEma, under “{lead}”), which the model does not keep"
+            meaning = f'the file also holds averaged weights (LitEma, under "{lead}"), which the model does not keep'
             yield Cause(meaning, Repair.LOSS, unexpected=average)

@@ -1,26 +1,26 @@
-"""Stripping ``module.`` took other letters: out of the middle of names, or off the front of keys that lack it.
+"""Stripping ``module.`` removed other letters: from the middle of names, or from the start of keys that lack it.
 
-What it means
-    ``key.replace("module.", "")`` was meant to strip the prefix of DataParallel, and took the same letters out of the
-    middle as well: ``mlp_module.layer0`` became ``mlp_layer0``. Or ``key[7:]`` was done to keys that do not begin with
+Meaning
+    ``key.replace("module.", "")`` was meant to strip the prefix of DataParallel, and also removed the same letters from
+    the middle: ``mlp_module.layer0`` became ``mlp_layer0``. Or ``key[7:]`` was applied to keys that do not begin with
     it: ``conv1.weight`` became ``eight``.
 
 Why it matters
     ``load_state_dict`` fails; with ``strict=False`` these layers keep their random weights.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "mlp_module.layer0.weight".
     Unexpected key(s) in state_dict: "mlp_layer0.weight".
 
-How it is found
-    With a reference: its keys, with ``module.`` taken out wherever it stands, are the keys here, shape by shape; or
-    each key here is one of its keys less the first so many letters. Without one, only keys that are the ends of names
-    which nearly every model has, cut in the middle of a word (``eight``, ``ning_mean``), or that begin with a dot.
+Detection
+    With a reference: its keys, with ``module.`` removed wherever it occurs, are the keys here, shape by shape; or each
+    key here is one of its keys without its first few letters. Without one, only keys that are the ends of names that
+    nearly every model has, cut in the middle of a word (``eight``, ``ning_mean``), or that begin with a dot.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
     ``param_names`` as well; no value changes. Where two keys were cut to the same letters, the file has the tensor of
-    one of them only: strip the original again, with ``key.removeprefix("module.")``.
+    only one of them: strip the original again, with ``key.removeprefix("module.")``.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _WANTED = {"mlp_module.layer0.weight": T((4, 3)), "mlp_module.layer1.weight": T(
 _HERE = {key.replace("module.", ""): value for key, value in _WANTED.items()}
 _WHOLE = {"conv1.weight": T((4, 3, 1, 1)), "layers.bias": T((5,)), "classifier.weight": T((2, 5))}
 SICK = (
-    Example("stripped in the wrong way", _HERE, like=_WANTED),
-    Example("cut in the wrong way", {key[7:]: value for key, value in _WHOLE.items()}, like=_WHOLE),
+    Example("stripped incorrectly", _HERE, like=_WANTED),
+    Example("cut incorrectly", {key[7:]: value for key, value in _WHOLE.items()}, like=_WHOLE),
     Example("cut, and nothing to compare with", {"eight": T((4, 3)), "ning_mean": T((4,)), "0.weight": T((2, 4))}),
 )
 HEALTHY = (
@@ -58,15 +58,15 @@ HEALTHY = (
         {"0.weight": T((4, 3)), "1.weight": T((2, 4))},
         like={"a.0.weight": T((4, 3)), "a.1.weight": T((2, 4))},
     ),
-    Example("short names of one's own", {"w": T((4, 3)), "t": T((2, 4)), "mean": T((3,)), "var": T((3,))}),
+    Example("short names of the model's own", {"w": T((4, 3)), "t": T((2, 4)), "mean": T((3,)), "var": T((3,))}),
 )
-_REPLACED = 'Somebody stripped "module." with key.replace(), which also takes it out of the middle of names.'
+_REPLACED = 'Somebody stripped "module." with key.replace(), which also removes it from the middle of names.'
 _AGAIN = 'Strip the original file again: {key.removeprefix("module."): value for key, value in weights.items()}.'
 
 
 @rule("N403", "mangled-by-naive-replace", Severity.ERROR, when=cut_names)
 def mangled_by_naive_replace(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """One step of the chain; or keys that were cut, with a target or without."""
+    """Report one step of the chain; or keys that were cut, with a target or without."""
     if isinstance(subject, Comparison):
         if subject.cut is not None and subject.cut.back is None and subject.state_dict is not None:
             yield _fallen_together(subject, subject.state_dict, subject.cut)
@@ -79,15 +79,15 @@ def mangled_by_naive_replace(subject: Checkpoint | Comparison) -> Iterator[Probl
 
 
 def _cause(letters: int) -> str:
-    return f'Somebody stripped "module." with key[{letters}:], which cuts keys that do not begin with it as well.'
+    return f'Somebody stripped "module." with key[{letters}:], which also cuts keys that do not begin with it.'
 
 
 def _fallen_together(comparison: Comparison, state_dict: StateDict, cut: Cut) -> Problem:
     lost = wording.plural(cut.lost, "tensor")
     return Problem(
         message=(
-            f"every key is one of {comparison.reference.source} less its first {cut.letters} letters, and several"
-            f" became one: {lost} {'is' if cut.lost == 1 else 'are'} lost"
+            f"every key is one of {comparison.reference.source} without its first {cut.letters} letters, and "
+            f"several became one: {lost} {'is' if cut.lost == 1 else 'are'} lost"
         ),
         cause=_cause(cut.letters),
         advice=f"No command brings them back. {_AGAIN}",
@@ -100,8 +100,8 @@ def _ends(state_dict: StateDict, found: list[str]) -> Problem:
     return Problem(
         message=f"{wording.plural(len(found), 'key')} {'looks' if len(found) == 1 else 'look'} like the end of a name"
         f" ({wording.abridged(found)})",
-        cause='Most likely "module." was stripped with key[7:], which cuts keys that do not begin with it as well.',
-        advice=f"With the model it can be told: ckptdoctor check FILE --model MODULE:CLASS. {_AGAIN}",
+        cause='Most likely "module." was stripped with key[7:], which also cuts keys that do not begin with it.',
+        advice=f"The model shows which: ckptdoctor check FILE --model MODULE:CLASS. {_AGAIN}",
         keys=tuple([(*state_dict.path, key) for key in found]),
         location=Location(path=state_dict.path),
         severity=Severity.WARNING,
@@ -116,8 +116,8 @@ def of_cut_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
         return
     made, names = found
     meaning = (
-        f"key[{made.letters}:] cut the first {made.letters} letters off every key, as is right only where all keys"
-        " begin with “module.”: each unexpected key is what that leaves of a missing one"
+        f"key[{made.letters}:] cut the first {made.letters} letters off every key, which is right only if "
+        'all keys begin with "module.": each unexpected key is what was left of a missing one'
     )
     if not made.lost:
         yield Cause(meaning, Repair.SAFE, missing=names, unexpected=rest.unexpected)

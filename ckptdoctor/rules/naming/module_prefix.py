@@ -1,28 +1,28 @@
 """Keys begin with ``module.``: saved from a model wrapped in DataParallel or DistributedDataParallel.
 
-What it means
+Meaning
     ``nn.DataParallel`` and ``nn.parallel.DistributedDataParallel`` hold the real model in an attribute called
     ``module``, so the keys of their ``state_dict()`` are ``module.conv1.weight`` instead of ``conv1.weight``.
 
 Why it matters
-    The bare model does not know these names: ``load_state_dict`` fails, or with ``strict=False`` loads nothing at
-    all without a word.
+    The bare model does not know these names: ``load_state_dict`` fails, or with ``strict=False`` silently loads nothing
+    at all.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "conv1.weight", "bn1.weight", …
     Unexpected key(s) in state_dict: "module.conv1.weight", "module.bn1.weight", …
 
-How it is found
-    Every key of a state dict begins with the token ``module`` (an error), or more than half of them do (a warning).
-    The tokens of torch's other wrappers (``_orig_mod``, ``_fsdp_wrapped_module`` …) may stand before it. ``module.``
-    further inside a key is reported as a warning and left alone: there it may well be an attribute of the model.
-    With a reference whose own keys begin with ``module.`` nothing is wrong.
+Detection
+    Every key of a state dict begins with the token ``module`` (an error), or more than half of them do (a warning). The
+    tokens of torch's other wrappers (``_orig_mod``, ``_fsdp_wrapped_module`` …) may precede it. ``module.`` further
+    inside a key is reported as a warning and left alone: there it may be an attribute of the model. If the reference's
+    own keys begin with ``module.``, nothing is wrong.
 
 Repair
     ``ckptdoctor fix FILE --strip-module`` removes the leading token, once for each wrapper, in the keys, in
     ``_metadata`` and in an optimizer's ``param_names``. Safe where every key begins with it: no value changes, and
-    ``--add-prefix module.`` takes it back. Where only some do it is unsafe, since some may mean it. Where two keys
-    would get one name, no repair is offered, and both are named.
+    ``--add-prefix module.`` undoes it. Where only some do, it is unsafe, since the model may have a part of that name.
+    Where two keys would get one name, no repair is offered, and both are named.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ALSO = ("N404", "N405", "N411")
 MESSAGES = (
     *unknown_key(
         r"module(?:\.[\w.]{0,300})?",
-        "the file was saved from a model inside DataParallel or DistributedDataParallel: its keys begin with “module.”",
+        'the file was saved from a model inside DataParallel or DistributedDataParallel: its keys begin with "module."',
         (STRIP,),
         general=2,
         says=(NO_MODULE, NOT_MAPPED),  # KeyError: 'module' is said of much else
@@ -78,7 +78,7 @@ HEALTHY = (
 
 @rule("N401", "module-prefix", Severity.ERROR, when=keys_mention("module."))
 def module_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Keys that begin with ``module.``, or have it further inside."""
+    """Report keys that begin with ``module.``, or have it further inside."""
     for state_dict in weights(subject, "N401"):
         keys = names.keys_of(state_dict)
         led = names.module_led(keys)
@@ -121,7 +121,7 @@ def _leading(state_dict: StateDict, led: Sequence[str], severity: Severity) -> P
 
 
 def _behind(led: Sequence[str]) -> str:
-    """Says so where the first key begins with another wrapper's token: people look for ``module.`` at the start."""
+    """Say so where the first key begins with another wrapper's token: people look for ``module.`` at the start."""
     first = names.leading(led[0])
     before = first[: first.index(names.MODULE)]
     return f' (behind "{".".join(before)}.")' if before else ""
@@ -135,12 +135,12 @@ def _inside(state_dict: StateDict, inside: Sequence[str]) -> Problem:
     return Problem(
         message=f'{how_many(len(inside), state_dict)} {hold} "module." inside, as in "{inside[0]}"',
         cause=(
-            "Either a part of the model was wrapped in DataParallel before it was saved, or the model has an attribute "
-            "called module; the file alone does not tell."
+            "Either a part of the model was wrapped in DataParallel before it was saved, or the model has an "
+            "attribute called module; the file alone does not show which."
         ),
         advice=(
-            f"If the target has no such part: ckptdoctor fix FILE --rename '{_pattern(prefix)}={_bare(prefix)}'. "
-            "With --like and a file that loads, check tells."
+            "If the target has no such part: ckptdoctor fix FILE --rename "
+            f"'{_pattern(prefix)}={_bare(prefix)}'. To find out, check with --like and a file that loads."
         ),
         keys=tuple([(*state_dict.path, key) for key in inside]),
         location=Location(path=state_dict.path),
@@ -169,7 +169,7 @@ def of_all_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
     if rest.missing and inner.isdisjoint(rest.missing):
         return  # another name under module., not this model behind a wrapper
     meaning = (
-        "the file was saved from a model inside DataParallel or DistributedDataParallel: its keys begin with “module.”"
+        'the file was saved from a model inside DataParallel or DistributedDataParallel: its keys begin with "module."'
     )
     yield Cause(meaning, Repair.SAFE, (STRIP,), missing=inner, unexpected=led)
 
@@ -181,5 +181,5 @@ def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
 
 
 def _module_inside(keys: Iterable[str]) -> list[str]:
-    """The keys with the token ``module`` further inside, behind a token that is no wrapper's."""
+    """Return the keys with the token ``module`` further inside, behind a token that is no wrapper's."""
     return [key for key in keys if ".module." in key and names.MODULE in key.split(".")[len(names.leading(key)) : -1]]

@@ -1,25 +1,25 @@
 """The target's keys begin with ``module.``, and those of the checkpoint do not.
 
-What it means
+Meaning
     The target model is wrapped in DataParallel or DistributedDataParallel, which hold the real model in an attribute
     called ``module``; the checkpoint was saved from the bare model.
 
 Why it matters
-    ``load_state_dict`` of the wrapped model fails, or with ``strict=False`` loads nothing at all without a word.
+    ``load_state_dict`` of the wrapped model fails, or with ``strict=False`` silently loads nothing at all.
 
-What you see
+Symptoms
     Error(s) in loading state_dict for DataParallel:
     Missing key(s) in state_dict: "module.conv1.weight", "module.bn1.weight", …
     Unexpected key(s) in state_dict: "conv1.weight", "bn1.weight", …
 
-How it is found
+Detection
     Only with a reference: with ``module.`` before each key, more keys have a counterpart of the same shape than
     without, and more than with any other prefix.
 
 Repair
     ``ckptdoctor fix FILE --add-prefix module.``, or load into ``model.module`` instead, which needs no repair. Safe
-    where half of the reference fits only so, or every key has its counterpart: no value changes, and
-    ``--strip-module`` takes it back.
+    where half of the reference fits only this way, or every key has its counterpart: no value changes, and
+    ``--strip-module`` undoes it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ HEALTHY = (
 
 @rule("N402", "module-prefix-absent", Severity.ERROR)
 def module_prefix_absent(comparison: Comparison) -> Iterator[Problem]:
-    """References whose keys begin with ``module.`` before the checkpoint's."""
+    """Report references whose keys begin with ``module.`` before the checkpoint's."""
     prefix, state_dict = comparison.prefix, comparison.state_dict
     if prefix is not None and state_dict is not None and prefix_code(prefix) == "N402":
         problem = prefix_problem(
@@ -75,7 +75,7 @@ def of_all_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
         inner = {without_wrappers(key) for key in led}
         here = not rest.unexpected or not inner.isdisjoint(rest.unexpected)
         if led and here and 2 * len(led) >= len(rest.missing):
-            meaning = f"the model is inside {wrapper}, the file was saved from the bare model"
+            meaning = f"the model is inside {wrapper}, and the file was saved from the bare model"
             ways = (
                 Way("load it into the bare model", f"model.{token}.load_state_dict(weights)"),
                 Way("or repair the file", "ckptdoctor fix FILE --auto TARGET"),
@@ -97,5 +97,5 @@ def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
     found = in_wrapper(rest, names.WRAPPERS | {names.MODULE}, model=True)
     if found is not None:
         place, keys = found
-        meaning = f"a part of the model is inside a wrapper (“{place}.”), the file was saved without it"
+        meaning = f'a part of the model is inside a wrapper ("{place}."), and the file was saved without it'
         yield Cause(meaning, Repair.SAFE, missing=keys.names, unexpected=keys.unexpected)

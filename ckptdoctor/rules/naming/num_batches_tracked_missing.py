@@ -1,24 +1,24 @@
-"""Norm layers have running stats and no ``num_batches_tracked``, and torch asks for it.
+"""Norm layers have running stats but no ``num_batches_tracked``, which torch expects.
 
-What it means
-    Since version 2 of its norm layers (torch 0.4.1) torch saves a counter beside ``running_mean`` and ``running_var``.
-    Converters, and code that deletes keys from a state dict, leave it out and keep ``_metadata``, which still says
+Meaning
+    Since version 2 of its norm layers (torch 0.4.1) torch saves a counter with ``running_mean`` and ``running_var``.
+    Converters, and code that deletes keys from a state dict, leave it out and keep ``_metadata``, which still has
     version 2.
 
 Why it matters
     ``load_state_dict`` fails. In a plain dict, without ``_metadata``, the same keys load: then torch sets the counter
     to 0 by itself.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "bn1.num_batches_tracked", "layer1.0.bn1.num_batches_tracked", …
 
-How it is found
-    Modules with both running stats and no counter, for which ``_metadata`` says version 2; with a reference, only where
-    it has the counter. Layers of which the running stats are missing too are for R001.
+Detection
+    Modules with both running stats and no counter, for which ``_metadata`` has version 2; with a reference, only where
+    it has the counter. R001 reports layers whose running stats are missing too.
 
 Repair
-    ``ckptdoctor fix FILE --select N416 --unsafe-fixes`` adds the counters, with the value 0 that torch gives to those
-    of older files: it is read only where a BatchNorm's momentum is None. Confirmed where a reference asks for them.
+    ``ckptdoctor fix FILE --select N416 --unsafe-fixes`` adds the counters, with the value 0 that torch uses for older
+    files: it is read only where a BatchNorm's momentum is None. Confirmed where a reference expects them.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _VERSIONS = {"": {"version": 1}, "conv": {"version": 1}, "bn": {"version": 2}}
 _WRAPPED = {f"module.{key}".rstrip("."): value for key, value in _VERSIONS.items()}
 SIGNS = (
     Sign(
-        "the file lacks num_batches_tracked, a counter that BatchNorm has since torch 0.4.1 and that inference does"
-        " not need",
+        "the file lacks num_batches_tracked, a counter that BatchNorm has had since torch 0.4.1 and that "
+        "inference does not need",
         Repair.SAFE,
         missing=leaf_among("num_batches_tracked"),
         lonely=True,
@@ -60,8 +60,8 @@ SIGNS = (
     ),
 )
 SICK = (
-    Example("the keys went and the versions stayed", Odict(_NET, _VERSIONS)),
-    Example("a target that asks for them", Odict(_NET, _VERSIONS), like=_COUNTED),
+    Example("the keys were removed and the versions kept", Odict(_NET, _VERSIONS)),
+    Example("a target that expects them", Odict(_NET, _VERSIONS), like=_COUNTED),
     Example(
         "behind a wrapper",
         {"model": Odict({f"module.{key}": value for key, value in _NET.items()}, _WRAPPED)},
@@ -69,7 +69,7 @@ SICK = (
     ),
 )
 HEALTHY = (
-    Example("counters where the versions want them", Odict(_COUNTED, _VERSIONS)),
+    Example("counters where the versions require them", Odict(_COUNTED, _VERSIONS)),
     Example("a plain dict", _NET, like=_COUNTED),
     Example("norm layers of torch 0.4.0", Odict(_NET, {**_VERSIONS, "bn": {"version": 1}}), like=_COUNTED),
     Example("a frozen batch norm of another version", Odict(_NET, {**_VERSIONS, "bn": {"version": 3}})),
@@ -83,7 +83,7 @@ HEALTHY = (
 
 @rule("N416", "num-batches-tracked-missing", Severity.WARNING, when=uncounted_statistics)
 def num_batches_tracked_missing(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Norm layers whose counter torch would ask for."""
+    """Report norm layers whose counter torch would ask for."""
     if isinstance(subject, Comparison):
         missing = leftovers(subject).uncounted
         if missing and subject.state_dict is not None:
@@ -95,18 +95,18 @@ def num_batches_tracked_missing(subject: Checkpoint | Comparison) -> Iterator[Pr
         modules = without_counter(state_dict) if state_dict.role in WEIGHTS else ()
         if modules:
             keys = tuple([inside(module, COUNTER) for module in modules])
-            yield _problem(state_dict, modules, keys, "that torch asks for", False)
+            yield _problem(state_dict, modules, keys, "that torch expects", False)
 
 
 def _problem(
     state_dict: StateDict, modules: tuple[str, ...], missing: tuple[str, ...], that: str, confirmed: bool
 ) -> Problem:
-    """``modules`` are called as in the file, ``missing`` as torch says it."""
+    """Return the problem; ``modules`` are called as in the file, ``missing`` as torch says it."""
     layers = wording.plural(len(modules), "norm layer")
     return Problem(
-        message=f"{layers}{wording.of_place(state_dict.path)} "
-        f"{'lacks' if len(modules) == 1 else 'lack'} the counter of batches {that}",
-        cause="The running stats are here without num_batches_tracked, and _metadata says version 2 of the layers, "
+        message=f"{layers}{wording.of_place(state_dict.path)} {'lacks' if len(modules) == 1 else 'lack'} the batch "
+        f"counter {that}",
+        cause="The running stats are here without num_batches_tracked, and _metadata gives the layers version 2, "
         "which has it. Without _metadata torch would set it to 0 by itself.",
         torch_says=(wording.missing_line(missing),),
         keys=tuple([(*state_dict.path, inside(module, COUNTER)) for module in modules]),
@@ -121,7 +121,7 @@ def _problem(
 
 
 def _fills(state_dict: StateDict, modules: tuple[str, ...]) -> tuple[Fill, ...]:
-    """A counter for each module, on the device of its running stats."""
+    """Return a counter for each module, on the device of its running stats."""
     devices = {tensor.key: tensor.storage.device for tensor in state_dict.tensors if tensor.storage is not None}
     return tuple(
         [

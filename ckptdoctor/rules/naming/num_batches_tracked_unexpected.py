@@ -1,21 +1,22 @@
 """The norm layers count their batches in ``num_batches_tracked``, and the target's do not.
 
-What it means
-    Since torch 0.4.1 BatchNorm has a counter beside its running stats. Frozen batch norms (torchvision, detectron2),
+Meaning
+    Since torch 0.4.1 BatchNorm has a counter next to its running stats. Frozen batch norms (torchvision, detectron2),
     InPlaceABN and other layers that take BatchNorm's weights have none.
 
 Why it matters
-    ``load_state_dict`` fails. The counter itself is no loss: torch reads it only where BatchNorm's momentum is None.
+    ``load_state_dict`` fails. Losing the counter does no harm: torch reads it only where BatchNorm's momentum is None.
 
-What you see
+Symptoms
     Unexpected key(s) in state_dict: "bn1.num_batches_tracked", "layer1.0.bn1.num_batches_tracked", …
 
-How it is found
+Detection
     Only with a reference: ``num_batches_tracked`` of one number that the reference does not have, in layers of which
-    nothing else is left over. Where running stats are left over too, N418 speaks.
+    nothing else is left over. Where running stats are left over too, N418 reports it.
 
 Repair
-    ``ckptdoctor fix FILE --drop '*.num_batches_tracked'``. Confirmed: it drops only what the target does not want.
+    ``ckptdoctor fix FILE --drop '*.num_batches_tracked'``. Confirmed: it drops only counters that the target does not
+    expect.
 """
 
 from __future__ import annotations
@@ -56,19 +57,19 @@ SICK = (
 HEALTHY = (
     Example("a target that counts too", _COUNTED, like=_COUNTED),
     Example("a target without the layer", _COUNTED, like=_BARE),
-    Example("something else of that name", {**_NET, "bn.num_batches_tracked": T((4,), "int64")}, like=_NET),
+    Example("something else with that name", {**_NET, "bn.num_batches_tracked": T((4,), "int64")}, like=_NET),
 )
 
 
 @rule("N417", "num-batches-tracked-unexpected", Severity.WARNING)
 def num_batches_tracked_unexpected(comparison: Comparison) -> Iterator[Problem]:
-    """Counters of norm layers that the target does not know."""
+    """Report counters of norm layers that the target does not know."""
     keys = leftovers(comparison).counters
     if keys:
         yield unexpected_problem(
             comparison,
             keys,
             f"{'counts' if len(keys) == 1 else 'count'} batches, which {comparison.reference.source} does not",
-            "The target's norm layers are frozen, fused or older than the counter. It is only read where a BatchNorm "
-            "has no momentum: nothing is lost without it.",
+            "The target's norm layers are frozen, fused or older than the counter. It is read only where a "
+            "BatchNorm has no momentum: nothing is lost without it.",
         )

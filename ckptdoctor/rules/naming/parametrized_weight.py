@@ -1,29 +1,29 @@
-"""A weight is kept as what a parametrization computes it of, and the file does not say how.
+"""A weight is stored as the original that a parametrization computes it from, and the file does not record how.
 
-What it means
-    ``torch.nn.utils.parametrize`` keeps ``parametrizations.weight.original`` in the place of ``weight``, and computes
-    the weight in the model. ``torch.nn.utils.parametrizations.orthogonal`` keeps ``parametrizations.weight.0.base``
-    beside it. The target has the plain weight.
+Meaning
+    ``torch.nn.utils.parametrize`` keeps ``parametrizations.weight.original`` in place of ``weight``, and computes the
+    weight in the model. ``torch.nn.utils.parametrizations.orthogonal`` keeps ``parametrizations.weight.0.base`` next to
+    it. The target has the plain weight.
 
 Why it matters
-    ``load_state_dict`` fails. The original is not the weight: renamed, it would load, and compute something else.
+    ``load_state_dict`` fails. The original is not the weight: renamed, it would load, and the model would compute
+    something else.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "fc.weight".
     Unexpected key(s) in state_dict: "fc.parametrizations.weight.original", "fc.parametrizations.weight.0.base".
 
-How it is found
-    Only with a reference: it wants the plain weight, and the original is here. Weight norm and spectral norm have rules
+Detection
+    Only with a reference: it has the plain weight, and the original is here. Weight norm and spectral norm have rules
     of their own.
 
 Repair
     ``orthogonal`` has three maps, ``matrix_exp``, ``cayley`` and ``householder``, and saves the same for each:
     ``matrix_exp`` is its default for square matrices, ``householder`` for others. Where the model was made with it,
     ``ckptdoctor fix FILE --auto --like OTHER --orthogonal-map matrix_exp`` computes the weight, in float64 and rounded
-    once. torch computes in the weight's own dtype, whose last digits differ. Not without that word: another map gives
-    another matrix, which is orthogonal as well.
-    Of a module of one's own the file says nothing: remove it in Python with
-    ``torch.nn.utils.parametrize.remove_parametrizations``, and save the model again.
+    once. torch computes in the weight's own dtype, whose last digits differ. Without that option nothing is computed:
+    another map gives another matrix, which is orthogonal as well. The file does not describe a parametrization of your
+    own: remove it in Python with ``torch.nn.utils.parametrize.remove_parametrizations``, and save the model again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ORIGINAL = {**_BIAS, "fc.parametrizations.weight.original": T((4, 4))}
 _BASE = {**_ORIGINAL, "fc.parametrizations.weight.0.base": T((4, 4))}
 SICK = (
     Example("an orthogonal weight with its base", _BASE, like=_PLAIN),
-    Example("a parametrization that nothing names", _ORIGINAL, like=_PLAIN),
+    Example("a parametrization without a name", _ORIGINAL, like=_PLAIN),
 )
 HEALTHY = (
     Example("a target with the same one", _BASE, like=_BASE),
@@ -58,20 +58,20 @@ HEALTHY = (
 )
 
 _MAPS = (
-    "How it is computed, the file does not say. If it is torch.nn.utils.parametrizations.orthogonal, say with which of "
-    "its maps it was made (matrix_exp is the default for square matrices, householder for others): another one gives "
-    "another matrix. Remove any other one in Python with torch.nn.utils.parametrize.remove_parametrizations, and save "
-    "the model again."
+    "The file does not record how it is computed. If it is torch.nn.utils.parametrizations.orthogonal, "
+    "specify the map that it was made with (matrix_exp is the default for square matrices, householder for "
+    "others): another one gives another matrix. Remove any other one in Python with "
+    "torch.nn.utils.parametrize.remove_parametrizations, and save the model again."
 )
 _OWN = (
-    "How it is computed, the file does not say. Remove the parametrization in Python with "
-    "torch.nn.utils.parametrize.remove_parametrizations, and save the model again; no command can finish."
+    "The file does not record how it is computed. Remove the parametrization in Python with "
+    "torch.nn.utils.parametrize.remove_parametrizations, and save the model again; no command can do that."
 )
 
 
 @rule("N430", "parametrized-weight", Severity.ERROR)
 def parametrized_weight(comparison: Comparison) -> Iterator[Problem]:
-    """Originals whose plain weights are wanted."""
+    """Report originals whose plain weights are wanted."""
     found = parametrized(comparison)
     if not found:
         return
@@ -83,8 +83,8 @@ def parametrized_weight(comparison: Comparison) -> Iterator[Problem]:
     option = f"ckptdoctor fix FILE {auto_option(comparison)} --orthogonal-map"
     yield Problem(
         message=f"{first} here, {key} in the model{likewise}",
-        cause="Saved from a model with torch.nn.utils.parametrize, which computes the weight of an original; the model "
-        "that it is for has the weight itself.",
+        cause="Saved from a model with torch.nn.utils.parametrize, which computes the weight from an original; the "
+        "target has the weight itself.",
         torch_says=(wording.missing_line([each for each, _ in found]), wording.unexpected_line(parts)),
         advice=_MAPS if whole else _OWN,
         keys=key_places(comparison, parts),
@@ -94,14 +94,14 @@ def parametrized_weight(comparison: Comparison) -> Iterator[Problem]:
 
 
 _PLAIN_THERE = (
-    "the file keeps weights as parametrisations (torch.nn.utils.parametrize), the model plain ones. How they are"
-    " computed the model's code knows, and no command without being told: load them into a model with the same"
-    " parametrisations, and make its weights plain"
+    "the file keeps weights as parametrisations (torch.nn.utils.parametrize), and the model has plain ones. "
+    "Only the model's code defines how they are computed, so no command can do it unless you specify that: "
+    "load them into a model with the same parametrisations, and make its weights plain"
 )
 _REMOVE = Way(
     "in the model that loads the file", 'torch.nn.utils.parametrize.remove_parametrizations(module, "weight")'
 )
-_TOLD = Way("or, if they are orthogonal, see what to tell", "ckptdoctor check FILE TARGET")
+_TOLD = Way("or, if they are orthogonal, see which option to give", "ckptdoctor check FILE TARGET")
 # the weights that other rules know of
 _NORMS = (
     {WeightForm.OLD_WEIGHT_NORM, WeightForm.NEW_WEIGHT_NORM, WeightForm.PLAIN},
@@ -120,12 +120,14 @@ def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
         if there is WeightForm.PLAIN:
             yield change.cause(_PLAIN_THERE, Repair.BY_HAND, (_REMOVE, _TOLD))
         elif here is WeightForm.PLAIN:
-            meaning = "the model keeps weights as parametrisations (torch.nn.utils.parametrize), the file plain ones"
+            meaning = (
+                "the model keeps weights as parametrisations (torch.nn.utils.parametrize), and the file has plain ones"
+            )
             ways = (load_before("the model gets its parametrisations"),)
             yield change.cause(meaning, Repair.BY_HAND, ways, code="")
         else:
             meaning = (
-                f"file and model keep weights in different ways: {here.value} in the file, {there.value} in the model;"
-                " no command turns the one into the other"
+                f"file and model keep weights in different ways: {here.value} in the file, {there.value} in "
+                "the model; no command converts one into the other"
             )
             yield change.cause(meaning, Repair.NONE, code="")

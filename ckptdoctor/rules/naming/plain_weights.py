@@ -23,7 +23,7 @@ _WORDS = {"weight": "weight norm", "spectral": "spectral norm"}
 
 
 def computed(comparison: Comparison, norm: str) -> Iterator[Problem]:
-    """A problem for all weights that are wanted plain and that ``norm`` computes of what is here."""
+    """Yield a problem for all weights that are wanted plain and that ``norm`` computes of what is here."""
     found = [each for each in computable(comparison) if each.norm == norm]
     if not found:
         return
@@ -35,8 +35,8 @@ def computed(comparison: Comparison, norm: str) -> Iterator[Problem]:
     title = f"compute {wording.plural(len(ready), 'weight')} of {_WORDS[norm]}"
     yield Problem(
         message=f"{wording.listed(list(first.parts))} here, {first.key} in the model{likewise}",
-        cause=f"The checkpoint keeps what {_WORDS[norm]} computes the weight of, the model wants the weight itself: "
-        "that of a module without the norm, or after it was removed.",
+        cause=f"The checkpoint keeps the parts that {_WORDS[norm]} computes the weight from, and the model expects "
+        "the weight itself: it is a module without the norm, or one it was removed from.",
         torch_says=(wording.missing_line([each.key for each in found]), wording.unexpected_line(parts)),
         advice=_advice(comparison, [each for each, edit in zip(found, edits, strict=True) if edit is None]),
         keys=key_places(comparison, parts),
@@ -46,7 +46,7 @@ def computed(comparison: Comparison, norm: str) -> Iterator[Problem]:
 
 
 def _edit(comparison: Comparison, found: Computable) -> FuseNorm | None:
-    """The edit that computes the weight; None where dtypes or shapes are not those of such a norm."""
+    """Return the edit that computes the weight, or None where dtypes or shapes are not those of such a norm."""
     tensors = [comparison.renamed.here[part] for part in found.parts]
     dims = _dims(found.norm, tensors)
     names = {tensor.dtype.name for tensor in tensors}
@@ -63,19 +63,19 @@ def _dims(norm: str, tensors: list[Tensor]) -> tuple[int | None, ...]:
 
 
 def _advice(comparison: Comparison, odd: list[Computable]) -> str:
-    """What is said of weights that cannot be computed."""
+    """Return what is said of weights that cannot be computed."""
     if not odd:
         return ""
     shapes = [wording.shape(comparison.renamed.here[part].shape) for part in odd[0].parts]
     number = wording.plural(len(odd), "weight")
     return (
-        f"{number} cannot be computed ({', '.join(odd[0].parts)} of {', '.join(shapes)}): shapes and dtypes are not "
-        "those that torch keeps. Remove the norm in Python, and save the model again."
+        f"{number} cannot be computed ({', '.join(odd[0].parts)} of {', '.join(shapes)}): torch does not "
+        "keep such shapes and dtypes. Remove the norm in Python, and save the model again."
     )
 
 
 def kept_apart(rest: IncompatibleKeys, norm: str, *ways: WeightForm) -> Iterator[Cause]:
-    """What an error says of weights with ``norm``, which torch keeps in two ways."""
+    """Yield what an error says of weights with ``norm``, which torch keeps in two ways."""
     since = "as a parametrisation since torch 2.1, with hooks before"
     for change in changes(rest.missing, rest.unexpected):
         here, there = change.here, change.there
@@ -83,10 +83,13 @@ def kept_apart(rest: IncompatibleKeys, norm: str, *ways: WeightForm) -> Iterator
             meaning = f"{norm} is kept in two ways ({since}): {here.value} in the file, {there.value} in the model"
             yield change.cause(meaning, Repair.SAFE)
         elif here in ways and there is WeightForm.PLAIN:
-            meaning = f"the file keeps weights with {norm} ({here.value}), the model plain ones, which can be computed"
+            meaning = (
+                f"the file keeps weights with {norm} ({here.value}), and the model has plain ones, which can be "
+                "computed"
+            )
             yield change.cause(meaning, Repair.LOSS)
         elif there in ways and here is WeightForm.PLAIN:
-            meaning = f"the model keeps weights with {norm} ({there.value}), the file plain ones"
+            meaning = f"the model keeps weights with {norm} ({there.value}), and the file has plain ones"
             yield change.cause(meaning, Repair.BY_HAND, (load_before(f"the model gets its {norm}"),))
 
 

@@ -16,7 +16,7 @@ from ckptdoctor.rules.kit.renames import rename_edits
 
 
 def prefix_problem(comparison: Comparison, state_dict: StateDict, prefix: Prefix, cause: str) -> Problem:
-    """What the prefix does for the fit, and the fix, which does the fixes before it as well."""
+    """Return what the prefix does for the fit, and the fix, which does the fixes before it as well."""
     before = comparison.before_prefix
     renamed = [key for key in before.here if prefix.change(key) != key]
     choice = choice_of(comparison, {before.here[key].key for key in renamed})
@@ -67,7 +67,10 @@ def _fix(comparison: Comparison, state_dict: StateDict, prefix: Prefix, renamed:
 
 
 def _confirmed(comparison: Comparison, prefix: Prefix, renamed: list[str]) -> bool:
-    """Whether the reference proves the prefix: half of it fits only so, or every renamed key has its counterpart."""
+    """Return whether the reference proves the prefix.
+
+    Half of it fits only so, or every renamed key has its counterpart.
+    """
     gained = len(comparison.after_prefix.fits) - len(comparison.before_prefix.fits)
     fits = set(comparison.after_prefix.fits)
     return 2 * gained >= len(comparison.reference.tensors) or all(prefix.change(key) in fits for key in renamed)

@@ -1,22 +1,22 @@
-"""Modules have ``total_ops`` and ``total_params`` buffers: the model was saved after thop.profile() counted it.
+"""Modules have ``total_ops`` and ``total_params`` buffers: the model was saved after thop.profile() had measured it.
 
-What it means
+Meaning
     ``thop.profile(model, …)`` registers two buffers of one float64, ``total_ops`` and ``total_params``, on the
     modules that it counts, and older versions leave them there. Saved afterwards, they are in the state dict.
 
 Why it matters
-    A model that was not profiled does not know them: ``load_state_dict`` fails.
+    A model that was not profiled does not have them: ``load_state_dict`` fails.
 
-What you see
+Symptoms
     Unexpected key(s) in state_dict: "total_ops", "total_params", "conv1.total_ops", …
 
-How it is found
+Detection
     Keys whose last token is exactly ``total_ops`` or ``total_params``, with one float64 element each, on at least
     half as many modules as have tensors of their own. With a reference that has such keys nothing is wrong.
 
 Repair
     ``ckptdoctor fix FILE --select N420`` drops them. Safe: they are counts that the model never reads, and
-    ``thop.profile`` makes them anew.
+    ``thop.profile`` makes them again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ SICK = (
 HEALTHY = (
     Example("a buffer of the model's own", {"total_ops": T((1,)), "conv.weight": T((4, 3, 3, 3))}),
     Example(
-        "one module that counts its operations",
+        "one module that counts its own operations",
         {"a.weight": T((2, 2)), "b.weight": T((2, 2)), "c.weight": T((2, 2)), "meter.total_ops": _COUNT},
     ),
 )
@@ -70,7 +70,7 @@ HEALTHY = (
 
 @rule("N420", "profiler-buffers", Severity.WARNING, when=keys_mention("total_ops", "total_params"))
 def profiler_buffers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """State dicts with the counters of a profiler."""
+    """Report state dicts with the counters of a profiler."""
     for state_dict in weights(subject, "N420"):
         yield from _judged(state_dict)
 
@@ -83,7 +83,7 @@ def _judged(state_dict: StateDict) -> Iterator[Problem]:
     yield Problem(
         message=f"{how_many(len(found), state_dict)} are counters of a profiler (total_ops, total_params)",
         cause="thop.profile() left its counters in the model before it was saved; a model that was not profiled "
-        "does not know them.",
+        "does not have them.",
         torch_says=(wording.unexpected_line([tensor.key for tensor in found]),),
         keys=paths,
         location=Location(path=state_dict.path),

@@ -1,26 +1,27 @@
-"""Weights are pruned: kept as an original and a mask, whose product is the weight.
+"""Weights are pruned: stored as an original and a mask, whose product is the weight.
 
-What it means
-    ``torch.nn.utils.prune`` puts ``weight_orig`` and ``weight_mask`` in the place of ``weight``, and likewise for any
-    other parameter (``bias_orig``, ``weight_hh_l0_orig``). The weight itself is computed whenever the module is used.
+Meaning
+    ``torch.nn.utils.prune`` puts ``weight_orig`` and ``weight_mask`` in place of ``weight``, and likewise for any other
+    parameter (``bias_orig``, ``weight_hh_l0_orig``). The weight itself is computed whenever the module is used.
 
 Why it matters
-    Only a model that was pruned in the same places loads them. ``prune.remove`` makes the pruning permanent, and has to
+    Only a model that was pruned in the same places loads them. ``prune.remove`` makes the pruning permanent, and must
     be called before saving.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "fc.weight".
     Unexpected key(s) in state_dict: "fc.weight_orig", "fc.weight_mask".
 
-How it is found
-    Both names of a pair, and no parameter of the name that they share. With a reference only where that wants the
-    plain parameter in the shape of the original, and neither of the two: a buffer of its own called ``weight_mask`` is
-    left alone. Where one of the two is missing, or their shapes differ, it is said, and nothing is computed.
+Detection
+    Both names of a pair, and no parameter with the name that they share. With a reference, only where it has the plain
+    parameter in the shape of the original, and neither of the two: a buffer of its own called ``weight_mask`` is left
+    alone. Where one of the two is missing, or their shapes differ, that is reported, and nothing is computed.
 
 Repair
-    ``ckptdoctor fix FILE --auto --like OTHER`` writes the product, ``mask.to(original.dtype) * original``, with the
-    very bits that ``prune.remove`` gives. Without a target: ``ckptdoctor fix FILE --select N429 --unsafe-fixes``. What
-    the mask hides is in the original file only, and an optimizer's state for the originals does not fit any more.
+    ``ckptdoctor fix FILE --auto --like OTHER`` writes the product, ``mask.to(original.dtype) * original``, with exactly
+    the bits that ``prune.remove`` gives. Without a target: ``ckptdoctor fix FILE --select N429 --unsafe-fixes``. The
+    values that the mask hides remain only in the original file, and an optimizer's state for the originals no longer
+    fits.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ SICK = (
     Example("a pruned layer", _PRUNED),
     Example("a pruned layer in a training checkpoint", {"epoch": 1, "model": _PRUNED}),
     Example("a pruned layer for a plain one", _PRUNED, like=_PLAIN),
-    Example("a mask of another dtype", {**_PRUNED, "fc.weight_mask": T((2, 4), "bool")}, like=_PLAIN),
+    Example("a mask with a different dtype", {**_PRUNED, "fc.weight_mask": T((2, 4), "bool")}, like=_PLAIN),
     Example("no mask", {"fc.weight_orig": T((2, 4)), "fc.bias": T((2,))}, like=_PLAIN),
-    Example("a mask of another shape", {**_PRUNED, "fc.weight_mask": T((4,))}, like=_PLAIN),
+    Example("a mask with a different shape", {**_PRUNED, "fc.weight_mask": T((4,))}, like=_PLAIN),
 )
 HEALTHY = (
     Example("a plain layer", _PLAIN),
-    Example("the target is pruned alike", _PRUNED, like=_PRUNED),
+    Example("the target is pruned the same way", _PRUNED, like=_PRUNED),
     Example("a weight with a mask of its own", {**_PLAIN, "fc.weight_mask": T((2, 4))}),
     Example(
         "spectral norm",
@@ -67,7 +68,7 @@ HEALTHY = (
 
 @rule("N429", "pruning-masks", Severity.INFO, when=keys_mention("_mask"))
 def pruning_masks(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Pairs of an original and a mask."""
+    """Report pairs of an original and a mask."""
     if isinstance(subject, Comparison):
         found = pruned_for(subject)
         if found:
@@ -85,11 +86,11 @@ def _problem(found: tuple[Pruned, ...], place: KeyPath, safety: Safety, option: 
     parts = [part for each in found for part in each.parts]
     likewise = wording.beyond(more, "parameter", before="; ", after=" likewise")
     verb = "is" if len(first.parts) == 1 else "are"
-    title = f"multiply {wording.plural(len(ready), 'pruned parameter')} by the mask, and leave out what it hides"
+    title = f"multiply {wording.plural(len(ready), 'pruned parameter')} by the mask, and drop the values that it hides"
     return Problem(
         message=f"{wording.listed(list(first.parts))} {verb} here instead of {first.key}{likewise}",
-        cause="Saved from a model pruned with torch.nn.utils.prune, which computes each parameter from an original and "
-        "a mask; a model that was not pruned knows neither name.",
+        cause="Saved from a model pruned with torch.nn.utils.prune, which computes each parameter from an original "
+        "and a mask; a model that was not pruned has neither name.",
         torch_says=(wording.missing_line([each.key for each in found]), wording.unexpected_line(parts)),
         advice=_advice(found),
         keys=tuple([each.path for one in found for each in (one.original, one.mask) if each is not None]),
@@ -107,22 +108,22 @@ def _edits(found: Iterable[Pruned], place: KeyPath) -> Iterator[Compute]:
 
 
 def _ready(each: Pruned) -> bool:
-    """Whether both parts are there, and torch multiplies such ones."""
+    """Return whether both parts are there, and torch multiplies such ones."""
     kinds = (each.original.dtype.name, each.mask.dtype.name) if each.original and each.mask else ("", "")
     return each.fits and kinds[0] in FLOATS and kinds[1] in MASKS
 
 
 def _advice(found: Iterable[Pruned]) -> str:
-    """Why one of them is not computed."""
+    """Return why one of them is not computed."""
     odd = next((each for each in found if not _ready(each)), None)
     if odd is None:
         return ""
     if odd.original is None:
-        return f"The values of {odd.key} are not here, only its mask: no repair exists. Look for {odd.key}_orig."
+        return f"Only the mask of {odd.key} is here, not its values: no repair exists. Look for {odd.key}_orig."
     if odd.mask is None:
-        return f"What of {odd.key} was pruned only its mask tells, which is not here: no repair exists."
+        return f"Only the mask of {odd.key}, which is not here, shows what was pruned: no repair exists."
     kinds = " and ".join(f"{each.dtype.name} {wording.shape(each.shape)}" for each in (odd.original, odd.mask))
-    return f"The parts of {odd.key} are {kinds}: torch keeps none like that, and nothing is computed of them."
+    return f"The parts of {odd.key} are {kinds}: torch never writes such a pair, and nothing is computed from them."
 
 
 @judges(Turn.FORM)
@@ -136,5 +137,5 @@ def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
             )
             yield change.cause(meaning, Repair.SAFE)
         elif change.there is WeightForm.PRUNED and change.here is WeightForm.PLAIN:
-            meaning = "the model is pruned (weight_orig and weight_mask), the file was saved from one that is not"
+            meaning = "the model is pruned (weight_orig and weight_mask), and the file was saved from one that is not"
             yield change.cause(meaning, Repair.BY_HAND, (load_before("the model is pruned"),), code="")

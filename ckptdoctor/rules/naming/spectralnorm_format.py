@@ -1,28 +1,27 @@
-"""Spectral norm is written in another format than the target's: one of its two, or the plain weight.
+"""Spectral norm is stored in a different format from the target's: one of its two formats, or the plain weight.
 
-What it means
+Meaning
     ``torch.nn.utils.spectral_norm`` keeps ``weight_orig``, ``weight_u`` and ``weight_v``;
     ``torch.nn.utils.parametrizations.spectral_norm`` keeps the same as ``parametrizations.weight.original``,
     ``parametrizations.weight.0._u`` and ``0._v``. A module without the norm, or one that it was removed from, keeps the
-    ``weight`` that is computed of them.
+    ``weight`` that is computed from them.
 
 Why it matters
     torch translates neither into the other: loading fails.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "conv.weight_orig", "conv.weight_u", "conv.weight_v".
     Unexpected key(s) in state_dict: "conv.parametrizations.weight.original", …
 
-How it is found
-    Only with a reference, which decides the direction: these names with the shapes that the target wants; or all three
-    names, and the target wants the plain one in the shape of ``weight_orig``.
+Detection
+    Only with a reference, which decides the direction: these names with the shapes that the target expects; or all
+    three names, where the target has the plain one in the shape of ``weight_orig``.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
-    ``param_names`` as well; no value changes.
-    A plain weight is computed with ``--unsafe-fixes``: the original divided by ``uᵀ·W·v``, in float64 and rounded
-    once. Where a convolution has as many inputs as outputs, u and v themselves tell whether it is a transposed one;
-    where they do not, nothing is written.
+    ``param_names`` as well; no value changes. A plain weight is computed with ``--unsafe-fixes``: the original divided
+    by ``uᵀ·W·v``, in float64 and rounded once. Where a convolution has as many inputs as outputs, u and v themselves
+    show whether it is a transposed one; where they do not, nothing is written.
 """
 
 from __future__ import annotations
@@ -55,13 +54,13 @@ SICK = (
 )
 HEALTHY = (
     Example("the same format", _NEW, like=_NEW),
-    Example("a weight of another shape", _OLD, like={**_PLAIN, "conv.weight": T((4, 5))}),
+    Example("a weight with a different shape", _OLD, like={**_PLAIN, "conv.weight": T((4, 5))}),
 )
 
 
 @rule("N413", "spectralnorm-format", Severity.ERROR)
 def spectralnorm_format(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain, or weights that are computed."""
+    """Report one step of the chain, or weights that are computed."""
     yield from moved_problems(
         comparison,
         "N413",

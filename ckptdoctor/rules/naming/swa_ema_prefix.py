@@ -1,19 +1,19 @@
 """The state dict is that of a wrapper which averages weights: AveragedModel, or an EMA class.
 
-What it means
+Meaning
     ``torch.optim.swa_utils.AveragedModel`` holds the averaged copy of the model in an attribute called ``module`` and
     counts its updates in a buffer called ``n_averaged``. Other EMA classes hold it in ``ema_model``, ``ema``,
-    ``shadow`` …, and some hold the trained weights beside it in ``online_model``.
+    ``shadow`` …, and some also hold the trained weights in ``online_model``.
 
 Why it matters
-    The bare model knows neither the prefix nor the counter: ``load_state_dict`` fails, or with ``strict=False`` loads
-    nothing at all without a word.
+    The bare model knows neither the prefix nor the counter: ``load_state_dict`` fails, or with ``strict=False``
+    silently loads nothing at all.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "conv1.weight", "bn1.weight", …
     Unexpected key(s) in state_dict: "n_averaged", "module.conv1.weight", "module.bn1.weight", …
 
-How it is found
+Detection
     An ``n_averaged`` buffer of one int64, with ``module.`` before every other key: an AveragedModel (an error). Every
     key begins with ``ema_model.``, ``model_ema.``, ``ema.``, ``averaged_model.`` or ``shadow.``, or with one of these
     or ``online_model.``: an EMA class (a warning, since the class that wrote it can load it). With a reference that
@@ -21,10 +21,10 @@ How it is found
 
 Repair
     ``ckptdoctor fix FILE --select N411``. For an AveragedModel it drops ``n_averaged`` and strips ``module.``, in the
-    keys and in ``_metadata``. Safe: every averaged value stays as it is, and ``n_averaged`` only matters to go on
-    averaging. For other classes it strips the prefix that all keys have, which is unsafe: it rests on a name. Where
-    averaged and trained weights are both there, choose: ``--keep 'ema_model.*' --strip-prefix ema_model.``, or the
-    same with ``online_model``.
+    keys and in ``_metadata``. Safe: every averaged value stays as it is, and ``n_averaged`` matters only for averaging
+    further. For other classes it strips the prefix that all keys have, which is unsafe: the name is the only evidence.
+    Where both averaged and trained weights are there, choose: ``--keep 'ema_model.*' --strip-prefix ema_model.``, or
+    the same with ``online_model``.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ ALSO = ("N409", "N428")
 SIGNS = (
     Sign(
         # mmcv 1.x runner/hooks/ema.py: register_buffer(f"ema_{name.replace('.', '_')}")
-        "the file also holds averaged weights, as mmcv's EMAHook keeps them beside the others (ema_…, with underscores"
-        " for dots), and the model has no such hook",
+        "the file also holds averaged weights, as mmcv's EMAHook keeps them next to the others (ema_…, with "
+        "underscores for dots), and the model has no such hook",
         Repair.BY_HAND,
         (Way("load the others with", "model.load_state_dict(weights, strict=False)  # and look at what it returns"),),
         unexpected=r"ema_\w+_(?:weight|bias|running_mean|running_var|num_batches_tracked)",
@@ -72,7 +72,7 @@ SICK = (
         ),
     ),
     Example(
-        "averaged beside trained weights",
+        "averaged and trained weights",
         {
             "initted": T((), "bool", value=1),
             "step": T((), "int64", value=9),
@@ -83,9 +83,9 @@ SICK = (
     Example("one EMA prefix", {"ema.fc.weight": T((2, 4)), "ema.fc.bias": T((2,))}),
 )
 HEALTHY = (
-    Example("DataParallel counts nothing", {"module.fc.weight": T((2, 4)), "module.fc.bias": T((2,))}),
+    Example("DataParallel keeps no counter", {"module.fc.weight": T((2, 4)), "module.fc.bias": T((2,))}),
     Example("a model with a counter of its own", {"n_averaged": T((), "int64"), "fc.weight": T((2, 4))}),
-    Example("a part called ema", {"ema.decay": T(()), "fc.weight": T((2, 4)), "fc.bias": T((2,))}),
+    Example("a module called ema", {"ema.decay": T(()), "fc.weight": T((2, 4)), "fc.bias": T((2,))}),
 )
 
 # attributes that EMA classes hold averaged weights in (ema-pytorch, timm, LitEma and home-made ones)
@@ -96,7 +96,7 @@ ONLINE = "online_model"
 
 @rule("N411", "swa-ema-prefix", Severity.ERROR, when=keys_mention("ema", "averaged", "shadow"))
 def swa_ema_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """State dicts of AveragedModel and of EMA classes."""
+    """Report state dicts of AveragedModel and of EMA classes."""
     for state_dict in weights(subject, "N411"):
         counter = names.average_counter(state_dict)
         if counter is not None:
@@ -162,7 +162,7 @@ def _ema_class(state_dict: StateDict) -> Iterator[Problem]:
 
 
 def _prefixes(state_dict: StateDict) -> set[str]:
-    """The first tokens of the keys; counters (keys of one token, one element) do not matter."""
+    """Return the first tokens of the keys; counters (keys of one token, one element) do not matter."""
     dotted = {key.partition(".")[0] for key in names.keys_of(state_dict) if "." in key}
     counters = {tensor.key for tensor in state_dict.tensors if "." not in tensor.key and tensor.numel == 1}
     return dotted | {tensor.key for tensor in state_dict.tensors if "." not in tensor.key} - counters
@@ -178,7 +178,7 @@ def _strip(state_dict: StateDict, prefix: str) -> tuple[Fix | None, str]:
     )
 
 
-_CHOICE = "Averaged and trained weights are both here. Choose:"
+_CHOICE = "Both averaged and trained weights are here. Choose:"
 
 
 def _keeping(prefix: str) -> str:

@@ -1,29 +1,29 @@
-"""Layers have other names throughout: the code was refactored between saving and loading.
+"""Layers are renamed throughout: the code was refactored between saving and loading.
 
-What it means
+Meaning
     ``norm.1`` became ``norm1``, ``layers`` became ``stages``, ``bbox_head`` became ``head``: the same network with
-    other names for some of its parts, everywhere in the same way. Or the parts were arranged anew, too, and numbers
-    changed their places: ``downsample_layers.1.0`` of ConvNeXt is ``stages.1.downsample.0`` in timm.
+    other names for some of its parts, everywhere in the same way. Or the parts were rearranged too, and numbers moved:
+    ``downsample_layers.1.0`` of ConvNeXt is ``stages.1.downsample.0`` in timm.
 
 Why it matters
     ``load_state_dict`` fails; with ``strict=False`` the renamed parts keep their random weights.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "features.denseblock1.denselayer1.norm1.weight", …
     Unexpected key(s) in state_dict: "features.denseblock1.denselayer1.norm.1.weight", …
     The model and loaded state dict do not match exactly
 
-How it is found
-    Only with a reference. Keys without a counterpart are paired by order, last token and shape; what the pairs differ
-    in is a substitution of tokens, which counts when it makes at least half of the keys fit that hold it. Besides,
-    both sides are compared as trees of modules: the largest parts that hold the same parameters belong together, then
-    those inside them. Equal parts are told apart by their numbers and names and by what stands beside them.
+Detection
+    Only with a reference. Keys without a counterpart are paired by order, last token and shape; the difference between
+    the pairs is a substitution of tokens, which counts if it makes at least half of the keys with that token fit. Both
+    sides are also compared as trees of modules: the largest parts that hold the same parameters are matched first, then
+    the parts inside them. Equal parts are distinguished by their numbers and names and by their neighbours.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one. Safe where one name is part of the other,
     or names, shapes and the tree of modules allow no other assignment. Otherwise it is a guess from the order of keys,
-    and so is a lone part that gets a foreign name, such as ``norm`` and ``fc_norm``. No guess is written, not even with
-    ``--unsafe-fixes``: say what is meant with ``--rename`` or ``--map``.
+    and so is a single part that gets an unrelated name, such as ``norm`` and ``fc_norm``. A guess is never written, not
+    even with ``--unsafe-fixes``: specify the names with ``--rename`` or ``--map``.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _SIDE = {f"downsample.{n}.{leaf}": T((5 + n,)) for n in (0, 1) for leaf in ("wei
 _INSIDE = {f"stages.{key[11]}.downsample.{key[13:]}": value for key, value in _SIDE.items()}
 ALSO = ("N410", "N424", "N426")
 SICK = (
-    Example("a part of another name", _OLD, like=_NEW),
-    Example("a container of another name", _OLD, like=_STAGES),
+    Example("a part with another name", _OLD, like=_NEW),
+    Example("a container with another name", _OLD, like=_STAGES),
     Example("numbers in other places", _OLD | _SIDE, like=_STAGES | _INSIDE),
 )
 HEALTHY = (
@@ -57,17 +57,18 @@ HEALTHY = (
         like={"x.weight": T((2, 2)), "y.weight": T((4, 4)), "z.weight": T((6, 6))},
     ),
 )
-_CAUSE = "Each side has names of its own for the same parts."
+_CAUSE = "Each side has its own names for the same parts."
 
 
 @rule("N423", "systematic-rename", Severity.ERROR)
 def systematic_rename(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
+    """Report one step of the chain."""
     yield from moved_problems(
         comparison,
         "N423",
         _CAUSE,
-        "Which key is which follows only from their order, and no guess is written: say it with --rename or --map.",
+        "Only their order shows which key is which, and a guess is never written: specify the names with "
+        "--rename or --map.",
     )
 
 

@@ -1,24 +1,24 @@
-"""The file has running stats for layers in which the target keeps none.
+"""The file has running stats for layers whose target keeps none.
 
-What it means
+Meaning
     Before torch 0.4 InstanceNorm always saved ``running_mean`` and ``running_var``, though it did not use them. Since
-    then it does so only with ``track_running_stats=True``; the target's layers are made without, or are no norm layers
-    that track anything (GroupNorm, LayerNorm).
+    then it does so only with ``track_running_stats=True``; the target's layers are made without it, or are norm layers
+    that track nothing (GroupNorm, LayerNorm).
 
 Why it matters
     ``load_state_dict`` fails. In a file of torch before 0.4 the stats are useless; in a later one the saved layers did
     use them in evaluation, and without them the model computes something else.
 
-What you see
+Symptoms
     Unexpected running stats buffer(s) "norm1.running_mean" and "norm1.running_var" for InstanceNorm2d with
     track_running_stats=False. If state_dict is a checkpoint saved before 0.4.0, this may be expected …
     Or, where the file says which versions its modules had:
     Unexpected key(s) in state_dict: "norm1.running_mean", "norm1.running_var".
 
-How it is found
+Detection
     Only with a reference: ``running_mean`` and ``running_var`` of one size that the reference does not have, in layers
-    whose other parameters fit; or that have no parameters at all, right behind a weight with as many channels. A layer
-    that the target does not have is for R002.
+    whose other parameters fit; or that have no parameters at all, right after a weight with as many channels. R002
+    reports layers that the target does not have.
 
 Repair
     ``ckptdoctor fix FILE --drop '*.running_mean' --drop '*.running_var'``, with their counters. Confirmed where the
@@ -61,11 +61,9 @@ SICK = (
 HEALTHY = (
     Example("a target that tracks", _TRACKED, like=_TRACKED),
     Example("a target without the layer", _TRACKED, like={"conv.weight": T((4, 3, 3, 3))}),
+    Example("an input normalizer", {"obs.running_mean": T((5,)), "obs.running_var": T((5,)), **_BARE}, like=_BARE),
     Example(
-        "a normalizer of the input", {"obs.running_mean": T((5,)), "obs.running_var": T((5,)), **_BARE}, like=_BARE
-    ),
-    Example(
-        "a layer with more of its own",
+        "a layer with other keys of its own",
         {**_OLD, "1.count": T((), "int64")},
         like=_BARE,
     ),
@@ -74,14 +72,16 @@ HEALTHY = (
 
 @rule("N418", "unexpected-running-stats", Severity.ERROR)
 def unexpected_running_stats(comparison: Comparison) -> Iterator[Problem]:
-    """Running stats in layers that keep none in the target."""
+    """Report running stats in layers that keep none in the target."""
     found = leftovers(comparison).stats
     if not found:
         return
     keys = tuple([key for each in found for key in each.keys])
     old = all(each.old and each.bare for each in found)
     fix, advice = drop_fix(comparison, keys, Safety.CONFIRMED if old else Safety.UNSAFE)
-    build = "" if old else "If the model is to compute what it did, build it with track_running_stats=True instead."
+    build = (
+        "" if old else "If the model should compute the same as before, build it with track_running_stats=True instead."
+    )
     yield Problem(
         message=f"{keys_of_all(comparison, keys)} are running stats of {wording.plural(len(found), 'layer')} that "
         f"{'keeps' if len(found) == 1 else 'keep'} none in {comparison.reference.source}",
@@ -96,7 +96,7 @@ def unexpected_running_stats(comparison: Comparison) -> Iterator[Problem]:
 
 def _cause(found: tuple[RunningStats, ...]) -> str:
     if all(each.old for each in found):
-        said = "There are no counters and no versions beside them: torch before 0.4 saved InstanceNorm like that, and "
+        said = "There are no counters and no versions with them: torch before 0.4 saved InstanceNorm like that, and "
         if all(each.bare for each in found):
             return f"{said}did not use the stats."
         return f"{said}did not use the stats; BatchNorm too, which did use them."
@@ -107,7 +107,7 @@ def _cause(found: tuple[RunningStats, ...]) -> str:
 
 
 def _torch_says(comparison: Comparison, found: tuple[RunningStats, ...]) -> tuple[str, ...]:
-    """InstanceNorm's own line for layers that the file gives no version, the usual one for everything else."""
+    """Return InstanceNorm's own line for layers without a version in the file, the usual one for all else."""
     own = [each for each in found if each.unversioned]
     taken = {key for each in own for key in each.stats}
     rest = [key for each in found for key in each.keys if key not in taken]
@@ -116,7 +116,7 @@ def _torch_says(comparison: Comparison, found: tuple[RunningStats, ...]) -> tupl
 
 
 def _refusal(found: RunningStats) -> str:
-    """Source: ``torch.nn.modules.instancenorm._InstanceNorm._load_from_state_dict``."""
+    """Quote ``torch.nn.modules.instancenorm._InstanceNorm._load_from_state_dict``."""
     layer = f"InstanceNorm{found.dims}d"
     names = " and ".join([f'"{key}"' for key in sorted(found.stats)])
     return (

@@ -1,28 +1,28 @@
-"""Weight norm is written in another format than the target's: one of its two, or the plain weight.
+"""Weight norm is stored in a different format from the target's: one of its two formats, or the plain weight.
 
-What it means
+Meaning
     ``torch.nn.utils.weight_norm`` keeps ``weight_g`` and ``weight_v``; ``torch.nn.utils.parametrizations.weight_norm``,
-    which replaces it since torch 2.1, keeps the same two as ``parametrizations.weight.original0`` and ``original1``.
-    A module without the norm, or one that it was removed from, keeps the ``weight`` that is computed of them.
+    which replaced it in torch 2.1, keeps the same two as ``parametrizations.weight.original0`` and ``original1``. A
+    module without the norm, or one that it was removed from, keeps the ``weight`` that is computed from them.
 
 Why it matters
-    torch translates the old names when they are loaded into the new API, but never the new ones into the old; and
-    wav2vec2, hubert, encodec and many vocoders changed from one to the other.
+    torch translates the old names when they are loaded into the new API, but never the reverse; and wav2vec2, hubert,
+    encodec and many vocoders changed from one to the other.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "conv.weight_g", "conv.weight_v".
     Unexpected key(s) in state_dict: "conv.parametrizations.weight.original0", …
 
-How it is found
-    Only with a reference, which decides the direction: pairs of these names with the shapes that the target wants; or
-    both names of a pair, and the target wants the plain one in the shape of ``weight_v``.
+Detection
+    Only with a reference, which decides the direction: pairs of these names with the shapes that the target expects; or
+    both names of a pair, where the target has the plain one in the shape of ``weight_v``.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
-    ``param_names`` as well; no value changes.
-    A plain weight is computed with ``--unsafe-fixes``: ``v * g / ‖v‖``, along the dimension that the shape of g shows,
-    in float64 and rounded once. torch computes in the weight's own dtype, whose last digits differ. What g and v were
-    cannot be told from it again, and an optimizer's state for them does not fit any more.
+    ``param_names`` as well; no value changes. A plain weight is computed with ``--unsafe-fixes``: ``v * g / ‖v‖``,
+    along the dimension that the shape of g shows, in float64 and rounded once. torch computes in the weight's own
+    dtype, whose last digits differ. g and v cannot be recovered from it, and an optimizer's state for them no longer
+    fits.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ SICK = (
 HEALTHY = (
     Example("the same format", _NEW, like=_NEW),
     Example("the old one for the old", _OLD, like=_OLD),
-    Example("a weight of another shape", _OLD, like={**_PLAIN, "conv.weight": T((4, 3, 7))}),
+    Example("a weight with a different shape", _OLD, like={**_PLAIN, "conv.weight": T((4, 3, 7))}),
 )
 
 
 @rule("N412", "weightnorm-format", Severity.ERROR)
 def weightnorm_format(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain, or weights that are computed."""
+    """Report one step of the chain, or weights that are computed."""
     yield from moved_problems(
         comparison,
         "N412",

@@ -21,7 +21,7 @@ def all_in_wrapper(rest: IncompatibleKeys, tokens: Collection[str], wrapper: str
         if found and not any(token in key.split(".") for key in rest.missing):
             inner = {without_wrappers(key) for key in found}
             sure = inner.issubset(rest.missing) or not rest.missing
-            meaning = f"the file was saved from a model inside {wrapper}, which put “{token}.” into its keys"
+            meaning = f'the file was saved from a model inside {wrapper}, which put "{token}." into its keys'
             yield Cause(meaning, Repair.SAFE if sure else Repair.NONE, (STRIP,), missing=inner, unexpected=found)
 
 
@@ -33,12 +33,12 @@ def parts_in_wrapper(rest: IncompatibleKeys, tokens: Collection[str]) -> Iterato
     if found is not None:
         place, keys = found
         token = place.rpartition(".")[2]
-        meaning = f"a part of the model was saved inside a wrapper, which put “{token}.” into its keys (“{place}.”)"
+        meaning = f'a part of the model was saved inside a wrapper, which put "{token}." into its keys ("{place}.")'
         yield Cause(meaning, Repair.SAFE, missing=keys.names, unexpected=keys.unexpected)
 
 
 def led_keys(rest: IncompatibleKeys) -> list[str]:
-    """The unexpected keys that begin with ``module.``, where most do and the model's keys do not."""
+    """Return the unexpected keys that begin with ``module.``, where most do and the model's keys do not."""
     led = [key for key in rest.unexpected if key.startswith(_LED)]
     if 2 * len(led) < len(rest.unexpected) or any(key.startswith(_LED) for key in rest.missing):
         return []
@@ -46,7 +46,10 @@ def led_keys(rest: IncompatibleKeys) -> list[str]:
 
 
 def _is_bare(rest: IncompatibleKeys) -> bool:
-    """Whether the model is not wrapped itself: a bare one would miss its keys, and the whole text would say so."""
+    """Return whether the model is not wrapped itself.
+
+    A bare one would miss its keys, and the whole text would say so.
+    """
     error = rest.error
     if error.model_class.rpartition(".")[2] in _WRAPPED_CLASSES:
         return False

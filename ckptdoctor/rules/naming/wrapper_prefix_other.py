@@ -1,19 +1,19 @@
-"""Keys begin with the name of the attribute in which some other wrapper holds the model.
+"""Keys begin with the name of the attribute in which another wrapper holds the model.
 
-What it means
+Meaning
     Opacus puts ``_module.`` before every key, Lightning Fabric ``_forward_module.``; other wrappers hold the model in
     ``_original_module``, ``wrapped`` or ``inner``. The wrapper was saved, not the model in it.
 
 Why it matters
-    ``load_state_dict`` of the bare model fails, or with ``strict=False`` loads nothing at all without a word.
+    ``load_state_dict`` of the bare model fails, or with ``strict=False`` silently loads nothing at all.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "conv1.weight", …
     Unexpected key(s) in state_dict: "_module.conv1.weight", …
 
-How it is found
+Detection
     All keys begin with ``_module.`` or ``_forward_module.``. The other names count only with a reference that fits
-    without them: a model may have an attribute of such a name itself.
+    without them: a model may have such an attribute itself.
 
 Repair
     ``ckptdoctor fix FILE --strip-prefix _module.``: in the keys, in ``_metadata`` and in an optimizer's
@@ -50,7 +50,7 @@ ALSO = ("N409",)
 SICK = (
     Example("saved through Opacus", _under("_module.")),
     Example("saved through Fabric, for the bare model", _under("_forward_module."), like=_BARE),
-    Example("a wrapper of one's own, for the bare model", _under("wrapped."), like=_BARE),
+    Example("a custom wrapper, for the bare model", _under("wrapped."), like=_BARE),
 )
 HEALTHY = (
     Example("a model with such an attribute", _under("wrapped.")),
@@ -61,7 +61,7 @@ HEALTHY = (
 
 @rule("N408", "wrapper-prefix-other", Severity.ERROR, when=keys_mention("_module.", "_forward_module."))
 def wrapper_prefix_other(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """A prefix that all keys have; with a reference, one that makes it fit."""
+    """Report a prefix that all keys have; with a reference, one that makes it fit."""
     if isinstance(subject, Comparison):
         prefix, state_dict = subject.prefix, subject.state_dict
         if prefix is not None and state_dict is not None and prefix_code(prefix) == "N408":
@@ -106,4 +106,4 @@ def _cause(prefix: str) -> str:
 @judges(Turn.PREFIX, general=1)
 def of_a_prefix(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Half of the keys of one side begin with it."""
-    yield from lead_cause(rest, "N408", "the same network, held by a wrapper (of Fabric, of Opacus, of one's own)")
+    yield from lead_cause(rest, "N408", "the same network, held by a wrapper (Fabric's, Opacus's, or a custom one)")

@@ -1,22 +1,22 @@
 """Most of the file is the state of the optimizer.
 
-What it means
-    A checkpoint of a training holds, beside the weights, what the optimizer keeps of them: with Adam twice their size.
+Meaning
+    A training checkpoint holds the optimizer state as well as the weights: with Adam twice their size.
 
 Why it matters
-    It is needed to resume the training and for nothing else. Published, or kept for evaluation, the file is two to four
-    times as large as need be.
+    It is needed only to resume training. If the file is published, or kept for evaluation, it is two to four times as
+    large as necessary.
 
-What you see
+Symptoms
     A file of many times the size of the model.
 
-How it is found
-    The bytes of the optimizers' tensors, held against those of all. Where they are half or more, and 8 MB or more.
-    Information only.
+Detection
+    The bytes of the optimizers' tensors are compared with those of all tensors. It is reported if they are half or
+    more, and 8 MB or more. Info only.
 
 Repair
-    None is proposed, for whoever resumes needs it. ``ckptdoctor fix FILE --slim`` leaves out optimizers, schedulers,
-    scalers and states of random number generators, and keeps the weights, averaged ones, and plain settings.
+    None is proposed, since resuming needs it. ``ckptdoctor fix FILE --slim`` leaves out optimizers, schedulers, scalers
+    and states of random number generators, and keeps the weights, averaged ones, and plain settings.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ HEALTHY = (
 
 @rule("O755", "optimizer-bloat", Severity.INFO, when=has(Role.OPTIMIZER))
 def optimizer_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Checkpoints that are mostly optimizer."""
+    """Report checkpoints that are mostly optimizer."""
     paths = tuple([each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER])
     if not paths or not any(each.role in WEIGHTS for each in checkpoint.state_dicts):
         return
@@ -61,14 +61,14 @@ def optimizer_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
             message=f"{wording.proportion(kept, total)} of the file is the state of the optimizer: "
             f"{wording.size_words(kept)} of "
             f"{wording.size_words(total)}",
-            cause="It is needed to resume the training, and for nothing else.",
+            cause="It is needed only to resume training.",
             advice="To publish it: ckptdoctor fix FILE --slim keeps the weights, averaged ones among them.",
             keys=paths,
         )
 
 
 def bytes_of_roles(checkpoint: Checkpoint, *roles: Role) -> int:
-    """The bytes of the storages that the state dicts of these roles use, each storage once."""
+    """Return the bytes of the storages that the state dicts of these roles use, each storage once."""
     found: dict[str, int] = {}
     for state_dict in checkpoint.state_dicts:
         if state_dict.role in roles:

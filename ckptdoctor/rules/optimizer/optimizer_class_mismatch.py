@@ -1,23 +1,23 @@
-"""What an optimizer kept of its parameters belongs to another optimizer than its options do.
+"""An optimizer's state and its options belong to different optimizers.
 
-What it means
-    The state was made by SGD and the options are Adam's, or the other way round: the two were put together by hand, or
-    an option such as ``amsgrad`` was switched on in the file.
+Meaning
+    The state was made by SGD and the options are Adam's, or the reverse: the two were put together by hand, or an
+    option such as ``amsgrad`` was switched on in the file.
 
 Why it matters
-    ``load_state_dict`` takes it without a word. The first step fails, or begins with fresh moments.
+    ``load_state_dict`` silently accepts it. The first step fails, or begins with fresh moments.
 
-What you see
+Symptoms
     KeyError: 'exp_avg'
     KeyError: 'max_exp_avg_sq'
 
-How it is found
-    The options that only torch's Adam or SGD have, and the names that only they give to what they keep, are held
-    against each other group by group. Optimizers of other libraries are not judged.
+Detection
+    The options that only torch's Adam or SGD have, and the state names that only they use, are compared group by group.
+    Optimizers of other libraries are not judged.
 
 Repair
-    ``ckptdoctor fix FILE --drop 'optimizer/state/*' --unsafe-fixes`` leaves out what was kept of the parameters: the
-    optimizer with these options begins anew. The finding names the command.
+    ``ckptdoctor fix FILE --drop 'optimizer/state/*' --unsafe-fixes`` leaves out the state of the parameters: the
+    optimizer starts fresh with these options. The finding names the command.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ def _saved(options: dict[str, object], keeps: dict[str, object]) -> dict[str, ob
 MESSAGES = (
     Message(
         ("KeyError: 'momentum'", "KeyError: 'betas'", "KeyError: 'amsgrad'", "KeyError: 'nesterov'"),
-        "the state belongs to an optimizer of another class than the one that took it",
-        (Way("use the class of the save, or", "leave the optimizer's state out"),),
+        "the state belongs to a different optimizer class from the one that loaded it",
+        (Way("use the class that saved it, or", "leave the optimizer's state out"),),
     ),
     Message(
         ("KeyError: 'param_groups'", "KeyError('param_groups')"),
-        "what was given to the optimizer has no param_groups, and is no state of an optimizer of torch: a scheduler's"
-        " was saved under that name, or each rank saved a part of it (DeepSpeed)",
+        "the loaded state has no param_groups, so it is not the state of a torch optimizer: a scheduler's "
+        "was saved under that name, or each rank saved a part of it (DeepSpeed)",
         (Way("see what it holds", "ckptdoctor show FILE"),),
         also=("O754", "O758", "X808"),
     ),
 )
 SICK = (
-    Example("Adam with what SGD keeps", _saved(_ADAM, _SGD_KEEPS)),
-    Example("SGD with what Adam keeps", _saved(_SGD, _ADAM_KEEPS)),
+    Example("Adam with SGD's state", _saved(_ADAM, _SGD_KEEPS)),
+    Example("SGD with Adam's state", _saved(_SGD, _ADAM_KEEPS)),
     Example("amsgrad without its maxima", _saved({**_ADAM, "amsgrad": True}, _ADAM_KEEPS)),
 )
 HEALTHY = (
@@ -73,17 +73,17 @@ HEALTHY = (
 
 @rule("O753", "optimizer-class-mismatch", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_class_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Optimizers whose options and states contradict each other."""
+    """Report optimizers whose options and states contradict each other."""
     for optimizer in optimizer_states(checkpoint):
         words = next(filter(None, map(_contradiction, optimizer.groups)), None)
         if words is not None:
             says, what = words
             yield Problem(
                 message=f"{show_path(optimizer.path)} {what}",
-                cause="load_state_dict takes it without a word; "
-                + (f"the first step fails with {says}." if says else "the moments that were kept are not used."),
+                cause="load_state_dict silently accepts it; "
+                + (f"the first step fails with {says}." if says else "the saved moments are not used."),
                 torch_says=(says,) if says else (),
-                advice="Begin with a fresh optimizer, or save the state that belongs to these options.",
+                advice="Start with a fresh optimizer, or save the state that belongs to these options.",
                 keys=(optimizer.path,),
                 location=Location(path=optimizer.path),
                 fix=forget_states(checkpoint, optimizer.path),
@@ -91,14 +91,14 @@ def optimizer_class_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _contradiction(group: ParamGroup) -> tuple[str, str] | None:
-    """The error of the first step ("": there is none), and what is wrong; None where nothing is."""
+    """Return the error of the first step ("": there is none), and what is wrong, or None where nothing is."""
     options = group.options
     kept = {part for state in group.states for part, value in state.items() if value is not None}
     if {"betas", "amsgrad", "foreach"} <= options.keys() and "momentum" not in options:
         if kept == {"momentum_buffer"}:
             return "KeyError: 'step'", "has the options of Adam and the momentum of SGD"
         if options["amsgrad"] is True and "exp_avg_sq" in kept and "max_exp_avg_sq" not in kept:
-            return "KeyError: 'max_exp_avg_sq'", "has amsgrad switched on, and no maxima of the second moments"
+            return "KeyError: 'max_exp_avg_sq'", "has amsgrad switched on, but no maxima of the second moments"
     if {"momentum", "dampening", "nesterov"} <= options.keys() and "betas" not in options and "exp_avg_sq" in kept:
         return "", "has the options of SGD and the moments of Adam"
     return None

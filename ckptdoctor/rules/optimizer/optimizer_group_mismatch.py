@@ -1,28 +1,28 @@
 """The optimizer has a state for more parameters than there are weights.
 
-What it means
-    The optimizer was made for another model than the one that was saved beside it, or for more than that: for a loss
-    with weights of its own, or for layers that were left out of the file.
+Meaning
+    The optimizer was made for another model than the one that was saved with it, or for more than that: for a loss with
+    weights of its own, or for layers that were left out of the file.
 
 Why it matters
-    ``Optimizer.load_state_dict`` compares the number of parameters group by group and refuses any other. What the
-    optimizer trained beyond these weights is lost.
+    ``Optimizer.load_state_dict`` compares the number of parameters group by group and rejects any difference.
+    Parameters that the optimizer trained beyond these weights are lost.
 
-What you see
+Symptoms
     loaded state dict contains a parameter group that doesn't match the size of optimizer's group
 
-How it is found
+Detection
     The parameters with a state are counted, and so are the tensors anywhere in the file that can be parameters: those
-    with a floating dtype that are no running statistics, tied ones once. Only more states than tensors is reported:
-    fewer is as it should be, since frozen layers have none. With a reference its tensors are counted as well, and the
-    names that the optimizer noted (``param_names``) are looked up in it; where the reference is a file with an
-    optimizer, or a model with frozen parameters, the groups are held against what that wants.
+    with a floating dtype that are not running statistics, tied ones once. Only more states than tensors are reported:
+    fewer are normal, since frozen layers have none. With a reference its tensors are counted as well, and the names
+    that the optimizer recorded (``param_names``) are looked up in it; if the reference is a file with an optimizer, or
+    a model with frozen parameters, the groups are compared with its groups.
 
 Repair
-    ``ckptdoctor fix FILE --remap-optimizer --model nets:Net`` (or ``--like OTHER``, a file with an optimizer whose
-    groups are the wanted ones) splits, joins and orders the groups as the target does. Parameters that are new begin
-    without a state; states without a parameter are dropped with ``--unsafe-fixes`` only. Where neither names nor shapes
-    tell whose state is whose, nothing is done: begin with a fresh optimizer, or leave this one out with
+    ``ckptdoctor fix FILE --remap-optimizer --model nets:Net`` (or ``--like OTHER``, a file with an optimizer that has
+    the right groups) splits, joins and orders the groups as the target does. Parameters that are new begin without a
+    state; states without a parameter are dropped only with ``--unsafe-fixes``. Where neither names nor shapes show
+    which state belongs to which parameter, nothing is done: start with a fresh optimizer, or leave this one out with
     ``--drop optimizer``.
 """
 
@@ -57,14 +57,14 @@ _WHOLE = _adam((4, 3), (2, 4), (2,))
 MESSAGES = (
     Message(
         ("doesn't match the size of optimizer's group",),
-        "the optimizer was made for another number of parameters than it had when it was saved: layers were frozen,"
-        " added, removed, or put into other groups",
-        (Way("make the model and its groups as they were, then", "optimizer.load_state_dict(state)"), START_OVER),
+        "the optimizer does not have the number of parameters that it had when it was saved: layers were "
+        "frozen, added, removed, or put into other groups",
+        (Way("build the model and its groups as they were, then", "optimizer.load_state_dict(state)"), START_OVER),
     ),
     Message(
         ("loaded state dict has a different number of parameter groups",),
-        "the optimizer was saved with another number of parameter groups (weight decay apart from the rest, for one)",
-        (Way("make the groups as they were, then", "optimizer.load_state_dict(state)"), START_OVER),
+        "the optimizer was saved with a different number of parameter groups (for example with separate weight decay)",
+        (Way("build the groups as they were, then", "optimizer.load_state_dict(state)"), START_OVER),
     ),
 )
 SICK = (
@@ -85,12 +85,12 @@ HEALTHY = (
 _TORCH = "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
 _NUMBER = "loaded state dict has a different number of parameter groups"
 _SHOWN = 4  # groups whose sizes are told
-_ADVICE = "Begin with a fresh optimizer, or build the model that this one was made for."
+_ADVICE = "Start with a fresh optimizer, or build the model that this one was made for."
 
 
 @rule("O751", "optimizer-group-mismatch", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_group_mismatch(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Optimizers with states for more parameters than there are."""
+    """Report optimizers with states for more parameters than there are."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
     optimizers = saved_optimizers(checkpoint)
     if not optimizers:
@@ -119,7 +119,7 @@ def _too_many(optimizer: SavedOptimizer, room: int) -> Problem:
     return Problem(
         message=f"{show_path(optimizer.path)} has the states of {wording.plural(trained, 'parameter')}, "
         f"but only {wording.plural(room, 'tensor')} in the file can be {'a parameter' if room == 1 else 'parameters'}",
-        cause="Weights that were trained are not in the file, or the optimizer belongs to another model.",
+        cause="Trained weights are not in the file, or the optimizer belongs to another model.",
         torch_says=(_TORCH,),
         advice=_ADVICE,
         keys=(optimizer.path,),
@@ -174,7 +174,7 @@ def _sizes(groups: Sequence[int]) -> str:
 
 
 def _strangers(comparison: Comparison, optimizer: SavedOptimizer) -> list[str]:
-    """The names of trained parameters that are keys of the weights here, and that the reference does not have."""
+    """Return trained parameters' names that are keys of the weights here, and not in the reference."""
     if optimizer.names is None or comparison.state_dict is None:
         return []
     finals = {names.bare(key): comparison.final_name(key) for key in names.keys_of(comparison.state_dict)}
@@ -191,7 +191,7 @@ def _strangers(comparison: Comparison, optimizer: SavedOptimizer) -> list[str]:
 def _unfit(optimizer: SavedOptimizer, words: str, severity: Severity) -> Problem:
     return Problem(
         message=f"{show_path(optimizer.path)} {words}",
-        cause="An optimizer over all parameters of the target refuses this state; the weights load without it.",
+        cause="An optimizer over all parameters of the target rejects this state; the weights load without it.",
         torch_says=(_TORCH,),
         advice=_ADVICE,
         keys=(optimizer.path,),
@@ -204,7 +204,7 @@ _NOT_TRAINED = (Role.OPTIMIZER, Role.SCHEDULER, Role.RNG)
 
 
 def _trainable(checkpoint: Checkpoint) -> int:
-    """How many tensors anywhere in the file, outside the states of optimizers, can be parameters at all."""
+    """Return how many tensors anywhere in the file, outside the states of optimizers, can be parameters at all."""
     outside = {id(tensor) for each in checkpoint.state_dicts if each.role in _NOT_TRAINED for tensor in each.tensors}
     found = [each for each in checkpoint.tensors if id(each) not in outside and may_train(each.key, each.dtype)]
     return sum(1 for _ in untied(found))

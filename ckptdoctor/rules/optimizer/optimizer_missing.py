@@ -1,22 +1,22 @@
-"""The file was written by a training, and has no state of an optimizer.
+"""The file was written during training, but has no optimizer state.
 
-What it means
+Meaning
     It was stripped for release (as ``strip_optimizer`` does), or saved with ``save_weights_only``, or the optimizer was
-    forgotten beside its scheduler.
+    forgotten when its scheduler was saved.
 
 Why it matters
-    Training can start from these weights, not resume: the moments begin at zero. Programs that ask for the optimizer
-    fail.
+    Training can start from these weights, but not resume: the moments begin at zero. Programs that ask for the
+    optimizer fail.
 
-What you see
+Symptoms
     KeyError: 'optimizer'
     Trying to restore optimizer state but checkpoint contains only the model. This is probably due to
     `ModelCheckpoint.save_weights_only` being set to `True`.
 
-How it is found
-    A key for the optimizer with nothing in it, the state of a scheduler or a scaler, or a version of Lightning, beside
-    weights, and no state of an optimizer anywhere. Weights with an epoch and the like are left alone, and so are files
-    of DeepSpeed and Megatron, which keep it elsewhere. Information only.
+Detection
+    A key for the optimizer with nothing in it, the state of a scheduler or a scaler, or a version of Lightning,
+    together with weights, and no optimizer state anywhere. Weights with an epoch and the like are left alone, and so
+    are files of DeepSpeed and Megatron, which keep it elsewhere. Info only.
 
 Repair
     None: the state is not in this file.
@@ -47,8 +47,8 @@ _SCHEDULER = {"base_lrs": [0.1], "last_epoch": 3, "_step_count": 4, "_last_lr": 
 MESSAGES = (
     Message(
         ("KeyError: 'optimizer'", "KeyError: 'optimizer_states'", "KeyError: 'optimizer_state_dict'"),
-        "the checkpoint holds no optimizer state: released weights often do not. Training can start from it, not"
-        " resume",
+        "the checkpoint holds no optimizer state: released weights often have none. Training can start from "
+        "it, but not resume",
         (Way("see what it holds", "ckptdoctor show FILE"),),
     ),
     Message(
@@ -57,8 +57,8 @@ MESSAGES = (
             "Trying to restore learning rate scheduler state but checkpoint contains only the model",
             "Trying to restore training state but checkpoint contains only the model",
         ),
-        "the checkpoint was saved without the state of training (save_weights_only=True): training can start from it,"
-        " not resume",
+        "the checkpoint was saved without the state of training (save_weights_only=True): training can start "
+        "from it, but not resume",
         (
             Way("start from its weights", "model = MODEL.load_from_checkpoint(path)"),
             Way("see what it holds", "ckptdoctor show FILE"),
@@ -67,8 +67,8 @@ MESSAGES = (
     ),
     Message(
         ("param 'initial_lr' is not specified in param_groups[",),
-        "a scheduler was made to resume (last_epoch), and the optimizer has not got its state back",
-        (Way("first load the optimizer, then make the scheduler", "optimizer.load_state_dict(state)"),),
+        "a scheduler was made to resume (last_epoch), but the optimizer's state was not restored",
+        (Way("load the optimizer first, then make the scheduler", "optimizer.load_state_dict(state)"),),
         also=("O758",),
     ),
 )
@@ -76,7 +76,7 @@ SICK = (
     Example("a stripped checkpoint", {"epoch": -1, "model": _NET, "optimizer": None}),
     Example("a scheduler without its optimizer", {"epoch": 3, "model": _NET, "scheduler": _SCHEDULER}),
     Example(
-        "weights only, of Lightning",
+        "weights only, from Lightning",
         {"epoch": 2, "global_step": 100, "pytorch-lightning_version": "2.4.0", "state_dict": _NET},
     ),
 )
@@ -84,7 +84,7 @@ HEALTHY = (
     Example("a training checkpoint", {"epoch": 3, "model": _NET, "optimizer": _STATE}),
     Example("weights", {"state_dict": _NET}),
     Example("weights and an epoch", {"epoch": 90, "state_dict": _NET, "best_acc1": 76.1}),
-    Example("a file of DeepSpeed's", {"module": _NET, "optimizer": None, "ds_version": "0.14", "global_steps": 10}),
+    Example("a DeepSpeed file", {"module": _NET, "optimizer": None, "ds_version": "0.14", "global_steps": 10}),
     Example("an optimizer's file", _STATE),
 )
 
@@ -96,7 +96,7 @@ HEALTHY = (
     when=any_of(more_than_weights, keys_mention("pytorch-lightning_version")),
 )
 def optimizer_missing(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Checkpoints of a training without an optimizer."""
+    """Report checkpoints of a training without an optimizer."""
     entries = top(checkpoint)
     if not entries or any(each.role is Role.OPTIMIZER for each in checkpoint.state_dicts):
         return
@@ -108,29 +108,28 @@ def optimizer_missing(checkpoint: Checkpoint) -> Iterator[Problem]:
     says = _TRAINER if LIGHTNING in entries else "KeyError: 'optimizer'"
     yield Problem(
         message=words,
-        cause="Training can start from these weights, not resume: the moments of the optimizer are not here.",
+        cause="Training can start from these weights, but not resume: the optimizer's moments are not here.",
         torch_says=() if next(without_state(checkpoint), None) else (says,),
-        advice="Load the weights only, and let the optimizer start from nothing.",
+        advice="Load only the weights, and start with a new optimizer.",
     )
 
 
 def _evidence(checkpoint: Checkpoint) -> str | None:
-    """What shows that there could have been an optimizer; None where nothing does."""
+    """Return what shows that there could have been an optimizer, or None where nothing does."""
     empty = next(without_state(checkpoint), None)
     if empty is not None:
-        return f'"{empty}" holds nothing'
+        return f'"{empty}" is empty'
     if LIGHTNING in top(checkpoint):
-        return "a checkpoint of Lightning without the state of an optimizer"
+        return "a Lightning checkpoint without optimizer state"
     if any(each.role is Role.SCHEDULER for each in checkpoint.state_dicts):
-        return "the state of a scheduler is here, and none of an optimizer"
+        return "the state of a scheduler is here, but not that of an optimizer"
     if next(scalers(checkpoint), None) is not None:
-        return "the state of a gradient scaler is here, and none of an optimizer"
+        return "the state of a gradient scaler is here, but not that of an optimizer"
     return None
 
 
 # what DeepSpeed and Megatron call things in files whose optimizer lies in others
 _ELSEWHERE = frozenset({"ds_config", "ds_version", "dp_world_size", "checkpoint_version", "tp_world_size"})
-
 
 _OPTIMIZERS = frozenset(
     {"optimizer", "optimizers", "optim", "opt", "optimizer_state", "optimizer_states", "optimizer_state_dict"}
@@ -138,12 +137,12 @@ _OPTIMIZERS = frozenset(
 
 
 def kept_elsewhere(checkpoint: Checkpoint) -> bool:
-    """Whether the program that wrote the file keeps its optimizers in other files."""
+    """Return whether the program that wrote the file keeps its optimizers in other files."""
     return not _ELSEWHERE.isdisjoint(top(checkpoint))
 
 
 def without_state(checkpoint: Checkpoint) -> Iterator[str]:
-    """Keys at the top of the file that are called after an optimizer, and have nothing."""
+    """Yield keys at the top of the file that are called after an optimizer, and have nothing."""
     for name, node in top(checkpoint).items():
         empty = node is None or (isinstance(node, (Mapping, Items)) and not _length(node))
         if empty and name.lower() in _OPTIMIZERS:

@@ -1,25 +1,26 @@
-"""The optimizer's state holds NaN, infinity, or a square below zero.
+"""The optimizer's state holds NaN, infinity, or a negative square.
 
-What it means
-    Training diverged and went on, gradients overflowed in half precision, or bytes were damaged. ``exp_avg_sq`` is a
-    mean of squares: below zero, where averaging or arithmetic with optimizers of several files put it, it is as wrong.
+Meaning
+    Training diverged and continued, gradients overflowed in half precision, or bytes were damaged. ``exp_avg_sq`` is a
+    mean of squares: a negative value, as after averaging or arithmetic on the optimizers of several files, is just as
+    wrong.
 
 Why it matters
-    ``load_state_dict`` takes it without a word. The first step divides by the root of it and moves the parameter to
-    NaN, whatever the weights in the file are.
+    ``load_state_dict`` silently accepts it. The first step divides by its square root and turns the parameter into NaN,
+    whatever the weights in the file are.
 
-What you see
+Symptoms
     ``loss: nan`` from the first step after resuming on.
 
-How it is found
-    ``check --deep`` reads every value of the optimizer's tensors, and the plain numbers called ``step``. Only what no
-    optimizer has is reported: NaN and infinities anywhere, and numbers below zero in second moments and counters of
-    steps.
+Detection
+    ``check --deep`` reads every value of the optimizer's tensors, and the plain numbers called ``step``. Only
+    impossible values are reported: NaN and infinities anywhere, and negative numbers in second moments and step
+    counters.
 
 Repair
     ``ckptdoctor fix FILE --drop optimizer/state/3`` leaves out the states of these parameters, which the optimizer
-    begins anew at its next step; the others, and all options, stay. The finding names the command. Where the weights
-    have NaN as well, that is of no use: go back to the checkpoint before.
+    creates again at its next step; the others, and all options, stay. The finding gives the command. If the weights
+    have NaN as well, that does not help: go back to the previous checkpoint.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from ckptdoctor.checkpoint import Mapping as Dict
 from ckptdoctor.checkpoint.tree import mapping_at
 from ckptdoctor.edits import Fix
 from ckptdoctor.facts.optimizers import as_number
-from ckptdoctor.facts.values import Values, not_finite
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.optimizer.saved_states import forget_states
+from ckptdoctor.values.statistics import Values, not_finite
 
 # means of squares and sums of them, as torch, transformers and bitsandbytes call them
 _SQUARES = frozenset({"exp_avg_sq", "max_exp_avg_sq", "square_avg", "exp_avg_sq_row", "exp_avg_sq_col", "sum"})
@@ -54,8 +55,8 @@ def _saved(**sick: object) -> dict[str, object]:
 SICK = (
     Example("a NaN among the moments", _saved(exp_avg=T((2, 4), value=_NAN)), deep=True),
     Example("an infinite second moment", _saved(exp_avg_sq=T((2, 4), "bfloat16", value=_INF)), deep=True),
-    Example("a second moment below zero", _saved(exp_avg_sq=T((2, 4), value=-0.25)), deep=True),
-    Example("a counter that is no number", _saved(step=_NAN), deep=True),
+    Example("a negative second moment", _saved(exp_avg_sq=T((2, 4), value=-0.25)), deep=True),
+    Example("a counter that is not a number", _saved(step=_NAN), deep=True),
     Example(
         "every state",
         {
@@ -71,16 +72,16 @@ SICK = (
     ),
 )
 HEALTHY = (
-    Example("moments as they should be", _saved(), deep=True),
+    Example("normal moments", _saved(), deep=True),
     Example("a counter that is a plain number", _saved(step=3), deep=True),
-    Example("a momentum below zero", _saved(momentum_buffer=T((2, 4), value=-3.0)), deep=True),
+    Example("a negative momentum", _saved(momentum_buffer=T((2, 4), value=-3.0)), deep=True),
     Example("weights with NaN are another matter", {"fc.weight": T((2, 4), value=_NAN)}, deep=True),
 )
 
 
 @rule("O756", "optimizer-nan", Severity.ERROR)
 def optimizer_nan(values: Values) -> Iterator[Problem]:
-    """States that make parameters NaN."""
+    """Report states that make parameters NaN."""
     sick: dict[KeyPath, str] = {tensor.path: "NaN or infinity" for tensor, _ in not_finite(values, Role.OPTIMIZER)}
     for optimizer in values.checkpoint.state_dicts:
         if optimizer.role is Role.OPTIMIZER:
@@ -91,15 +92,15 @@ def optimizer_nan(values: Values) -> Iterator[Problem]:
 
 
 def _others(values: Values, optimizer: StateDict) -> Iterator[tuple[KeyPath, str]]:
-    """Squares and counters below zero, and counters that are plain numbers and none."""
+    """Yield squares and counters below zero, and counters that are plain numbers and none."""
     for tensor in optimizer.tensors:
         read = values.of(tensor)
         if read is not None and tensor.path[-1] in _NEVER_BELOW and read.min < 0:
-            yield tensor.path, "a number below zero"
+            yield tensor.path, "a negative number"
     for part, state in _states(values.checkpoint, optimizer).items():
         steps = as_number(dict(state.entries).get("step")) if isinstance(state, Dict) else None
         if steps is not None and not 0 <= steps < _INF:
-            yield (*optimizer.path, "state", part, "step"), "a number below zero" if steps < 0 else "NaN or infinity"
+            yield (*optimizer.path, "state", part, "step"), "a negative number" if steps < 0 else "NaN or infinity"
 
 
 def _states(checkpoint: Checkpoint, optimizer: StateDict) -> Mapping[Part, Node]:
@@ -114,7 +115,7 @@ def _problem(checkpoint: Checkpoint, optimizer: StateDict, found: Mapping[KeyPat
     return Problem(
         message=f"{wording.plural(len(found), 'value')} of the state of {show_path(optimizer.path)} {are} {what}; "
         f"the first is {show_path(first)}",
-        cause="The first step of resumed training makes every parameter that this state belongs to NaN.",
+        cause="The first step of resumed training turns every parameter that this state belongs to into NaN.",
         advice="Resume from an earlier checkpoint, or without the states of these parameters.",
         keys=tuple(found),
         location=Location(path=first),
@@ -123,7 +124,7 @@ def _problem(checkpoint: Checkpoint, optimizer: StateDict, found: Mapping[KeyPat
 
 
 def _fix(checkpoint: Checkpoint, optimizer: StateDict, found: Mapping[KeyPath, str]) -> Fix | None:
-    """Without the states of the parameters that are affected."""
+    """Return the fix that leaves out the states of the parameters that are affected."""
     place = (*optimizer.path, "state")
     depth = len(place)
     if not all(path[:depth] == place and len(path) > depth for path in found):

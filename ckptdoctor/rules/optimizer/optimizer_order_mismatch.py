@@ -1,29 +1,29 @@
-"""The optimizer's states come in another order than the parameters of the model.
+"""The optimizer's states are not in the order of the model's parameters.
 
-What it means
+Meaning
     An optimizer knows its parameters by number only: number 7 is the eighth that it was given. This one was given them
-    in another order than the one in which the model lists them, or its model was rearranged since.
+    in a different order from the model's, or its model was rearranged since.
 
 Why it matters
-    ``Optimizer.load_state_dict`` checks numbers, not shapes. An optimizer made from ``model.parameters()`` takes the
-    state without a word; then the first step fails, or, where shapes are equal, every parameter is moved by the
-    moments of another.
+    ``Optimizer.load_state_dict`` checks numbers, not shapes. An optimizer made from ``model.parameters()`` silently
+    accepts the state; then the first step fails, or, where shapes are equal, every parameter is updated with another's
+    moments.
 
-What you see
+Symptoms
     The size of tensor a (2048) must match the size of tensor b (7) at non-singleton dimension 0
     Or nothing, and a loss that jumps after resuming.
 
-How it is found
+Detection
     The shapes of the moments (``exp_avg``, ``momentum_buffer`` and the like), one after another, are those of the
-    model's tensors in another order only. Frozen parameters and buffers may be left out. Of several parameter groups
-    nothing is expected, since groups rearrange; unless the optimizer noted names (``param_names``), which say exactly
-    whose moments these should be. With a reference the order of its keys is the one that counts, for names and shapes.
+    model's tensors, but in another order. Frozen parameters and buffers may be left out. Several parameter groups are
+    not checked, since groups rearrange; unless the optimizer recorded names (``param_names``), which show exactly whose
+    moments these should be. With a reference the order of its keys counts, for names and shapes.
 
 Repair
     ``ckptdoctor fix FILE --remap-optimizer --model nets:Net`` (or ``--like OTHER``) numbers the states as the target
-    does, and puts the weights in its order: no value changes. Whose state is whose ``param_names`` tells, or else the
-    shapes and the order of the weights in the file; where several parameters come into question, nothing is done.
-    Without a target the order is that of the weights beside the optimizer.
+    does, and puts the weights in its order: no value changes. ``param_names`` show which state belongs to which
+    parameter, or otherwise the shapes and the order of the weights in the file; where several parameters are possible,
+    nothing is done. Without a target the order is that of the weights in the same file.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ _TURNED = {"fc.weight": T((2, 4)), "conv.weight": T((4, 3)), "bn.weight": T((4,)
 MESSAGES = (
     Message(
         ("must match the size of tensor b",),
-        "the optimizer's state belongs to other parameters: it took the state back, but their order is another now."
-        " Where sizes agree by chance, nothing is said at all",
-        (Way("give it the parameters in the order of the save, then", "optimizer.load_state_dict(state)"), START_OVER),
+        "the optimizer's state belongs to other parameters: it accepted the state, but their order is "
+        "different now. Where sizes agree by chance, there is no error at all",
+        (Way("give it the parameters in the saved order, then", "optimizer.load_state_dict(state)"), START_OVER),
         near=("optimizer.step", "torch/optim", "torch\\optim", "exp_avg", "momentum_buffer"),
     ),
 )
 SICK = (
     Example("the last layer first", {"model": _NET, "optimizer": _adam((2, 4), (4, 3), (4,))}),
     Example(
-        "moments that are another's by name",
+        "moments that belong to another parameter by name",
         {"model": _NET, "o": _adam((2, 4), (4,), (4, 3), groups=[1], labels=["conv.weight", "bn.weight", "fc.weight"])},
     ),
     Example(
-        "names in another order than the model's",
+        "names in a different order from the model's",
         {"model": _TWINS, "optimizer": _adam((3, 3), (3, 3), labels=["a.weight", "b.weight"])},
     ),
     Example("a target in another order", {"model": _NET, "optimizer": _adam((4, 3), (4,), (2, 4))}, like=_TURNED),
@@ -98,7 +98,7 @@ HEALTHY = (
 
 @rule("O752", "optimizer-order-mismatch", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_order_mismatch(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Optimizers whose states are in another order than the parameters."""
+    """Report optimizers whose states are in another order than the parameters."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
     optimizers = saved_optimizers(checkpoint)
     model = only_model(checkpoint) if optimizers else None
@@ -118,7 +118,7 @@ def optimizer_order_mismatch(subject: Checkpoint | Comparison) -> Iterator[Probl
 
 
 def _of_another(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> Problem | None:
-    """States that have not the shape of the parameter whose name they carry, but that of another."""
+    """Return states that have not the shape of the parameter whose name they carry, but that of another."""
     labels = optimizer.names
     if labels is None:
         return None
@@ -130,19 +130,19 @@ def _of_another(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> Problem
         return None
     return _problem(
         optimizer,
-        f"the states of {show_path(optimizer.path)} belong to other parameters than those that it names",
+        f"the states of {show_path(optimizer.path)} do not belong to the parameters that it names",
         wanted,
         Severity.ERROR,
     )
 
 
 def _turned(optimizer: SavedOptimizer, model: StateDict, here: Sequence[Candidate]) -> Problem | None:
-    """One group in another order than the model beside it."""
+    """Return one group in another order than the model beside it."""
     if len(optimizer.groups) != 1 or not ordered(here) or _follows(optimizer, here):
         return None
     return _problem(
         optimizer,
-        f"the states of {show_path(optimizer.path)} are in another order than the parameters{_of(model)}",
+        f"the states of {show_path(optimizer.path)} are not in the order of the parameters{_of(model)}",
         here,
     )
 
@@ -152,7 +152,7 @@ def _of(model: StateDict) -> str:
 
 
 def _follows(optimizer: SavedOptimizer, wanted: Sequence[Candidate]) -> bool:
-    """Whether the order is the wanted one, as far as names or else shapes tell."""
+    """Return whether the order is the wanted one, as far as names or else shapes tell."""
     labels = optimizer.names
     numbers = {each.key: number for number, each in enumerate(wanted)}
     if labels is not None and all(name in numbers for name in labels):
@@ -167,7 +167,7 @@ def _follows(optimizer: SavedOptimizer, wanted: Sequence[Candidate]) -> bool:
 def _turned_since(
     optimizer: SavedOptimizer, model: StateDict, here: Sequence[Candidate], comparison: Comparison
 ) -> Problem | None:
-    """One group in the order of the weights here, which is not that of the reference."""
+    """Return one group in the order of the weights here, which is not that of the reference."""
     there = expected_candidates(comparison.reference.tensors)
     if len(optimizer.groups) != 1 or comparison.uncovered or not ordered(here) or not ordered(there):
         return None
@@ -187,11 +187,11 @@ def _turned_since(
 
 def _since(optimizer: SavedOptimizer, comparison: Comparison) -> str:
     source = comparison.reference.source
-    return f"the parameters of {source} are in another order than the states of {show_path(optimizer.path)}"
+    return f"the parameters of {source} are not in the order of the states of {show_path(optimizer.path)}"
 
 
 def _turned_in_groups(optimizer: SavedOptimizer, model: StateDict, comparison: Comparison) -> Problem | None:
-    """Groups of the same sizes as those of the target, with other parameters or in another order."""
+    """Return groups of the same sizes as those of the target, with other parameters or in another order."""
     found = None if comparison.uncovered else wanted_remap(comparison, model, optimizer)
     if found is None or found.regroups(optimizer):
         return None
@@ -202,7 +202,7 @@ def _turned_in_groups(optimizer: SavedOptimizer, model: StateDict, comparison: C
 
 
 def _named(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> tuple[str, ...] | None:
-    """What the optimizer's parameters are called: as it says, or as the model does where it has them all."""
+    """Return what the optimizer's parameters are called: as it says, or as the model does where it has them all."""
     if optimizer.names is not None:
         known = {each.key for each in here}
         return optimizer.names if all(name in known for name in optimizer.names) else None
@@ -217,10 +217,10 @@ def _problem(
     told = f"Its order is {wording.abridged(order)}. " if order else ""
     return Problem(
         message=message,
-        cause="An optimizer goes by numbers alone: one made from model.parameters() takes this state without a word, "
-        "and then moves parameters by the moments of others, or fails at step().",
+        cause="An optimizer only uses numbers: one made from model.parameters() silently accepts this state, and "
+        "then updates parameters with the moments of others, or fails at step().",
         torch_says=_torch(optimizer.slots, wanted),
-        advice=f"{told}Give the new optimizer its parameters in the old order, or begin with a fresh one.",
+        advice=f"{told}Give the new optimizer its parameters in the old order, or start with a fresh one.",
         keys=(optimizer.path,),
         location=Location(path=optimizer.path),
         severity=severity,
@@ -228,7 +228,10 @@ def _problem(
 
 
 def _torch(slots: Sequence[Slot], wanted: Sequence[Candidate]) -> tuple[str, ...]:
-    """What the first step says: gradients go into states, of all parameters first, and then states into parameters."""
+    """Return what the first step says.
+
+    Gradients go into states, of all parameters first, and then states into parameters.
+    """
     if len(slots) != len(wanted):  # what was left out the file does not tell
         return ()
     pairs = [(state, parameter) for _, state, parameter in clashes(slots, wanted)]
@@ -243,7 +246,10 @@ _Shape = tuple[int, ...]
 
 
 def in_place_refusal(output: _Shape, other: _Shape) -> str | None:
-    """What ``output.add_(other)`` says; None where it works (at::infer_size, TensorIteratorBase::compute_shape)."""
+    """Return what ``output.add_(other)`` says.
+
+    It is None where it works (at::infer_size, TensorIteratorBase::compute_shape).
+    """
     rank = max(len(output), len(other))
     together = []
     for back, (one, two) in enumerate(zip_longest(reversed(output), reversed(other), fillvalue=1), 1):
@@ -262,12 +268,12 @@ def in_place_refusal(output: _Shape, other: _Shape) -> str | None:
 
 
 def among(slots: Iterable[Slot], wanted: Iterable[Candidate]) -> bool:
-    """Whether in some order they would fit: every shape of the optimizer's is there, and as often."""
+    """Return whether in some order they would fit: every shape of the optimizer's is there, and as often."""
     return Counter([slot.shape for slot in slots if slot.shape is not None]) <= Counter([each.shape for each in wanted])
 
 
 def by_shape(slots: Iterable[Slot], wanted: Iterable[Candidate]) -> list[str] | None:
-    """The keys that the optimizer's parameters must have, in its order, where shapes leave one possibility only."""
+    """Return the keys that the optimizer's parameters must have, in its order, where shapes allow one only."""
     keys: dict[tuple[int, ...], list[str]] = {}
     for each in wanted:
         keys.setdefault(each.shape, []).append(each.key)

@@ -1,23 +1,23 @@
-"""The optimizer counts its steps in a dtype that cannot count far.
+"""The optimizer counts its steps in a dtype with too little range.
 
-What it means
+Meaning
     The whole checkpoint was cast to half precision, the step counters with it. bfloat16 counts to 256 and float16 to
     2,048: adding one to that gives the same number again.
 
 Why it matters
-    The counter stands still from there on, and Adam's bias correction with it. Counters above those numbers were
-    rounded when they were cast.
+    From there on the counter stops, and Adam's bias correction with it. Counters above those numbers were rounded when
+    they were cast.
 
-What you see
+Symptoms
     Nothing.
 
-How it is found
-    The dtype of the tensors called ``step`` in an optimizer's state. float32, which torch uses, and integers are as
-    they should be; so are plain numbers, which torch before 1.12 saved.
+Detection
+    The dtype of the tensors called ``step`` in an optimizer's state. float32, which torch uses, and integers are
+    correct; so are plain numbers, which torch before 1.12 saved.
 
 Repair
     ``ckptdoctor fix FILE --select O757 --unsafe-fixes`` casts the counters to float32, which holds each of these
-    numbers exactly. Where the true count was rounded away, put it in its place: ``state["step"].fill_(count)``.
+    numbers exactly. If the true count was rounded away, set it: ``state["step"].fill_(count)``.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ MESSAGES = (
     ),
 )
 SICK = (
-    Example("a counter of bfloat16", _adam(T((), "bfloat16"))),
-    Example("a counter of float16", _adam(T((), "float16"))),
+    Example("a bfloat16 counter", _adam(T((), "bfloat16"))),
+    Example("a float16 counter", _adam(T((), "float16"))),
 )
 HEALTHY = (
     Example("float32", _adam(T(()))),
-    Example("an integer of torch", _adam(T((), "int64"))),
+    Example("a torch integer", _adam(T((), "int64"))),
     Example("a number, as torch before 1.12 saved it", _adam(3)),
 )
 
 
 @rule("O757", "optimizer-step-dtype", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_step_dtype(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Step counters of half precision."""
+    """Report step counters of half precision."""
     for optimizer, tensors in steps(checkpoint):
         found = [each for each in tensors if each.dtype.name in _COUNTS_TO]
         if found:
@@ -75,10 +75,9 @@ def optimizer_step_dtype(checkpoint: Checkpoint) -> Iterator[Problem]:
             yield Problem(
                 message=f"{which} of {show_path(optimizer.path)} {'is' if len(found) == 1 else 'are'} {name}, which "
                 f"counts to {_COUNTS_TO[name]:,}",
-                cause="From there on adding one changes nothing: the counter stands still, and with it Adam's bias "
+                cause="From there on adding one changes nothing: the counter stops, and with it Adam's bias "
                 "correction.",
-                advice="Counters above that number were rounded: put the true count in their place before training "
-                "goes on.",
+                advice="Counters above that number were rounded: set the true count before you continue training.",
                 keys=tuple([each.path for each in found]),
                 location=Location(path=optimizer.path),
                 fix=_fix(found),

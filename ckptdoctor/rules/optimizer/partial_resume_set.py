@@ -1,20 +1,20 @@
 """A checkpoint folder of the transformers Trainer lacks files that resuming needs.
 
-What it means
+Meaning
     ``checkpoint-500/`` holds the model, and optimizer, scheduler, states of random number generators and the trainer's
-    own state in files beside it. Some of them were not copied, or ``save_only_model`` was set.
+    own state in separate files. Some of them were not copied, or ``save_only_model`` was set.
 
 Why it matters
-    ``resume_from_checkpoint`` loads what there is and starts the rest anew, mostly without a word: a fresh optimizer
-    and a scheduler at step 0 under a training at step 500.
+    ``resume_from_checkpoint`` loads what there is and starts the rest again, mostly silently: a fresh optimizer and a
+    scheduler at step 0 in a training at step 500.
 
-What you see
+Symptoms
     Nothing, or: Didn't find an RNG file, if you are resuming a training that was launched in a distributed fashion,
     reproducibility is not guaranteed.
 
-How it is found
+Detection
     The names in a folder called ``checkpoint-`` and a number with a ``trainer_state.json`` in it. Where DeepSpeed or
-    FSDP keep the optimizer in folders of their own, nothing is said of it. Information only.
+    FSDP keep the optimizer in folders of their own, nothing is reported. Info only.
 
 Repair
     None: copy the missing files from where the training ran.
@@ -56,7 +56,7 @@ SICK = (
 HEALTHY = (
     Example("a release", name="release", files={"pytorch_model.bin": _NET, "trainer_state.json": _STATE}),
     Example(
-        "all there", name="checkpoint-500",
+        "all files are there", name="checkpoint-500",
         files={
             "pytorch_model.bin": _NET, "trainer_state.json": _STATE, "optimizer.pt": b"x", "scheduler.pt": b"x",
             "rng_state.pth": b"x",
@@ -67,7 +67,7 @@ HEALTHY = (
 
 @rule("O761", "partial-resume-set", Severity.INFO, when=file_beside("trainer_state.json"))
 def partial_resume_set(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Folders of the Trainer that are not whole."""
+    """Report folders of the Trainer that are not whole."""
     path = os.path.abspath(checkpoint.path) if "://" not in checkpoint.path else ""
     inside = os.path.isdir(path)
     if not _NAME.fullmatch(os.path.basename(path if inside else os.path.dirname(path))):
@@ -79,8 +79,8 @@ def partial_resume_set(checkpoint: Checkpoint) -> Iterator[Problem]:
     if missing:
         yield Problem(
             message=f"the folder lacks {wording.listed(missing)}",
-            cause="resume_from_checkpoint loads what there is and starts the rest anew, without a word.",
-            advice="Copy them from where the training ran, or do not resume: begin a training with these weights.",
+            cause="resume_from_checkpoint loads what there is and silently starts the rest again.",
+            advice="Copy them from where the training ran, or do not resume: start a new training with these weights.",
         )
 
 
@@ -91,7 +91,7 @@ def _state_files(folder: Folder) -> list[str]:
 
 
 def _generators(folder: Folder) -> list[str]:
-    """The states of generators that are not there: any at all, or those of processes between others."""
+    """Return the states of generators that are not there: any at all, or those of processes between others."""
     ranks = {int(match[1]) for name in folder.names if (match := _RANK.fullmatch(name)) is not None}
     if not ranks:
         return [] if "rng_state.pth" in folder.names else ["rng_state.pth"]

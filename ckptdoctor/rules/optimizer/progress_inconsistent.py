@@ -1,22 +1,21 @@
-"""The counters of a Lightning checkpoint disagree on how far the training was.
+"""The counters of a Lightning checkpoint disagree on the progress of the training.
 
-What it means
+Meaning
     ``global_step`` and ``epoch`` at the top were changed, by hand or by a script, and the state of the loops was not.
 
 Why it matters
     The trainer resumes from the state of the loops: changing the numbers at the top has no effect on it, while other
-    programs, and names of files, follow them. Setting ``epoch`` to 0 does not start anew.
+    programs, and file names, follow them. Setting ``epoch`` to 0 does not restart the training.
 
-What you see
+Symptoms
     A training that resumes at another epoch than the file says, or is finished at once.
 
-How it is found
-    ``global_step`` is compared with the steps that the loops counted, ``epoch`` with the epochs that they completed;
-    one more or less is as it should be. The loops write all of them at once, so they agree in every file that Lightning
-    wrote.
+Detection
+    ``global_step`` is compared with the steps that the loops counted, ``epoch`` with the epochs that they completed; a
+    difference of one is normal. The loops write all of them at once, so they agree in every file that Lightning wrote.
 
 Repair
-    None: change what the loops counted as well, or load the weights only and begin at zero.
+    None: change the loops' counters as well, or load only the weights and start at zero.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ SICK = (
 HEALTHY = (
     Example("the end of an epoch", _saved(6, 600, 6, 600)),
     Example("saved before the epoch was counted", _saved(6, 600, 7, 600)),
-    Example("a file of another program", {"epoch": 0, "global_step": 600, "model": {"w": T((2, 2))}}),
+    Example("a file from another program", {"epoch": 0, "global_step": 600, "model": {"w": T((2, 2))}}),
 )
 
 
 @rule("O759", "progress-inconsistent", Severity.WARNING, when=more_than_weights)
 def progress_inconsistent(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Counters at the top that are not those of the loops."""
+    """Report counters at the top that are not those of the loops."""
     entries = top(checkpoint)
     if LIGHTNING not in entries:
         return
@@ -72,9 +71,9 @@ def progress_inconsistent(checkpoint: Checkpoint) -> Iterator[Problem]:
         differing.append(f"epoch {_number(epoch):,}, and the loops completed {_number(epochs):,} epochs")
     for words in differing:
         yield Problem(
-            message=f"the file says {words}",
-            cause="The trainer resumes from what the loops counted; the number at the top has no effect on it.",
-            advice="To begin at zero, load the weights only; otherwise change the state of the loops as well.",
+            message=f"the file has {words}",
+            cause="The trainer resumes from the loops' counters; the number at the top has no effect on it.",
+            advice="To start at zero, load only the weights; otherwise change the state of the loops as well.",
             keys=(("loops",),),
         )
 
@@ -84,7 +83,7 @@ def _number(node: Node) -> int:
 
 
 def at_path(node: Node, *parts: str) -> Node:
-    """What lies below a node; None where there is nothing."""
+    """Return what lies below a node, or None where there is nothing."""
     for part in parts:
         if not isinstance(node, Mapping):
             return None

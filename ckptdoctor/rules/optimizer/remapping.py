@@ -17,7 +17,7 @@ _SINGLE = 16  # groups that are changed one by one; more are written anew, all a
 
 
 def remap_fix(subject: Checkpoint | Comparison, optimizer: SavedOptimizer) -> tuple[Fix | None, str]:
-    """The repair, or why there is none; "" where the optimizer is as the target, or the file, wants it."""
+    """Return the repair, or why there is none, or "" where the optimizer is as the target, or the file, wants it."""
     try:
         edits, safety, source = _remapped(subject, optimizer)
     except NoRemapError as error:
@@ -33,7 +33,7 @@ def remap_fix(subject: Checkpoint | Comparison, optimizer: SavedOptimizer) -> tu
 
 
 def _remapped(subject: Checkpoint | Comparison, optimizer: SavedOptimizer) -> tuple[tuple[Edit, ...], Safety, str]:
-    """The edits, how safe they are, and whose order it is. Raises NoRemapError where nobody can tell."""
+    """Return the edits, how safe they are, and whose order it is. Raises NoRemapError where nobody can tell."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
     model = subject.state_dict if isinstance(subject, Comparison) else only_model(checkpoint)
     if model is None:
@@ -67,7 +67,7 @@ def _edits(checkpoint: Checkpoint, optimizer: SavedOptimizer, found: Remap) -> l
 
 
 def _groups(checkpoint: Checkpoint, optimizer: SavedOptimizer, found: Remap) -> list[Edit]:
-    """The parameter groups with their new numbers, and names where the file notes them."""
+    """Return the parameter groups with their new numbers, and names where the file notes them."""
     place = (*optimizer.path, "param_groups")
     groups = at(checkpoint.tree, place)
     assert isinstance(groups, Items)
@@ -90,7 +90,7 @@ def _groups(checkpoint: Checkpoint, optimizer: SavedOptimizer, found: Remap) -> 
     try:
         options = [dict(_plain(optimizer.options[home])) for home, _ in found.groups]
     except NotPlainError as error:
-        raise NoRemapError(f"its groups cannot be written anew: {error}") from error
+        raise NoRemapError(f"its groups cannot be rewritten: {error}") from error
     return [Replace(place, [{**each, **lists} for each, lists in zip(options, wanted, strict=True)])]
 
 
@@ -119,7 +119,7 @@ def _labels(groups: Items, optimizer: SavedOptimizer, found: Remap) -> dict[str,
 
 
 def _reordered(comparison: Comparison, model: StateDict, order: Sequence[str]) -> list[Edit]:
-    """The weights in the order of the target too, so that the file agrees with itself."""
+    """Return the weights in the order of the target too, so that the file agrees with itself."""
     rank = {name: number for number, name in enumerate(comparison.reference.tensors)}
     node = at(comparison.checkpoint.tree, model.path)
     keys = [part for part, _ in node.entries] if isinstance(node, Mapping) else []

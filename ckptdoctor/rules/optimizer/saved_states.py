@@ -37,7 +37,7 @@ class Optimizer:
 
 @cached_by_identity
 def optimizer_states(checkpoint: Checkpoint) -> tuple[Optimizer, ...]:
-    """The optimizers of a file, those of FSDP, whose parameters have names, among them."""
+    """Return the optimizers of a file, those of FSDP, whose parameters have names, among them."""
     paths = [each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER]
     read = [_optimizer(path, mapping_at(checkpoint.tree, path)) for path in islice(paths, _READ)]
     return tuple([each for each in read if each is not None])
@@ -62,20 +62,20 @@ def _group(node: Mapping, states: dict[Part, dict[Part, Node]]) -> ParamGroup:
 
 @cached_by_identity
 def schedulers(checkpoint: Checkpoint) -> tuple[tuple[KeyPath, dict[Part, Node]], ...]:
-    """The schedulers of a file, each with what it keeps."""
+    """Return the schedulers of a file, each with what it keeps."""
     paths = [each.path for each in checkpoint.state_dicts if each.role is Role.SCHEDULER]
     found = [(path, mapping_at(checkpoint.tree, path)) for path in islice(paths, _READ)]
     return tuple([(path, dict(node.entries)) for path, node in found if node is not None])
 
 
 def numbers_in(node: Node) -> tuple[float, ...] | None:
-    """A list of numbers; None for anything else."""
+    """Return a list of numbers, or None for anything else."""
     found = [as_number(each) for each in node.items] if isinstance(node, Items) else [None]
     return None if any(each is None for each in found) else tuple([each for each in found if each is not None])
 
 
 def steps(checkpoint: Checkpoint) -> Iterator[tuple[Optimizer, list[Tensor]]]:
-    """The step counters that are tensors, for each optimizer."""
+    """Yield the step counters that are tensors, for each optimizer."""
     for optimizer in optimizer_states(checkpoint):
         found = [state.get("step") for group in optimizer.groups for state in group.states]
         tensors = [each for each in found if isinstance(each, Tensor)]
@@ -90,7 +90,10 @@ _PATTERNS = 8  # --drop options on one command line
 
 
 def forget_states(checkpoint: Checkpoint, optimizer: KeyPath, sick: Sequence[KeyPath] = ()) -> Fix | None:
-    """Without the states of these parameters; of all where none is named, or many are. Options and numbers stay."""
+    """Return the fix that leaves out the states of these parameters.
+
+    They are those of all where none is named, or many are. Options and numbers stay.
+    """
     place = (*optimizer, "state")
     node = mapping_at(checkpoint.tree, place)
     every = [(*place, part) for part, _ in node.entries] if node is not None else []
@@ -104,7 +107,7 @@ def forget_states(checkpoint: Checkpoint, optimizer: KeyPath, sick: Sequence[Key
 
 
 def forget(path: KeyPath, what: str) -> Fix | None:
-    """Without what lies at this path; None where that is everything."""
+    """Return the fix that leaves out what lies at this path, or None where that is everything."""
     return Fix(f"drop {what}", (Drop((path,)),), Safety.UNSAFE, _drop(path)) if path else None
 
 

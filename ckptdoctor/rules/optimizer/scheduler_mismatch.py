@@ -1,21 +1,21 @@
-"""The learning rate scheduler does not fit the optimizer beside it.
+"""The learning rate scheduler does not match the optimizer in the file.
 
-What it means
-    It was made for another number of parameter groups, or the learning rates that it set last are not those of the
-    optimizer: the groups were changed, or one of the two is of another save.
+Meaning
+    It was made for a different number of parameter groups, or the learning rates that it set last are not those of the
+    optimizer: the groups were changed, or one of the two is from another save.
 
 Why it matters
-    A scheduler that computes from its own list of rates (``LambdaLR``, and with it most warm-ups) refuses to go on when
-    the numbers differ. Where only the rates differ, training resumes with those of the optimizer.
+    A scheduler that computes from its own list of rates (``LambdaLR``, and with it most warm-ups) refuses to continue
+    when the numbers differ. Where only the rates differ, training resumes with those of the optimizer.
 
-What you see
+Symptoms
     ValueError: zip() argument 2 is longer than argument 1
     Or a learning rate that jumps at the next step.
 
-How it is found
-    Only in a file with one optimizer and one scheduler: ``base_lrs`` is counted against the parameter groups, and
-    ``_last_lr`` compared with the groups' ``lr``. A warning where the numbers of a ``LambdaLR`` differ; other
-    schedulers, and rates, are information.
+Detection
+    Only in a file with one optimizer and one scheduler: the number of ``base_lrs`` is compared with the parameter
+    groups, and ``_last_lr`` with the groups' ``lr``. A warning where the numbers of a ``LambdaLR`` differ; other
+    schedulers, and rates, are info.
 
 Repair
     Where the numbers differ, ``ckptdoctor fix FILE --drop scheduler --unsafe-fixes`` leaves the scheduler out: make a
@@ -52,14 +52,14 @@ def _saved(scheduler: dict[str, object], *rates: float) -> dict[str, object]:
 MESSAGES = (
     Message(
         ("KeyError: 'lr_lambdas'", "KeyError: 'last_epoch'", "KeyError: 'lr_schedulers'", "KeyError: 'lr_scheduler'"),
-        "the scheduler's state is not there, or belongs to one of another class",
+        "the scheduler's state is missing, or belongs to a different class",
         (Way("see what it holds", "ckptdoctor show FILE"),),
     ),
 )
 SICK = (
     Example("a rate for each of two groups", _saved({"base_lrs": [0.1, 0.1], "_last_lr": [0.1, 0.1]}, 0.1)),
     Example("a warm-up of one group", _saved({"base_lrs": [0.1], "lr_lambdas": [None]}, 0.1, 0.2)),
-    Example("another rate than it set", _saved({"base_lrs": [0.1], "_last_lr": [0.01]}, 0.1)),
+    Example("not the rate that it set", _saved({"base_lrs": [0.1], "_last_lr": [0.01]}, 0.1)),
 )
 HEALTHY = (
     Example("one of each", _saved({"base_lrs": [0.1], "_last_lr": [0.01]}, 0.01)),
@@ -70,7 +70,7 @@ HEALTHY = (
 
 @rule("O758", "scheduler-mismatch", Severity.INFO, when=has(Role.OPTIMIZER, Role.SCHEDULER))
 def scheduler_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Schedulers that disagree with the only optimizer."""
+    """Report schedulers that disagree with the only optimizer."""
     found = schedulers(checkpoint)
     if len(found) != 1 or len(optimizer_states(checkpoint)) != 1:
         return
@@ -90,8 +90,8 @@ def _number(path: KeyPath, parts: dict[Part, Node], optimizer: Optimizer) -> lis
         Problem(
             message=f"{show_path(path)} was made for {wording.plural(len(rates), 'parameter group')}, "
             f"{show_path(optimizer.path)} has {groups:,}",
-            cause="Groups were added or taken away, or one of the two is of another save."
-            + (" A LambdaLR refuses to go on." if computes else ""),
+            cause="Groups were added or removed, or one of the two is from another save."
+            + (" A LambdaLR refuses to continue." if computes else ""),
             torch_says=(f"ValueError: zip() argument 2 is {which} than argument 1",) if computes else (),
             advice="Make a new scheduler at the right step, and leave this one out.",
             keys=(path,),
@@ -114,8 +114,7 @@ def _rates(path: KeyPath, parts: dict[Part, Node], optimizer: Optimizer) -> list
         Problem(
             message=f"{show_path(path)} set the learning rate to {_shown(last)}, {show_path(optimizer.path)} has "
             f"{_shown(now)}",
-            cause="It was changed by something else after the scheduler's last step; training resumes with the "
-            "optimizer's.",
+            cause="Something else changed it after the scheduler's last step; training resumes with the optimizer's.",
             keys=(path, optimizer.path),
             location=Location(path=path),
         )

@@ -1,25 +1,25 @@
-"""The hyper-parameters of a Lightning checkpoint hold objects of the program.
+"""The hyper-parameters of a Lightning checkpoint hold objects of your program.
 
-What it means
-    ``save_hyperparameters()`` kept whatever ``__init__`` was given: a network, a loss, a tokenizer, a config of
-    omegaconf. The checkpoint holds them whole, beside the weights.
+Meaning
+    ``save_hyperparameters()`` kept every argument of ``__init__``: a network, a loss, a tokenizer, an omegaconf config.
+    The checkpoint holds them complete, next to the weights.
 
 Why it matters
-    ``load_from_checkpoint`` needs every class, in the version of then, before it comes to the weights; a network among
-    them is in the file a second time, with the numbers that it had when the training began.
+    ``load_from_checkpoint`` needs every class, in the version of that time, before it reaches the weights; a network
+    among them is in the file a second time, with its values from the start of training.
 
-What you see
+Symptoms
     Weights only load failed.
     AttributeError: Can't get attribute 'Net' on <module '__main__'>
     TypeError: __init__() missing 1 required positional argument: 'net'
 
-How it is found
+Detection
     Values in ``hyper_parameters`` and ``datamodule_hyper_parameters`` that are objects, in a file that Lightning wrote.
-    Information only: where all classes are there, it loads.
+    Info only: if all classes are available, it loads.
 
 Repair
-    ``ckptdoctor fix FILE --select O762 --unsafe-fixes`` puts the name of its class in the place of each, as text;
-    ``load_from_checkpoint(path, net=...)`` gives what is needed. Next time:
+    ``ckptdoctor fix FILE --select O762 --unsafe-fixes`` replaces each with the name of its class, as text;
+    ``load_from_checkpoint(path, net=...)`` supplies the missing argument. Next time:
     ``save_hyperparameters(ignore=["net"])``.
 """
 
@@ -56,7 +56,7 @@ MESSAGES = (
     ),
 )
 SICK = (
-    Example("a network of the program's", _saved(lr=0.1, net=Obj("nets.Net", {"training": True}))),
+    Example("a network of your program", _saved(lr=0.1, net=Obj("nets.Net", {"training": True}))),
     Example("a class and an object", _saved(lr=0.1, tokenizer=Obj("tokens.Tokenizer", {"size": 3}), size=Obj("a.B"))),
 )
 HEALTHY = (
@@ -67,7 +67,7 @@ HEALTHY = (
 
 @rule("O762", "stale-hparams", Severity.INFO, when=more_than_weights)
 def stale_hparams(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Objects among the hyper-parameters."""
+    """Report objects among the hyper-parameters."""
     entries = top(checkpoint)
     if LIGHTNING not in entries:
         return
@@ -81,13 +81,13 @@ def stale_hparams(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 def _problem(place: str, found: Sequence[tuple[KeyPath, Node]]) -> Problem:
     named = wording.listed([f"{path[-1]} ({_class(node)})" for path, node in found], _NAMED)
-    title = f"put the names of their classes in the place of {wording.plural(len(found), 'object')}"
+    title = f"replace {wording.plural(len(found), 'object')} with the names of their classes"
     edits = tuple([Replace(path, _class(node)) for path, node in found])
     are = "is an object" if len(found) == 1 else "are objects"
     plain = all(isinstance(path[-1], str) for path, _ in found) and len(found) <= _MOST
     return Problem(
         message=f"{wording.plural(len(found), 'value')} in {place} {are}: {named}",
-        cause="load_from_checkpoint needs their classes, in the version of then, before it comes to the weights.",
+        cause="load_from_checkpoint needs their classes, in the version of that time, before it reaches the weights.",
         advice='Next time: save_hyperparameters(ignore=["net"]), and load_from_checkpoint(path, net=…).',
         keys=tuple([path for path, _ in found]),
         location=Location(path=(place,)),
@@ -96,7 +96,10 @@ def _problem(place: str, found: Sequence[tuple[KeyPath, Node]]) -> Problem:
 
 
 def _is_object(node: Node) -> bool:
-    """Whether it is an object, or a class or function; names of torch's own, such as dtypes, are plain enough."""
+    """Return whether it is an object, or a class or function.
+
+    Names of torch's own, such as dtypes, are plain enough.
+    """
     return isinstance(node, Opaque) or (isinstance(node, Named) and not node.name.startswith("torch."))
 
 

@@ -1,24 +1,24 @@
 """The file was pickled with a newer protocol than torch uses.
 
-What it means
-    ``torch.save`` uses protocol 2 unless it is told another (``pickle_protocol=4``).
+Meaning
+    ``torch.save`` uses protocol 2 unless another is requested (``pickle_protocol=4``).
 
 Why it matters
-    torch's ``weights_only`` reader, the default since 2.6, knows the instructions of protocols 2 and 3 only: it refuses
-    every file of protocol 4 or 5. Python before 3.8 cannot read protocol 5 either.
+    torch's ``weights_only`` reader, the default since 2.6, knows only the opcodes of protocols 2 and 3: it rejects
+    every file with protocol 4 or 5. Python before 3.8 cannot read protocol 5 either.
 
-What you see
+Symptoms
     Unsupported operand 149
     Detected pickle protocol 4 in the checkpoint, which was not the default pickle protocol used by `torch.load` (2).
     unsupported pickle protocol: 5
 
-How it is found
-    The first bytes of the pickle. Protocol 3 loads, with a warning, so that is only information.
+Detection
+    The first bytes of the pickle. Protocol 3 loads, with a warning, so that is only info.
 
 Repair
     ``ckptdoctor fix FILE --select P211`` writes the same values with protocol 2; a file in torch's old format becomes
-    an archive. Safe: no value changes. There is no repair where protocol 2 has no plain word for something, such as a
-    frozenset or a class within a class.
+    an archive. Safe: no value changes. There is no repair where protocol 2 cannot express a value, such as a frozenset
+    or a nested class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.protocols import pickle_protocol
+from ckptdoctor.checkpoint.first_bytes import pickle_protocol
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -39,7 +39,7 @@ _KNOWN = 3  # the newest that weights_only reads
 
 
 def _dumped(protocol: int) -> bytes:
-    """What torch.save writes of an epoch in the old format, all of it with this protocol."""
+    """Return what torch.save writes of an epoch in the old format, all of it with this protocol."""
     import pickle
 
     parts: tuple[object, ...] = (
@@ -72,7 +72,7 @@ HEALTHY = (
 
 @rule("P211", "compat-protocol", Severity.ERROR, when=newer_pickle_protocol)
 def compat_protocol(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A protocol that weights_only does not read."""
+    """Report a protocol that weights_only does not read."""
     protocol = pickle_protocol(checkpoint.container)
     if protocol is None or protocol <= _DEFAULT:
         return
@@ -81,12 +81,12 @@ def compat_protocol(checkpoint: Checkpoint) -> Iterator[Problem]:
     yield Problem(
         message=f"it was pickled with protocol {protocol}, where torch.save uses {_DEFAULT}",
         cause=(
-            "Saved with pickle_protocol=…; torch.load refuses it by default since 2.6 (weights_only=True)."
+            "Saved with pickle_protocol=…; torch.load rejects it by default since 2.6 (weights_only=True)."
             if refused
             else "Saved with pickle_protocol=3. torch.load reads it, with a warning since 2.6."
         ),
         torch_says=("Unsupported operand 149", warned) if refused else (warned,),
-        advice="Save it with the default protocol the next time.",
+        advice="Save it with the default protocol next time.",
         severity=Severity.ERROR if refused else Severity.INFO,
         fix=repickle_fix(checkpoint, "write it with protocol 2", "P211") if can_be_repickled(checkpoint) else None,
     )

@@ -1,32 +1,32 @@
 """The file names functions that can run commands when it is loaded with ``weights_only=False``.
 
-What it means
+Meaning
     A pickle is a program: loading it calls what it names. This one names something that starts processes, runs code,
     opens files or reaches any other function (``os.system``, ``builtins.eval``, ``builtins.getattr`` …). No checkpoint
     needs that.
 
 Why it matters
-    Whoever loads it with ``weights_only=False``, or with a torch before 2.6, runs what its author wanted to be run.
+    Whoever loads it with ``weights_only=False``, or with a torch before 2.6, runs whatever its author put there.
 
-What you see
+Symptoms
     Trying to load unsupported GLOBAL posix.system whose module posix is blocked.
     Unsupported global: GLOBAL getattr was not an allowed global by default.
 
-How it is found
+Detection
     Every name in the pickle, used or not, is compared with lists of exact modules and names; names with dots are
-    followed part by part. Nothing is imported. That a file is not reported here does not prove it harmless: only
+    followed part by part. Nothing is imported. A file that is not reported here is not proven harmless: only
     ``weights_only=True`` keeps a pickle from calling other code.
 
-    All places are searched from which some program unpickles: the pickle of the contents, and of one that breaks off
-    what comes before the break, since a loader makes those calls before it fails; pickles behind the end of another
-    one, in its texts and bytes (in Base64, too), and in other records of an archive; the ``.metadata`` of a distributed
-    checkpoint, and every file in the folder of a checkpoint; NumPy's arrays of objects, which
-    ``numpy.load(allow_pickle=True)`` loads. Of arrays of objects, ``.metadata`` and texts, which nothing protects,
-    a name that is not known to be harmless is a warning.
+    Every place from which a program might unpickle is searched: the pickle of the contents, up to the break if it
+    breaks off, since a loader makes those calls before it fails; pickles after the end of another one, in its strings
+    and bytes (in Base64 too), and in other records of an archive; the ``.metadata`` of a distributed checkpoint, and
+    every file in the folder of a checkpoint; NumPy's arrays of objects, which ``numpy.load(allow_pickle=True)`` loads.
+    In object arrays, ``.metadata`` and strings, which nothing protects, any name that is not provably harmless is a
+    warning.
 
 Repair
     None: do not load it. Get the weights from a source you trust, in safetensors if you can. ``builtins.getattr`` alone
-    also comes from honest pickles of bound methods and nested classes; look at what stands at the named key.
+    also comes from honest pickles of bound methods and nested classes; check the value at the named key.
 """
 
 from __future__ import annotations
@@ -35,8 +35,16 @@ import os
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, GlobalName, Lying
-from ckptdoctor.facts.blocked_globals import BlockedCause, blocked_by, of_numpy, outermost
-from ckptdoctor.facts.globals import dangerous, is_dangerous, is_harmless, modern
+from ckptdoctor.facts.globals import (
+    BlockedCause,
+    blocked_by,
+    dangerous,
+    is_dangerous,
+    is_harmless,
+    modern,
+    of_numpy,
+    outermost,
+)
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, Obj, T
@@ -52,7 +60,7 @@ _CALL = b"cos\nsystem\n(S'echo hello'\ntR"
 
 
 def _acts(groups: dict[str, str]) -> bool:
-    """Whether it is a function that acts; torch leaves out the name of the module ``builtins``."""
+    """Return whether it is a function that acts; torch leaves out the name of the module ``builtins``."""
     module, _, name = groups["global"].rpartition(".")
     return is_dangerous(module or "builtins", name)
 
@@ -60,15 +68,15 @@ def _acts(groups: dict[str, str]) -> bool:
 MESSAGES = (
     Message(
         ("Trying to load unsupported GLOBAL",),
-        "the file asks for {global}, a function that no checkpoint needs and that could do anything to your machine."
-        " Do not load it in any other way",
+        "the file asks for {global}, a function that no checkpoint needs and that could do anything to your "
+        "machine. Do not work around this error",
         (Way("see what it asks for", "ckptdoctor check FILE"),),
         then=r"(?P<global>[\w.]{1,300}?)whosemodule[\w.]{1,100}isblocked",
     ),
     Message(
         ("GLOBAL",),
-        "the file asks for {global}, a function that no checkpoint needs and that could do anything to your machine."
-        " Do not load it in any other way",
+        "the file asks for {global}, a function that no checkpoint needs and that could do anything to your "
+        "machine. Do not work around this error",
         (Way("see what it asks for", "ckptdoctor check FILE"),),
         then=NOT_ALLOWED,
         also=("P201",),
@@ -78,8 +86,8 @@ MESSAGES = (
 SICK = (
     Example("a shell command", {"model": _WEIGHTS, "extra": Obj("os.system", arguments=("echo hello",))}),
     Example("code as text", {"model": _WEIGHTS, "extra": Obj("builtins.eval", arguments=("1 + 1",))}),
-    Example("a call in front of a break", raw=b"\x80\2" + _CALL + b"\xff", suffix=".pkl"),
-    Example("a pickle behind the end of another one", raw=b"\x80\2}." + _CALL + b".", suffix=".pkl"),
+    Example("a call before a break", raw=b"\x80\2" + _CALL + b"\xff", suffix=".pkl"),
+    Example("a pickle after the end of another one", raw=b"\x80\2}." + _CALL + b".", suffix=".pkl"),
     Example("a pickle in bytes", {"model": _WEIGHTS, "blob": b"\x80\2" + _CALL + b"."}),
 )
 HEALTHY = (Example("the names as text", {"model": _WEIGHTS, "extra": ["os.system", "builtins.eval"]}),)
@@ -87,7 +95,7 @@ HEALTHY = (Example("the names as text", {"model": _WEIGHTS, "extra": ["os.system
 
 @rule("P206", "dangerous-global", Severity.ERROR, when=any_of(pickles_aside, unusual_names))
 def dangerous_global(subject: Container | Checkpoint) -> Iterator[Problem]:
-    """Names that can run code."""
+    """Report names that can run code."""
     if isinstance(subject, Checkpoint):
         yield from _named(subject)
     told = [(aside, *worth_a_word(aside)) for aside in subject.asides]
@@ -102,7 +110,7 @@ def dangerous_global(subject: Container | Checkpoint) -> Iterator[Problem]:
 
 
 def _named(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """The names in the pickles of the contents."""
+    """Yield the names in the pickles of the contents."""
     found = blocked_by(checkpoint, BlockedCause.DANGEROUS)
     how = "allow_pickle=True" if of_numpy(checkpoint) else "weights_only=False"
     if found:
@@ -130,7 +138,7 @@ def _named(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _holders(checkpoint: Checkpoint) -> str:
-    """The file that names them; of a folder each that does, without the records in it."""
+    """Return the file that names them; of a folder each that does, without the records in it."""
     if not os.path.isdir(checkpoint.path):
         return "the file names"
     members = [each.member for each in checkpoint.globals if dangerous([each])]
@@ -139,7 +147,7 @@ def _holders(checkpoint: Checkpoint) -> str:
 
 
 def _file(folder: str, member: str) -> str:
-    """The file of a folder that a record lies in: ``a.bin`` of ``a.bin/archive/data.pkl``."""
+    """Return the file of a folder that a record lies in: ``a.bin`` of ``a.bin/archive/data.pkl``."""
     while "/" in member and not os.path.isfile(os.path.join(folder, member)):
         member = member.rpartition("/")[0]
     return member
@@ -156,21 +164,21 @@ def _aside(aside: Aside, names: list[str], runs: bool) -> Problem:
 
 
 def _sentence(aside: Aside, names: list[str]) -> str:
-    """What the pickle is, what it names, and when that is called."""
+    """Return what the pickle is, what it names, and when that is called."""
     where, at, named = aside.member or "the file", f"byte {aside.offset:,}", refused.listed_names(names)
     if aside.lying is Lying.BROKEN:
-        return f"{where} names {named} and breaks off after that, at {at}: a loader can call it before it fails"
+        return f"{where} names {named} and then breaks off at {at}: a loader can call it before it fails"
     if aside.lying is Lying.BEHIND:
-        return f"{where} has another pickle behind the end of the first, at {at}, which names {named}"
+        return f"{where} has another pickle after the end of the first, at {at}, which names {named}"
     if aside.lying is Lying.INSIDE:
-        return f"{where} has a text at {at} that is a pickle itself and names {named}: unpickling the text calls it"
+        return f"{where} has a string at {at} that is a pickle itself and names {named}: unpickling the string calls it"
     if aside.lying is Lying.INDEX:
         return f"{where} names {named}: torch.distributed.checkpoint loads it with pickle.load, which calls it"
     return f"{where} names {named}: with weights_only=False it can run commands"
 
 
-_RUNS = "No checkpoint needs this. Whatever unpickles it runs what its author put there."
-_UNKNOWN = "It is not known to be harmless: unpickling imports it and calls it, whatever it does."
+_RUNS = "No checkpoint needs this. Any program that unpickles it runs whatever its author put there."
+_UNKNOWN = "It may be harmful: unpickling imports it and calls it, whatever it does."
 _TRUSTED = "Get the weights from a source you trust, in safetensors."
 
 
@@ -179,14 +187,17 @@ _UNPROTECTED = (Lying.INSIDE, Lying.INDEX)
 
 
 def unknown(names: Iterable[GlobalName]) -> list[str]:
-    """Those that are neither dangerous nor known to be harmless, the same way."""
+    """Return those that are neither dangerous nor known to be harmless, the same way."""
     found = [modern(each.module, each.name) for each in names]
     strange = [each for each in found if not is_dangerous(*each) and not is_harmless(*each)]
     return list(dict.fromkeys([f"{module}.{name}" for module, name in strange]))
 
 
 def worth_a_word(aside: Aside) -> tuple[list[str], bool]:
-    """What of its names has to be told, and whether that can run code: where none does, those that nobody knows."""
+    """Return what of its names has to be told, and whether that can run code.
+
+    Where none does, those that nobody knows are told.
+    """
     found = dangerous(aside.names)
     if found:
         return found, True

@@ -1,22 +1,22 @@
-"""A good part of the file is neither tensors nor their names: a history, a dataset, a tokenizer, a replay buffer.
+"""A large part of the file is neither tensors nor their names: a history, a dataset, a tokenizer, a replay buffer.
 
-What it means
-    Lists of numbers, long texts or arrays were saved as Python objects beside the weights.
+Meaning
+    Lists of numbers, long texts or arrays were saved as Python objects with the weights.
 
 Why it matters
-    Objects are read one by one into memory, whatever is wanted of the file: a list of a million floats takes 9 MB in
-    the file, 32 MB in memory, and about a second. They cannot be memory-mapped.
+    Objects are read one by one into memory, even if you need none of them: a list of a million floats takes 9 MB in the
+    file, 32 MB in memory, and about a second. They cannot be memory-mapped.
 
-What you see
-    Nothing: loading takes long, and much memory.
+Symptoms
+    Nothing: loading takes a long time, and a lot of memory.
 
-How it is found
-    The size of each value without tensors is added up as it stands in the pickle. From a tenth of the file on (and 1
-    MB) it is information, a warning where it is more than half of the file and 16 MB.
+Detection
+    The sizes in the pickle of all values without tensors are added up. From a tenth of the file (and 1 MB) it is info,
+    and a warning where it is more than half of the file and 16 MB.
 
 Repair
-    None by itself: the finding gives the command that leaves the largest values out. Or save them elsewhere, long lists
-    of numbers as tensors.
+    No automatic one: the finding gives the command that leaves the largest values out. Or save them elsewhere, long
+    lists of numbers as tensors.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MUCH = 16_000_000  # and a warning
 _NAMED = 3
 _SMALL = 10_000  # values below that are not added up
 SICK = (
-    Example("a long text beside the weights", {"model": {"w": T((3,))}, "notes": "word " * 300_000}),
+    Example("a long string next to the weights", {"model": {"w": T((3,))}, "notes": "word " * 300_000}),
     Example("a long history", {"model": {"w": T((3,))}, "history": {"loss": [0.5] * 150_000}}),
 )
 HEALTHY = (
@@ -59,7 +59,7 @@ HEALTHY = (
 
 @rule("P212", "huge-non-tensor-payload", Severity.INFO, when=more_than_tensors)
 def huge_non_tensor_payload(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Much that is no tensor."""
+    """Report much that is no tensor."""
     if not checkpoint.tensors:
         return
     found = large_values(checkpoint, _SMALL)
@@ -106,7 +106,7 @@ class LargeValue:
 
 
 def large_values(checkpoint: Checkpoint, least: int) -> list[LargeValue]:
-    """The largest values without tensors, from ``least`` bytes on, largest first; each under a key of a dict."""
+    """Return the largest values without tensors, from ``least`` bytes on, largest first; each under a key of a dict."""
     stored = sum(storage.extent.length for storage in checkpoint.storages if storage.extent is not None)
     if checkpoint.size - stored < least and not any(storage.compressed for storage in checkpoint.storages):
         return []
@@ -127,7 +127,7 @@ def large_values(checkpoint: Checkpoint, least: int) -> list[LargeValue]:
 
 
 def _sizes(tree: Node) -> dict[int, tuple[int, bool]]:
-    """For each dict, list and object, by id: about how many bytes it takes, and whether a tensor is in it."""
+    """Return about how many bytes each dict, list and object takes, by id, and whether a tensor is in it."""
     sizes: dict[int, tuple[int, bool]] = {}
     stack: list[tuple[Node, bool]] = [(tree, False)]
     while stack:
@@ -153,7 +153,7 @@ def _added(node: Node, sizes: dict[int, tuple[int, bool]]) -> tuple[int, bool]:
 
 
 def _leaf(node: Node) -> int:
-    """About how many bytes a value without others takes in a pickle."""
+    """Return about how many bytes a value without others takes in a pickle."""
     if isinstance(node, float):
         return _FLOAT
     if isinstance(node, (str, bytes)):

@@ -1,25 +1,26 @@
-"""Objects of a training framework or another known package lie beside the weights: loading needs that package.
+"""Objects of a training framework or another known package are in the file: loading needs that package.
 
-What it means
+Meaning
     A configuration (OmegaConf, mmengine), a callback (Lightning), a dataset or a distribution was saved in the same
-    dict as the state dict. Its class belongs to a package that has a name to install.
+    dict as the state dict. Its class belongs to a package that can be installed.
 
 Why it matters
-    torch refuses the whole file since 2.6. With ``weights_only=False`` it loads only where the package is installed,
-    often in about the same version, although the weights themselves are plain tensors.
+    torch has rejected the whole file since 2.6. With ``weights_only=False`` it loads only where the package is
+    installed, often in about the same version, although the weights themselves are plain tensors.
 
-What you see
+Symptoms
     Unsupported global: GLOBAL omegaconf.dictconfig.DictConfig was not an allowed global by default.
     No module named 'omegaconf'
 
-How it is found
-    Names in the pickle that belong to packages known to leave such objects. Classes of the user's own code are P205's.
+Detection
+    Names in the pickle that belong to packages known to leave such objects. P205 reports classes of the user's own
+    code.
 
 Repair
-    ``ckptdoctor fix FILE --select P210`` makes plain dicts and lists of configurations of OmegaConf, EasyDict, addict
-    and munch. Safe: no value changes; interpolations stay the text that they are, and types and flags go with the
-    class. ``--unsafe-fixes`` drops other objects that hold no tensors and stand under a key of their own. Unsafe: what
-    they hold is lost in the new file.
+    ``ckptdoctor fix FILE --select P210`` converts configurations of OmegaConf, EasyDict, addict and munch to plain
+    dicts and lists. Safe: no value changes; interpolations stay text, and types and flags are dropped with the class.
+    ``--unsafe-fixes`` drops other objects that hold no tensors and have a key of their own. Unsafe: their contents are
+    lost in the new file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Fix
-from ckptdoctor.facts.blocked_globals import BlockedCause, blocked_by
+from ckptdoctor.facts.globals import BlockedCause, blocked_by
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -44,9 +45,9 @@ _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 MESSAGES = (
     Message(
         ("No module named '", "No module named "),
-        "the file holds objects of {module}, which is not installed here: beside the weights lies something of the"
-        " program that trained them",
-        (Way("take the weights out", "ckptdoctor fix FILE"), Way("or install it", "pip install {module}")),
+        "the file holds objects of {module}, which is not installed here: the file holds more than the "
+        "weights, an object of the program that trained them",
+        (Way("extract the weights", "ckptdoctor fix FILE"), Way("or install it", "pip install {module}")),
         then=r"(?P<module>pytorch_lightning|lightning|omegaconf|mmengine|mmcv|fairseq|hydra|easydict|yacs|sklearn|pandas"
         r"|apex|detectron2|timm|dill|ruamel)(?![\w])",
         also=("P201", "P204", "P205"),
@@ -75,11 +76,11 @@ HEALTHY = (
 
 @rule("P210", "needs-package", Severity.ERROR, when=unusual_names)
 def needs_package(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Classes of known packages."""
+    """Report classes of known packages."""
     found = tuple([each for each in blocked_by(checkpoint, BlockedCause.FOREIGN) if to_install(each.path)])
     plain, values, rest = convertible(found)
     if plain.places:
-        title = f"turn {wording.plural(len(plain.places), 'object')} into plain data"
+        title = f"convert {wording.plural(len(plain.places), 'object')} to plain data"
         yield _problem(plain, refused.plain_fix(checkpoint, plain, values, title, "P210"))
     if rest.blocked:
         yield _problem(rest, refused.drop_objects_fix(checkpoint, rest.places, "P210"))
@@ -91,7 +92,7 @@ def _problem(objects: Objects, fix: Fix | None) -> Problem:
     stand = f" ({refused.listed_places(places)})" if places else ""
     return Problem(
         message=f"the file holds {refused.classes(found)}{stand}, and needs {wording.listed(packages)} to load",
-        cause="The weights themselves do not need it, but torch loads the file whole or not at all.",
+        cause="The weights themselves do not need it, but torch loads all of the file or nothing.",
         torch_says=(*refused.refusal_lines(found[:1]), not_importable(found[0].path)),
         advice=refused.trusting(
             found, f"If you trust it: pip install {' '.join(packages)}, and {{}} before torch.load."

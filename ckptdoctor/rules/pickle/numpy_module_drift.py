@@ -1,25 +1,25 @@
 """The file holds NumPy values, pickled under module names that differ between NumPy 1 and NumPy 2.
 
-What it means
+Meaning
     A number such as the best accuracy was a NumPy scalar when it was saved, or there are NumPy arrays. Their pickles
     name ``numpy.core.multiarray`` (NumPy 1) or ``numpy._core.multiarray`` (NumPy 2).
 
 Why it matters
-    torch refuses them since 2.6, and with ``weights_only=False`` a file saved under NumPy 2 does not load under an
+    torch has rejected them since 2.6, and with ``weights_only=False`` a file saved under NumPy 2 does not load under an
     early NumPy 1.
 
-What you see
+Symptoms
     Unsupported global: GLOBAL numpy._core.multiarray.scalar was not an allowed global by default.
     No module named 'numpy._core'
 
-How it is found
-    Names of NumPy in the pickle, together with the values that they make.
+Detection
+    NumPy's names in the pickle, together with the values that they make.
 
 Repair
-    ``ckptdoctor fix FILE --select P202`` turns NumPy numbers, booleans, texts and times into Python's, arrays into
-    tensors with the same elements, and arrays of what torch has no dtype for (texts, times, records, objects) into
-    lists. Safe: the values are the same, to the bit; ``numpy.random.set_state`` takes back what was its state. What
-    neither can say stays: durations, float128, objects such as a Generator.
+    ``ckptdoctor fix FILE --select P202`` converts NumPy numbers, booleans, strings and times to Python's, arrays to
+    tensors with the same elements, and arrays without a torch dtype (strings, times, records, objects) to lists. Safe:
+    the values are bit-identical; ``numpy.random.set_state`` still accepts its state. Values that neither can express
+    stay: durations, float128, objects such as a Generator.
 """
 
 from __future__ import annotations
@@ -29,14 +29,8 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Role
 from ckptdoctor.edits import Fix, Safety
-from ckptdoctor.facts.blocked_globals import (
-    Blocked,
-    BlockedCause,
-    BlockedPlace,
-    PlainForms,
-    blocked_by,
-    plain_forms,
-)
+from ckptdoctor.facts.globals import Blocked, BlockedCause, BlockedPlace, blocked_by
+from ckptdoctor.facts.plain_data import PlainForms, plain_forms
 from ckptdoctor.findings import Severity
 from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, Obj, T
@@ -51,8 +45,8 @@ _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 MESSAGES = (
     Message(
         ("GLOBAL",),
-        "the file holds a NumPy value beside the tensors ({global}; a metric or a counter, most often), and torch 2.6"
-        " and later load nothing but tensors and plain values",
+        "the file holds a NumPy value besides the tensors ({global}; usually a metric or a counter), and "
+        "torch 2.6 and later load only tensors and plain values",
         (SAFE,),
         then=r"(?P<global>numpy\.[\w.]{1,300}?)wasnotanallowedglobal",
         also=("P201",),
@@ -72,13 +66,13 @@ MESSAGES = (
             "__bit_generator_ctor() takes",
             "is not a known BitGenerator module",
         ),
-        "the file holds a random generator that another version of NumPy pickled, and that this one cannot rebuild",
-        (Way("use the NumPy of the save, or", 'pip install --upgrade "numpy>=2"'), CHECK),
+        "the file holds a random generator that another version of NumPy pickled, and that this one cannot load",
+        (Way("use the NumPy version that saved it, or", 'pip install --upgrade "numpy>=2"'), CHECK),
     ),
 )
 SICK = (
     Example(
-        "NumPy numbers beside the weights",
+        "NumPy numbers next to the weights",
         {
             "model": _WEIGHTS,
             "best": Obj("numpy.float64", arguments=(0.75,)),
@@ -104,13 +98,13 @@ _STATES = regex(r"random_states_\d+\.pkl|rng_state(?:_\d+)?\.pth")
 
 @rule("P202", "numpy-module-drift", Severity.ERROR, when=unusual_names)
 def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """NumPy scalars and arrays."""
+    """Report NumPy scalars and arrays."""
     found = blocked_by(checkpoint, BlockedCause.NUMPY)
     if not found:
         return
     plain, values, rest = convertible(found)
     if plain.places:
-        title = f"turn {wording.plural(len(plain.places), 'NumPy value')} into Python's own"
+        title = f"convert {wording.plural(len(plain.places), 'NumPy value')} to Python's own"
         yield Problem(
             message=f"{_values(len(plain.places))} ({refused.listed_places(plain.places)})",
             cause="The value was a NumPy scalar when it was saved; float(value) would have avoided it.",
@@ -125,10 +119,10 @@ def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
     stuck = tuple([place for place, _ in wanted.stuck])
     if stuck or not (rest.places or plain.places):
         yield Problem(
-            message=f"NumPy objects that torch.load refuses: {refused.listed_places(stuck) or refused.classes(found)}",
-            cause="Objects of NumPy are not on torch's list, and their module names drift.",
+            message=f"NumPy objects that torch.load rejects: {refused.listed_places(stuck) or refused.classes(found)}",
+            cause="NumPy objects are not on torch's list, and their module names drift.",
             torch_says=_lines(rest),
-            advice="Neither a tensor nor plain data says what they are. Next time save their state instead.",
+            advice="Neither tensors nor plain data can express them. Next time save their state instead.",
             keys=tuple([place.path for place in stuck]),
             location=refused.first_use(rest.blocked),
         )
@@ -140,9 +134,10 @@ def _of_arrays(checkpoint: Checkpoint, wanted: PlainForms, objects: Objects) -> 
     if _resumed(checkpoint, found):
         return Problem(
             message=f"{_arrays(len(found))} in random states ({refused.listed_places(found)})",
-            cause="accelerate and transformers write them so, and allow them to resume; torch.load alone refuses.",
+            cause="accelerate and transformers write them this way, and allow them when they resume; only "
+            "torch.load rejects them.",
             torch_says=_lines(objects),
-            advice="Nothing has to be done to resume with the library that wrote it.",
+            advice="To resume with the library that wrote it, you need not do anything.",
             keys=tuple([place.path for place in found]),
             location=refused.first_use(objects.blocked),
             severity=Severity.INFO,
@@ -150,13 +145,13 @@ def _of_arrays(checkpoint: Checkpoint, wanted: PlainForms, objects: Objects) -> 
     edits = tuple(refused.conversion_edits(checkpoint, wanted))
     return Problem(
         message=f"{_arrays(len(found))} ({refused.listed_places(found)})",
-        cause="Arrays of NumPy, and so its random states, are not on torch's list, and their module names drift.",
+        cause="NumPy arrays, and so its random states, are not on torch's list, and their module names drift.",
         torch_says=_lines(objects),
         advice="Next time save torch.from_numpy(array) instead.",
         keys=tuple([place.path for place in found]),
         location=refused.first_use(objects.blocked),
         fix=Fix(
-            f"turn {wording.plural(len(found), 'NumPy array')} into {' and '.join(into)}",
+            f"convert {wording.plural(len(found), 'NumPy array')} to {' and '.join(into)}",
             edits,
             Safety.SAFE,
             "--select P202",
@@ -165,7 +160,7 @@ def _of_arrays(checkpoint: Checkpoint, wanted: PlainForms, objects: Objects) -> 
 
 
 def _resumed(checkpoint: Checkpoint, found: Sequence[BlockedPlace]) -> bool:
-    """Whether a library that allows them wrote these arrays: random states, in files or folders of its own."""
+    """Return whether a library that allows them wrote these arrays: random states, in files or folders of its own."""
     own = checkpoint.format in _FOLDERS or _STATES.fullmatch(os.path.basename(checkpoint.path)) is not None
     states = [each.path for each in checkpoint.state_dicts if each.role is Role.RNG]
     return own and all(any(each.path[: len(path)] == path for path in states) for each in found)

@@ -60,5 +60,8 @@ PACKAGES: dict[str, str] = {
 
 
 def to_install(path: str) -> str | None:
-    """What to install for a class or function of a known package; None for the user's own code and unknown ones."""
+    """Return what to install for a class or function of a known package.
+
+    It is None for the user's own code and unknown ones.
+    """
     return PACKAGES.get(package(path))

@@ -1,22 +1,22 @@
 """The file holds ``pathlib`` paths, which load on one operating system only.
 
-What it means
+Meaning
     A directory or file name was saved as a ``PosixPath`` (Linux, macOS) or a ``WindowsPath`` instead of as text.
 
 Why it matters
-    torch refuses it since 2.6. With ``weights_only=False`` a PosixPath cannot be made on Windows, nor the other way
-    round, and a path saved under Python 3.13 names a module that other versions do not have.
+    torch has rejected it since 2.6. With ``weights_only=False`` a PosixPath cannot be made on Windows, nor the reverse,
+    and a path saved under Python 3.13 names a module that other versions do not have.
 
-What you see
+Symptoms
     WeightsUnpickler error: Unsupported global: GLOBAL pathlib.PosixPath was not an allowed global by default.
     cannot instantiate 'PosixPath' on your system
     No module named 'pathlib._local'
 
-How it is found
+Detection
     The pickle names a class of ``pathlib``.
 
 Repair
-    ``ckptdoctor fix FILE --select P203`` turns every path into its text. Safe: ``Path(text)`` is the same path.
+    ``ckptdoctor fix FILE --select P203`` converts every path to its text. Safe: ``Path(text)`` is the same path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, blocked_by
+from ckptdoctor.facts.globals import Blocked, BlockedCause, blocked_by
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -38,8 +38,8 @@ _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 MESSAGES = (
     Message(
         ("GLOBAL",),
-        "the file holds a path object ({global}) beside the tensors, and torch 2.6 and later load nothing but tensors"
-        " and plain values",
+        "the file holds a path object ({global}) besides the tensors, and torch 2.6 and later load only "
+        "tensors and plain values",
         (SAFE,),
         then=r"(?P<global>pathlib\.[\w.]{1,300}?)wasnotanallowedglobal",
         also=("P201",),
@@ -60,7 +60,7 @@ MESSAGES = (
 )
 SICK = (
     Example(
-        "a path beside the weights",
+        "a path next to the weights",
         {"model": _WEIGHTS, "resume": Obj("pathlib.PurePosixPath", arguments=("/data", "runs/a.pt"))},
     ),
     Example("a Windows path", {"model": _WEIGHTS, "root": Obj("pathlib.PureWindowsPath", arguments=("C:\\data", "a"))}),
@@ -70,7 +70,7 @@ HEALTHY = (Example("a path as text", {"model": _WEIGHTS, "resume": "/data/runs/a
 
 @rule("P203", "path-object", Severity.ERROR, when=unusual_names)
 def path_object(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Paths that are objects instead of text."""
+    """Report paths that are objects instead of text."""
     found = blocked_by(checkpoint, BlockedCause.PATH)
     if not found:
         return
@@ -84,7 +84,7 @@ def _problem(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> 
     number = len(objects.places)
     what = refused.classes(objects.blocked)
     several = f"{number:,} paths are objects ({what}): {refused.listed_places(objects.places)}"
-    title = f"turn {wording.plural(number, 'path')} into text"
+    title = f"convert {wording.plural(number, 'path')} to text"
     return Problem(
         message=f"{refused.where(objects.places[0])} is a {what}" if number == 1 else several,
         cause="The path was saved as an object of pathlib; str(path) would have avoided it.",
@@ -97,7 +97,7 @@ def _problem(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> 
 
 
 def _elsewhere(blocked: Blocked) -> tuple[str, ...]:
-    """What another operating system, or another Python, says with weights_only=False."""
+    """Return what another operating system, or another Python, says with weights_only=False."""
     name = blocked.path.rpartition(".")[2]
     said = [f"cannot instantiate '{name}' on your system"] if name in ("PosixPath", "WindowsPath") else []
     if blocked.path.startswith("pathlib._local."):

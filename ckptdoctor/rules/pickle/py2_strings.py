@@ -1,22 +1,22 @@
 """The file was pickled by Python 2 and holds strings that are not UTF-8.
 
-What it means
-    A string of Python 2 is bytes without an encoding: names with accents, or the values of NumPy arrays and numbers.
+Meaning
+    A Python 2 string is bytes without an encoding: names with accents, or the values of NumPy arrays and numbers.
 
 Why it matters
     ``torch.load`` decodes them as UTF-8 and fails at the first that is not.
 
-What you see
+Symptoms
     'utf-8' codec can't decode byte 0xe9 in position 3: unexpected end of data
     'ascii' codec can't decode byte 0x8c in position 16: ordinal not in range(128)
 
-How it is found
-    Protocols 0 to 2 know no bytes, so that bytes in such a pickle are strings of Python 2.
+Detection
+    Protocols 0 to 2 do not have bytes, so bytes in such a pickle are Python 2 strings.
 
 Repair
-    ``ckptdoctor fix FILE --select P208 --unsafe-fixes`` makes text of them as ``torch.load(FILE, encoding="latin1")``
-    does. Unsafe: no byte is lost, but whether Latin-1 is what was meant, only their writer knew. The values of NumPy
-    arrays and numbers are no text: they become the bytes that they are, which is safe.
+    ``ckptdoctor fix FILE --select P208 --unsafe-fixes`` decodes them as text, like ``torch.load(FILE,
+    encoding="latin1")``. Unsafe: no byte is lost, but only their writer knew whether they are Latin-1. The values of
+    NumPy arrays and numbers are not text: they become bytes, which is safe.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ckptdoctor.checkpoint import (
     walk,
 )
 from ckptdoctor.edits import Fix
-from ckptdoctor.facts.protocols import BYTES, array_values, of_python_2
+from ckptdoctor.facts.numpy_values import BYTES, array_values, of_python_2
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example, T
@@ -48,20 +48,20 @@ from ckptdoctor.rules.when import more_than_tensors
 
 
 def _of_python_2(data: bytes) -> bytes:
-    """The file with the text "abcd" as a string of Python 2 that ends in an accent of Latin-1."""
+    """Return the file with the text "abcd" as a string of Python 2 that ends in an accent of Latin-1."""
     return data.replace(b"X\x04\x00\x00\x00abcd", b"U\x04caf\xe9")
 
 
 MESSAGES = (
     Message(
         ("'ascii' codec can't decode byte",),
-        "the pickle was written by Python 2, whose texts are bytes that do not decode as ASCII",
+        "the pickle was written by Python 2, whose strings are bytes that do not decode as ASCII",
         (Way("load it with", 'torch.load(path, encoding="latin1")'), CHECK),
         among=("torch.load", "serialization", "pickle", "joblib"),
     ),
     Message(
         ("'utf-8' codec can't decode byte",),
-        "a text in the pickle is not UTF-8: Python 2 wrote it, or the file is opened as text",
+        "a string in the pickle is not UTF-8: Python 2 wrote it, or the file was opened as text",
         (CHECK, Way("if Python 2 wrote it", 'torch.load(path, encoding="latin1")')),
         among=("torch.load", "serialization", "pickle", "joblib"),
         weight=Weight.ECHO,
@@ -79,7 +79,7 @@ HEALTHY = (
 
 @rule("P208", "py2-strings", Severity.ERROR, when=more_than_tensors)
 def py2_strings(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Strings that are no UTF-8."""
+    """Report strings that are no UTF-8."""
     found = undecodable(checkpoint)
     if not found:
         return
@@ -87,7 +87,7 @@ def py2_strings(checkpoint: Checkpoint) -> Iterator[Problem]:
     which = f", {wording.plural(keys, 'of them a key', 'of them keys')}" if keys else ""
     yield Problem(
         message=f"{wording.plural(len(found), 'string')} of Python 2 cannot be read as UTF-8{which}",
-        cause="Python 2 wrote them as bytes of an encoding that is not said, and torch.load takes them for UTF-8.",
+        cause="Python 2 wrote them as bytes in an unknown encoding, and torch.load takes them for UTF-8.",
         torch_says=(found[0].refusal,),
         advice='If you trust the file: torch.load(FILE, weights_only=False, encoding="latin1") reads it.',
         keys=tuple([each.path for each in found]),
@@ -100,8 +100,8 @@ def _fix(checkpoint: Checkpoint, numbers: bool) -> Fix | None:
     if not can_be_repickled(checkpoint):
         return None
     if numbers:
-        return repickle_fix(checkpoint, "make bytes of the values of NumPy arrays", "P208")
-    return repickle_fix(checkpoint, "make text of strings, as Latin-1", "P208", encoding="latin1")
+        return repickle_fix(checkpoint, "convert the values of NumPy arrays to bytes", "P208")
+    return repickle_fix(checkpoint, "decode strings as Latin-1 text", "P208", encoding="latin1")
 
 
 # ---- the strings, wherever they are
@@ -124,7 +124,7 @@ class OldString:
 
 
 def undecodable(checkpoint: Checkpoint) -> list[OldString]:
-    """The strings of Python 2 that are no UTF-8, as which ``torch.load`` reads them; at most a thousand.
+    """Return the strings of Python 2 that are no UTF-8, as which ``torch.load`` reads them; at most a thousand.
 
     Protocol 2 and those before it know no bytes, so that bytes there are strings that Python 2 wrote, or what Python 3
     makes of bytes with the help of ``_codecs.encode``, which Python 2 never named.
@@ -146,7 +146,7 @@ def undecodable(checkpoint: Checkpoint) -> list[OldString]:
 
 
 def _has_bytes(tree: Node) -> bool:
-    """Whether a value or a key may be bytes: in most files none is, and no paths need be made."""
+    """Return whether a value or a key may be bytes: in most files none is, and no paths need be made."""
     stack: list[Node] = [tree]
     while stack:
         node = stack.pop()
@@ -161,7 +161,10 @@ def _has_bytes(tree: Node) -> bool:
 
 
 def _strings(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, Node, bytes]]:
-    """Bytes, and keys of bytes with the values under them; before the bytes in it, an array or number of NumPy."""
+    """Yield bytes, and keys of bytes with the values under them.
+
+    Before the bytes in it comes an array or number of NumPy.
+    """
     for path, node in walk(checkpoint.tree):
         if path and isinstance(path[-1], Special) and path[-1].text.startswith(BYTES):
             key = _spelt(path[-1].text)
@@ -174,14 +177,14 @@ def _strings(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, Node, bytes]]:
 
 
 def _place_of_values(node: Opaque, path: KeyPath) -> KeyPath:
-    """Where the values of an array or number stand."""
+    """Return where the values of an array or number stand."""
     if isinstance(node.state, Sequence):
         return (*path, Special(".state"), len(node.state.items) - 1)
     return (*path, Special(f"({len(node.arguments) - 1})"))
 
 
 def _spelt(text: str) -> bytes | None:
-    """The bytes that a key was (``formats.torch_objects.keys`` spells it as Python does)."""
+    """Return the bytes that a key was (``formats.torch.read.objects`` spells it as Python does)."""
     from ast import literal_eval
 
     try:

@@ -1,25 +1,25 @@
-"""Objects of other packages, or of the script that saved the file, lie beside the weights.
+"""Objects of other packages, or of the script that saved the file, are in the file with the weights.
 
-What it means
+Meaning
     A meter, a configuration, a logger or a callback was saved in the same dict as the state dict. Its class belongs to
     the training script (``__main__``) or to a package that may not be installed here.
 
 Why it matters
-    torch refuses the whole file since 2.6. With ``weights_only=False`` it loads only where these classes can be
+    torch has rejected the whole file since 2.6. With ``weights_only=False`` it loads only where these classes can be
     imported, although the weights themselves are plain tensors.
 
-What you see
+Symptoms
     WeightsUnpickler error: Unsupported global: GLOBAL __main__.RecorderMeter was not an allowed global by default.
     Can't get attribute 'RecorderMeter' on <module '__main__' …
     No module named 'utils'
 
-How it is found
+Detection
     Names in the pickle that are neither Python's, torch's, NumPy's nor of a package known to leave objects (P210),
     outside of a pickled model.
 
 Repair
-    ``ckptdoctor fix FILE --select P205 --unsafe-fixes`` drops those objects that hold no tensors and stand under a key
-    of their own. Unsafe: what they hold is lost in the new file.
+    ``ckptdoctor fix FILE --select P205 --unsafe-fixes`` drops those objects that hold no tensors and have a key of
+    their own. Unsafe: their contents are lost in the new file.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, BlockedPlace, blocked_by, outermost
-from ckptdoctor.facts.globals import package
+from ckptdoctor.facts.globals import Blocked, BlockedCause, BlockedPlace, blocked_by, outermost, package
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -51,18 +50,18 @@ HEALTHY = (Example("the numbers instead of the meter", {"model": _WEIGHTS, "reco
 
 @rule("P205", "unimportable-class-junk", Severity.ERROR, when=unusual_names)
 def unimportable_class_junk(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Classes of other packages."""
+    """Report classes of other packages."""
     found = [each for each in blocked_by(checkpoint, BlockedCause.FOREIGN) if not to_install(each.path)]
     if not found:
         return
     places = outermost(found)
     yield Problem(
         message=_message(found, places),
-        cause=f"The weights themselves do not need {_packages(found)}, but torch loads the file whole or not at all.",
+        cause=f"The weights themselves do not need {_packages(found)}, but torch loads all of the file or nothing.",
         torch_says=(*refused.refusal_lines(found[:1]), not_importable(found[0].path)),
         advice=(
             refused.trusting(found, "If you trust the file and have the code: {} before torch.load.")
-            + " Next time save only what plain data can say."
+            + " Next time save only plain data."
         ),
         keys=tuple([place.path for place in places]),
         location=refused.first_use(found),

@@ -1,26 +1,26 @@
-"""The file holds objects that ``torch.load`` refuses since torch 2.6.
+"""The file holds objects that ``torch.load`` has rejected since torch 2.6.
 
-What it means
-    Beside tensors and plain data the checkpoint holds objects of other classes, such as the ``argparse.Namespace`` of
-    the command line. Since torch 2.6 ``weights_only=True`` is the default, which accepts a short list of classes only.
+Meaning
+    Besides tensors and plain data the checkpoint holds objects of other classes, such as the ``argparse.Namespace`` of
+    the command line. Since torch 2.6 ``weights_only=True`` is the default, which accepts only a short list of classes.
 
 Why it matters
     The file does not load as it is. With ``weights_only=False`` it does, but then a file from a stranger can run any
     command on your machine.
 
-What you see
+Symptoms
     Weights only load failed. …
     WeightsUnpickler error: Unsupported global: GLOBAL argparse.Namespace was not an allowed global by default.
 
-How it is found
-    Every class and function that the pickle names is looked up in torch's own list; none is imported or called.
-    Other rules take the names that they can say more about: P202 NumPy, P203 paths, P204 whole models, P205 classes of
-    other packages, P206 dangerous ones.
+Detection
+    Every class and function that the pickle names is looked up in torch's own list; none is imported or called. Other
+    rules report the names that they know more about: P202 NumPy, P203 paths, P204 whole models, P205 classes of other
+    packages, P206 dangerous ones.
 
 Repair
-    ``ckptdoctor fix FILE --select P201`` turns what is nothing but its attributes into plain data: a Namespace into a
-    dict, a date into its ISO text. Safe: nothing is guessed, and nothing inside is left out. Other objects stay: allow
-    their classes with ``torch.serialization.add_safe_globals``, or leave them out when saving.
+    ``ckptdoctor fix FILE --select P201`` converts objects that consist only of their attributes to plain data: a
+    Namespace to a dict, a date to its ISO text. Safe: nothing is guessed, and nothing inside is left out. Other objects
+    stay: allow their classes with ``torch.serialization.add_safe_globals``, or leave them out when saving.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Blocked, BlockedCause, BlockedPlace, blocked_by
-from ckptdoctor.facts.globals import NEEDS_IMPORT, TYPE_TAGS
+from ckptdoctor.facts.globals import NEEDS_IMPORT, TYPE_TAGS, Blocked, BlockedCause, BlockedPlace, blocked_by
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -43,13 +42,13 @@ from ckptdoctor.rules.when import unusual_names
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 _PARTS = (
     Way("repair it", "ckptdoctor fix FILE"),
-    Way("or what is left", "ckptdoctor fix FILE --select P201 --unsafe-fixes"),
+    Way("or the rest", "ckptdoctor fix FILE --select P201 --unsafe-fixes"),
 )
 MESSAGES = (
     Message(
         ("GLOBAL",),
-        "the file holds an object of {global} beside the tensors, and torch 2.6 and later load nothing but tensors and"
-        " plain values",
+        "the file holds an object of {global} besides the tensors, and torch 2.6 and later load only tensors "
+        "and plain values",
         _PARTS,
         then=NOT_ALLOWED,
         also=("P202", "P203", "P204", "P205", "D605"),
@@ -75,16 +74,15 @@ MESSAGES = (
     ),
     Message(
         ("Unsupported class", "unsupported class"),
-        "the file names a class that torch does not load with weights_only: it loads nothing but tensors and plain"
-        " values",
+        "the file names a class that torch does not load with weights_only: it loads only tensors and plain values",
         _PARTS,
         then=r"[a-z_]\w{0,60}\.",
         also=("P202", "P203", "P204", "P205"),
     ),
     Message(
         ("Weights only load failed", "was not an allowed global"),
-        "torch refuses the file: it is no checkpoint, or holds more than tensors and plain values. The line after this"
-        " one says which; it is not in this text",
+        "torch rejects the file: it is not a checkpoint, or it holds more than tensors and plain values. The "
+        "next line of the error shows which; it is not in this text",
         (CHECK,),
         also=("P202", "P203", "P204", "P205", "F001", "F002", "F003", "C101", "C104"),
         weight=Weight.ECHO,
@@ -102,16 +100,16 @@ HEALTHY = (
     Example("parameters of every common dtype", [T((2,), name, parameter=True) for name in ("float16", "bfloat16")]),
 )
 _CAUSE = "torch.load accepts only tensors, plain data and a short list of classes since 2.6 (weights_only=True)."
-_NOT_PLAIN = "What such an object holds cannot be said in plain data; leave it out when you save."
+_NOT_PLAIN = "Such an object cannot be expressed as plain data; leave it out when you save."
 _TAGS = (
-    "C++ wrote it with the types of its lists and dicts, which Python has no use for: "
+    "C++ wrote it with the types of its lists and dicts, which Python does not need: "
     'torch.save(ckptdoctor.load(FILE), "plain.pt") writes the same without them.'
 )
 
 
 @rule("P201", "weights-only-blocked-global", Severity.ERROR, when=unusual_names)
 def weights_only_blocked_global(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Classes and functions that are not on torch's list."""
+    """Report classes and functions that are not on torch's list."""
     found = [each for each in blocked_by(checkpoint, BlockedCause.OTHER) if not is_unknown_internal(each.path)]
     later = tuple([each for each in found if each.path in NEEDS_IMPORT])
     if later:
@@ -132,7 +130,11 @@ def _curable(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> 
         keys=tuple([place.path for place in objects.places]),
         location=refused.first_use(objects.blocked),
         fix=refused.plain_fix(
-            checkpoint, objects, values, f"turn {wording.plural(len(objects.places), 'object')} into plain data", "P201"
+            checkpoint,
+            objects,
+            values,
+            f"convert {wording.plural(len(objects.places), 'object')} to plain data",
+            "P201",
         ),
     )
 
@@ -158,7 +160,7 @@ def _only_tags(objects: Objects) -> bool:
 
 def _message(objects: Objects) -> str:
     if not objects.places:
-        return f"the pickle names {refused.classes(objects.blocked)}, which torch.load refuses"
+        return f"the pickle names {refused.classes(objects.blocked)}, which torch.load rejects"
     if len(objects.places) == 1:
         return f"{refused.where(objects.places[0])} is {_what(objects.places[0], objects.blocked)}"
     number = wording.plural(len(objects.places), "object")
@@ -166,7 +168,7 @@ def _message(objects: Objects) -> str:
 
 
 def _what(place: BlockedPlace, blocked: Sequence[Blocked]) -> str:
-    """The class of the object itself: others that it refers to are told by torch's lines."""
+    """Return the class of the object itself: others that it refers to are told by torch's lines."""
     name = next(each.path for each in blocked if place in each.places)
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
@@ -175,7 +177,7 @@ def _needs_import(found: tuple[Blocked, ...]) -> Problem:
     modules = list(dict.fromkeys([NEEDS_IMPORT[each.path] for each in found]))
     return Problem(
         message=f"the file holds {refused.classes(found)}, which torch loads only after an import",
-        cause="The tensors are of kinds that torch makes known when their module is imported.",
+        cause="torch registers these kinds of tensors only when their module is imported.",
         torch_says=refused.refusal_lines(found),
         advice=f"import {', '.join(modules)} before torch.load.",
         keys=tuple(dict.fromkeys([place.path for each in found for place in each.places])),

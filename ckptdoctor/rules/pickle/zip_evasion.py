@@ -1,22 +1,22 @@
 """The archive, or the pickle in it, is built so that different readers see different things.
 
-What it means
-    Two records have one name, the directory and the records disagree, records are compressed or marked as encrypted,
-    the pickle calls something and throws the result away, or goes on after its end. ``torch.save`` writes none of
-    that. Scanners have been passed by each of these: they look at one thing and torch loads another.
+Meaning
+    Two records have the same name, the directory and the records disagree, records are compressed or marked as
+    encrypted, the pickle calls something and discards the result, or continues after its end. ``torch.save`` writes
+    none of that. Files have evaded scanners with each of these: the scanner reads one thing and torch loads another.
 
 Why it matters
-    What a scanner, ``unzip`` or Python's ``zipfile`` shows need not be what torch loads; some of these files torch
-    refuses, some it loads with wrong values.
+    What a scanner, ``unzip`` or Python's ``zipfile`` shows need not be what torch loads; torch rejects some of these
+    files, and loads others with wrong values.
 
-What you see
+Symptoms
     Nothing, or: PytorchStreamReader failed …
 
-How it is found
+Detection
     The central directory is compared with every record's own header, and names are compared whatever their case.
 
 Repair
-    None yet: take the file from its source again. Load it with ``weights_only=True`` only.
+    None yet: download the file from its source again. Load it only with ``weights_only=True``.
 """
 
 from __future__ import annotations
@@ -24,23 +24,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Note, NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of, version_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems, version_notes
 from ckptdoctor.rules.when import noticed
 
 
 def _encrypted(data: bytes) -> bytes:
-    """The archive with the encryption bit set on the first record of its directory (APPNOTE.TXT 4.4.4)."""
+    """Return the archive with the encryption bit set on the first record of its directory (APPNOTE.TXT 4.4.4)."""
     flags = data.index(b"PK\x01\x02") + 8
     return data[:flags] + bytes([data[flags] | 1]) + data[flags + 1 :]
 
 
 SICK = (
     Example(
-        "two records of one name",
+        "two records with the same name",
         {"v": T((3,)), "w": T((3,))},
         damage=lambda data: data.replace(b"/data/1", b"/data/0"),
     ),
@@ -51,28 +50,28 @@ HEALTHY = (Example("an archive that torch wrote", {"w": T((3,))}),)
 
 @rule("P207", "zip-evasion", Severity.WARNING, when=noticed)
 def zip_evasion(subject: Noted) -> Iterator[Problem]:
-    """What readers would see differently."""
+    """Report what readers would see differently."""
     yield from problems(
         notes_of(subject, NoteKind.ZIP_AMBIGUOUS),
         otherwise="readers disagree on what is in this archive",
-        cause="torch.save does not write this. What a scanner or unzip shows need not be what torch loads.",
-        advice="Take the file from its source again; load it with weights_only=True only.",
+        cause="torch.save does not write this. A scanner or unzip may show something other than what torch loads.",
+        advice="Download the file from its source again; load it only with weights_only=True.",
     )
     yield from problems(
         _unusual_notes(subject),
-        otherwise="the archive is not as torch writes it",
-        cause="torch.save does not write this: torch refuses such a file, or reads something else than others.",
-        advice="Take the file from its source again, or load it where it loads and save it with torch.save.",
+        otherwise="torch does not write archives like this",
+        cause="torch.save does not write this: torch rejects such a file, or reads it differently from other programs.",
+        advice="Download the file from its source again, or load it where it loads and save it with torch.save.",
     )
     yield from problems(
         notes_of(subject, NoteKind.PICKLE_HIDDEN_CALL),
-        otherwise="the pickle does something whose result it throws away",
+        otherwise="the pickle makes a call and discards the result",
         cause="Loading it with weights_only=False makes the call, although nothing of it shows in the contents.",
-        advice="Load it with weights_only=True only.",
+        advice="Load it only with weights_only=True.",
     )
 
 
 def _unusual_notes(subject: Noted) -> list[Note]:
-    """What else is unusual about the archive."""
+    """Return what else is unusual about the archive."""
     of_version = version_notes(subject)
     return [note for note in notes_of(subject, NoteKind.ZIP_UNUSUAL) if note not in of_version]

@@ -1,28 +1,28 @@
 """Weights are packed by bitsandbytes with 4 bits each (NF4 or FP4), with their scales under names of their own.
 
-What it means
-    ``Linear4bit`` keeps two numbers in a byte of ``weight``, which so has the shape [N, 1], and beside it ``absmax``
-    (a scale for each block), ``quant_map`` (the 16 values that four bits stand for) and ``quant_state``, a piece of
-    JSON as bytes with the shape. With double quantisation ``absmax`` is quantised itself, and ``nested_absmax`` and
-    ``nested_quant_map`` undo that.
+Meaning
+    ``Linear4bit`` keeps two numbers in a byte of ``weight``, which therefore has the shape [N, 1], and next to it
+    ``absmax`` (a scale for each block), ``quant_map`` (the 16 values that four bits stand for) and ``quant_state``, a
+    piece of JSON as bytes with the shape. With double quantisation ``absmax`` is quantised itself, and
+    ``nested_absmax`` and ``nested_quant_map`` undo that.
 
 Why it matters
-    A plain layer takes none of it. With ``strict=False`` all these weights are left out without a word.
+    A plain layer accepts none of it. With ``strict=False`` all these weights are silently left out.
 
-What you see
+Symptoms
     Unexpected key(s) in state_dict: "fc.weight.absmax", "fc.weight.quant_map",
     "fc.weight.quant_state.bitsandbytes__nf4".
     size mismatch for fc.weight: copying a param with shape torch.Size([8388608, 1]) from checkpoint, …
 
-How it is found
-    Keys that end with ``.quant_state.bitsandbytes__nf4`` or ``__fp4``. By itself such a file is as bitsandbytes writes
-    it, and the finding only says what opens it. A warning where the ``config.json`` beside it has no
-    ``quantization_config``, an error where a target wants the plain weight.
+Detection
+    Keys that end with ``.quant_state.bitsandbytes__nf4`` or ``__fp4``. By itself such a file is exactly what
+    bitsandbytes writes, and the finding only names what opens it. A warning where the ``config.json`` next to it has no
+    ``quantization_config``, an error where a target has the plain weight.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER --unsafe-fixes`` computes the plain weights: the value of each four bits
-    times the scale of its block, in float64 and rounded once to the target's dtype. What was lost in quantising does
-    not come back.
+    times the scale of its block, in float64 and rounded once to the target's dtype. The precision lost in quantising is
+    not recovered.
 """
 
 from __future__ import annotations
@@ -61,9 +61,8 @@ _NESTED = {
 MESSAGES = (
     Message(
         ("Supplied state dict for",),
-        "the configuration says that the weights are packed to 4 bits by bitsandbytes, and {key} has none of"
-        " what belongs"
-        " to that (absmax, quant_state): config.json and weights are of two models",
+        "the configuration says that the weights are packed to 4 bits by bitsandbytes, and {key} has none of "
+        "the parts of that (absmax, quant_state): config.json and weights belong to different models",
         (CONFIG_BESIDE,),
         then=r"(?P<key>[\w.]{1,300}?)doesnotcontain`bitsandbytes__",
         also=("M974",),
@@ -88,25 +87,25 @@ SIGNS = (
 SICK = (
     Example("a file of nf4 weights", _NF4, "safetensors", suffix=".safetensors"),
     Example("double quantisation", {"model": _NESTED}),
-    Example("nf4 without a config that says so", _NF4, "safetensors", name="model.safetensors",
+    Example("nf4 without a matching config", _NF4, "safetensors", name="model.safetensors",
             beside={"config.json": b'{"model_type": "llama"}'}),
 )  # fmt: skip
 HEALTHY = (
     Example("plain weights", _PLAIN),
-    Example("a target of the same kind", _NF4, like=_NF4),
+    Example("a target with the same quantisation", _NF4, like=_NF4),
 )
 
 
 @rule("Q951", "bnb-4bit-state", Severity.ERROR, when=quantized_keys)
 def bnb_4bit_state(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Layers of bitsandbytes with four bits."""
+    """Report layers of bitsandbytes with four bits."""
     yield from quantized_problems(subject, _WORDS)
 
 
 def _one(layer: Layer) -> str:
     block = f", blocks of {layer.block[0]}" if layer.block else ""
     nested = ", double quantised" if "nested_absmax" in layer.parts else ""
-    return f"{layer.kind} of bitsandbytes{block}{nested}"
+    return f"bitsandbytes {layer.kind}{block}{nested}"
 
 
 def _config(layers: Sequence[Layer]) -> str:
@@ -125,7 +124,7 @@ def _config(layers: Sequence[Layer]) -> str:
 _WORDS = Words(
     code="Q951",
     cause="bitsandbytes keeps two weights in a byte, and scales under names that only its own layers (Linear4bit) "
-    "know.",
+    "have.",
     opens="Open it with transformers' from_pretrained, with bitsandbytes installed; peft, vLLM and diffusers read it "
     "as well.",
     one=_one,
@@ -141,7 +140,7 @@ def of_a_shape(rest: IncompatibleKeys) -> Iterator[Cause]:
     found = [pair for pair in pairs if _packed(pair.here, pair.there) or _packed(pair.there, pair.here)]
     if found:
         meaning = (
-            f"a weight is packed to 4 bits by bitsandbytes on one side only ({both_shapes(found[0])}): a plain model"
+            f"a weight is packed to 4 bits by bitsandbytes only on one side ({both_shapes(found[0])}): a plain model"
         )
         keys = [pair.key for pair in found]
         yield Cause(f"{meaning} cannot hold it", Repair.BY_HAND, (SEE,), mismatched=keys)

@@ -1,25 +1,25 @@
-"""Weights are int8 numbers of bitsandbytes (LLM.int8), with a scale for each row as ``SCB``.
+"""Weights are bitsandbytes int8 numbers (LLM.int8), with a scale for each row as ``SCB``.
 
-What it means
+Meaning
     ``Linear8bitLt`` keeps ``weight`` as int8, the largest absolute value of each row in ``SCB``, and in
-    ``weight_format`` how the rows lie (0: as in any matrix).
+    ``weight_format`` the layout of the rows (0: as in any matrix).
 
 Why it matters
-    The weight has its usual shape, so that a plain layer takes it: with ``strict=False`` whole numbers up to 127 become
-    the weights, without a word.
+    The weight has its usual shape, so a plain layer accepts it: with ``strict=False`` integers up to 127 silently
+    become the weights.
 
-What you see
+Symptoms
     Unexpected key(s) in state_dict: "fc.SCB", "fc.weight_format".
 
-How it is found
-    Keys called ``SCB`` beside an int8 ``weight``. By itself such a file is as bitsandbytes writes it, and the finding
-    only says what opens it. A warning where the ``config.json`` beside it has no ``quantization_config``, an error
-    where a target wants the plain weight.
+Detection
+    Keys called ``SCB`` next to an int8 ``weight``. By itself such a file is exactly what bitsandbytes writes, and the
+    finding only names what opens it. A warning where the ``config.json`` next to it has no ``quantization_config``, an
+    error where a target has the plain weight.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER --unsafe-fixes`` computes the plain weights: ``weight * SCB / 127``, in
-    float64 and rounded once to the target's dtype. Rows that do not lie as in any matrix are refused. What was lost in
-    quantising does not come back.
+    float64 and rounded once to the target's dtype. Rows in any other layout are refused. The precision lost in
+    quantising is not recovered.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ _INT8: dict[str, object] = {
 MESSAGES = (
     *unknown_key(
         r"[\w.]{1,300}?\.(?:SCB|weight_format)",
-        "the file has weights of 8 bits by bitsandbytes ({key}), and the program wants plain ones: load the model in"
-        " full precision, and merge and save it then",
+        "the file has 8-bit bitsandbytes weights ({key}), and the program expects plain ones: load the model "
+        "in full precision, and then merge and save it",
     ),
 )
 SIGNS = (
     Sign(
-        "the weights are 8-bit integers of bitsandbytes; a plain model cannot hold them",
+        "the weights are 8-bit bitsandbytes integers; a plain model cannot hold them",
         Repair.NONE,
         (CHECK,),
         unexpected=leaf_among("SCB|weight_format"),
         general=2,
     ),
     Sign(
-        "the model was built for 8-bit integers of bitsandbytes (SCB), and the file does not hold them; no command"
-        " makes them",
+        "the model was built for 8-bit bitsandbytes integers (SCB), and the file does not hold them; no "
+        "command makes them",
         Repair.NONE,
         (CHECK,),
         missing=leaf_among("SCB|weight_format"),
@@ -78,19 +78,19 @@ SICK = (
 )
 HEALTHY = (
     Example("plain weights", _PLAIN),
-    Example("a target of the same kind", _INT8, like=_INT8),
+    Example("a target with the same quantisation", _INT8, like=_INT8),
     Example("int8 without scales", {"fc.weight": T((6, 4), "int8")}),
 )
 
 
 @rule("Q952", "bnb-int8-state", Severity.ERROR, when=quantized_keys)
 def bnb_int8_state(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Layers of bitsandbytes with eight bits."""
+    """Report layers of bitsandbytes with eight bits."""
     yield from quantized_problems(subject, _WORDS)
 
 
 def _one(layer: Layer) -> str:
-    return "int8 of bitsandbytes, a scale for each row" if "weight" in layer.parts else "int8 scales without weights"
+    return "bitsandbytes int8, a scale for each row" if "weight" in layer.parts else "int8 scales without weights"
 
 
 def _config(layers: Sequence[Layer]) -> str:
@@ -100,7 +100,7 @@ def _config(layers: Sequence[Layer]) -> str:
 _WORDS = Words(
     code="Q952",
     cause="bitsandbytes keeps weights as int8, and the scale of each row as SCB, which only its own layers "
-    "(Linear8bitLt) know.",
+    "(Linear8bitLt) have.",
     opens="Open it with transformers' from_pretrained, with bitsandbytes installed.",
     one=_one,
     config=_config,

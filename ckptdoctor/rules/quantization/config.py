@@ -29,7 +29,7 @@ _FIELDS = ("quantization_config", "compression_config")
 
 
 def config_lacks_it(checkpoint: Checkpoint) -> str:
-    """The path of the ``config.json`` beside the checkpoint, where nothing there says that it is quantised; else ""."""
+    """Return the path of the ``config.json`` that does not say that the checkpoint is quantised; else ""."""
     config = config_beside(checkpoint)
     if config is None or any(field in config.fields for field in _FIELDS):
         return ""
@@ -63,7 +63,7 @@ class QuantizationConfigDisagreement:
 
 
 def disagreement(checkpoint: Checkpoint) -> QuantizationConfigDisagreement | None:
-    """Where the config beside the weights describes another way of quantising than theirs."""
+    """Return where the config beside the weights describes another way of quantising than theirs."""
     config, weights = config_beside(checkpoint), top_weights(checkpoint)
     told = config.fields.get("quantization_config") if config is not None else None
     if config is None or weights is None or not isinstance(told, dict):
@@ -86,7 +86,7 @@ def disagreement(checkpoint: Checkpoint) -> QuantizationConfigDisagreement | Non
 def _numbers(
     config: Config, told: Mapping[str, object], method: object, layers: Sequence[Layer]
 ) -> QuantizationConfigDisagreement | None:
-    """Bits, the size of groups and blocks: what most layers have, where all of them are alike."""
+    """Return bits, the size of groups and blocks: what most layers have, where all of them are alike."""
     usual = told.get("checkpoint_format") in _USUAL_FORMATS and not any(told.get(name) for name in _OTHERWISE[:1])
     if method in ("gptq", "awq") and usual:
         (bits, count), *_ = Counter(layer.bits for layer in layers).most_common(1)
@@ -121,7 +121,7 @@ def _group(
 
 
 def _fits(layer: Layer, wanted: Sequence[object]) -> bool:
-    """Whether blocks of this size give the scales that there are: a side that one block covers says nothing."""
+    """Return whether blocks of this size give the scales that there are: a side that one block covers says nothing."""
     shape = layer.shape or ()
     for side, size, block in zip(wanted, shape[-2:], layer.block, strict=True):
         if type(side) is not int or side < 1:

@@ -29,7 +29,7 @@ _OTHERWISE = ("weight_zero_point", "zero_point", "scale_2", "global_scale", "g_i
 def dequantize_fix(
     comparison: Comparison, layers: Sequence[Layer], others: Sequence[str] = ()
 ) -> tuple[Fix | None, str]:
-    """The fix that computes the plain weights of these layers, and what is said of those that cannot be computed.
+    """Return the fix that computes the plain weights of these layers, and what is said of the others.
 
     ``others`` are keys that mean nothing without them, and go with the last of them.
     """
@@ -39,7 +39,7 @@ def dequantize_fix(
     advice = ""
     if odd:
         number = wording.plural(len(odd), "weight")
-        advice = f"{number} cannot be computed ({wording.abridged(odd)}): let the library that wrote it dequantise it."
+        advice = f"{number} cannot be computed ({wording.abridged(odd)}): dequantise it with the library that wrote it."
     if not ready:
         return None, advice
     taken = {path for edit in ready for path in edit.paths}
@@ -53,7 +53,7 @@ def dequantize_fix(
 
 
 def _edit(comparison: Comparison, layer: Layer) -> Dequantize | None:
-    """The edit that computes the weight; None where it cannot be computed of what is here."""
+    """Return the edit that computes the weight, or None where it cannot be computed of what is here."""
     if layer.scheme not in _TAKEN or any(role in layer.parts for role in _OTHERWISE):
         return None
     scheme, needed, further = _TAKEN[layer.scheme]
@@ -75,7 +75,7 @@ def _edit(comparison: Comparison, layer: Layer) -> Dequantize | None:
 
 
 def is_possible(edit: Dequantize, tensors: Sequence[Tensor]) -> bool:
-    """Whether tensors of these shapes and dtypes can be taken for what the edit computes of them."""
+    """Return whether tensors of these shapes and dtypes can be taken for what the edit computes of them."""
     plain = all(each.storage is not None and each.layout == "strided" and not each.subclass for each in tensors)
     if not plain or any(each.moved for each in tensors):
         return False

@@ -1,28 +1,29 @@
-"""Weights are float8, int8 or four-bit numbers that mean nothing without the scales beside them.
+"""Weights are float8, int8 or four-bit numbers that are meaningless without their scales.
 
-What it means
+Meaning
     DeepSeek and models like it keep ``weight`` as float8 and ``weight_scale_inv``, a factor for each block of 128 by
-    128 numbers (in spite of its name the weight is multiplied by it); compressed-tensors and ModelOpt keep
+    128 numbers (despite its name the weight is multiplied by it); compressed-tensors and ModelOpt keep
     ``weight_scale``, one for the tensor or for each row, and ``input_scale`` for the activations; ComfyUI calls them
     ``scale_weight`` and ``scale_input``. With four bits (NVFP4, MXFP4, packed integers) several numbers share a byte.
 
 Why it matters
-    float8 weights have their usual shape, and torch casts them: a plain layer that takes them with ``strict=False``
-    computes garbage, because the factors are left out without a word.
+    float8 weights have their usual shape, and torch casts them: a plain layer that accepts them with ``strict=False``
+    computes garbage, because the factors are silently left out.
 
-What you see
+Symptoms
     Unexpected key(s) in state_dict: "fc.weight_scale_inv".
     Missing key(s) in state_dict: "fc.weight_scale_inv".
 
-How it is found
-    Keys that end with ``_scale_inv``, ``_scale`` or ``scale_weight`` beside a weight of float8 or int8; the shapes tell
-    the block. By itself such a file is as its library writes it, and the finding only says what opens it. A warning
-    where the ``config.json`` beside it has no ``quantization_config``, an error where a target wants the plain weight.
+Detection
+    Keys that end with ``_scale_inv``, ``_scale`` or ``scale_weight`` next to a float8 or int8 weight; the shapes show
+    the block. By itself such a file is exactly what its library writes, and the finding only names what opens it. A
+    warning where the ``config.json`` next to it has no ``quantization_config``, an error where a target has the plain
+    weight.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER --unsafe-fixes`` computes the plain weights of float8 and int8: each
     number times the factor of its block, in float64 and rounded once to the target's dtype; scales of activations are
-    dropped. Weights with zero points, and those of four bits, are left to the library that wrote them.
+    dropped. Weights with zero points, and four-bit weights, are left to the library that wrote them.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ MESSAGES = (
 )
 SIGNS = (
     Sign(
-        "the model was built for weights of 8 bits (int8_weight, with a scale), and the file does not hold them: it is"
-        " not quantised, or in another way; no command makes them",
+        "the model was built for weights of 8 bits (int8_weight, with a scale), and the file does not hold "
+        "them: it is not quantised, or quantised differently; no command makes them",
         Repair.NONE,
         (CHECK,),
         missing=leaf_among("int8_weight|scale"),
@@ -99,19 +100,19 @@ SICK = (
     Example("float8 in blocks", _DEEPSEEK, "safetensors", suffix=".safetensors"),
     Example("float8 in blocks for a plain model", _DEEPSEEK, "safetensors", suffix=".safetensors", like=_PLAIN),
     Example("float8 by rows for a plain model", _CHANNELS, "safetensors", suffix=".safetensors", like=_PLAIN),
-    Example("four bits of NVIDIA for a plain model", _NVFP4, "safetensors", suffix=".safetensors", like=_PLAIN),
+    Example("NVIDIA's four bits for a plain model", _NVFP4, "safetensors", suffix=".safetensors", like=_PLAIN),
     Example("plain weights for float8", _PLAIN, "safetensors", suffix=".safetensors", like=_DEEPSEEK),
 )
 HEALTHY = (
     Example("plain weights", _PLAIN),
-    Example("a target of the same kind", _DEEPSEEK, "safetensors", suffix=".safetensors", like=_DEEPSEEK),
+    Example("a target with the same quantisation", _DEEPSEEK, "safetensors", suffix=".safetensors", like=_DEEPSEEK),
     Example("a scale of a layer that is not quantised", {"fc.weight": T((4, 4)), "fc.weight_scale": T((4,))}),
 )
 
 
 @rule("Q956", "fp8-scales", Severity.WARNING, when=quantized_keys)
 def fp8_scales(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Layers whose numbers need a scale."""
+    """Report layers whose numbers need a scale."""
     yield from quantized_problems(subject, _WORDS)
 
 
@@ -131,7 +132,7 @@ def _one(layer: Layer) -> str:
 
 _WORDS = Words(
     code="Q956",
-    cause="Each number has to be multiplied by the scale of its block; only layers that know the scales do.",
+    cause="Each number has to be multiplied by the scale of its block; only layers with these scales do that.",
     opens="Open it with vLLM or SGLang, or with transformers' from_pretrained (compressed-tensors installed, where its "
     "config says so).",
     one=_one,

@@ -1,23 +1,23 @@
 """Weights are packed into int32 by GPTQ or AWQ, with scales and zeros for groups of inputs.
 
-What it means
+Meaning
     Instead of ``weight`` a layer has ``qweight`` (several numbers in each int32), ``qzeros``, ``scales`` and, for GPTQ,
     ``g_idx``, the group of each input. GPTQ packs along the inputs, AWQ along the outputs. Some versions of AutoGPTQ
     also write a ``bias`` of zeros for layers that have none.
 
 Why it matters
-    A plain layer takes none of it, and a layer built for other bits or groups refuses it: bits and group size stand in
-    no tensor, but in ``quantization_config`` of ``config.json`` (or ``quantize_config.json``).
+    A plain layer accepts none of it, and a layer built for other bits or groups rejects it: bits and group size are not
+    in any tensor, but in ``quantization_config`` of ``config.json`` (or ``quantize_config.json``).
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "fc.weight".
     Unexpected key(s) in state_dict: "fc.qweight", "fc.qzeros", "fc.scales", "fc.g_idx".
 
-How it is found
-    Keys called ``qweight`` with ``scales`` beside them. Their shapes tell bits and group size; whether groups were
-    taken in the order of activations (``desc_act``) only the values of ``g_idx`` tell. By itself such a file is as it
-    should be, and the finding only says what opens it. A warning where the ``config.json`` beside it has no
-    ``quantization_config``, an error where a target wants the plain weight.
+Detection
+    Keys called ``qweight`` next to ``scales``. Their shapes show bits and group size; only the values of ``g_idx`` show
+    whether groups follow the order of activations (``desc_act``). By itself such a file is correct, and the finding
+    only names what opens it. A warning where the ``config.json`` next to it has no ``quantization_config``, an error
+    where a target has the plain weight.
 
 Repair
     None: load it with the library that wrote it, which can also dequantise it. The finding gives the
@@ -70,8 +70,9 @@ SIGNS = (
         general=2,
     ),
     Sign(
-        "the model was built for weights packed by GPTQ or AWQ, and the file lacks what belongs to them: it is not"
-        " quantised, or by another version of the program, which names them in another way; no command packs weights",
+        "the model was built for weights packed by GPTQ or AWQ, and the file lacks their parts: it is not "
+        "quantised, or another version of the program quantised it and named them differently; no command "
+        "packs weights",
         Repair.NONE,
         (CHECK,),
         missing=leaf_among("qweight|qzeros|g_idx|quant_weight|scales|zeros"),
@@ -80,23 +81,23 @@ SIGNS = (
     ),
 )
 SICK = (
-    Example("a file of GPTQ", _GPTQ, "safetensors", suffix=".safetensors"),
-    Example("a file of AWQ", _AWQ, "safetensors", suffix=".safetensors"),
+    Example("a GPTQ file", _GPTQ, "safetensors", suffix=".safetensors"),
+    Example("an AWQ file", _AWQ, "safetensors", suffix=".safetensors"),
     Example("GPTQ for a plain model", _GPTQ, like=_PLAIN),
     Example("AWQ for a plain model", _AWQ, like=_PLAIN),
     Example("plain weights for GPTQ", _PLAIN, like=_GPTQ),
-    Example("GPTQ without a config that says so", _GPTQ, "safetensors", name="model.safetensors",
+    Example("GPTQ without a matching config", _GPTQ, "safetensors", name="model.safetensors",
             beside={"config.json": b'{"model_type": "llama"}'}),
 )  # fmt: skip
 HEALTHY = (
     Example("plain weights", _PLAIN),
-    Example("a target of the same kind", _GPTQ, like=_GPTQ),
+    Example("a target with the same quantisation", _GPTQ, like=_GPTQ),
 )
 
 
 @rule("Q953", "gptq-awq-packed", Severity.ERROR, when=quantized_keys)
 def gptq_awq_packed(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Layers of GPTQ and AWQ."""
+    """Report layers of GPTQ and AWQ."""
     yield from quantized_problems(subject, _WORDS)
 
 
@@ -109,7 +110,7 @@ def _one(layer: Layer) -> str:
 
 
 def _config(layers: Sequence[Layer]) -> str:
-    """That of the most common kind of layer."""
+    """Return that of the most common kind of layer."""
     import json  # only where there is something to say
 
     ((scheme, bits, block), _), *_ = Counter(
@@ -126,8 +127,8 @@ def _config(layers: Sequence[Layer]) -> str:
 
 _WORDS = Words(
     code="Q953",
-    cause="The weights are several numbers to an int32, with scales and zeros for groups of inputs; only layers that "
-    "are built for the same bits and groups read them.",
+    cause="The weights are several numbers to an int32, with scales and zeros for groups of inputs; only layers "
+    "that are built for the same bits and groups can read them.",
     opens="Open it with transformers' from_pretrained, with gptqmodel installed, or with vLLM.",
     one=_one,
     config=_config,

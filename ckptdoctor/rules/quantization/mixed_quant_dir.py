@@ -1,23 +1,23 @@
-"""Plain and quantised weights of the same layers lie together, and loaders mix them.
+"""Plain and quantised weights of the same layers are together, and loaders mix them.
 
-What it means
-    A quantised file was left in the folder of the plain model (or the other way round), or both were merged into one.
+Meaning
+    A quantised file was left in the folder of the plain model (or the reverse), or both were merged into one.
 
 Why it matters
     Loaders that read every ``*.safetensors`` of a folder (mlx, vLLM, many scripts) merge the two: some layers get
-    packed numbers for weights, others keep scales that belong to nothing.
+    packed numbers as weights, others keep scales that belong to nothing.
 
-What you see
-    A shape that does not fit, an unknown key such as ``fc.weight.absmax``, or garbage without a word.
+Symptoms
+    A shape that does not fit, an unknown key such as ``fc.weight.absmax``, or garbage without an error.
 
-How it is found
-    A layer has its plain weight and packed ones of GPTQ, AWQ or bitsandbytes; or, beside ``model.safetensors`` or its
+Detection
+    A layer has its plain weight and packed ones of GPTQ, AWQ or bitsandbytes; or, next to ``model.safetensors`` or its
     shards in a folder with ``config.json``, the header of another ``*.safetensors`` that the index does not name has
     the same layers quantised, or plain where these are quantised.
 
 Repair
-    None: decide which one counts, and move the other out of the folder.
-    ``ckptdoctor fix FILE --drop PATTERN`` takes the ones or the others out of a single file.
+    None: decide which one is right, and move the other out of the folder. ``ckptdoctor fix FILE --drop PATTERN``
+    removes one of them from a single file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _GPTQ: dict[str, object] = {
 
 
 def _file(entries: str) -> bytes:
-    """A safetensors file with this header, which is all that is read of it."""
+    """Return a safetensors file with this header, which is all that is read of it."""
     return len(entries).to_bytes(8, "little") + entries.encode()
 
 
@@ -65,11 +65,11 @@ _OTHER = _file('{"lora.weight": {"dtype": "F16", "shape": [4, 4], "data_offsets"
 _CONFIG = {"config.json": b"{}"}
 SICK = (
     Example("both in one file", {**_PLAIN, **_GPTQ}),
-    Example("a quantised file beside the plain one", _PLAIN, "safetensors", metadata={"format": "pt"},
+    Example("a quantised file next to the plain one", _PLAIN, "safetensors", metadata={"format": "pt"},
             name="model.safetensors", beside={**_CONFIG, "model-4bit.safetensors": _STRAY}),
 )  # fmt: skip
 HEALTHY = (
-    Example("quantised layers beside plain ones", {**_GPTQ, "norm.weight": T((4,), "float16")}),
+    Example("quantised layers next to plain ones", {**_GPTQ, "norm.weight": T((4,), "float16")}),
     Example("a file of other things", _PLAIN, "safetensors", metadata={"format": "pt"},
             name="model.safetensors", beside={**_CONFIG, "adapter.safetensors": _OTHER}),
 )  # fmt: skip
@@ -77,15 +77,15 @@ HEALTHY = (
 
 @rule("Q957", "mixed-quant-dir", Severity.ERROR, when=any_of(file_beside("config.json"), quantized_keys))
 def mixed_quant_dir(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """The same layers twice, plain and quantised."""
+    """Report the same layers twice, plain and quantised."""
     for state_dict in weights_among(checkpoint.state_dicts):
         layers = _both(state_dict)
         if layers:
             yield Problem(
                 message=f"{wording.plural(len(layers), 'layer')}{wording.of_place(state_dict.path)} "
                 f"{'has' if len(layers) == 1 else 'have'} a plain weight and one of {layers[0].scheme}",
-                cause="Two checkpoints were merged, or files of both were read together: loaders take one of the two, "
-                "or stumble over the other.",
+                cause="Two checkpoints were merged, or files of both were read together: loaders take one of the "
+                "two, or fail on the other.",
                 advice="Drop the keys of one of them, or read only the files that belong together.",
                 keys=tuple([(*state_dict.path, key) for layer in layers for key in (layer.key, *layer.keys)]),
                 location=Location(path=state_dict.path),
@@ -98,9 +98,9 @@ def _beside(stray: _Stray) -> Problem:
     layers = wording.plural(stray.layers, "layer")
     theirs = f"{layers} of this model as {stray.scheme}" if stray.quantized else f"{layers} of this model plain"
     return Problem(
-        message=f"{stray.name} lies beside it, with {theirs}",
+        message=f"{stray.name} is next to it, with {theirs}",
         cause="Loaders that read every .safetensors file of a folder mix the two.",
-        advice="Move the one that does not count out of the folder.",
+        advice="Move the wrong one out of the folder.",
         severity=Severity.WARNING,
     )
 
@@ -126,7 +126,7 @@ class _Stray:
 
 
 def _both(state_dict: StateDict) -> tuple[Layer, ...]:
-    """The layers of a state dict that are there twice: packed, and plain under the plain name."""
+    """Return the layers of a state dict that are there twice: packed, and plain under the plain name."""
     tensors = {tensor.key: tensor for tensor in state_dict.tensors}
     return tuple(
         [
@@ -140,7 +140,7 @@ def _both(state_dict: StateDict) -> tuple[Layer, ...]:
 
 
 def _strays(checkpoint: Checkpoint) -> list[_Stray]:
-    """Files that a loader of all ``*.safetensors`` in the folder of a Hugging Face model reads with this one."""
+    """Return files that a loader of all ``*.safetensors`` in the folder of a Hugging Face model reads with this one."""
     folder = folder_of(checkpoint.path)
     if "config.json" not in folder.names or (folder.name and not _is_own(folder.name)):
         return []
@@ -173,7 +173,7 @@ def _stray(folder: Folder, name: str, weights: StateDict) -> _Stray | None:
 
 
 def _header(path: str) -> dict[str, Expected]:
-    """The tensors of a safetensors file, as far as its header is small and sound."""
+    """Return the tensors of a safetensors file, as far as its header is small and sound."""
     import json
 
     try:
@@ -191,7 +191,7 @@ def _header(path: str) -> dict[str, Expected]:
 
 
 def _read(path: str) -> bytes:
-    """The bytes of a header; none of one that is longer than is read."""
+    """Return the bytes of a header; none of one that is longer than is read."""
     target = os.path.join(os.path.dirname(path), os.readlink(path)) if blob_of(path) else path
     handle = os.open(target, READING | getattr(os, "O_NOFOLLOW", 0))
     with os.fdopen(handle, "rb") as file:

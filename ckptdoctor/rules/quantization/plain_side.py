@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.edits import Fix
-from ckptdoctor.facts.quantization import Layer, quantized_in
+from ckptdoctor.facts.quantization import BY_RULE, Layer, quantized_in
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.quantized import unfit
@@ -34,7 +34,7 @@ class Words:
 
 
 def quantized_problems(subject: Checkpoint | Comparison, words: Words) -> Iterator[Problem]:
-    """What is to be said of the quantised layers of one family."""
+    """Yield what is to be said of the quantised layers of one family."""
     if isinstance(subject, Comparison):
         yield from _compared(subject, words)
         return
@@ -45,12 +45,12 @@ def quantized_problems(subject: Checkpoint | Comparison, words: Words) -> Iterat
 
 
 def _alone(checkpoint: Checkpoint, state_dict: StateDict, layers: Sequence[Layer], words: Words) -> Problem:
-    """A file by itself: nothing is wrong with it, unless its config does not say what it is."""
+    """Report on a file by itself: nothing is wrong with it, unless its config does not say what it is."""
     config = config_lacks_it(checkpoint) if not state_dict.path else ""
     added = words.config(layers) if config else ""
     lacking = (
-        f" {config} does not say so, and without it loaders take the packed numbers for weights: "
-        f'write "quantization_config": {added} into it.'
+        f" {config} does not mention this, so loaders take the packed numbers for weights: write "
+        f'"quantization_config": {added} into it.'
         if added
         else ""
     )
@@ -66,7 +66,7 @@ def _alone(checkpoint: Checkpoint, state_dict: StateDict, layers: Sequence[Layer
 
 def _compared(comparison: Comparison, words: Words) -> Iterator[Problem]:
     found = unfit(comparison)
-    codes = _schemes(words.code)
+    codes = BY_RULE[words.code]
     here = [layer for layer in found.here if layer.scheme in codes]
     there = [layer for layer in found.there if layer.scheme in codes]
     if here:
@@ -74,12 +74,6 @@ def _compared(comparison: Comparison, words: Words) -> Iterator[Problem]:
         yield _quantized_here(comparison, here, others, words)
     if there:
         yield _quantized_there(comparison, there, words)
-
-
-def _schemes(code: str) -> tuple[str, ...]:
-    from ckptdoctor.facts.quantization import BY_RULE
-
-    return BY_RULE[code]
 
 
 def _quantized_here(comparison: Comparison, layers: list[Layer], others: tuple[str, ...], words: Words) -> Problem:
@@ -95,8 +89,8 @@ def _quantized_here(comparison: Comparison, layers: list[Layer], others: tuple[s
     fix, advice = words.fix(comparison, layers, others)
     return Problem(
         message=f"{_counted(layers, words)}{wording.in_place(comparison.path)}, and plain in {source}",
-        cause=f"{words.cause} With strict=False the packed numbers load without a word where their shapes allow it, "
-        "and the model computes garbage.",
+        cause=f"{words.cause} With strict=False the packed numbers load silently where their shapes allow it, and "
+        "the model computes garbage.",
         torch_says=(
             *((wording.missing_line(absent),) if absent else ()),
             wording.unexpected_line(unexpected),
@@ -117,8 +111,8 @@ def _quantized_there(comparison: Comparison, layers: list[Layer], words: Words) 
     return Problem(
         message=f"{_counted(layers, words)} in {comparison.reference.source}, and plain"
         f"{wording.in_place(comparison.path) or ' here'}",
-        cause="The target was built for quantised weights, and these are plain: the library that quantises has to "
-        "make the one of the other.",
+        cause="The target was built for quantised weights, and these are plain: only the library that quantises "
+        "can convert them.",
         torch_says=(
             wording.missing_line(absent),
             *((wording.unexpected_line(unexpected),) if unexpected else ()),
@@ -132,7 +126,7 @@ def _quantized_there(comparison: Comparison, layers: list[Layer], words: Words) 
 
 
 def _counted(layers: Sequence[Layer], words: Words) -> str:
-    """``224 layers are GPTQ, 4 bits, groups of 128``; several kinds each with its number."""
+    """Return ``224 layers are GPTQ, 4 bits, groups of 128``; several kinds each with its number."""
     kinds = Counter([words.one(layer) for layer in layers])
     if len(kinds) == 1:
         verb = "is" if len(layers) == 1 else "are"

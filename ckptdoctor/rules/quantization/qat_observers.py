@@ -1,26 +1,26 @@
-"""The file has observers and fake quantisation of a training that prepares for quantising.
+"""The file has the observers and fake quantisation of quantisation-aware training.
 
-What it means
-    ``prepare`` and ``prepare_qat`` of ``torch.ao.quantization`` (and the quantizers of torchao) put modules between
-    the layers that watch how large values get: ``activation_post_process`` and ``weight_fake_quant`` with ``min_val``,
+Meaning
+    ``prepare`` and ``prepare_qat`` of ``torch.ao.quantization`` (and the quantizers of torchao) put modules between the
+    layers that record the range of values: ``activation_post_process`` and ``weight_fake_quant`` with ``min_val``,
     ``max_val``, ``scale``, ``zero_point``, ``fake_quant_enabled`` and ``observer_enabled``. The weights themselves are
     still float.
 
 Why it matters
-    ``load_state_dict`` into the float model fails, although every weight is there. The observers' numbers are needed to
-    convert the model, and for nothing else.
+    ``load_state_dict`` into the float model fails, although every weight is there. The observers' numbers are needed
+    only to convert the model.
 
-What you see
+Symptoms
     Unexpected key(s) in state_dict: "conv.weight_fake_quant.fake_quant_enabled",
     "conv.activation_post_process.scale", …
     Missing key(s) in state_dict: "activation_post_process_0.min_val", …
 
-How it is found
-    By these names. By themselves they are worth knowing and no fault; a warning where a target does not want them.
+Detection
+    By these names. By themselves they are info, not a fault; a warning where a target does not have them.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER`` drops them. Confirmed: the target has no observers to put them into.
-    Nothing is dropped without a target, for converting the model needs them.
+    Nothing is dropped without a target, since converting the model needs them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _FX: dict[str, object] = {
 }
 SIGNS = (
     Sign(
-        "the file has the observers of quantisation-aware training, which a float model has not",
+        "the file has the observers of quantisation-aware training, which a float model does not have",
         Repair.NONE,
         (CHECK,),
         unexpected=leaf_among(
@@ -86,16 +86,17 @@ HEALTHY = (
 
 @rule("Q955", "qat-observers", Severity.WARNING, when=observer_keys)
 def qat_observers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """What observers keep, among the weights."""
+    """Report what observers keep, among the weights."""
     if isinstance(subject, Comparison):
         keys = tuple(filter(is_observer, subject.renamed.unexpected))
         if keys and not subject.uncovered:
             yield unexpected_problem(
                 subject,
                 keys,
-                f"{'is' if len(keys) == 1 else 'are'} of observers, which {subject.reference.source} does not have",
-                "The model was prepared for quantising when it was saved: observers and fake quantisation stand "
-                "between its layers, and the target has none.",
+                f"{'belongs' if len(keys) == 1 else 'belong'} to observers, which {subject.reference.source} "
+                "does not have",
+                "The model was prepared for quantising when it was saved: it has observers and fake "
+                "quantisation between its layers, and the target has none.",
             )
         return
     for state_dict in weights_among(subject.state_dicts):
@@ -104,10 +105,10 @@ def qat_observers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
             total = wording.plural(len(state_dict.tensors), "key")
             yield Problem(
                 message=f"{len(keys):,} of {total}{wording.of_place(state_dict.path)} "
-                f"{'is' if len(keys) == 1 else 'are'} of observers, for quantising",
-                cause="The model was prepared for quantising and not converted yet; a float model has no such keys.",
-                advice="Load it into a model that was prepared in the same way. For a float model name it with --like "
-                "or --model: then they are dropped.",
+                f"{'belongs' if len(keys) == 1 else 'belong'} to observers, for quantising",
+                cause="The model was prepared for quantising but not converted yet; a float model has no such keys.",
+                advice="Load it into a model that was prepared in the same way. For a float model, name it with "
+                "--like or --model: then they are dropped.",
                 keys=tuple([(*state_dict.path, key) for key in keys]),
                 location=Location(path=state_dict.path),
                 severity=Severity.INFO,
@@ -115,6 +116,6 @@ def qat_observers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
 
 
 def _observers_in(state_dict: StateDict) -> tuple[str, ...]:
-    """The keys of a state dict that belong to observers or to fake quantisation."""
+    """Return the keys of a state dict that belong to observers or to fake quantisation."""
     keys = keys_of(state_dict) if mentions(state_dict, OBSERVERS) else ()
     return tuple(filter(is_observer, keys))

@@ -1,24 +1,24 @@
-"""The ``quantization_config`` beside the weights describes another way of quantising than theirs.
+"""The ``quantization_config`` next to the weights does not describe their quantisation.
 
-What it means
+Meaning
     ``quant_method``, ``bits``, the size of groups or of blocks in ``config.json`` are not those that the tensors have:
     it is the config of another export, or somebody changed one of the two.
 
 Why it matters
-    Bits and groups stand in no tensor: layers are built by the config, and take the packed numbers for others. Where
-    the sizes happen to fit the model answers nonsense; where they do not, loading fails.
+    Bits and groups are not in any tensor: layers are built from the config, and misread the packed numbers. Where the
+    sizes happen to fit, the model produces nonsense; where they do not, loading fails.
 
-What you see
+Symptoms
     size mismatch for model.layers.0.self_attn.q_proj.scales
     Or nothing, and nonsense in the answers.
 
-How it is found
-    The names and shapes of the quantised tensors tell the scheme, bits and groups; they are held against the config.
-    Nothing is said where the config says that layers differ, or of schemes that are not known.
+Detection
+    The names and shapes of the quantised tensors show the scheme, bits and groups; they are compared with the config.
+    Nothing is reported where the config gives layers different settings, nor about unknown schemes.
 
 Repair
-    None: the finding says what to write into ``config.json`` if the tensors are right. Or it is the config of another
-    export: then take the one that belongs to them.
+    None: the finding gives the text to write into ``config.json`` if the tensors are right. Or it is the config of
+    another export: then use the one that belongs to them.
 """
 
 from __future__ import annotations
@@ -53,32 +53,32 @@ def _example(title: str, contents: dict[str, object], **config: object) -> Examp
 
 
 SICK = (
-    _example("another method", _GPTQ, quant_method="awq", bits=4, group_size=128),
+    _example("a different method", _GPTQ, quant_method="awq", bits=4, group_size=128),
     _example("other bits", _GPTQ, quant_method="gptq", bits=8, group_size=128),
     _example("other groups", _GPTQ, quant_method="gptq", bits=4, group_size=64),
     _example("other blocks", _FP8, quant_method="fp8", weight_block_size=[64, 64]),
     _example("plain weights", _PLAIN, quant_method="gptq", bits=4, group_size=128),
 )
 HEALTHY = (
-    _example("GPTQ as it is", _GPTQ, quant_method="gptq", bits=4, group_size=128),
-    _example("float8 as it is", _FP8, quant_method="fp8", weight_block_size=[128, 128]),
-    _example("plain weights to be quantised", _PLAIN, quant_method="bitsandbytes", load_in_4bit=True),
+    _example("correct GPTQ", _GPTQ, quant_method="gptq", bits=4, group_size=128),
+    _example("correct float8", _FP8, quant_method="fp8", weight_block_size=[128, 128]),
+    _example("plain weights that are quantised later", _PLAIN, quant_method="bitsandbytes", load_in_4bit=True),
     _example("layers that differ", _GPTQ, quant_method="gptq", bits=8, group_size=128, dynamic={"fc": {"bits": 4}}),
-    _example("a method that is not known", _GPTQ, quant_method="new"),
+    _example("an unknown method", _GPTQ, quant_method="new"),
 )  # fmt: skip
 
 
 @rule("Q959", "quantization-config-disagrees", Severity.ERROR, when=file_beside("config.json"))
 def quantization_config_disagrees(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A config of another way of quantising."""
+    """Report a config of another way of quantising."""
     found = disagreement(checkpoint)
     if found is not None:
         yield _problem(found)
 
 
 def _problem(found: QuantizationConfigDisagreement) -> Problem:
-    said = f"config.json says {found.name} {json.dumps(found.said)} in quantization_config"
-    take = f"take the config that belongs to them, or the weights that belong to {found.config.path}"
+    said = f"config.json has {found.name} {json.dumps(found.said)} in quantization_config"
+    take = f"use the config that belongs to them, or the weights that belong to {found.config.path}"
     if found.layer is None:
         message, advice = f"{said}, but the weights are plain", f"Remove quantization_config, or {take}."
     else:
@@ -92,8 +92,8 @@ def _problem(found: QuantizationConfigDisagreement) -> Problem:
         advice = f"{advice[0].upper()}{advice[1:]}"
     return Problem(
         message=message,
-        cause="Layers are built by the config, and take the packed numbers for others: loading fails, or the model "
-        "answers nonsense.",
+        cause="Layers are built from the config, and misread the packed numbers: loading fails, or the model "
+        "produces nonsense.",
         advice=advice,
         keys=tuple([(key,) for key in found.layer.keys]) if found.layer is not None else (),
     )

@@ -1,24 +1,24 @@
-"""A quantised layer lacks a part: its scale, its zeros, the state that says how it was packed.
+"""A quantised layer lacks a part: its scale, its zeros, or the state that describes how it was packed.
 
-What it means
+Meaning
     Quantised weights consist of several tensors: ``qweight`` with ``qzeros``, ``scales`` and ``g_idx``; a float8
     ``weight`` with ``weight_scale`` or ``weight_scale_inv``; NVFP4 with ``weight_scale_2`` and ``input_scale`` as well;
-    MXFP4 blocks with scales; bitsandbytes with ``absmax``, ``quant_map`` and ``quant_state``. Of some layers one of
-    these is not in the file: a shard was left out, a key was filtered, or the calibration never reached an expert.
+    MXFP4 blocks with scales; bitsandbytes with ``absmax``, ``quant_map`` and ``quant_state``. Some layers lack one of
+    these: a shard was left out, a key was filtered, or the calibration never reached an expert.
 
 Why it matters
-    Serving engines load what there is and start. What is missing stays as it was made, at 1 or at whatever lay in
-    memory, and the model answers wrongly without a word.
+    Serving engines load what there is and start. The missing part keeps its initial value, 1 or whatever was in memory,
+    and the model silently gives wrong answers.
 
-What you see
+Symptoms
     Often nothing. In transformers: Some weights of the model checkpoint were newly initialized: ['…weight_scale']
 
-How it is found
-    By what each scheme needs, and by what most layers of the same place in the model have (``model.layers.*.up_proj``).
-    A shard alone is not held to it, nor a folder of which a file is missing.
+Detection
+    By the parts that each scheme needs, and that most layers in the same place of the model have
+    (``model.layers.*.up_proj``). A single shard is not checked, nor a folder with a missing file.
 
 Repair
-    None: the values are not in the file. Take it from its source again, or quantise anew.
+    None: the values are not in the file. Download it from its source again, or quantise again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.names import QUANTIZED, mentions
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.facts.quantization import FLOAT8, dtype_of
 from ckptdoctor.facts.siblings import is_shard
 from ckptdoctor.findings import Location, Severity
@@ -39,13 +38,14 @@ from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.noticed import notes_of
 from ckptdoctor.rules.when import quantized_keys
 
 _SHOWN = 3
 
 
 def _model(layer: dict[str, object], *without: str) -> dict[str, object]:
-    """Four layers that consist of the same tensors, but for some keys."""
+    """Return four layers that consist of the same tensors, but for some keys."""
     made = {f"model.layers.{number}.up.{name}": tensor for number in range(4) for name, tensor in layer.items()}
     return {key: tensor for key, tensor in made.items() if key not in without}
 
@@ -90,9 +90,9 @@ _SCHEMES = {
     "GPTQ without scales": (_GPTQ, "scales"),
     "float8 without a scale": (_FP8, "weight_scale_inv"),
     "a scale without its weight": (_FP8, "weight"),
-    "float8 without a scale of inputs": (_STATIC, "input_scale"),
+    "float8 without an input scale": (_STATIC, "input_scale"),
     "NVFP4 without its second scale": (_NVFP4, "weight_scale_2"),
-    "NVFP4 without a scale of inputs": (_NVFP4, "input_scale"),
+    "NVFP4 without an input scale": (_NVFP4, "input_scale"),
     "compressed-tensors without a scale": (_PACKED, "weight_scale"),
     "MXFP4 without scales": (_MXFP4, "gate_up_proj_scales"),
     "bitsandbytes without absmax": (_NF4, "weight.absmax"),
@@ -107,11 +107,11 @@ SICK = tuple(
 )
 HEALTHY = (
     *(
-        Example(f"whole: {title}", _model(layer), "safetensors", suffix=".safetensors")
+        Example(f"complete: {title}", _model(layer), "safetensors", suffix=".safetensors")
         for title, layer in {title.partition(" without")[0]: layer for title, (layer, _) in _SCHEMES.items()}.items()
     ),
     Example(
-        "a layer that was left plain",
+        "a layer that was not quantised",
         {
             **_model(_FP8, "model.layers.3.up.weight", "model.layers.3.up.weight_scale_inv"),
             "model.layers.3.up.weight": T((32, 32), "bfloat16"),
@@ -120,7 +120,7 @@ HEALTHY = (
         suffix=".safetensors",
     ),
     Example(
-        "a shard alone",
+        "a single shard",
         _model(_GPTQ, "model.layers.2.up.qzeros"),
         "safetensors",
         name="model-00001-of-00002.safetensors",
@@ -130,7 +130,7 @@ HEALTHY = (
 
 @rule("Q958", "quantized-member-missing", Severity.ERROR, when=quantized_keys)
 def quantized_member_missing(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Quantised layers that are not whole."""
+    """Report quantised layers that are not whole."""
     if is_shard(checkpoint.path) or notes_of(checkpoint, NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED):
         return
     for state_dict in weights_among(checkpoint.state_dicts):
@@ -147,9 +147,9 @@ def _problem(state_dict: StateDict, scheme: str, layers: list[_Incomplete]) -> P
     return Problem(
         message=f"{wording.plural(len(layers), 'quantised layer')}{wording.in_place(state_dict.path)} ({scheme}) "
         f"{lack} a part: {wording.abridged(missing, _SHOWN)}",
-        cause="The layer means nothing without it. Serving engines load what there is, leave the rest as it was made, "
-        "and answer wrongly without a word.",
-        advice="Take the file from its source again, or quantise the model anew: the values are not in the file.",
+        cause="The layer is meaningless without it. Serving engines load what there is, leave the rest at its "
+        "initial value, and silently give wrong answers.",
+        advice="Download the file from its source again, or quantise the model again: the values are not in the file.",
         keys=tuple([(*state_dict.path, key) for layer in layers for key in layer.present]),
         location=Location(path=state_dict.path),
     )
@@ -200,7 +200,7 @@ class _Layer:
 
 @cached_by_identity
 def _incomplete(state_dict: StateDict) -> tuple[_Incomplete, ...]:
-    """The quantised layers of which a member is missing."""
+    """Return the quantised layers of which a member is missing."""
     if not mentions(state_dict, QUANTIZED):
         return ()
     layers = _layers({tensor.key: tensor for tensor in state_dict.tensors})
@@ -224,7 +224,7 @@ def _key(module: str, name: str) -> str:
 
 
 def _layers(tensors: Mapping[str, Tensor]) -> list[_Layer]:
-    """The layers of all schemes, each with the members that are there."""
+    """Return the layers of all schemes, each with the members that are there."""
     modules: dict[str, dict[str, str]] = defaultdict(dict)
     for key in tensors:
         module, name = _split(key)
@@ -240,7 +240,7 @@ def _layers(tensors: Mapping[str, Tensor]) -> list[_Layer]:
 
 
 def _split(key: str) -> tuple[str, str]:
-    """The module of a key and its member: bitsandbytes puts more behind ``weight``."""
+    """Return the module of a key and its member: bitsandbytes puts more behind ``weight``."""
     for mark in _BNB4:
         if key == mark or key.endswith(f".{mark}"):
             return key[: -len(mark)].rstrip("."), mark
@@ -254,7 +254,7 @@ def _split(key: str) -> tuple[str, str]:
 def _layer(
     module: str, members: Mapping[str, str], tensors: Mapping[str, Tensor], marks: frozenset[str]
 ) -> _Layer | None:
-    """The quantised layer that a module is, as far as it is there; None where it is none.
+    """Return the quantised layer that a module is, as far as it is there, or None where it is none.
 
     ``marks``: which kinds of scales there are among the tensors, so that narrow numbers without one mean nothing.
     """
@@ -290,7 +290,7 @@ def _layer(
 
 
 def _blocks(tensors: Mapping[str, Tensor]) -> list[_Layer]:
-    """The layers of MXFP4, whose members have a name in common: ``gate_up_proj_blocks`` and ``gate_up_proj_scales``."""
+    """Return the layers of MXFP4 with members such as ``gate_up_proj_blocks`` and ``gate_up_proj_scales``."""
     ends = ("_blocks", "_scales")
     names = {key.rpartition("_")[0] for key in tensors if key.endswith(ends) and dtype_of(tensors[key]) == "uint8"}
     made = []

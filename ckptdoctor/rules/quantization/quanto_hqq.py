@@ -1,24 +1,24 @@
-"""Weights are codes of quanto or HQQ, with scales beside them.
+"""Weights are quanto or HQQ codes, with scales next to them.
 
-What it means
-    quanto keeps ``weight._data`` (whole numbers or small floats; of fewer than eight bits several to a byte, with
-    ``weight._shift``) and ``weight._scale``, and beside the weight ``input_scale`` and ``output_scale``. HQQ keeps
-    ``W_q`` (several numbers to an element) with ``scale`` and ``zero`` for groups, and how they were packed: ``nbits``,
-    ``group_size``, ``shape``, ``axis``, ``packing`` and more.
+Meaning
+    quanto keeps ``weight._data`` (integers or small floats; below eight bits several to a byte, with ``weight._shift``)
+    and ``weight._scale``, and next to the weight ``input_scale`` and ``output_scale``. HQQ keeps ``W_q`` (several
+    numbers to an element) with ``scale`` and ``zero`` for groups, and how they were packed: ``nbits``, ``group_size``,
+    ``shape``, ``axis``, ``packing`` and more.
 
 Why it matters
-    A plain layer takes none of it, and codes that got the name of a weight would load, and the model would talk
-    nonsense. So no repair gives them another name.
+    A plain layer accepts none of it, and codes that were renamed to a weight would load, and the model would produce
+    nonsense. So no repair renames them.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "fc.weight".
     Unexpected key(s) in state_dict: "fc.weight._data", "fc.weight._scale", "fc.input_scale", "fc.output_scale".
     Unexpected key(s) in state_dict: "fc.W_q", "fc.nbits", "fc.group_size", "fc.scale", "fc.zero", …
 
-How it is found
-    ``_data`` and ``_scale`` below the name of a weight; ``W_q`` of whole numbers (or with ``nbits``) beside ``scale``
-    and ``zero``. By itself such a file is as it should be, and the finding only says what opens it; an error where a
-    target wants the plain weight.
+Detection
+    ``_data`` and ``_scale`` below the name of a weight; an integer ``W_q`` (or one with ``nbits``) next to ``scale``
+    and ``zero``. By itself such a file is correct, and the finding only names what opens it; an error where a target
+    has the plain weight.
 
 Repair
     None: load it with the library that wrote it, which can also dequantise it.
@@ -78,7 +78,7 @@ SIGNS = (
         unexpected=leaf_among(r"weight\._(?:data|scale|shift)(?:\._data)?"),
     ),
     Sign(
-        "quanto keeps the scales of activations beside the weights that it has quantised",
+        "quanto keeps the scales of activations next to the weights that it has quantised",
         Repair.NONE,
         (CHECK,),
         unexpected=leaf_among("input_scale|output_scale"),
@@ -100,23 +100,23 @@ SIGNS = (
     ),
 )
 SICK = (
-    Example("a file of quanto", _QUANTO, "safetensors", suffix=".safetensors"),
-    Example("a file of HQQ", _HQQ, "safetensors", suffix=".safetensors"),
+    Example("a quanto file", _QUANTO, "safetensors", suffix=".safetensors"),
+    Example("an HQQ file", _HQQ, "safetensors", suffix=".safetensors"),
     Example("quanto for a plain model", _QUANTO, like=_PLAIN),
-    Example("quanto of 4 bits for a plain model", _QUANTO4, like=_PLAIN),
+    Example("4-bit quanto for a plain model", _QUANTO4, like=_PLAIN),
     Example("HQQ for a plain model", _HQQ, like=_PLAIN),
     Example("plain weights for HQQ", _PLAIN, like=_HQQ),
 )
 HEALTHY = (
     Example("plain weights", _PLAIN),
-    Example("a target of the same kind", _QUANTO, like=_QUANTO),
-    Example("queries that are called so", {"attn.W_q": T((8, 8)), "attn.W_k": T((8, 8)), "attn.scale": T((1,))}),
+    Example("a target with the same quantisation", _QUANTO, like=_QUANTO),
+    Example("queries with such a name", {"attn.W_q": T((8, 8)), "attn.W_k": T((8, 8)), "attn.scale": T((1,))}),
 )
 
 
 @rule("Q960", "quanto-hqq", Severity.ERROR, when=quantized_keys)
 def quanto_hqq(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Layers of quanto and HQQ."""
+    """Report layers of quanto and HQQ."""
     yield from quantized_problems(subject, _WORDS)
 
 
@@ -130,7 +130,8 @@ def _one(layer: Layer) -> str:
 
 _WORDS = Words(
     code="Q960",
-    cause="The weights are codes with scales beside them; only the layers of the library that wrote them read them.",
+    cause="The weights are codes with scales next to them; only the layers of the library that wrote them can read "
+    "them.",
     opens="Open it with the library that wrote it: optimum-quanto (weight._data, weight._scale), or hqq (W_q).",
     one=_one,
 )

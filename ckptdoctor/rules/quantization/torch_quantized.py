@@ -1,29 +1,29 @@
-"""Weights are quantised tensors of torch itself, as ``torch.ao.quantization`` leaves them after ``convert``.
+"""Weights are torch's own quantised tensors, as ``torch.ao.quantization`` leaves them after ``convert``.
 
-What it means
-    A quantised tensor holds whole numbers of eight bits with a scale and a zero point, one for all or one for each
-    channel. Convolutions keep such a ``weight``; linear layers keep weight and bias together in a tuple under
-    ``_packed_params._packed_params``; ``scale`` and ``zero_point`` beside them are those of the layer's output.
+Meaning
+    A quantised tensor holds eight-bit integers with a scale and a zero point, one for all or one for each channel.
+    Convolutions keep such a ``weight``; linear layers keep weight and bias together in a tuple under
+    ``_packed_params._packed_params``; ``scale`` and ``zero_point`` next to them are those of the layer's output.
 
 Why it matters
-    A float model takes none of it, and safetensors has no quantised dtypes. Only a model that was prepared and
+    A float model accepts none of it, and safetensors has no quantised dtypes. Only a model that was prepared and
     converted in the same way loads the file.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "fc.weight", "fc.bias".
     Unexpected key(s) in state_dict: "fc.scale", "fc.zero_point", "fc._packed_params.dtype", …
     Copying from quantized Tensor to non-quantized Tensor is not allowed, please use dequantize to get a float Tensor
     from a quantized Tensor
 
-How it is found
-    Tensors of a quantised dtype. By itself such a file is as torch writes it, and the finding only says what opens it;
-    an error where a target wants the plain weight.
+Detection
+    Tensors of a quantised dtype. By itself such a file is exactly what torch writes, and the finding only names what
+    opens it; an error where a target has the plain weight.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER --unsafe-fixes`` computes the plain weights: ``(number - zero_point) *
-    scale``, in float64 and rounded once to the target's dtype; biases come out of their tuples, and what belongs to
-    outputs is dropped. Layers that were fused before they were quantised (a convolution with its batch norm) have no
-    counterpart for the norm any more.
+    scale``, in float64 and rounded once to the target's dtype; biases are taken out of their tuples, and the parts for
+    outputs are dropped. Layers that were fused before quantising (a convolution with its batch norm) no longer have a
+    counterpart for the norm.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _ints(values: tuple[int, ...]) -> bytes:
 
 
 def _converted(by_channel: bool) -> bytes:
-    """A state dict with a convolution and a linear layer, each with its output's scale and zero point."""
+    """Return a state dict with a convolution and a linear layer, each with its output's scale and zero point."""
     saved = _Saved()
     entries = {"conv.weight": saved.weight((4, 1, 3, 3), by_channel)}
     for name in ("conv", "fc"):
@@ -135,7 +135,7 @@ def _converted(by_channel: bool) -> bytes:
 
 SIGNS = (
     Sign(
-        "one side is quantised by torch itself (scale, zero_point, packed parameters), the other is not",
+        "one side is quantised by torch itself (scale, zero_point, packed parameters), and the other is not",
         Repair.NONE,
         (CHECK,),
         missing=leaf_among(r"_packed_params\.\w+|_packed_params"),
@@ -143,7 +143,7 @@ SIGNS = (
         general=2,
     ),
     Sign(
-        "one side is quantised by torch itself (scale, zero_point, packed parameters), the other is not",
+        "one side is quantised by torch itself (scale, zero_point, packed parameters), and the other is not",
         Repair.NONE,
         (CHECK,),
         missing=leaf_among("zero_point"),
@@ -159,12 +159,12 @@ SICK = (
 )
 HEALTHY = (
     Example("plain weights", _PLAIN),
-    Example("whole numbers of eight bits", {"fc.weight": T((6, 4), "int8")}),
+    Example("eight-bit integers", {"fc.weight": T((6, 4), "int8")}),
 )
 
 _CAUSE = (
-    "These are torch's own quantised tensors, whole numbers with scales and zero points, which only layers of "
-    "torch.ao.nn.quantized load."
+    "These are torch's own quantised tensors, integers with scales and zero points, which only "
+    "torch.ao.nn.quantized layers load."
 )
 _OPENS = (
     "Load it into a model that was prepared and converted in the same way (torch.ao.quantization), or take "
@@ -179,7 +179,7 @@ _SCHEMES = {"per_tensor_affine": "one scale each", "per_channel_affine": "a scal
 
 @rule("Q954", "torch-quantized", Severity.ERROR, when=rare_dtypes)
 def torch_quantized(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Quantised tensors of torch."""
+    """Report quantised tensors of torch."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
     tensors = _quantized_tensors(checkpoint)
     if not tensors:
@@ -208,7 +208,7 @@ def _counted(tensors: Sequence[Tensor]) -> str:
 
 def _scheme(tensor: Tensor) -> str:
     found = str(dict(tensor.details).get("scheme", ""))
-    return _SCHEMES.get(found, found or "of an unknown scheme")
+    return _SCHEMES.get(found, found or "with an unknown scheme")
 
 
 def _compared(comparison: Comparison, found: TorchQuantized) -> Problem:
@@ -254,7 +254,7 @@ def _fix(comparison: Comparison, found: TorchQuantized) -> tuple[Fix | None, str
 
 
 def _edits(comparison: Comparison, layer: TorchLayer) -> list[Dequantize]:
-    """The edits that make the weight plain, and lift its bias; none where the weight cannot be computed."""
+    """Return the edits that make the weight plain, and lift its bias; none where the weight cannot be computed."""
     details, tensor = dict(layer.weight.details), layer.weight
     affine = (details.get("scale", 1.0), details.get("zero_point", 0))
     if not all(isinstance(each, (int, float)) for each in affine) or tensor.storage is None or tensor.moved:
@@ -283,5 +283,5 @@ def _edits(comparison: Comparison, layer: TorchLayer) -> list[Dequantize]:
 
 
 def _quantized_tensors(checkpoint: Checkpoint) -> list[Tensor]:
-    """The quantised tensors anywhere in a checkpoint."""
+    """Return the quantised tensors anywhere in a checkpoint."""
     return [tensor for tensor in checkpoint.tensors if tensor.dtype.kind == "quantized"]

@@ -1,21 +1,21 @@
-"""Keys have another dtype than the target expects: loading casts them without a word.
+"""Keys do not have the dtype that the target expects: loading silently casts them.
 
-What it means
-    The checkpoint's tensors and the target's have the same names and shapes and different dtypes.
+Meaning
+    The checkpoint's tensors and the target's have the same names and shapes but different dtypes.
 
 Why it matters
-    ``load_state_dict`` casts silently. Where the target's dtype holds every value of the checkpoint's nothing is lost;
+    ``load_state_dict`` casts silently. If the target's dtype holds every value of the checkpoint's, nothing is lost;
     otherwise values are rounded, or become infinite (float32 above 65,504 in float16).
 
-What you see
-    Nothing: it loads without a word.
+Symptoms
+    Nothing: it loads silently.
 
-How it is found
-    The dtypes under equal keys of equal shapes are compared, after the proposed renames. It is a warning where the cast
-    can lose values, by the bits of the two formats.
+Detection
+    The dtypes under equal keys with equal shapes are compared, after the proposed renames. It is a warning where the
+    cast can lose values, by the bits of the two formats.
 
 Repair
-    None is needed to load. Where the loss matters, build the target in the checkpoint's dtype
+    None is needed to load. If the loss matters, build the target in the checkpoint's dtype
     (``model.to(torch.float32)``) before loading.
 """
 
@@ -43,7 +43,7 @@ HEALTHY = (Example("the same dtypes", _FLOAT, like=_FLOAT),)
 
 @rule("R004", "dtype-mismatch", Severity.INFO)
 def dtype_mismatch(comparison: Comparison) -> Iterator[Problem]:
-    """Equal keys of equal shapes and different dtypes: one finding for each pair of dtypes."""
+    """Report equal keys of equal shapes and different dtypes: one finding for each pair of dtypes."""
     here, there = comparison.renamed.here, comparison.reference.tensors
     pairs: dict[str, tuple[DType, DType, list[str]]] = {}
     known = packed(comparison) if comparison.renamed.recast else frozenset()
@@ -58,9 +58,9 @@ def dtype_mismatch(comparison: Comparison) -> Iterator[Problem]:
             message=f"{wording.plural(len(keys), 'key')}{wording.of_place(comparison.path)} {verb} {source.name} here "
             f"and {target.name} in {comparison.reference.source}",
             cause=(
-                f"load_state_dict casts to {target.name} without a word, which cannot hold every {source.name} value."
+                f"load_state_dict silently casts to {target.name}, which cannot hold every {source.name} value."
                 if loses
-                else f"load_state_dict casts to {target.name} without a word; no value is lost."
+                else f"load_state_dict silently casts to {target.name}; no value is lost."
             ),
             advice=f"To keep every value: model.to(torch.{source.name}) before loading." if loses else "",
             keys=tuple([here[key].path for key in keys]),

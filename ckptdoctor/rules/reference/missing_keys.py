@@ -1,23 +1,23 @@
 """Keys that the target expects are not in the checkpoint, and no other rule explains it.
 
-What it means
-    After every fix that the other rules propose, these keys of the reference have no counterpart: the target has
-    layers that the saved model did not have, or calls them differently.
+Meaning
+    After every fix that the other rules propose, these keys of the reference have no counterpart: the target has layers
+    that the saved model did not have, or names them differently.
 
 Why it matters
-    ``load_state_dict`` fails. With ``strict=False`` these layers keep their random weights without a word.
+    ``load_state_dict`` fails. With ``strict=False`` these layers silently keep their random weights.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "fc.weight", "fc.bias".
 
-How it is found
-    The reference's keys are looked up among the checkpoint's, after the proposed renames; what another rule explains
-    is not listed again. Where less than half of the reference fits, W311 speaks instead. ``num_batches_tracked`` counts
-    only where ``_metadata`` gives its BatchNorm version 2: otherwise torch does not ask for it.
+Detection
+    The reference's keys are looked up among the checkpoint's, after the proposed renames; what another rule explains is
+    not listed again. If less than half of the reference fits, W311 is reported instead. ``num_batches_tracked`` counts
+    only if ``_metadata`` gives its BatchNorm version 2: otherwise torch does not expect it.
 
 Repair
-    None: the weights are not in the file, or nobody can say under which name. The nearest keys of the same shape are
-    named; where one is the same layer, ``--rename 'REGEX=REPL'`` gives it the name.
+    None: the weights are not in the file, or their name there is unknown. The nearest keys with the same shape are
+    named; if one is the same layer, ``--rename 'REGEX=REPL'`` gives it the name.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv
 MESSAGES = (
     Message(
         ("Missing key in checkpoint state_dict:",),
-        "the folder that torch.distributed.checkpoint wrote lacks a key that the state dict to be filled has: it was"
-        " saved under another name, or not at all",
+        "the folder that torch.distributed.checkpoint wrote lacks a key of the state dict that is being "
+        "loaded: it was saved under another name, or not at all",
         (
             Way("see what it has", "ckptdoctor show FILE"),
             Way(
-                "or leave as it is what the folder lacks",
+                "or leave what the folder lacks as it is",
                 "torch.distributed.checkpoint.load(state, checkpoint_id=path,"
                 " planner=torch.distributed.checkpoint.DefaultLoadPlanner(allow_partial_load=True))",
             ),
@@ -59,17 +59,16 @@ MESSAGES = (
     ),
     Message(
         ("is on the meta device, we need a `value` to put in on",),
-        "the checkpoint lacks a tensor, so that the model has nothing to put there: a shard is missing, the"
-        " names begin with"
-        " another prefix, or tied weights were not tied",
+        "the checkpoint lacks a tensor that the model needs: a shard is missing, the names begin with "
+        "another prefix, or tied weights were not tied",
         (CHECK,),
         near=("accelerate", "set_module_tensor_to_device", "meta"),
         also=("X801", "A702", "N410"),
     ),
     Message(
         ("Cannot load model parameters from checkpoint",),
-        "fairseq could not load the weights: file and model are not of one architecture. The error above this line says"
-        " which keys",
+        "fairseq could not load the weights: file and model do not have the same architecture. The error "
+        "above this line names the keys",
         (CHECK,),
         near=("please ensure that the architectures match",),
         weight=Weight.OUTCOME,
@@ -85,7 +84,7 @@ MESSAGES = (
 SICK = (
     Example("a target with one more layer", _BODY, like={**_BODY, "fc.weight": T((2, 4)), "fc.bias": T((2,))}),
     Example(
-        "a head of another name and shape",
+        "a head with another name and shape",
         {"model": {**_BODY, "head.0.weight": T((2, 4))}},
         like={"model": {**_BODY, "fc.weight": T((5, 4))}},
     ),
@@ -93,7 +92,7 @@ SICK = (
 HEALTHY = (
     Example("the same keys", _BODY, like=_BODY),
     Example(
-        "BatchNorm does not ask for its counter",
+        "BatchNorm does not expect its counter",
         {**_BODY, "bn.running_var": T((4,))},
         like={**_BODY, "bn.running_var": T((4,)), "bn.num_batches_tracked": T((), "int64")},
     ),
@@ -104,7 +103,7 @@ _NEAREST = 3  # missing keys for which a namesake is looked for
 
 @rule("R001", "missing-keys", Severity.ERROR)
 def missing_keys(comparison: Comparison) -> Iterator[Problem]:
-    """Keys of the reference without a counterpart."""
+    """Report keys of the reference without a counterpart."""
     if comparison.uncovered or not comparison.renamed.missing:
         return
     known = explained(comparison).missing
@@ -118,7 +117,7 @@ def missing_keys(comparison: Comparison) -> Iterator[Problem]:
     yield Problem(
         message=f"{len(missing):,} of {wording.plural(len(wanted), 'key')} of {comparison.reference.source} {verb} "
         f"missing{wording.in_place(comparison.path)} ({share} of its parameters)",
-        cause=f"The target has what the saved model did not have, or calls it differently: "
+        cause="The target has layers that the saved model did not have, or names them differently: "
         f"{wording.module_groups(sizes)}.",
         torch_says=(wording.missing_line(missing),),
         advice=_kin(comparison, missing),
@@ -133,7 +132,7 @@ def _kin(comparison: Comparison, missing: list[str]) -> str:
     candidates = {key: renamed.here[key].shape for key in renamed.unexpected if key not in known}
     pairs = [(key, nearest_key(key, wanted[key].shape, candidates)) for key in missing[:_NEAREST]]
     found = [f"{near} {wording.shape(wanted[key].shape)} for {key}" for key, near in pairs if near is not None]
-    return f"The nearest keys here of the same shape: {', '.join(found)}." if found else ""
+    return f"The nearest keys here with the same shape: {', '.join(found)}." if found else ""
 
 
 @judges(Turn.REST)
@@ -143,14 +142,14 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
         why = (
             ": the loader gives them random values, which is right only for layers yet to be trained"
             if rest.error.warning
-            else "; no command makes up weights: they have to come from another file, or from training"
+            else "; no command can make up weights: they have to come from another file, or from training"
         )
         meaning = f"the checkpoint lacks {some_keys(rest.missing)} that the model expects{why}"
         yield Cause(meaning, Repair.NONE, missing=rest.missing)
 
 
 def nearest_key(key: str, shape: tuple[int, ...], candidates: Mapping[str, tuple[int, ...]]) -> str | None:
-    """The candidate of the same shape that shares most tokens with ``key``, counted from the end and the beginning.
+    """Return the candidate of the same shape that shares most tokens with ``key``, at its end and beginning.
 
     One that does not even share the last token (``weight``) is no kin.
     """

@@ -1,24 +1,24 @@
-"""Keys have another shape than the target expects, and no other rule explains it.
+"""Keys do not have the shape that the target expects, and no other rule explains it.
 
-What it means
-    The checkpoint's layer and the target's have the same name and different sizes: another width, another kernel, or
-    another layer of the same name. Heads, vocabularies, positions and whole models of another size have rules of their
-    own.
+Meaning
+    The checkpoint's layer and the target's have the same name but different sizes: another width, another kernel, or
+    another layer with the same name. Heads, vocabularies, positions and whole models of a different size have rules of
+    their own.
 
 Why it matters
     ``load_state_dict`` fails, with ``strict=False`` too.
 
-What you see
+Symptoms
     size mismatch for fc.weight: copying a param with shape torch.Size([10, 84]) from checkpoint, the shape in current
     model is torch.Size([100, 84]).
 
-How it is found
+Detection
     The shapes under equal keys are compared, after the proposed renames; what another rule explains is not listed
-    again. Where one pair of sizes explains every shape it is named.
+    again. If one pair of sizes explains every shape, it is named.
 
 Repair
-    None: values cannot be made up. Build the target with the checkpoint's sizes, or leave these layers out when the
-    file is loaded, and train them anew: the finding gives the line.
+    None: values cannot be made up. Build the target with the checkpoint's sizes, or leave these layers out when you
+    load the file, and train them again: the finding gives the line of code.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MESSAGES = (
     ),
     Message(
         MISMATCH,
-        f"a tensor has another shape in the file than in the model ({{key}}; {CUT_OFF})",
+        f"a tensor has different shapes in the file and in the model ({{key}}; {CUT_OFF})",
         SEE_SHAPES,
         then=r"(?P<key>[\w.]{1,400})" + CUT,
         also=("S510", "S501", "S502", "S503"),
@@ -58,8 +58,8 @@ MESSAGES = (
     ),
     Message(
         ("Attempted to load weight (",),
-        "a tensor is {here} in the file and {there} in the model that the program built: the configuration is another"
-        " model's, or the weights are packed and the program does not know it",
+        "a tensor is {here} in the file and {there} in the model that the program built: the configuration "
+        "belongs to another model, or the weights are packed and the program does not know it",
         (CHECK,),
         then=r"(?:torch\.Size\()?(?P<here>\[[\d,]{0,80}\])\)?\)intoparameter\((?:torch\.Size\()?(?P<there>\[[\d,]{0,80}\])",
         also=("M974", "S502", "Q953"),
@@ -70,15 +70,15 @@ MESSAGES = (
             "assert param.shape == loaded_weight.shape",
             "assert loaded_weight.shape[output_dim] == self.org_vocab_size",
         ),
-        "a tensor has another shape in the file than in the model that the program built: the configuration is another"
-        " model's, or the weights are packed and the program does not know it",
+        "a tensor has different shapes in the file and in the model that the program built: the "
+        "configuration belongs to another model, or the weights are packed and the program does not know it",
         (CHECK,),
         also=("M974", "S502", "Q953"),
     ),
 )
 SICK = (
     Example(
-        "a layer of another width",
+        "a layer with another width",
         {**_BODY, "mix.weight": T((8, 4)), "mix.bias": T((8,)), "fc.weight": T((2, 8))},
         like={**_BODY, "mix.weight": T((6, 4)), "mix.bias": T((6,)), "fc.weight": T((2, 6))},
     ),
@@ -92,7 +92,7 @@ HEALTHY = (
     Example("the same shapes", _BODY, like=_BODY),
     Example("another dtype", {key: T(value.shape, "float64") for key, value in _BODY.items()}, like=_BODY),
     Example(
-        "another number of classes is another rule's",
+        "another number of classes, which another rule reports",
         {**_BODY, "fc.weight": T((5, 4)), "fc.bias": T((5,))},
         like={**_BODY, "fc.weight": T((2, 4)), "fc.bias": T((2,))},
     ),
@@ -103,7 +103,7 @@ _SHOWN = 3  # keys whose shapes the message gives
 
 @rule("R003", "shape-mismatch", Severity.ERROR)
 def shape_mismatch(comparison: Comparison) -> Iterator[Problem]:
-    """Equal keys of different shapes."""
+    """Report equal keys of different shapes."""
     if not comparison.renamed.mismatched or comparison.uncovered:
         return
     known = explained(comparison).mismatched
@@ -115,8 +115,8 @@ def shape_mismatch(comparison: Comparison) -> Iterator[Problem]:
     more = f" and {wording.plural(len(mismatched) - _SHOWN, 'key')} more" if len(mismatched) > _SHOWN else ""
     verb = "has" if len(mismatched) == 1 else "have"
     yield Problem(
-        message=f"{wording.plural(len(mismatched), 'key')} {verb} another shape than in {comparison.reference.source}: "
-        f"{', '.join(first)}{more}",
+        message=f"{wording.plural(len(mismatched), 'key')} {verb} a different shape in "
+        f"{comparison.reference.source}: {', '.join(first)}{more}",
         cause=_explanation(comparison, mismatched) or "The checkpoint's layers and the target's have different sizes.",
         torch_says=tuple(
             [wording.mismatch_line(key, here[key].shape, there[key].shape) for key in mismatched[:_SHOWN]]
@@ -133,12 +133,12 @@ def _shapes(key: str, tensor: Tensor, expected: Expected) -> str:
 
 def _advice(comparison: Comparison, keys: tuple[str, ...]) -> str:
     line = leaving_out(comparison, keys)
-    said = "Build the target with these sizes, or leave the layers out when you load the file, and train them anew"
+    said = "Build the target with these sizes, or leave the layers out when you load the file, and train them again"
     return f"{said}: {line}" if line else f"{said}."
 
 
 def _explanation(comparison: Comparison, keys: tuple[str, ...]) -> str:
-    """The one pair of sizes that would explain every shape, where there is one."""
+    """Return the one pair of sizes that would explain every shape, where there is one."""
     here, there = comparison.renamed.here, comparison.reference.tensors
     changes = {_change(here[key].shape, there[key].shape) for key in keys}
     if len(changes) != 1 or None in changes:
@@ -148,7 +148,7 @@ def _explanation(comparison: Comparison, keys: tuple[str, ...]) -> str:
 
 
 def _change(here: tuple[int, ...], there: tuple[int, ...]) -> tuple[int, int] | None:
-    """The two sizes of the one dimension that differs; None where more than one does."""
+    """Return the two sizes of the one dimension that differs, or None where more than one does."""
     if len(here) != len(there):
         return None
     differing = [(ours, theirs) for ours, theirs in zip(here, there, strict=True) if ours != theirs]
@@ -160,6 +160,6 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Shapes differ, and nothing says why."""
     found = pairs_for(rest, "R003")
     if found:
-        differs = f"a tensor has another shape in the file than in the model ({both_shapes(found[0])})"
+        differs = f"a tensor has different shapes in the file and in the model ({both_shapes(found[0])})"
         meaning = f"{differs}; no command changes it: build the model as it was for the file"
         yield Cause(meaning, Repair.NONE, (SEE,), mismatched=[pair.key for pair in found])

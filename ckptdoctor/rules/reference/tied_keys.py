@@ -1,29 +1,29 @@
 """The target holds one tensor under several names, and the checkpoint has only one of them.
 
-What it means
+Meaning
     The language model's head is the embedding a second time (``lm_head.weight`` and ``wte.weight`` are one parameter),
     as in GPT-2, T5 or BERT. ``save_pretrained`` and ``safetensors.torch.save_model`` write such a tensor once, and a
-    base model has no head at all. The other way round, a file of torch's has every name, and one that save_pretrained
-    wrote is the target.
+    base model has no head at all. In reverse, a torch file has every name, and a file that save_pretrained wrote is the
+    target.
 
 Why it matters
-    ``load_state_dict`` asks for every name, and fails. ``from_pretrained`` ties them again and needs one; a target
-    named with ``--config`` is loaded so, and misses nothing. A name more does no harm: the model that was saved has it.
+    ``load_state_dict`` expects every name, and fails. ``from_pretrained`` ties them again and needs one; a target named
+    with ``--config`` is loaded that way, and misses nothing. An additional name does no harm: the saved model has it.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "lm_head.weight".
 
-How it is found
-    Only with a reference that tells what is tied: a module (the same parameter under two names), or a file of torch's
-    (the same view of one storage). One of the names is here in the right shape, and another is missing. With a target
-    in safetensors files, a name that it lacks is looked up here: whether it is one tensor with a name that fits, by the
-    same view of one storage, or for a head and its embedding by equal checksums.
+Detection
+    Only with a reference that shows which names are tied: a module (the same parameter under two names), or a torch
+    file (the same view of one storage). One of the names is here in the right shape, and another is missing. With a
+    target in safetensors files, a name that it lacks is looked up here: to see whether it is one tensor with a name
+    that fits, by the same view of one storage, or for a head and its embedding by equal checksums.
 
 Repair
-    ``ckptdoctor fix FILE --auto --like OTHER`` gives the tensor its other names as well: in torch's files as views of
-    the same storage, which is how tied weights are saved; a safetensors file holds the values once for each. Confirmed:
-    the reference says that they are one. Without it, ``model.load_state_dict(weights, strict=False)`` fills the one
-    parameter under all its names. A name that only the checkpoint has is no fault, and stays.
+    ``ckptdoctor fix FILE --auto --like OTHER`` gives the tensor its other names as well: in torch files as views of the
+    same storage, which is how tied weights are saved; a safetensors file holds the values once for each. Confirmed: the
+    reference shows that they are one. Without it, ``model.load_state_dict(weights, strict=False)`` fills the one
+    parameter under all its names. A name that only the checkpoint has is not a fault, and stays.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SICK = (
 HEALTHY = (
     Example("both names", _TIED, like=_TIED),
     Example("both names, untied", {"embed.weight": T((8, 4)), **_BODY, "head.weight": T((8, 4))}, like=_TIED),
-    Example("neither name is another rule's", _BODY, like=_TIED),
+    Example("neither name, which another rule reports", _BODY, like=_TIED),
 )
 
 _SHOWN = 3  # pairs of names that a sentence gives
@@ -63,7 +63,7 @@ _SHOWN = 3  # pairs of names that a sentence gives
 
 @rule("R005", "tied-keys", Severity.ERROR)
 def tied_keys(comparison: Comparison) -> Iterator[Problem]:
-    """Missing names of tensors that are here under another one, and names that only the checkpoint has."""
+    """Report missing names of tensors that are here under another one, and names that only the checkpoint has."""
     if comparison.renamed.twins:
         yield _more_names(comparison)
     tied = leftovers(comparison).tied
@@ -75,14 +75,14 @@ def tied_keys(comparison: Comparison) -> Iterator[Problem]:
         message=f"{len(tied):,} of {total} of {comparison.reference.source} {'is' if one else 'are'} missing, and tied "
         f"to {_named(tied)}, {'which is' if one else 'which are'} here",
         cause=(
-            "The target has one tensor under both names, as a head that is tied to the embedding. save_pretrained and "
-            "safetensors write it once, and a base model has no head: from_pretrained ties them, load_state_dict does "
-            "not."
+            "The target has one tensor under both names, like a head that is tied to the embedding. "
+            "save_pretrained and safetensors write it once, and a base model has no head: from_pretrained "
+            "ties them, load_state_dict does not."
         ),
         torch_says=(wording.missing_line([key for key, _ in tied]),),
         advice=(
-            "Or load with model.load_state_dict(weights, strict=False): both names are one parameter, which is filled "
-            "under the other one. See that nothing else is missing."
+            "Or load with model.load_state_dict(weights, strict=False): both names are one parameter, which "
+            "is filled under the other one. Make sure that nothing else is missing."
         ),
         keys=tuple([(*comparison.path, key) for key, _ in tied]),
         location=Location(path=comparison.path),
@@ -103,9 +103,9 @@ def _more_names(comparison: Comparison) -> Problem:
         f"{'which is' if one else 'which are'}",
         cause="Tied weights are one tensor under several names. A safetensors file holds it under one of them, and the "
         "model gives it the others when it is loaded; torch.save writes them all.",
-        advice="Nothing is to be repaired: the model that was saved there has this name as well."
+        advice="Nothing needs repair: the saved model has this name as well."
         if one
-        else "Nothing is to be repaired: the model that was saved there has these names as well.",
+        else "Nothing needs repair: the saved model has these names as well.",
         keys=tuple([renamed.here[key].path for key, _ in twins]),
         location=Location(path=comparison.path),
         severity=Severity.INFO,
@@ -113,7 +113,10 @@ def _more_names(comparison: Comparison) -> Problem:
 
 
 def _fix(comparison: Comparison, tied: tuple[tuple[str, str], ...]) -> Fix | None:
-    """The final names for all keys, and then the missing ones; only of plain tensors there can be a second view."""
+    """Return the final names for all keys, and then the missing ones.
+
+    There can be a second view of plain tensors only.
+    """
     state_dict, here = comparison.state_dict, comparison.renamed.here
     if state_dict is None or not all(is_plain_tensor(here[partner]) for _, partner in tied):
         return None
@@ -128,7 +131,7 @@ def _fix(comparison: Comparison, tied: tuple[tuple[str, str], ...]) -> Fix | Non
 
 
 def is_plain_tensor(tensor: Tensor) -> bool:
-    """Whether it is a tensor of torch's own class with a storage of its own device."""
+    """Return whether it is a tensor of torch's own class with a storage of its own device."""
     odd = tensor.parts or tensor.layout != "strided" or tensor.subclass is not None or tensor.moved
     return tensor.storage is not None and not odd
 
@@ -152,8 +155,9 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
         return
     if all(key.endswith(_HEADS) for key in rest.missing):
         meaning = (
-            "the file lacks the head of the language model: either it is tied to the input embeddings and was saved"
-            " under their name only, or the file is of the bare model, and the head has yet to be trained"
+            "the file lacks the head of the language model: either it is tied to the input embeddings and "
+            "was saved only under their name, or the file holds the bare model, and the head is not trained "
+            "yet"
         )
         load = "model.load_state_dict(weights, strict=False)  # fills a tied head, and leaves any other untrained"
         ways = (Way("if the two are tied, load it with", load),)

@@ -1,23 +1,24 @@
 """Convolutions have one dimension more or fewer than the target's: 2D weights for a 3D model, or the reverse.
 
-What it means
-    The channels agree and the kernel has another number of sides: [O, I, 3, 3] for [O, I, 3, 3, 3]. The target works
-    on volumes or videos, the checkpoint on images, or the reverse.
+Meaning
+    The channels agree and the kernel has a different number of dimensions: [O, I, 3, 3] for [O, I, 3, 3, 3]. The target
+    works on volumes or videos, the checkpoint on images, or the reverse.
 
 Why it matters
     ``load_state_dict`` fails, with ``strict=False`` too.
 
-What you see
+Symptoms
     size mismatch for conv1.weight: copying a param with shape torch.Size([64, 3, 7, 7]) from checkpoint, the shape in
     current model is torch.Size([64, 3, 7, 7, 7]).
 
-How it is found
-    Only with a reference: both shapes are those of convolutions, with the same channels, and the kernel is the same but
-    for one more side at its beginning or end. Where less than half of the reference fits, W311 speaks instead.
+Detection
+    Only with a reference: both shapes are those of convolutions, with the same channels, and the kernel is the same
+    except for one more dimension at its beginning or end. If less than half of the reference fits, W311 is reported
+    instead.
 
 Repair
-    None: inflating makes up values. The usual way is to repeat the kernel along the new side and to divide it by that
-    side's size, so that a constant input gives what it gave.
+    None: inflating makes up values. The usual way is to repeat the kernel along the new dimension and to divide it by
+    that dimension's size, so that a constant input gives the same result.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ HEALTHY = (
         like={"conv1.weight": T((4, 3, 3, 3, 3)), **_BODY},
     ),
     Example(
-        "a new side of size 1",
+        "a new dimension of size 1",
         {"conv1.weight": T((4, 3, 3, 3)), **_BODY},
         like={"conv1.weight": T((4, 3, 1, 3, 3)), **_BODY},
     ),
@@ -68,15 +69,15 @@ HEALTHY = (
 
 @rule("S513", "conv-rank-mismatch", Severity.ERROR)
 def conv_rank_mismatch(comparison: Comparison) -> Iterator[Problem]:
-    """Convolutions of other dimensions."""
+    """Report convolutions of other dimensions."""
     pairs = shapes(comparison).inflated
     if not pairs:
         return
     ours, theirs = len(pairs[0].here) - 2, len(pairs[0].there) - 2
     way = (
-        "repeat each kernel along the new side and divide it by that side's size"
+        "repeat each kernel along the new dimension and divide it by that dimension's size"
         if ours < theirs
-        else "sum or average each kernel over the side that goes"
+        else "sum or average each kernel over the removed dimension"
     )
     yield mismatch(
         comparison,
@@ -93,7 +94,7 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     found = pairs_for(rest, "S513")
     if found:
         meaning = (
-            f"a convolution has another number of dimensions ({both_shapes(found[0])}): one side is for images, say,"
-            " and the other for volumes; no command of ckptdoctor changes it"
+            f"a convolution has a different number of dimensions ({both_shapes(found[0])}): one side is for "
+            "images, for example, and the other for volumes; no command of ckptdoctor changes it"
         )
         yield Cause(meaning, Repair.BY_HAND, (SEE,), mismatched=[pair.key for pair in found])

@@ -1,25 +1,25 @@
-"""Gate and up projection are in one tensor on one side and apart on the other.
+"""Gate and up projection are in one tensor on one side and separate on the other.
 
-What it means
+Meaning
     Gated feed-forward layers (SwiGLU) have two projections of the input. Some implementations hold them in one tensor
     (``gate_up_proj``, ``w13``, ``w12``), others in two (``gate_proj`` and ``up_proj``, ``w1`` and ``w3``).
 
 Why it matters
-    ``load_state_dict`` fails, or with ``strict=False`` leaves these layers random without a word.
+    ``load_state_dict`` fails, or with ``strict=False`` silently leaves these layers random.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "layers.0.mlp.gate_proj.weight", "layers.0.mlp.up_proj.weight", …
     Unexpected key(s) in state_dict: "layers.0.mlp.gate_up_proj.weight", …
 
-How it is found
+Detection
     Only with a reference: at one place in the model a fused name is left over and the two names of the parts are
     missing, or the reverse, and the shapes add up.
 
 Repair
-    Where the fused name says what lies in it in which order (``gate_up_proj`` of ``gate_proj`` and ``up_proj``, ``w13``
-    of ``w1`` and ``w3``, ``w12`` of ``w1`` and ``w2``), ``ckptdoctor fix FILE --auto --like OTHER --unsafe-fixes``
-    splits or joins along the rows, as transformers and vLLM do. Unsafe: it trusts the name. For other names none
-    without a word about the order: shapes do not show it, and a wrong order loads and gives nonsense.
+    Where the fused name shows its parts and their order (``gate_up_proj`` of ``gate_proj`` and ``up_proj``, ``w13`` of
+    ``w1`` and ``w3``, ``w12`` of ``w1`` and ``w2``), ``ckptdoctor fix FILE --auto --like OTHER --unsafe-fixes`` splits
+    or joins along the rows, as transformers and vLLM do. Unsafe: it trusts the name. For other names there is none,
+    since nothing shows the order: shapes do not, and a wrong order loads and gives nonsense.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TURNED = {"layers.0.mlp.wi.weight": T((12, 4))}  # a name that does not say the
 _APART = {"layers.0.mlp.gate_proj.weight": T((6, 4)), "layers.0.mlp.up_proj.weight": T((6, 4))}
 SIGNS = (
     Sign(
-        "the file keeps the gate and up projections in one fused tensor, the model in two",
+        "the file keeps the gate and up projections in one fused tensor, and the model has two",
         Repair.BY_HAND,
         (Way("split it", "ckptdoctor fix FILE --auto --model MODULE:CLASS --unsafe-fixes"),),
         missing=leaf_among(r"(?:gate_proj|up_proj)\.\w+"),
@@ -59,7 +59,7 @@ SIGNS = (
         both=True,
     ),
     Sign(
-        "the file keeps the gate and up projections in two tensors, the model in one",
+        "the file keeps the gate and up projections in two tensors, and the model has one",
         Repair.BY_HAND,
         (Way("join them", "ckptdoctor fix FILE --auto --model MODULE:CLASS --unsafe-fixes"),),
         missing=leaf_among(r"(?:gate_up_proj|w13)\.\w+"),
@@ -68,14 +68,14 @@ SIGNS = (
     ),
 )
 SICK = (
-    Example("fused here, apart there", {**_BODY, **_FUSED}, like={**_BODY, **_APART}),
-    Example("apart here, fused there", {**_BODY, **_APART}, like={**_BODY, **_FUSED}),
-    Example("a name that says no order", {**_BODY, **_TURNED}, like={**_BODY, **_APART}),
+    Example("fused here, separate there", {**_BODY, **_FUSED}, like={**_BODY, **_APART}),
+    Example("separate here, fused there", {**_BODY, **_APART}, like={**_BODY, **_FUSED}),
+    Example("a name that shows no order", {**_BODY, **_TURNED}, like={**_BODY, **_APART}),
 )
 HEALTHY = (
     Example("fused on both sides", {**_BODY, **_FUSED}, like={**_BODY, **_FUSED}),
     Example(
-        "a gate of another size",
+        "a gate with another size",
         {**_BODY, **_FUSED},
         like={**_BODY, **_APART, "layers.0.mlp.up_proj.weight": T((7, 4))},
     ),
@@ -84,16 +84,16 @@ HEALTHY = (
 
 _WHAT = "gate and up projection"
 _UNKNOWN = (
-    "The shapes do not show which comes first: mostly the gate, but not everywhere. Look it up where the "
-    "checkpoint comes from, and split or join along the rows: a wrong order loads without a word and gives "
+    "The shapes do not show which comes first: usually the gate, but not everywhere. Look it up where the "
+    "checkpoint comes from, and split or join along the rows: a wrong order loads silently and gives "
     "nonsense."
 )
-_TOLD = "The name says that {} comes before {}, which is what transformers and vLLM mean by it: the repair trusts it."
+_TOLD = "By its name {} comes before {}, as in transformers and vLLM: the repair trusts the name."
 
 
 @rule("S508", "fused-gate-up", Severity.ERROR)
 def fused_gate_up(comparison: Comparison) -> Iterator[Problem]:
-    """Gated projections that are fused on one side only."""
+    """Report gated projections that are fused on one side only."""
     found = shapes(comparison).gates
     for here in (True, False):
         told = [each for each in found if each.here is here and spelled(each)]

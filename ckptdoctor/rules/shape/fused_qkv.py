@@ -1,27 +1,27 @@
-"""Queries, keys and values are in one tensor on one side and apart on the other.
+"""Queries, keys and values are in one tensor on one side and separate on the other.
 
-What it means
+Meaning
     Attention has three projections. Some implementations hold them in one tensor (``in_proj_weight``, ``qkv``,
     ``Wqkv``, ``c_attn``, ``query_key_value``), others in three (``q_proj``, ``k_proj``, ``v_proj``).
 
 Why it matters
-    ``load_state_dict`` fails, or with ``strict=False`` leaves attention random without a word.
+    ``load_state_dict`` fails, or with ``strict=False`` silently leaves attention random.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "layers.0.attn.q_proj.weight", "layers.0.attn.k_proj.weight", …
     Unexpected key(s) in state_dict: "layers.0.attn.qkv.weight", …
 
-How it is found
+Detection
     Only with a reference: at one place in the model a fused name is left over and the three names of the parts are
     missing, or the reverse, and the shapes add up.
 
 Repair
-    ``ckptdoctor fix FILE --auto --like OTHER`` where the names around the fused tensor say whose it is:
-    ``in_proj_weight`` beside ``out_proj`` is ``torch.nn.MultiheadAttention``, ``attn.qkv`` beside ``attn.proj`` in a
-    vision transformer is timm's, and both have all queries, then all keys, then all values. No value changes.
-    Otherwise ``ckptdoctor fix FILE --auto --like OTHER --qkv-layout q-k-v``, and ``--heads N`` for layouts that go head
-    by head. Not without that word: in which order the rows lie (all queries, then all keys, then all values; head by
-    head; group by group) differs between libraries, and shapes do not show it. A wrong order loads and gives nonsense.
+    ``ckptdoctor fix FILE --auto --like OTHER`` where the names around the fused tensor show its library:
+    ``in_proj_weight`` next to ``out_proj`` is ``torch.nn.MultiheadAttention``, ``attn.qkv`` next to ``attn.proj`` in a
+    vision transformer is timm's, and both have all queries, then all keys, then all values. No value changes. Otherwise
+    ``ckptdoctor fix FILE --auto --like OTHER --qkv-layout q-k-v``, and ``--heads N`` for layouts that go head by head.
+    That option is required: the order of the rows (all queries, then all keys, then all values; head by head; group by
+    group) differs between libraries, and shapes do not show it. A wrong order loads and gives nonsense.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ _SPLIT_KEYS = leaf_among(r"(?:q|k|v)(?:_proj|_proj\w*|_lin)?\.\w+|(?:query|key|v
 SIGNS = tuple(
     [
         Sign(
-            "one side keeps query, key and value in one fused tensor, the other in three; which rows are whose depends"
-            " on the architecture, and no command knows it unless it is told",
+            "one side keeps query, key and value in one fused tensor, the other in three; the order of the "
+            "rows depends on the architecture, so no command can know it unless you specify it",
             Repair.BY_HAND,
-            (Way("where you know it", "ckptdoctor fix FILE --auto --model MODULE:CLASS --qkv-layout LAYOUT"),),
+            (Way("if you know it", "ckptdoctor fix FILE --auto --model MODULE:CLASS --qkv-layout LAYOUT"),),
             missing=missing,
             unexpected=unexpected,
             both=True,
@@ -83,8 +83,8 @@ SIGNS = tuple(
 SICK = (
     Example("three projections for torch.nn.MultiheadAttention", {**_BODY, **_PARTS}, like={**_BODY, **_TORCH}),
     Example("torch.nn.MultiheadAttention for three projections", {**_BODY, **_TORCH}, like={**_BODY, **_PARTS}),
-    Example("fused here, apart there", {**_BODY, **_FUSED}, like={**_BODY, **_APART}),
-    Example("apart here, fused there", {**_BODY, **_APART}, like={**_BODY, **_FUSED}),
+    Example("fused here, separate there", {**_BODY, **_FUSED}, like={**_BODY, **_APART}),
+    Example("separate here, fused there", {**_BODY, **_APART}, like={**_BODY, **_FUSED}),
     Example(
         "fewer keys and values than queries",
         {**_BODY, "layers.0.attn.Wqkv.weight": T((8, 4))},
@@ -111,22 +111,22 @@ HEALTHY = (
 )
 
 _LAYOUTS = (
-    "The shapes do not show in which order the rows lie: q-k-v (all queries, then all keys, then all values: GPT-2, "
-    "nn.MultiheadAttention), k-v-q, per-head (the query, key and value of one head after another: GPT-NeoX, BLOOM), or "
-    "grouped (the queries of a group, then its key and value: Megatron, Falcon). Look it up where the checkpoint comes "
-    "from, and say it with --qkv-layout beside --auto: a wrong one loads without a word and gives nonsense."
+    "The shapes do not show the order of the rows: q-k-v (all queries, then all keys, then all values: "
+    "GPT-2, nn.MultiheadAttention), k-v-q, per-head (the query, key and value of one head after another: "
+    "GPT-NeoX, BLOOM), or grouped (the queries of a group, then its key and value: Megatron, Falcon). Look "
+    "it up where the checkpoint comes from, and specify it with --qkv-layout and --auto: a wrong one loads "
+    "silently and gives nonsense."
 )
 
-
 _TOLD = (
-    "{} has all queries first, then all keys, then all values. The names around the fused tensor say that it is that."
+    "{} has all queries first, then all keys, then all values. The names around the fused tensor show that it is that."
 )
 
 
 @rule("S507", "fused-qkv", Severity.ERROR)
 def fused_qkv(comparison: Comparison) -> Iterator[Problem]:
     """Projections of attention that are fused on one side only."""
-    found, what = shapes(comparison).qkv, "the projections of attention"
+    found, what = shapes(comparison).qkv, "the attention projections"
     told = _owners(comparison, found) if found else {}
     for here in (True, False):
         known = [each for each in found if each.here is here and each.key in told]
@@ -148,14 +148,14 @@ def _fix(comparison: Comparison, found: Sequence[Fused]) -> Fix:
 
 
 def one_after_another(found: Fused, layout: str = "q-k-v") -> dict[str, Ranges]:
-    """The rows of each part in a layout in which the number of heads makes no difference."""
+    """Return the rows of each part in a layout in which the number of heads makes no difference."""
     queries, keys = found.part_shapes[0][0], found.part_shapes[1][0]
     size = gcd(queries, keys)
     return rows(layout, queries // size, keys // size, size)
 
 
 def projection_edits(comparison: Comparison, found: Iterable[tuple[Fused, dict[str, Ranges]]]) -> tuple[Edit, ...]:
-    """The edits for all of these; of one kind together: they are carried out together."""
+    """Return the edits for all of these; of one kind together: they are carried out together."""
     edits = [edit for each, ranges in found for edit in _edits_of(comparison, each, ranges)]
     kinds = (Split, Fuse, Transpose)
     return tuple(sorted(edits, key=lambda edit: kinds.index(type(edit))))
@@ -198,7 +198,7 @@ _OF_TORCH, _TIMM = "torch.nn.MultiheadAttention", "timm's vision transformers"
 
 
 def _owners(comparison: Comparison, found: Sequence[Fused]) -> dict[str, str]:
-    """The fused tensors whose owner is known → the owner; none where another tensor of the same module is not.
+    """Return the fused tensors whose owner is known → the owner; none where another tensor of the same module is not.
 
     None, either, where two of them would have the same parts: which one these belong to nobody knows.
     """
@@ -210,7 +210,7 @@ def _owners(comparison: Comparison, found: Sequence[Fused]) -> dict[str, str]:
 
 
 def _owner(comparison: Comparison, found: Fused) -> str:
-    """Whose module the fused tensor belongs to; "" where nothing says so."""
+    """Return whose module the fused tensor belongs to, or "" where nothing says so."""
     keys: Collection[str] = comparison.renamed.here if found.here else comparison.reference.tensors
     if found.axis or len(set(found.part_shapes)) != 1:
         return ""

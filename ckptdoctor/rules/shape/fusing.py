@@ -13,7 +13,7 @@ from ckptdoctor.rules.kit.shaping import key_places
 
 
 def fused_problem(comparison: Comparison, found: Sequence[Fused], what: str, advice: str) -> Iterator[Problem]:
-    """A problem for the fused tensors here, and one for those of the target."""
+    """Yield a problem for the fused tensors here, and one for those of the target."""
     for here in (True, False):
         those = [each for each in found if each.here is here]
         if those:
@@ -27,8 +27,8 @@ def _problem(comparison: Comparison, found: Sequence[Fused], what: str, advice: 
     missing, unexpected = (parts, whole) if here else (whole, parts)
     return Problem(
         message=_message(found[0], len(found) - 1),
-        cause=f"The checkpoint has {what} {'in one tensor' if here else 'apart'}, "
-        f"the model {'apart' if here else 'in one tensor'}.{_turned(found)}",
+        cause=f"The checkpoint has {what} {'in one tensor' if here else 'in separate tensors'}, and the model has "
+        f"them {'in separate tensors' if here else 'in one tensor'}.{_turned(found)}",
         torch_says=(wording.missing_line(missing), wording.unexpected_line(unexpected)),
         advice=advice,
         keys=key_places(comparison, unexpected),
@@ -46,7 +46,7 @@ def _message(first: Fused, more: int) -> str:
 
 
 def _short(key: str, part: str) -> str:
-    """A part's name without the modules that it has in common with the fused one."""
+    """Return a part's name without the modules that it has in common with the fused one."""
     ours, theirs = key.split("."), part.split(".")
     at = next((at for at, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), 0)
     return ".".join(theirs[at:])
@@ -55,4 +55,4 @@ def _short(key: str, part: str) -> str:
 def _turned(found: Sequence[Fused]) -> str:
     if not any(each.axis == 1 for each in found):
         return ""
-    return " It is transposed as well: inputs × outputs, the way of Conv1D in transformers."
+    return " It is transposed as well: inputs × outputs, like Conv1D in transformers."

@@ -1,25 +1,25 @@
-"""The last layer has other outputs than the target's: the checkpoint was trained for other classes.
+"""The last layer does not have the target's outputs: the checkpoint was trained for other classes.
 
-What it means
-    Everything fits but the layer that gives the answers: it has a row for each class, and the checkpoint has other
-    classes than the target.
+Meaning
+    Everything fits except the output layer: it has a row for each class, and the checkpoint and the target have
+    different classes.
 
 Why it matters
-    ``load_state_dict`` fails, with ``strict=False`` too: that forgives missing keys, not other shapes.
+    ``load_state_dict`` fails, with ``strict=False`` too: that forgives missing keys, but not different shapes.
 
-What you see
+Symptoms
     size mismatch for fc.weight: copying a param with shape torch.Size([1000, 2048]) from checkpoint, the shape in
     current model is torch.Size([10, 2048]).
 
-How it is found
-    Only with a reference: the first side alone differs, weight and bias agree about it, nothing else in the model has
-    these sizes (a hidden layer's would be the next one's inputs), and the layer is called like a head (``fc``,
-    ``classifier``, ``head`` …) or stands at the end of the model. Where less than half of the reference fits, W311
-    speaks instead.
+Detection
+    Only with a reference: only the first dimension differs, weight and bias agree about it, nothing else in the model
+    has these sizes (a hidden layer's would be the next one's inputs), and the layer is called like a head (``fc``,
+    ``classifier``, ``head`` …) or is at the end of the model. If less than half of the reference fits, W311 is reported
+    instead.
 
 Repair
     None: no values can be made up. Build the target with the checkpoint's number of classes; or leave the head out when
-    the file is loaded, and train it anew: the finding gives the line. The file keeps its head.
+    you load the file, and train it again: the finding gives the line of code. The file keeps its head.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _DETECTOR = {
 MESSAGES = (
     Message(
         MISMATCH,
-        f"the last layer is for another number of classes ({{key}}; {CUT_OFF})",
+        f"the last layer is for a different number of classes ({{key}}; {CUT_OFF})",
         SEE_SHAPES,
         then=r"(?P<key>(?:[\w.]{0,300}?\.)?(?:head|classifier|cls_head|fc_cls|heads)(?:\.[\w.]{1,80})?\."
         r"(?:weight|bias))" + CUT,
@@ -87,7 +87,7 @@ _HIDDEN = {"fc1.bias": T((8,)), "fc2.weight": T((2, 8)), "fc2.bias": T((2,))}
 HEALTHY = (
     Example("the same classes", {**_BODY, "fc.weight": T((2, 4))}, like={**_BODY, "fc.weight": T((2, 4))}),
     Example(
-        "a hidden layer of another width",
+        "a hidden layer with another width",
         {**_BODY, "fc1.weight": T((8, 4)), **_HIDDEN},
         like={
             **_BODY,
@@ -98,7 +98,7 @@ HEALTHY = (
         },
     ),
     Example(
-        "a bias that says otherwise",
+        "a bias that disagrees",
         {**_BODY, "fc.weight": T((8, 4)), "fc.bias": T((2,))},
         like={**_BODY, "fc.weight": T((2, 4)), "fc.bias": T((2,))},
     ),
@@ -124,30 +124,45 @@ _SHOWN = 3  # heads whose outputs the cause gives
 
 @rule("S501", "head-size-mismatch", Severity.ERROR)
 def head_size_mismatch(comparison: Comparison) -> Iterator[Problem]:
-    """Terminal layers with other outputs."""
+    """Report terminal layers with other outputs."""
     heads = shapes(comparison).heads
     if not heads:
         return
     pairs = [pair for head in heads for pair in head.pairs]
-    cause, way = _words(heads)
+    cause, way = _words(heads, comparison.reference.arguments)
     out = "the head" if len(heads) == 1 else "the heads"
     line = leaving_out(comparison, [pair.key for pair in pairs])
-    anew = f"train {'it' if len(heads) == 1 else 'them'} anew{f': {line}' if line else '.'}"
+    anew = f"train {'it' if len(heads) == 1 else 'them'} again{f': {line}' if line else '.'}"
     advice = f"Either build the model with {way}, or leave {out} out when you load the file, and {anew}"
     yield mismatch(comparison, pairs, likewise(pairs), cause, advice)
 
 
-def _words(heads: tuple[Head, ...]) -> tuple[str, str]:
-    """What the checkpoint is, and how to build a model that is the same."""
+def _words(heads: tuple[Head, ...], arguments: tuple[tuple[str, int], ...]) -> tuple[str, str]:
+    """Return what the checkpoint is, and how to build a model that is the same."""
     sizes = {head.here for head in heads}
     if len(sizes) == 1:
         classes = sizes.pop()
+        parameter = _parameter(arguments, {head.there for head in heads})
+        way = f"{parameter}={classes}" if parameter else f"{classes:,} classes" if classes > 1 else "a single output"
         if classes > 1:
-            return f"The checkpoint is a {classes}-class model.", f"num_classes={classes}"
-        return "The checkpoint's head has a single output.", "a single output"
+            return f"The checkpoint is a {classes}-class model.", way
+        return "The checkpoint's head has a single output.", way
     named = [f"{head.module} {head.here:,} (the model {head.there:,})" for head in heads]
     others = wording.and_more(named, _SHOWN, "head")
     return f"The checkpoint's heads have other outputs: {others}.", "the checkpoint's classes"
+
+
+def _parameter(arguments: tuple[tuple[str, int], ...], theirs: set[int]) -> str:
+    """Return the argument that decides how many outputs the model's head has.
+
+    It is "" where none, or more than one, may do so.
+    """
+    named = [name for name, value in arguments if {value} == theirs]
+    telling = [name for name in named if any(word in name.lower() for word in _TELLING)]
+    return telling[0] if len(telling) == 1 else named[0] if len(named) == 1 else ""
+
+
+_TELLING = ("class", "label", "categor", "out")
 
 
 @judges(Turn.SIZE)
@@ -161,7 +176,7 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     classes = f"the last layer is for {here:,} classes in the checkpoint and for {there:,} in the model"
     ways = [Way("build the model with", f"num_classes={here}")]
     if rank > 2:  # anchors times classes
-        classes = "the layers that give a number for each class have other sizes: the numbers of classes differ"
+        classes = "the output layers have different sizes: the numbers of classes differ"
         ways = [Way("build the model with as many classes as the file has; its sizes", "ckptdoctor show FILE")]
     elif re.fullmatch(r"[\w.]{1,200}", first.module):
         others = f'{{key: value for key, value in weights.items() if not key.startswith("{first.module}.")}}'

@@ -1,23 +1,23 @@
-"""The first convolution takes other channels than the target's: grey images, or more than three bands.
+"""The first convolution does not take the target's channels: grey images, or more than three bands.
 
-What it means
-    Only the layer that takes the input differs, and only in the number of channels that it takes.
+Meaning
+    Only the input layer differs, and only in its number of channels.
 
 Why it matters
     ``load_state_dict`` fails, with ``strict=False`` too.
 
-What you see
+Symptoms
     size mismatch for conv1.weight: copying a param with shape torch.Size([64, 3, 7, 7]) from checkpoint, the shape in
     current model is torch.Size([64, 1, 7, 7]).
 
-How it is found
-    Only with a reference: a single convolution differs in its inputs alone, no layer has as many outputs, and it is
-    the model's first or is called like one (``conv1``, ``stem``, ``patch_embed``, ``conv_in`` …). Where less than half
-    of the reference fits, W311 speaks instead.
+Detection
+    Only with a reference: a single convolution differs only in its inputs, no layer has as many outputs, and it is the
+    model's first or is called like one (``conv1``, ``stem``, ``patch_embed``, ``conv_in`` …). If less than half of the
+    reference fits, W311 is reported instead.
 
 Repair
-    None: how the channels of one input become those of another is for you to say. For grey images the sum over the
-    three channels gives what the model gave for an image with three equal ones.
+    None: you decide how the channels of one input become those of another. For grey images the sum over the three
+    channels gives the same result as an image with three equal channels.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ HEALTHY = (
 
 @rule("S504", "input-channel-mismatch", Severity.ERROR)
 def input_channel_mismatch(comparison: Comparison) -> Iterator[Problem]:
-    """The first convolution with other inputs."""
+    """Report the first convolution with other inputs."""
     pair = shapes(comparison).channels
     if pair is None:
         return
@@ -82,12 +82,12 @@ def input_channel_mismatch(comparison: Comparison) -> Iterator[Problem]:
 
 
 def _conversion(ours: int, theirs: int) -> str:
-    """How the weights are commonly made over, where there is a way that keeps what the model does."""
+    """Return how the weights are commonly made over, where there is a way that keeps what the model does."""
     if (ours, theirs) == (3, 1):
-        return "; or sum the weights over the three channels: weight.sum(1, keepdim=True) does for grey what they did"
+        return "; or sum the weights over the three channels: weight.sum(1, keepdim=True) does the same for grey images"
     if (ours, theirs) == (1, 3):
-        return "; or give each of three channels a third: weight.repeat(1, 3, 1, 1) / 3 does for grey what it did"
-    return ", or initialise the channels that it has not learnt, and fine-tune"
+        return "; or give each of three channels a third: weight.repeat(1, 3, 1, 1) / 3 does the same for grey images"
+    return ", or initialise the new channels, and fine-tune"
 
 
 @judges(Turn.SHAPE, general=4)
@@ -96,7 +96,7 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     found = pairs_for(rest, "S504")
     if found:
         meaning = (
-            f"the first convolution expects another number of input channels ({both_shapes(found[0])}); no command of"
-            " ckptdoctor changes it"
+            f"the first convolution expects a different number of input channels ({both_shapes(found[0])}); "
+            "no command of ckptdoctor changes it"
         )
         yield Cause(meaning, Repair.BY_HAND, (SEE,), mismatched=[pair.key for pair in found])

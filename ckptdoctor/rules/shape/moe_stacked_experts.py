@@ -1,27 +1,27 @@
-"""The experts of a mixture are stacked in one tensor on one side and apart on the other.
+"""The experts of a mixture are stacked in one tensor on one side and separate on the other.
 
-What it means
+Meaning
     Implementations with grouped matrix products hold all experts of a layer in one tensor (``experts.w1`` of
     [8, 14336, 4096], ``experts.gate_up_proj``, ``experts.weight1``); others hold each expert as a module of its own
     (``experts.0.w1.weight``).
 
 Why it matters
-    ``load_state_dict`` fails, or with ``strict=False`` leaves all experts random without a word.
+    ``load_state_dict`` fails, or with ``strict=False`` silently leaves all experts random.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "layers.0.experts.0.w1.weight", "layers.0.experts.1.w1.weight", …
     Unexpected key(s) in state_dict: "layers.0.experts.w1", …
 
-How it is found
+Detection
     Only with a reference: in one block one side has ``experts.0`` … ``experts.N`` and the other tensors of
     ``experts`` without numbers, and both hold just as many elements.
 
 Repair
-    ``ckptdoctor fix FILE --auto --like OTHER`` stacks or unbinds them, one expert after another, where both sides call
-    the tensors alike and each slice has the shape of one expert's, as it is or, of all of them, transposed: no value
-    changes, and the reference confirms it. Where a slice is square, so that its shape does not show whether it is
-    transposed, somebody has to say it: ``--expert-layout out-in`` (as torch.nn.Linear has its weight) or ``in-out``.
-    None where gate and up projection lie in one tensor on one side only: their order differs between libraries.
+    ``ckptdoctor fix FILE --auto --like OTHER`` stacks or unbinds them, one expert after another, where both sides give
+    the tensors the same names and each slice has the shape of one expert's, as it is or, for all of them, transposed:
+    no value changes, and the reference confirms it. If a slice is square, its shape does not show whether it is
+    transposed, so specify it: ``--expert-layout out-in`` (like the weight of torch.nn.Linear) or ``in-out``. None where
+    gate and up projection are in one tensor only on one side: their order differs between libraries.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ONE_BY_ONE = r".*\.(?:local_)?experts\.\d+\..+"
 _IN_ONE = r".*\.(?:local_)?experts\.(?!\d)[^.]+(?:\.\w+)?"
 SIGNS = (
     Sign(
-        "the experts of each layer are stacked in one tensor in the file, and one by one in the model",
+        "the experts of each layer are stacked in one tensor in the file, and separate in the model",
         Repair.BY_HAND,
         (COMPARE, AUTO),
         missing=_ONE_BY_ONE,
@@ -69,7 +69,7 @@ SIGNS = (
         both=True,
     ),
     Sign(
-        "the experts of each layer are one by one in the file, and stacked in one tensor in the model",
+        "the experts of each layer are separate in the file, and stacked in one tensor in the model",
         Repair.BY_HAND,
         (COMPARE, AUTO),
         missing=_IN_ONE,
@@ -78,8 +78,8 @@ SIGNS = (
     ),
 )
 SICK = (
-    Example("stacked here, apart there", {**_MORE, **_STACKED}, like={**_MORE, **_APART}),
-    Example("apart here, stacked there", {**_MORE, **_APART}, like={**_MORE, **_STACKED}),
+    Example("stacked here, separate there", {**_MORE, **_STACKED}, like={**_MORE, **_APART}),
+    Example("separate here, stacked there", {**_MORE, **_APART}, like={**_MORE, **_STACKED}),
     Example("slices that are transposed", {**_MORE, **_TURNED}, like={**_MORE, **_APART}),
     Example("slices that are square", {**_MORE, **_SQUARE}, like={**_MORE, **_SQUARES}),
     Example(
@@ -87,7 +87,7 @@ SICK = (
     ),
 )
 HEALTHY = (
-    Example("apart on both sides", {**_MORE, **_APART}, like={**_MORE, **_APART}),
+    Example("separate on both sides", {**_MORE, **_APART}, like={**_MORE, **_APART}),
     Example(
         "fewer experts",
         {**_MORE, "layers.0.experts.w1": T((2, 6, 4)), "layers.0.experts.w2": T((2, 4, 6))},
@@ -97,14 +97,14 @@ HEALTHY = (
 
 
 _UNKNOWN = (
-    "Stack or unbind them as the library does that the checkpoint comes from: whether the slices are "
-    "transposed, and in which order gate and up projection lie in them, the shapes do not show."
+    "Stack or unbind them like the library that the checkpoint comes from: the shapes do not show whether "
+    "the slices are transposed, nor the order of gate and up projection in them."
 )
 
 
 @rule("S509", "moe-stacked-experts", Severity.ERROR)
 def moe_stacked_experts(comparison: Comparison) -> Iterator[Problem]:
-    """Experts that are stacked on one side only."""
+    """Report experts that are stacked on one side only."""
     found = [(each, stacks(comparison, each)) for each in shapes(comparison).experts]
     for here in (True, False):
         told = [(layer, parts) for layer, parts in found if layer.here is here and parts]
@@ -130,7 +130,7 @@ def _problem(comparison: Comparison, layers: Sequence[Experts], fix: Fix | None,
     ours, theirs = ("stacked", "apart") if here else ("apart", "stacked")
     return Problem(
         message=f"{first.count:,} experts are {ours} here and {theirs} in the model{_at(comparison, first)}{more}",
-        cause=f"The same experts, as many elements: {wording.plural(len(stacked), 'tensor')} on one side, "
+        cause=f"The same experts and number of elements: {wording.plural(len(stacked), 'tensor')} on one side, "
         f"{len(apart):,} on the other.",
         torch_says=(wording.missing_line(missing), wording.unexpected_line(unexpected)),
         advice=advice,
@@ -141,19 +141,19 @@ def _problem(comparison: Comparison, layers: Sequence[Experts], fix: Fix | None,
 
 
 def _at(comparison: Comparison, layer: Experts) -> str:
-    """The stacked tensor that the sentence can show."""
+    """Return the stacked tensor that the sentence can show."""
     key = layer.stacked[0]
     shape = comparison.renamed.here[key].shape if layer.here else comparison.reference.tensors[key].shape
     return f" ({key} {wording.shape(shape)})"
 
 
 def _doubt(found: Sequence[Stack]) -> str:
-    """Why there is no repair of slices that are square."""
+    """Return why there is no repair of slices that are square."""
     square = next(each for each in found if each.square)
     return (
-        f"The slices of {square.key} are square ({wording.shape(square.shape)}): no shape shows whether they are "
-        "transposed. Say it as the library has them that the checkpoint comes from (--expert-layout). What would make "
-        "the file fit then, or that nothing does:"
+        f"The slices of {square.key} are square ({wording.shape(square.shape)}): no shape shows whether they "
+        "are transposed. Specify the layout of the library that the checkpoint comes from (--expert-layout). "
+        "To see what would make the file fit then, or that nothing does:"
     )
 
 
@@ -174,7 +174,7 @@ def _fix(comparison: Comparison, found: Sequence[Stack], here: bool) -> Fix:
 
 
 def _unbound(comparison: Comparison, found: Sequence[Stack]) -> tuple[Edit, ...]:
-    """The slices one below the other, cut apart, and turned where they are transposed."""
+    """Return the slices one below the other, cut apart, and turned where they are transposed."""
     here = comparison.renamed.here
     flat, cut, turned = [], [], []
     for each in found:
@@ -186,7 +186,7 @@ def _unbound(comparison: Comparison, found: Sequence[Stack]) -> tuple[Edit, ...]
 
 
 def _stacked(comparison: Comparison, found: Sequence[Stack]) -> tuple[Edit, ...]:
-    """The same backwards."""
+    """Return the same backwards."""
     here = comparison.renamed.here
     turned, joined, deep = [], [], []
     for each in found:

@@ -1,23 +1,24 @@
-"""Most weights hold nothing: their values were on other ranks when the file was saved.
+"""Most weights are empty: their values were on other ranks when the file was saved.
 
-What it means
-    With ZeRO stage 3 each rank holds a part of every parameter, and what the module itself holds in between is a
-    placeholder of no elements (or of one). ``model.state_dict()`` outside of DeepSpeed's hooks saves placeholders.
+Meaning
+    With ZeRO stage 3 each rank holds a part of every parameter, and in between the module itself holds a placeholder
+    without elements (or with one). ``model.state_dict()`` outside of DeepSpeed's hooks saves placeholders.
 
 Why it matters
-    The file holds no model. ``load_state_dict`` fails; the values are only in the shards beside it, if anywhere.
+    The file does not hold a model. ``load_state_dict`` fails; the values are only in the shards next to it, if
+    anywhere.
 
-What you see
+Symptoms
     size mismatch for model.embed_tokens.weight: copying a param with shape torch.Size([0]) from checkpoint, the shape
     in current model is torch.Size([32000, 4096]).
 
-How it is found
-    Two of three weights or more (keys that end with ``weight``, but for those of norms and activations), and four at
-    least, have no elements, or are vectors of one.
+Detection
+    Two of three weights or more (keys that end with ``weight``, except those of norms and activations), and at least
+    four, have no elements, or are vectors of one.
 
 Repair
-    None: the values are not in the file. Make a whole checkpoint of the shards with ``zero_to_fp32.py``, which
-    DeepSpeed puts beside them, and save the next one with ``stage3_gather_16bit_weights_on_model_save``.
+    None: the values are not in the file. Make a complete checkpoint from the shards with ``zero_to_fp32.py``, which
+    DeepSpeed puts next to them, and save the next one with ``stage3_gather_16bit_weights_on_model_save``.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ MESSAGES = (
             "lora_B.default.weight: copying a param with shape torch.Size([0])",
             "lora_A.default.weight: copying a param with shape torch.Size([0])",
         ),
-        "the adapter's tensors are empty: DeepSpeed ZeRO-3 keeps the parameters elsewhere, and they were saved without"
-        " being collected. No command brings them back; save again with stage3_gather_16bit_weights_on_model_save",
+        "the adapter's tensors are empty: DeepSpeed ZeRO-3 keeps the parameters elsewhere, and they were "
+        "saved without being gathered. No command recovers them; save again with "
+        "stage3_gather_16bit_weights_on_model_save",
         (CHECK,),
         weight=Weight.CAUSE,
         also=("L903",),
@@ -53,12 +55,12 @@ MESSAGES = (
 )
 SICK = (
     Example(
-        "empty weights and whole norms", {**{f"{name}.weight": T((0,)) for name in _NAMES}, "norm.weight": T((4,))}
+        "empty weights and intact norms", {**{f"{name}.weight": T((0,)) for name in _NAMES}, "norm.weight": T((4,))}
     ),
     Example("weights of one element", {"module": {f"{name}.weight": T((1,)) for name in _NAMES}}),
 )
 HEALTHY = (
-    Example("whole weights", {f"{name}.weight": T((4, 4)) for name in _NAMES}),
+    Example("intact weights", {f"{name}.weight": T((4, 4)) for name in _NAMES}),
     Example("activations with one slope each", {f"{index}.prelu.weight": T((1,)) for index in range(6)}),
     Example(
         "convolutions with an activation after each",
@@ -70,7 +72,7 @@ HEALTHY = (
 
 @rule("S511", "placeholder-shape", Severity.ERROR, when=placeholder_shapes)
 def placeholder_shape(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """State dicts of placeholders."""
+    """Report state dicts of placeholders."""
     for state_dict in checkpoint.state_dicts:
         found = placeholders(state_dict) if state_dict.role in WEIGHTS else None
         if found is not None:
@@ -88,8 +90,8 @@ def _problem(state_dict: StateDict, found: Placeholders) -> Problem:
             f"size mismatch for {first.key}: copying a param with shape "
             f"torch.Size({wording.shape(first.shape)}) from checkpoint",
         ),
-        advice="Run zero_to_fp32.py, which DeepSpeed puts beside its shards, to make a whole checkpoint of them; and "
-        "set stage3_gather_16bit_weights_on_model_save for the next one.",
+        advice="Run zero_to_fp32.py, which DeepSpeed puts next to its shards, to make a complete checkpoint from "
+        "them; and set stage3_gather_16bit_weights_on_model_save for the next one.",
         keys=tuple([tensor.path for tensor in found.empty]),
         location=Location(path=state_dict.path),
     )
@@ -105,8 +107,9 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     if nothing:
         inside = "with deepspeed.zero.GatheredParameters(list(model.parameters()), modifier_rank=0): ..."
         yield Cause(
-            f"the model's parameters are empty ({both_shapes(nothing[0])}): it was made under DeepSpeed ZeRO-3, which"
-            " keeps a part of each on each rank. The file is not to blame, and no command changes it",
+            f"the model's parameters are empty ({both_shapes(nothing[0])}): it was made under DeepSpeed "
+            "ZeRO-3, which keeps a part of each on each rank. The file is not the cause, and no command "
+            "changes it",
             Repair.BY_HAND,
             (Way("load the weights inside", inside),),
             mismatched=[pair.key for pair in nothing],
@@ -115,8 +118,9 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     found = [pair for pair in rest.mismatched if is_placeholder(pair.here) and _wanted(pair)]
     if found:
         yield Cause(
-            f"the checkpoint holds empty placeholders ({both_shapes(found[0])}): DeepSpeed ZeRO-3 keeps the parameters"
-            " in other files, beside it if the save was whole; no command makes weights of this file alone",
+            f"the checkpoint holds empty placeholders ({both_shapes(found[0])}): DeepSpeed ZeRO-3 keeps the "
+            "parameters in other files, next to it if the save was complete; no command makes weights from "
+            "this file alone",
             Repair.BY_HAND,
             (Way("collect them with", "python zero_to_fp32.py . weights.pt"), CHECK),
             mismatched=[pair.key for pair in found],
@@ -124,6 +128,9 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
 
 
 def _wanted(pair: Pair) -> bool:
-    """Whether the model has more there: DeepSpeed before 0.5 left one element, as small vectors have by right."""
+    """Return whether the model has more there.
+
+    DeepSpeed before 0.5 left one element, as small vectors have by right.
+    """
     size = prod(pair.there)
     return size > 1 and (prod(pair.here) == 0 or size > _TELLING)

@@ -1,21 +1,21 @@
-"""A table of positions has other rows than the target's: another image size, window or length of text.
+"""A position table does not have the target's rows: another image size, window or text length.
 
-What it means
-    Learnt positions have a row each: for every patch of an image (and a class token), for every offset in an attention
-    window, or for every place in a text. The target was built for another size of these.
+Meaning
+    Learnt positions have one row each: for every patch of an image (and a class token), for every offset in an
+    attention window, or for every position in a text. The target was built for another size.
 
 Why it matters
     ``load_state_dict`` fails, with ``strict=False`` too.
 
-What you see
+Symptoms
     size mismatch for pos_embed: copying a param with shape torch.Size([1, 197, 768]) from checkpoint, the shape in
     current model is torch.Size([1, 577, 768]).
 
-How it is found
-    Only with a reference: a tensor that is called like a table of positions (``pos_embed``, ``position_embeddings``,
-    ``wpe``, ``relative_position_bias_table`` …) differs in one side. Where both sizes are squares (and a class token),
-    the grids are named. Masks and ids of just these sizes belong to it. Where less than half of the reference fits,
-    W311 speaks instead.
+Detection
+    Only with a reference: a tensor with the name of a position table (``pos_embed``, ``position_embeddings``, ``wpe``,
+    ``relative_position_bias_table`` …) differs in one dimension. Where both sizes are squares (plus a class token), the
+    grids are named. Masks and ids with exactly these sizes belong to it. If less than half of the reference fits, W311
+    is reported instead.
 
 Repair
     None: interpolating a table makes up values. Build the target for the checkpoint's size, or interpolate the table
@@ -40,7 +40,7 @@ from ckptdoctor.rules.messages import SEE
 _BODY = {"blocks.0.fc.weight": T((4, 4)), "blocks.1.fc.weight": T((4, 4)), "norm.weight": T((4,))}
 SICK = (
     Example(
-        "an image of another size",
+        "an image with another size",
         {"pos_embed": T((1, 5, 4)), **_BODY},
         like={"pos_embed": T((1, 17, 4)), **_BODY},
     ),
@@ -54,7 +54,7 @@ SICK = (
         },
     ),
     Example(
-        "longer texts, and a mask as long",
+        "longer texts, and a mask of the same length",
         {"wpe.weight": T((8, 4)), "h.0.attn.bias": T((1, 1, 8, 8)), **_BODY},
         like={"wpe.weight": T((12, 4)), "h.0.attn.bias": T((1, 1, 12, 12)), **_BODY},
     ),
@@ -62,7 +62,7 @@ SICK = (
 HEALTHY = (
     Example("the same size", {"pos_embed": T((1, 5, 4)), **_BODY}, like={"pos_embed": T((1, 5, 4)), **_BODY}),
     Example(
-        "positions of another width too",
+        "positions with another width too",
         {"pos_embed": T((1, 5, 8)), **_BODY},
         like={"pos_embed": T((1, 17, 4)), **_BODY},
     ),
@@ -81,7 +81,7 @@ HEALTHY = (
 
 @rule("S503", "position-embedding-resize", Severity.ERROR)
 def position_embedding_resize(comparison: Comparison) -> Iterator[Problem]:
-    """Tables of positions with other rows."""
+    """Report tables of positions with other rows."""
     for found in shapes(comparison).positions:
         cause, way = _words(found)
         advice = f"Build the model for {way}; or interpolate the table to the model's size, and fine-tune."
@@ -89,18 +89,18 @@ def position_embedding_resize(comparison: Comparison) -> Iterator[Problem]:
 
 
 def _words(found: Positions) -> tuple[str, str]:
-    """What the two sizes mean, and what the model should be built for."""
+    """Return what the two sizes mean, and what the model should be built for."""
     if found.grids is None:
         way = f"{found.here:,} positions"
-        return f"The checkpoint knows {way}, the model {found.there:,}: inputs of another length.", way
+        return f"The checkpoint has {way}, the model {found.there:,}: inputs of another length.", way
     ours, theirs = found.grids
     if ours.window:
         way = f"windows of {ours.side} × {ours.side}"
         return f"The checkpoint was trained with {way}, the model has {theirs.side} × {theirs.side}.", way
     sizes = f"The checkpoint's images have {_grid(ours)}, the model's {_grid(theirs)}"
     if ours.side == theirs.side:
-        return f"{sizes}: other tokens before the patches.", f"{_grid(ours)}"
-    return f"{sizes}: another image or patch size.", f"images of {ours.side} × {ours.side} patches"
+        return f"{sizes}: different tokens before the patches.", f"{_grid(ours)}"
+    return f"{sizes}: a different image or patch size.", f"images of {ours.side} × {ours.side} patches"
 
 
 def _grid(grid: Grid) -> str:
@@ -114,7 +114,7 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     found = pairs_for(rest, "S503")
     if found:
         meaning = (
-            f"the position embeddings are for another length or resolution ({both_shapes(found[0])}); no command of"
-            " ckptdoctor resizes them"
+            f"the position embeddings are for a different length or resolution ({both_shapes(found[0])}); no "
+            "command of ckptdoctor resizes them"
         )
         yield Cause(meaning, Repair.BY_HAND, (SEE,), mismatched=[pair.key for pair in found])

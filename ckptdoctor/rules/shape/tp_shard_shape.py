@@ -1,23 +1,23 @@
 """The file is one rank's part of a model that was split by tensor parallelism.
 
-What it means
+Meaning
     Tensor parallelism splits each matrix over ranks: projections into a layer by rows, projections out of it by
     columns. Each rank saves its part (``consolidated.00.pth``, ``mp_rank_00``), with the same keys in all files.
 
 Why it matters
     ``load_state_dict`` fails, with ``strict=False`` too; norms would load from any of the files.
 
-What you see
+Symptoms
     size mismatch for layers.0.attention.wq.weight: copying a param with shape torch.Size([2560, 5120]) from checkpoint,
     the shape in current model is torch.Size([5120, 5120]).
 
-How it is found
-    Only with a reference: nearly all matrices are too small by one and the same whole number, some in their rows and
-    some in their columns, and the norms fit. A model that is just smaller has smaller norms; one with narrower layers
-    has whole embeddings. Where the file is called like a rank's, half of the matrices are enough.
+Detection
+    Only with a reference: nearly all matrices are too small by the same whole factor, some in their rows and some in
+    their columns, and the norms fit. A model that is just smaller has smaller norms; one with narrower layers has
+    complete embeddings. If the file is named like a rank's, half of the matrices are enough.
 
 Repair
-    None from one file: the other ranks' are needed too, and which side of each tensor they are joined along.
+    None from one file: the other ranks' files are needed too, and the dimension along which each tensor is joined.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ckptdoctor.rules.messages import CHECK
 
 
 def _llama(ranks: int, *, attention: int | None = None, width: int = 8) -> dict[str, object]:
-    """A decoder as Meta saves it, split over ranks; ``attention`` over other ranks than the rest."""
+    """Return a decoder as Meta saves it, split over ranks; ``attention`` over other ranks than the rest."""
     heads = width // (ranks if attention is None else attention)
     found: dict[str, object] = {"tok_embeddings.weight": T((11, width // (ranks if attention is None else 1)))}
     for index in range(2):
@@ -68,7 +68,7 @@ HEALTHY = (
 
 @rule("S512", "tp-shard-shape", Severity.ERROR)
 def tp_shard_shape(comparison: Comparison) -> Iterator[Problem]:
-    """One rank's part."""
+    """Report one rank's part."""
     found = shapes(comparison).shards
     if found is None:
         return
@@ -78,9 +78,9 @@ def tp_shard_shape(comparison: Comparison) -> Iterator[Problem]:
         comparison,
         pairs,
         f"one of {found.ranks:,} parts of {wording.plural(len(pairs), 'tensor')}: {likewise(pairs)}",
-        f"{wording.plural(len(found.rows), 'tensor')} {'is' if len(found.rows) == 1 else 'are'} split by rows and "
-        f"{len(found.columns):,} by columns, and the norms are whole: one rank's file of a model that was trained with "
-        f"tensor parallelism.",
+        f"{wording.plural(len(found.rows), 'tensor')} {'is' if len(found.rows) == 1 else 'are'} split by "
+        f"rows and {len(found.columns):,} by columns, and the norms are complete: one rank's file of a model "
+        "that was trained with tensor parallelism.",
         f"Merge the files of all {found.ranks:,} ranks with the tool of the library that saved them, and load the "
         "result.",
     )
@@ -94,7 +94,8 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     if change is not None:
         ranks = change[2] // change[1]
         meaning = (
-            f"the file has 1/{ranks} of what the model wants, in one dimension ({both_shapes(found[0])}), as the part"
-            f" of one of {ranks} ranks of tensor parallelism has: no command makes it whole without the others'"
+            f"the file has 1/{ranks} of what the model expects, in one dimension ({both_shapes(found[0])}), "
+            f"like the part of one of {ranks} ranks of tensor parallelism: no command completes it without "
+            "the others' parts"
         )
         yield Cause(meaning, Repair.BY_HAND, (CHECK,), mismatched=[pair.key for pair in found])

@@ -1,27 +1,28 @@
-"""Matrices are stored the other way round: inputs × outputs instead of outputs × inputs.
+"""Matrices are stored transposed: inputs × outputs instead of outputs × inputs.
 
-What it means
+Meaning
     ``nn.Linear`` keeps outputs × inputs. The Conv1D of GPT-2 in transformers, TensorFlow, Flax and many dumps of NumPy
     arrays keep inputs × outputs.
 
 Why it matters
-    ``load_state_dict`` fails. Square matrices of the same family load without a word all the same, and are wrong: so
-    the whole family has to be turned, never single tensors.
+    ``load_state_dict`` fails. Square matrices of the same family still load silently, and are wrong: so the whole
+    family has to be transposed, never single tensors.
 
-What you see
+Symptoms
     size mismatch for h.0.attn.c_attn.weight: copying a param with shape torch.Size([768, 2304]) from checkpoint, the
     shape in current model is torch.Size([2304, 768]).
 
-How it is found
+Detection
     Only with a reference: at least three matrices of a family (the linear layers of one stack of blocks, or those
     outside of all stacks) have the target's shape reversed; or fewer, where a bias shows that the outputs are the same.
-    Embeddings are no part of it. A bias of another size refutes it.
+    Embeddings are not part of it. A bias with another size refutes it.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER`` transposes the family where every matrix of it shows it, by its shape
-    and its bias, and GPT-2's with its squares, of which is published that all of it is Conv1D (``c_attn``, ``c_proj``,
-    ``c_fc``). Other families are turned with ``--unsafe-fixes``, their squares too: that these belong to them cannot be
-    seen. Where some matrices of the family have the target's shape as they are, no repair is offered.
+    and its bias, and GPT-2's with its square matrices, since all of it is known to be Conv1D (``c_attn``, ``c_proj``,
+    ``c_fc``). Other families are transposed with ``--unsafe-fixes``, including their square matrices: nothing shows
+    that these belong to them. Where some matrices of the family have the target's shape as they are, no repair is
+    offered.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ SICK = (
     ),
 )
 HEALTHY = (
-    Example("the same way round", _gpt2(turned=True), like=_gpt2(turned=True)),
+    Example("the same orientation", _gpt2(turned=True), like=_gpt2(turned=True)),
     Example(
-        "inputs and outputs have changed places",
+        "inputs and outputs are swapped",
         {**_CNN, "fc.weight": T((4, 2)), "fc.bias": T((4,))},
         like={**_CNN, "fc.weight": T((2, 4))},
     ),
@@ -82,14 +83,14 @@ HEALTHY = (
 _CONV1D = frozenset({"c_attn", "c_proj", "c_fc"})
 
 _CAUSE = (
-    "One side keeps matrices as outputs × inputs, the way of nn.Linear, the other as inputs × outputs, the way of "
-    "Conv1D in transformers, TensorFlow and Flax."
+    "One side keeps matrices as outputs × inputs, like nn.Linear, the other as inputs × outputs, like Conv1D "
+    "in transformers, TensorFlow and Flax."
 )
 
 
 @rule("S505", "transposed-linear", Severity.ERROR)
 def transposed_linear(comparison: Comparison) -> Iterator[Problem]:
-    """Families of matrices that are stored the other way round."""
+    """Report families of matrices that are stored the other way round."""
     here, there = comparison.renamed.here, comparison.reference.tensors
     for family in shapes(comparison).transposed:
         pairs = [Pair(key, here[key].shape, there[key].shape) for key in family.reversed]
@@ -103,18 +104,19 @@ def _squares(family: TransposedFamily) -> str:
     number = len(family.squares)
     return (
         f" {wording.plural(number, 'square matrix', 'square matrices')} of the same family "
-        f"{'loads' if number == 1 else 'load'} without a word, and would be wrong."
+        f"{'loads' if number == 1 else 'load'} silently, and would be wrong."
     )
 
 
 def _fix(comparison: Comparison, family: TransposedFamily) -> tuple[Fix | None, str]:
-    """The whole family turned; advice where it is not of one kind."""
+    """Return the whole family turned; advice where it is not of one kind."""
     if family.others:
         number, some = len(family.others), wording.abridged(family.others, 2)
         verb = "has" if number == 1 else "have"
         return None, (
-            f"No repair is offered: {wording.plural(number, 'matrix', 'matrices')} beside them {verb} the model's "
-            f"shape as {'it is' if number == 1 else 'they are'} ({some}), so that nobody can say which squares to turn."
+            f"No repair is offered: {wording.plural(number, 'matrix', 'matrices')} next to them {verb} the "
+            f"model's shape as {'it is' if number == 1 else 'they are'} ({some}), so nothing shows which "
+            "square matrices to transpose."
         )
     keys = (*family.reversed, *family.squares)
     title = f"transpose {wording.plural(len(keys), 'matrix', 'matrices')}{f' of {family.name}' if family.name else ''}"
@@ -129,5 +131,5 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """The pairs of shapes that say so by themselves."""
     found = pairs_for(rest, "S505")
     if found:
-        meaning = f"a matrix is stored the other way round ({both_shapes(found[0])}), as Conv1D, TensorFlow and Flax do"
+        meaning = f"a matrix is stored transposed ({both_shapes(found[0])}), as in Conv1D, TensorFlow and Flax"
         yield Cause(meaning, Repair.LOSS, mismatched=[pair.key for pair in found])

@@ -1,20 +1,19 @@
-"""Tensors have the target's elements under another shape: sides of size 1 more or fewer.
+"""Tensors have the target's elements in a different shape: more or fewer dimensions of size 1.
 
-What it means
-    A scale was saved as a scalar and is a vector of one now, a vector per channel got sides of size 1
-    (``[C]``, ``[1, C, 1, 1]``), or a linear layer became a 1 × 1 convolution. The elements are the same, in the same
-    order.
+Meaning
+    A scale was saved as a scalar and is a vector of one now, a vector per channel got dimensions of size 1 (``[C]``,
+    ``[1, C, 1, 1]``), or a linear layer became a 1 × 1 convolution. The elements are the same, in the same order.
 
 Why it matters
     ``load_state_dict`` fails, with ``strict=False`` too.
 
-What you see
+Symptoms
     size mismatch for logit_scale: copying a param with shape torch.Size([]) from checkpoint, the shape in current
     model is torch.Size([1]).
 
-How it is found
-    Only with a reference: both shapes are equal without their sides of size 1. A vector of one element for a scalar is
-    only worth knowing: torch takes it.
+Detection
+    Only with a reference: both shapes are equal without their dimensions of size 1. A vector of one element for a
+    scalar is only info: torch accepts it.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER`` gives them the target's shape. No value changes, and the reference
@@ -47,7 +46,7 @@ SICK = (
         like={**_BODY, "fc.weight": T((2, 4, 1, 1)), "gamma": T((1, 4, 1, 1))},
     ),
     Example(
-        "a vector of one for a scalar, which torch takes", {**_BODY, "scale": T((1,))}, like={**_BODY, "scale": T(())}
+        "a vector of one for a scalar, which torch accepts", {**_BODY, "scale": T((1,))}, like={**_BODY, "scale": T(())}
     ),
 )
 HEALTHY = (
@@ -63,7 +62,7 @@ HEALTHY = (
 
 @rule("S506", "unit-dim-mismatch", Severity.ERROR)
 def unit_dim_mismatch(comparison: Comparison) -> Iterator[Problem]:
-    """Shapes that are the same but for sides of size 1."""
+    """Report shapes that are the same but for sides of size 1."""
     pairs = shapes(comparison).units
     refused = [pair for pair in pairs if not loads_anyway(pair)]
     taken = [pair for pair in pairs if loads_anyway(pair)]
@@ -72,13 +71,13 @@ def unit_dim_mismatch(comparison: Comparison) -> Iterator[Problem]:
             comparison,
             refused,
             likewise(refused),
-            "The elements are the same, in the same order; only sides of size 1 are more or fewer.",
+            "The elements are the same, in the same order; only the number of dimensions of size 1 differs.",
             fix=_fix(comparison, refused),
         )
     if taken:
         yield Problem(
             message=likewise(taken),
-            cause="torch takes a vector of one element for a scalar without a word.",
+            cause="torch silently accepts a vector of one element for a scalar.",
             keys=key_places(comparison, [pair.key for pair in taken]),
             location=Location(path=comparison.path),
             fix=_fix(comparison, taken),

@@ -1,25 +1,25 @@
-"""The embedding of tokens has more or fewer rows than the target's: tokens were added, or the table was padded.
+"""The token embedding has more or fewer rows than the target's: tokens were added, or the table was padded.
 
-What it means
-    The table of tokens, and the head that gives as many scores, have a row for each token. Fine-tuning with further
-    special tokens adds rows, and some trainers pad to a multiple of 64; or the tokenizer is another one.
+Meaning
+    The token embedding and the output head have a row for each token. Fine-tuning with additional special tokens adds
+    rows, and some trainers pad to a multiple of 64; or the tokenizer is a different one.
 
 Why it matters
-    ``load_state_dict`` fails, with ``strict=False`` too. Cutting rows off blindly gives a model that speaks nonsense
-    where a cut token is used.
+    ``load_state_dict`` fails, with ``strict=False`` too. Cutting rows off blindly gives a model that produces nonsense
+    wherever a cut token is used.
 
-What you see
+Symptoms
     size mismatch for model.embed_tokens.weight: copying a param with shape torch.Size([32001, 4096]) from checkpoint,
     the shape in current model is torch.Size([32000, 4096]).
 
-How it is found
-    Only with a reference: a table that is called like an embedding of tokens differs in its rows alone, and everything
-    else with these two sizes (``lm_head``, its bias) belongs to it. Where less than half of the reference fits, W311
-    speaks instead.
+Detection
+    Only with a reference: a table with the name of a token embedding differs only in its rows, and everything else with
+    these two sizes (``lm_head``, its bias) belongs to it. If less than half of the reference fits, W311 is reported
+    instead.
 
 Repair
-    None: rows cannot be made up, and which may go only the tokenizer says. Resize the model to the checkpoint
-    (``model.resize_token_embeddings(32001)``), load, and then resize it to what you need.
+    None: rows cannot be made up, and only the tokenizer shows which ones may be removed. Resize the model to the
+    checkpoint (``model.resize_token_embeddings(32001)``), load, and then resize it to what you need.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ HEALTHY = (
     Example(
         "more positions", {"pos_embed.weight": T((33, 4)), **_BODY}, like={"pos_embed.weight": T((32, 4)), **_BODY}
     ),
-    Example("a head of its own", {**_BODY, "head.weight": T((33, 4))}, like={**_BODY, "head.weight": T((32, 4))}),
+    Example("a separate head", {**_BODY, "head.weight": T((33, 4))}, like={**_BODY, "head.weight": T((32, 4))}),
     Example(
         "two tables that disagree",
         {"encoder.embed_tokens.weight": T((33, 4)), "decoder.embed_tokens.weight": T((41, 4)), **_BODY},
@@ -84,12 +84,12 @@ _SMALL = 40  # a difference of more than a fortieth is another tokenizer's
 
 @rule("S502", "vocab-resize", Severity.ERROR)
 def vocab_resize(comparison: Comparison) -> Iterator[Problem]:
-    """Embeddings of tokens with other rows."""
+    """Report embeddings of tokens with other rows."""
     found = shapes(comparison).vocabulary
     if found is None:
         return
     call = f"model.resize_token_embeddings({found.here})"
-    advice = f"Resize the model before it loads, in transformers {call}, and afterwards to what the tokenizer has. "
+    advice = f"Resize the model before loading, in transformers {call}, and afterwards to the size of the tokenizer. "
     advice += "Cutting rows off instead gives nonsense wherever a cut token is used."
     yield mismatch(comparison, found.pairs, likewise(found.pairs), _cause(found.here, found.there), advice)
 

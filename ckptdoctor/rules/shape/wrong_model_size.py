@@ -1,26 +1,26 @@
-"""The checkpoint is of a larger or smaller model of the same kind than the target.
+"""The checkpoint belongs to a larger or smaller model of the target's family.
 
-What it means
-    Names agree and sizes do not, all over the model: a ResNet-50 for a ResNet-18, BERT large for BERT base, 7 billion
+Meaning
+    Names agree but sizes do not, throughout the model: a ResNet-50 for a ResNet-18, BERT large for BERT base, 7 billion
     parameters for 13.
 
 Why it matters
-    ``load_state_dict`` fails, with ``strict=False`` too. Where only the depth differs, ``strict=False`` loads a part of
-    the model without a word.
+    ``load_state_dict`` fails, with ``strict=False`` too. If only the depth differs, ``strict=False`` silently loads a
+    part of the model.
 
-What you see
+Symptoms
     size mismatch for encoder.layer.0.attention.self.query.weight: copying a param with shape torch.Size([1024, 1024])
     from checkpoint, the shape in current model is torch.Size([768, 768]).
 
-How it is found
-    Only with a reference, in one of three ways. Both have the same layers, but for how often they are repeated, and
-    more than 30 % of the keys that both have differ, in three modules or more; most sides in one proportion, or in one
-    direction, and the repeated blocks differ too. Nothing differs but
-    the number of repeated blocks, and those of the one side are just like the others. Both are well-known models of one
-    family (ResNet, VGG, BERT, GPT-2, T5, ViT, Llama and its kin), told by depth and width.
+Detection
+    Only with a reference, in one of three ways. Both have the same layers, except for how often they are repeated, and
+    more than 30 % of the keys that both have differ, in three modules or more; most dimensions by one ratio, or in one
+    direction, and the repeated blocks differ too. Or only the number of repeated blocks differs, and the additional
+    blocks are just like the others. Or both are well-known models of one family (ResNet, VGG, BERT, GPT-2, T5, ViT,
+    Llama and its relatives), recognised by depth and width.
 
 Repair
-    None: build the model in the checkpoint's size, or take the checkpoint of the model's size.
+    None: build the model in the checkpoint's size, or use the checkpoint of the model's size.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _encoder(depth: int, width: int) -> dict[str, object]:
 
 SICK = (
     Example("twice as wide and one block deeper", _encoder(3, 8), like=_encoder(2, 4)),
-    Example("two blocks deeper and nothing else", _encoder(4, 4), like=_encoder(2, 4)),
+    Example("only two blocks deeper", _encoder(4, 4), like=_encoder(2, 4)),
 )
 HEALTHY = (
     Example("the same size", _encoder(2, 4), like=_encoder(2, 4)),
@@ -85,7 +85,7 @@ HEALTHY = (
 
 @rule("S510", "wrong-model-size", Severity.ERROR)
 def wrong_model_size(comparison: Comparison) -> Iterator[Problem]:
-    """Two models of one kind and of different sizes."""
+    """Report two models of one kind and of different sizes."""
     found = shapes(comparison).size
     if found is None:
         return
@@ -107,7 +107,7 @@ def wrong_model_size(comparison: Comparison) -> Iterator[Problem]:
         message=_message(found),
         cause=_cause(comparison, found),
         torch_says=lines,
-        advice="Build the model in the checkpoint's size, or take the checkpoint of the model's size.",
+        advice="Build the model in the checkpoint's size, or use the checkpoint of the model's size.",
         keys=key_places(comparison, (*found.mismatched, *found.unexpected, *found.missing)),
         location=Location(path=comparison.path),
     )
@@ -116,7 +116,9 @@ def wrong_model_size(comparison: Comparison) -> Iterator[Problem]:
 def _message(found: WrongSize) -> str:
     ours, theirs = _side(found.here, found.there), _side(found.there, found.here)
     if not ours or ours == theirs:
-        text = f"most layers are {_times(found.ratio)} as in the model" if found.ratio else "the sizes differ all over"
+        text = (
+            f"most layers are {_times(found.ratio)} as in the model" if found.ratio else "the sizes differ throughout"
+        )
     else:
         text = f"the checkpoint has {ours}, the model {theirs}"
     known, wanted = found.here.known, found.there.known
@@ -126,7 +128,7 @@ def _message(found: WrongSize) -> str:
 
 
 def _side(side: Sized, other: Sized) -> str:
-    """The sizes of one side in words, as far as they are known and differ."""
+    """Return the sizes of one side in words, as far as they are known and differ."""
     sizes, others = side.sizes, other.sizes
     words = []
     if sizes.depths != others.depths or sizes.width != others.width:
@@ -147,7 +149,7 @@ def _blocks(depths: tuple[int, ...]) -> str:
 
 
 def _times(ratio: Fraction) -> str:
-    """``4 times as wide``, ``half as wide``."""
+    """Return ``4 times as wide``, ``half as wide``."""
     if ratio == Fraction(1, 2):
         return "half as wide"
     number = f"{ratio.numerator:,}" if ratio.denominator == 1 else f"{ratio.numerator:,}/{ratio.denominator:,}"
@@ -159,7 +161,7 @@ def _cause(comparison: Comparison, found: WrongSize) -> str:
         number = len(found.missing) + len(found.unexpected)
         side = "the checkpoint" if found.unexpected else "the model"
         verb = "is" if number == 1 else "are"
-        return f"All else fits: {wording.plural(number, 'key')} of further blocks {verb} only in {side}."
+        return f"Everything else fits: {wording.plural(number, 'key')} of additional blocks {verb} only in {side}."
     both = len(comparison.renamed.fits) + len(found.mismatched)
     text = f"{len(found.mismatched):,} of {wording.plural(both, 'key')} that both have differ in shape"
     known = found.here.known
@@ -181,8 +183,8 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
         count = f"{len(found):,} tensors have other sizes" if len(found) > 1 else "a tensor has other sizes"
         more = ", …" * (len(found) > 1)
         meaning = (
-            f"{count} ({both_shapes(found[0])}{more}): the model was built larger or smaller, or is another one; no"
-            " command changes it"
+            f"{count} ({both_shapes(found[0])}{more}): the model was built larger or smaller, or is a "
+            "different one; no command changes it"
         )
         yield Cause(meaning, Repair.BY_HAND, (_SIZES,), mismatched=[pair.key for pair in found])
 
@@ -201,12 +203,15 @@ def of_further_blocks(rest: IncompatibleKeys) -> Iterator[Cause]:
         return
     if all(_are_further(each) for each in blocks.values()):
         named = wording.listed([f"{stem}.{span(min(found), max(found))}" for stem, found in blocks.items()], _STACKS)
-        meaning = f"the file has further blocks ({named}), and all else fits: the model was built with fewer of them"
+        meaning = (
+            f"the file has additional blocks ({named}), and everything else fits: the model was built with fewer "
+            "of them"
+        )
         yield Cause(meaning, Repair.BY_HAND, (_SIZES,), unexpected=rest.unexpected)
 
 
 def _are_further(blocks: Mapping[int, set[str]]) -> bool:
-    """Whether these are whole blocks that follow two or more others, and are all alike."""
+    """Return whether these are whole blocks that follow two or more others, and are all alike."""
     first, last = min(blocks), max(blocks)
     names = blocks[first]
     alike = len(blocks) == last - first + 1 and all(each == names for each in blocks.values())

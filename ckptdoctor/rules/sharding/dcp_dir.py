@@ -1,22 +1,22 @@
-"""This is a folder of torch.distributed.checkpoint, not a file that ``torch.load`` takes.
+"""This is a torch.distributed.checkpoint folder, not a file that ``torch.load`` reads.
 
-What it means
-    Every process wrote its part of each tensor into a ``.distcp`` file, and ``.metadata`` says what lies where. FSDP,
-    tensor parallelism, accelerate and Lightning save so.
+Meaning
+    Every process wrote its part of each tensor into a ``.distcp`` file, and ``.metadata`` records where each part is.
+    FSDP, tensor parallelism, accelerate and Lightning save this way.
 
 Why it matters
-    The folder is fine for ``torch.distributed.checkpoint.load``, with any number of processes. Other programs want one
-    file.
+    The folder is fine for ``torch.distributed.checkpoint.load``, with any number of processes. Other programs expect
+    one file.
 
-What you see
+Symptoms
     IsADirectoryError: [Errno 21] Is a directory
 
-How it is found
+Detection
     The names in the folder.
 
 Repair
-    ``ckptdoctor convert FILE model.safetensors`` makes one file of it, without a process group;
-    ``torch.distributed.checkpoint.format_utils.dcp_to_torch_save`` does so with torch.
+    ``ckptdoctor convert FILE model.safetensors`` makes one file from it, without a process group;
+    ``torch.distributed.checkpoint.format_utils.dcp_to_torch_save`` does that with torch.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ _METADATA = b"\x80\x02ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81}U\
 MESSAGES = (
     Message(
         ("No such file or directory:",),
-        "the folder has no .metadata, which torch.distributed.checkpoint writes last: the save was broken off, the path"
-        " is another (a folder above, or below), or another program wrote it. Without it no command reads the pieces",
+        "the folder has no .metadata, which torch.distributed.checkpoint writes last: the save was "
+        "interrupted, the path is wrong (a folder above, or below), or another program wrote it. Without it "
+        "no command can read the pieces",
         (Way("see what the folder is", "ckptdoctor check FILE"),),
         then=r"['\"][^'\"]{0,500}?\.metadata['\"]",
     ),
     Message(
         ("Is a directory:",),
-        "the path is a directory, as torch.distributed.checkpoint writes them; torch.load wants one file",
+        "the path is a directory, as torch.distributed.checkpoint writes them; torch.load expects one file",
         (
             Way("see what it is", "ckptdoctor check FILE"),
             Way(
@@ -60,12 +61,12 @@ HEALTHY = (Example("one file", {"w": [1, 2]}),)
 
 @rule("X809", "dcp-dir", Severity.INFO, when=unusual_format)
 def dcp_dir(container: Container) -> Iterator[Problem]:
-    """A distributed checkpoint."""
+    """Report a distributed checkpoint."""
     if container.format == "torch distributed checkpoint" and container.readable:
         yield Problem(
-            message="this is a folder of torch.distributed.checkpoint",
-            cause="torch.distributed.checkpoint.load reads it; torch.load and most other programs want one file.",
+            message="this is a torch.distributed.checkpoint folder",
+            cause="torch.distributed.checkpoint.load reads it; torch.load and most other programs expect one file.",
             torch_says=(f"[Errno 21] Is a directory: '{container.path}'",),
-            advice="convert makes one file of it:",
+            advice="convert makes one file from it:",
             commands=(convert_command(container.path),),
         )

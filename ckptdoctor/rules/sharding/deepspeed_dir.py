@@ -1,25 +1,25 @@
-"""This is a checkpoint of DeepSpeed, of which each rank wrote a part.
+"""This is a DeepSpeed checkpoint; each rank wrote a part of it.
 
-What it means
-    ``mp_rank_00_model_states.pt`` holds the model's 16-bit weights under ``module`` where ZeRO's stage is 0, 1 or 2.
+Meaning
+    ``mp_rank_00_model_states.pt`` holds the model's 16-bit weights under ``module`` if the ZeRO stage is 0, 1 or 2.
     With stage 3 every rank has a slice of each parameter instead, and ``module`` is full of empty tensors. The fp32
     weights are in the flat partitions of the ``*_optim_states.pt`` files.
 
 Why it matters
-    The folder is fine for DeepSpeed. Other programs want one state dict, and find ``module.`` or tensors without
+    The folder is fine for DeepSpeed. Other programs expect one state dict, and find ``module.`` or tensors without
     elements.
 
-What you see
+Symptoms
     Missing key(s) in state_dict; Unexpected key(s) in state_dict: "module", "ds_config", …
     size mismatch for wte.weight: copying a param with shape torch.Size([0])
 
-How it is found
-    The names of the files, and the stage, the ranks and the partitions that they tell.
+Detection
+    The names of the files, and the stage, the ranks and the partitions that they show.
 
 Repair
-    Stage 0 to 2: take ``module``, as with ``ckptdoctor convert FILE model.safetensors --root module``. For fp32 weights
-    of stage 1 to 3, and for any of stage 3: the script ``zero_to_fp32.py`` that DeepSpeed puts beside the checkpoint.
-    Stage 0 has no such partitions, so that the script fails.
+    Stages 0 to 2: take ``module``, as with ``ckptdoctor convert FILE model.safetensors --root module``. For fp32
+    weights of stages 1 to 3, and for all weights of stage 3: the script ``zero_to_fp32.py`` that DeepSpeed puts next to
+    the checkpoint. Stage 0 has no such partitions, so the script fails.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ MESSAGES = (
         "DeepSpeed's optimizer state is split into {saved} parts, one for each rank, and this run has {ranks}",
         (
             Way(
-                "start as many processes, or load the weights only",
+                "start that many processes, or load only the weights",
                 "engine.load_checkpoint(path, load_optimizer_states=False)",
             ),
-            Way("or make whole weights of it", "python zero_to_fp32.py . weights.pt"),
+            Way("or make complete weights from it", "python zero_to_fp32.py . weights.pt"),
         ),
         then=r"(?P<saved>\d{1,9})butthecurrentworldsizeis(?P<ranks>\d{1,9})",
     ),
@@ -71,9 +71,9 @@ MESSAGES = (
             "is not a model state checkpoint",
             "is not a zero checkpoint",
         ),
-        "DeepSpeed's folder is not complete: a rank did not save its part, files of two saves are mixed, or the path is"
-        " not the folder that holds “latest” and global_step…. No command brings a missing part back",
-        (Way("see what is there", "ckptdoctor check FILE"),),
+        "DeepSpeed's folder is not complete: a rank did not save its part, files of two saves are mixed, or "
+        'the path is not the folder that holds "latest" and global_step…. No command recovers a missing part',
+        (Way("see what the folder holds", "ckptdoctor check FILE"),),
     ),
 )
 SICK = (
@@ -86,7 +86,7 @@ SICK = (
             f"{_STEP}/zero_pp_rank_1_mp_rank_00_optim_states.pt": _PARTITION,
         },
     ),
-    Example("a file of it", _STATES, name="mp_rank_00_model_states.pt"),
+    Example("one of its files", _STATES, name="mp_rank_00_model_states.pt"),
 )
 HEALTHY = (Example("a module of its own", {"module": _MODULE, "epoch": 3}),)
 
@@ -98,7 +98,7 @@ HEALTHY = (Example("a module of its own", {"module": _MODULE, "epoch": 3}),)
     when=any_of(more_than_weights, keys_mention("ds_config", "ds_version", "dp_world_size")),
 )
 def deepspeed_dir(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A checkpoint of DeepSpeed's."""
+    """Report a checkpoint of DeepSpeed's."""
     found = deepspeed(checkpoint.tree)
     if found is None:
         return
@@ -122,21 +122,19 @@ def _shown(found: DeepSpeed) -> str:
 def _cause(found: DeepSpeed, missing: tuple[int, ...]) -> str:
     if missing:
         ranks = wording.abridged(map(str, missing))
-        return (
-            f"The partitions of {wording.plural(len(missing), 'rank')} are not there ({ranks}): they cannot be joined."
-        )
+        return f"The partitions of {wording.plural(len(missing), 'rank')} are missing ({ranks}): they cannot be joined."
     if found.stage == 3:
         return "Every rank holds a slice of each parameter, in flat fp32 tensors; the tensors under module are empty."
-    return "The model's 16-bit weights are whole, under module; other programs want them by themselves."
+    return "The model's 16-bit weights are complete, under module; other programs expect them on their own."
 
 
 def _advice(found: DeepSpeed, missing: tuple[int, ...]) -> str:
     if missing:
         return "Copy the files of those ranks from the machines that wrote them."
-    script = "DeepSpeed's script zero_to_fp32.py, which lies beside the checkpoint, joins the fp32 weights."
+    script = "DeepSpeed's script zero_to_fp32.py, which is next to the checkpoint, joins the fp32 weights."
     if found.stage == 3:
         return script
-    taken = "convert takes them:"
+    taken = "convert extracts them:"
     return f"{script} {taken}" if found.stage else taken
 
 
@@ -148,11 +146,7 @@ def _commands(path: str, found: DeepSpeed, missing: tuple[int, ...]) -> tuple[st
 
 
 _OPTIM = re.compile(r"(\w*)zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states")
-
-
 _MODEL = re.compile(r"mp_rank_(\d+)_model_states")
-
-
 _ZERO = re.compile(r"zero_pp_rank_\d+_mp_rank_\d+_model_states")
 
 
@@ -175,7 +169,7 @@ class DeepSpeed:
 
 
 def deepspeed(tree: Node) -> DeepSpeed | None:
-    """What the branches of a DeepSpeed folder, or the contents of one of its files, say of the whole."""
+    """Return what the branches of a DeepSpeed folder, or the contents of one of its files, say of the whole."""
     top = _entries(tree)
     states = {name: _entries(node) for name, node in top.items() if isinstance(node, Mapping)}  # few, tensors are not
     optimizers = {name: each for name, each in states.items() if _OPTIM.fullmatch(name)}
@@ -202,20 +196,20 @@ def _entries(node: Node) -> dict[str, Node]:
 
 
 def _number(node: Node) -> int | None:
-    """A whole number, or that of a member of an enum."""
+    """Return a whole number, or that of a member of an enum."""
     if isinstance(node, Opaque) and len(node.arguments) == 1:
         node = node.arguments[0]
     return node if type(node) is int else None
 
 
 def _count(node: Node) -> int:
-    """How many partitions: one number, or one for each group of parameters."""
+    """Return how many partitions: one number, or one for each group of parameters."""
     if isinstance(node, Sequence):
         return max([number for item in node.items if (number := _number(item)) is not None], default=0)
     return _number(node) or 0
 
 
 def _configured(states: dict[str, Node]) -> int | None:
-    """The stage in the configuration that the model's states carry."""
+    """Return the stage in the configuration that the model's states carry."""
     config = _entries(states.get("ds_config"))
     return _number(_entries(config.get("zero_optimization")).get("stage", 0 if config else None))

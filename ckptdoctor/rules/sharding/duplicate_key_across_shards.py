@@ -1,18 +1,18 @@
-"""Two files of the checkpoint have a tensor of the same name.
+"""Two files of the checkpoint have a tensor with the same name.
 
-What it means
-    A file was left from an earlier save, or a merged one lies among the shards that it was made of.
+Meaning
+    A file was left from an earlier save, or a merged file is among the shards that it was made from.
 
 Why it matters
     Loaders that read every file take the last one, others the one that the index names: which of the two values is
     used depends on the program.
 
-What you see
+Symptoms
     Nothing: one of the two is used.
 
-How it is found
-    The names in the headers of all shards, and of further files that are called like shards. Where the dtypes or the
-    shapes differ, that is said: then one of the files is of another model, or is quantised.
+Detection
+    The names in the headers of all shards, and of other files that are named like shards. Different dtypes or shapes
+    are reported: then one of the files belongs to another model, or is quantised.
 
 Repair
     None: find out which file is the right one, and move the other out of the folder.
@@ -23,11 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.when import noticed
 
@@ -44,10 +43,11 @@ HEALTHY = (Example("an index that fits", files={INDEX: index_file(), _FIRST: ONE
 
 @rule("X806", "duplicate-key-across-shards", Severity.WARNING, when=noticed)
 def duplicate_key_across_shards(subject: Noted) -> Iterator[Problem]:
-    """A name that two files have."""
+    """Report a name that two files have."""
     yield from problems(
         notes_of(subject, NoteKind.KEY_IN_TWO_FILES),
-        otherwise="two files have tensors of the same name",
-        cause="One of them is left from an earlier save. Loaders that read every file take the last, others the first.",
-        advice="Move the one that is wrong out of the folder.",
+        otherwise="two files have tensors with the same name",
+        cause="One of them is left from an earlier save. Some loaders that read every file take the last, others "
+        "the first.",
+        advice="Move the wrong one out of the folder.",
     )

@@ -1,21 +1,21 @@
 """The shards hold tensors that the index does not name.
 
-What it means
-    A tensor lies in one of the files, but the index was written without it: by a converter that goes by a list of
+Meaning
+    A tensor is in one of the files, but the index was written without it: by a converter that uses a list of
     parameters, or before something was added.
 
 Why it matters
-    Loaders that go by the index leave the tensor out without a word: a feature of the model is silently off.
+    Loaders that use the index silently leave the tensor out: a feature of the model is off.
 
-What you see
+Symptoms
     Nothing, or a parameter that is newly initialised.
 
-How it is found
-    The header of each shard that the index names is held against the index.
+Detection
+    The header of each shard that the index names is compared with the index.
 
 Repair
-    ``ckptdoctor fix FOLDER --select X805`` writes the index anew, from the headers of the shards, as a file beside the
-    old one; with ``--force`` in its place, and the old one is kept with ``.bak`` behind its name.
+    ``ckptdoctor fix FOLDER --select X805`` rewrites the index from the headers of the shards, as a file next to the old
+    one; with ``--force`` it replaces the old one, which is kept with ``.bak`` appended to its name.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.sharding.index_repair import new_index
 from ckptdoctor.rules.when import noticed
@@ -49,10 +48,10 @@ HEALTHY = (Example("an index that fits", files={INDEX: index_file(), _FIRST: ONE
 
 @rule("X805", "index-omits-tensor", Severity.WARNING, when=noticed)
 def index_omits_tensor(subject: Noted) -> Iterator[Problem]:
-    """Tensors that the index leaves out."""
+    """Report tensors that the index leaves out."""
     yield from problems(
         notes_of(subject, NoteKind.INDEX_OMITS),
-        otherwise="the index leaves tensors out",
-        cause="Loaders that go by the index leave them out without a word.",
+        otherwise="the index omits tensors",
+        cause="Loaders that use the index silently leave them out.",
         fix=new_index(subject, "X805"),
     )

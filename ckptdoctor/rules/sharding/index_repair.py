@@ -5,26 +5,24 @@ from __future__ import annotations
 from ckptdoctor.checkpoint import Checkpoint, NoteKind
 from ckptdoctor.checkpoint.checkpoint import UNREAD
 from ckptdoctor.edits import Fix, Safety, WriteIndex
-from ckptdoctor.facts.notes import Noted
+from ckptdoctor.rules.kit.noticed import Noted
 
 
 def new_index(subject: Noted, code: str) -> Fix | None:
-    """The repair; None where the shards do not tell what a right index is."""
+    """Return the repair, or None where the shards do not tell what a right index is."""
     name = index_to_write(subject)
     if name is None:
         return None
-    title = "write the index anew from the headers of the shards"
+    title = "rewrite the index from the headers of the shards"
     return Fix(title, (WriteIndex(name),), Safety.SAFE, f"--select {code}")
 
 
 _OF_INDEX = frozenset({NoteKind.INDEX_STALE, NoteKind.INDEX_WRONG, NoteKind.INDEX_OMITS, NoteKind.INDEX_SIZE})
-
-
 _IN_THE_WAY = UNREAD | {NoteKind.INDEX_LACKS, NoteKind.KEY_IN_TWO_FILES}
 
 
 def index_to_write(subject: Noted) -> str | None:
-    """The name of an index that is wrong, where the headers of the shards say all that a right one does."""
+    """Return the name of an index that is wrong, where the headers of the shards say all that a right one does."""
     if not isinstance(subject, Checkpoint) or not subject.tensors:
         return None
     if any(note.kind in _IN_THE_WAY for note in subject.notes):
@@ -33,5 +31,5 @@ def index_to_write(subject: Noted) -> str | None:
 
 
 def against_index(checkpoint: Checkpoint) -> str | None:
-    """What speaks against the index of a folder, if anything does: none that was written anew may leave it."""
+    """Return what speaks against the index of a folder, if anything does: none that was written anew may leave it."""
     return next((note.message for note in checkpoint.notes if note.kind in _OF_INDEX | _IN_THE_WAY), None)

@@ -1,22 +1,22 @@
 """The index looks for tensors in files that do not have them.
 
-What it means
-    For some tensor the index names the wrong shard, or a tensor that is in none of them; or it cannot be read at all.
+Meaning
+    The index names the wrong shard for some tensor, or a tensor that is in none of them; or it cannot be read at all.
 
 Why it matters
-    Loaders that go by the index fail on that tensor, or leave it as it was initialised.
+    Loaders that use the index fail on that tensor, or leave it at its initial values.
 
-What you see
+Symptoms
     KeyError: 'b.bias'
     File does not contain tensor b.bias
 
-How it is found
-    The header of each shard is held against the index.
+Detection
+    The header of each shard is compared with the index.
 
 Repair
-    ``ckptdoctor fix FOLDER --select X804`` writes the index anew, from the headers of the shards, as a file beside the
-    old one; with ``--force`` in its place, and the old one is kept with ``.bak`` behind its name. What is in none of
-    the shards must be fetched first.
+    ``ckptdoctor fix FOLDER --select X804`` rewrites the index from the headers of the shards, as a file next to the old
+    one; with ``--force`` it replaces the old one, which is kept with ``.bak`` appended to its name. Download tensors
+    that are in none of the shards first.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.sharding.index_repair import new_index
@@ -54,23 +53,23 @@ SICK = (
         "a tensor in no shard",
         files={INDEX: index_file(c_bias=_FIRST), _FIRST: ONE, _SECOND: TWO},
     ),
-    Example("an index that is none", files={INDEX: b"{", _FIRST: ONE, _SECOND: TWO}),
+    Example("an index that is not one", files={INDEX: b"{", _FIRST: ONE, _SECOND: TWO}),
 )
 HEALTHY = (Example("an index that fits", files={INDEX: index_file(), _FIRST: ONE, _SECOND: TWO}),)
 
 
 @rule("X804", "index-tensor-missing", Severity.ERROR, when=noticed)
 def index_tensor_missing(subject: Noted) -> Iterator[Problem]:
-    """Tensors that are not where the index says."""
+    """Report tensors that are not where the index says."""
     yield from problems(
         notes_of(subject, NoteKind.INDEX_WRONG),
-        otherwise="the index does not fit the shards",
-        cause="The shards or the index were edited or written by hand. Loaders that go by the index do not find them.",
+        otherwise="the index does not match the shards",
+        cause="The shards or the index were edited or written by hand. Loaders that use the index do not find them.",
         fix=new_index(subject, "X804"),
     )
     yield from problems(
         notes_of(subject, NoteKind.INDEX_LACKS),
         otherwise="the index names a tensor that is in none of the files",
-        cause="A shard was written anew without it, or is not the one of this index.",
-        advice="Fetch the shards again: the values are not here.",
+        cause="A shard was rewritten without it, or does not belong to this index.",
+        advice="Download the shards again: the values are not here.",
     )

@@ -1,18 +1,18 @@
 """Layers are missing between others.
 
-What it means
-    A list of alike layers has the numbers 0 to 31 but for some in between. A shard or a stage of a pipeline was lost
-    when the checkpoint was put together.
+Meaning
+    A list of similar layers has the numbers 0 to 31 with some missing in between. A shard or a stage of a pipeline was
+    lost when the checkpoint was put together.
 
 Why it matters
-    A loader that is not strict leaves those layers as they were initialised, and the model gives nonsense.
+    A lenient loader leaves those layers at their initial values, and the model produces nonsense.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "layers.17.attn.q.weight", …
 
-How it is found
+Detection
     The numbers in the keys, for lists in which every layer has several submodules. Lists with every second number, or
-    with most numbers left out, are made so.
+    with most numbers left out, are assumed to be intended.
 
 Repair
     None: the values are not in the file.
@@ -23,12 +23,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.facts.siblings import is_shard
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.noticed import notes_of
 from ckptdoctor.rules.sharding.layer_lists import Layers, layer_lists
 from ckptdoctor.rules.when import numbered_layers
 
@@ -39,7 +39,7 @@ def _layers(*numbers: int) -> dict[str, T]:
     return {f"layers.{number}.{name}": T((2, 2)) for number in numbers for name in _INNER}
 
 
-SICK = (Example("one layer is gone", _layers(0, 1, 2, 4, 5)),)
+SICK = (Example("one layer is missing", _layers(0, 1, 2, 4, 5)),)
 HEALTHY = (
     Example("all layers", _layers(0, 1, 2, 3, 4, 5)),
     Example("every second one", _layers(0, 2, 4, 6, 8)),
@@ -49,7 +49,7 @@ HEALTHY = (
 
 @rule("X813", "layer-gap", Severity.WARNING, when=numbered_layers)
 def layer_gap(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Numbers that are left out."""
+    """Report numbers that are left out."""
     if is_shard(checkpoint.path):  # shards that are sorted by name have gaps
         return
     if notes_of(checkpoint, NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED):  # the layers lie there: X801 says so
@@ -67,6 +67,6 @@ def _problem(state_dict: StateDict, layers: Layers) -> Problem:
     first, last = layers.present[0], layers.present[-1]
     return Problem(
         message=f"{layers.name}{where} go from {first} to {last}, but {numbers} {are} missing",
-        cause="A part was lost when the checkpoint was put together, unless these layers were taken out on purpose.",
-        advice="Take the checkpoint from where it was saved, and check that every part is there.",
+        cause="A part was lost when the checkpoint was put together, unless these layers were removed on purpose.",
+        advice="Copy the checkpoint again from where it was saved, and make sure that every part is there.",
     )

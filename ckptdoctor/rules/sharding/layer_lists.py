@@ -13,11 +13,7 @@ from ckptdoctor.noun import noun
 
 # what models call a list of alike layers
 LISTS = frozenset({"layers", "layer", "blocks", "block", "h", "decoder_layers", "encoder_layers", "transformer_blocks"})
-
-
 _LAYER = re.compile(r"(?<![^.])([a-z_]+)\.(\d{1,4})\.")
-
-
 _FEWEST = 4  # layers that a list must have, and names that each of them must hold
 
 
@@ -32,7 +28,7 @@ class Layers:
 
 @cached_by_identity
 def layer_lists(state_dict: StateDict) -> tuple[Layers, ...]:
-    """The lists of alike layers in a model: those with several submodules in every one."""
+    """Return the lists of alike layers in a model: those with several submodules in every one."""
     return tuple(_layer_lists(keys_of(state_dict)))
 
 
@@ -65,7 +61,10 @@ def _place(form: str) -> _Place | None:
 
 
 def _between(present: list[int]) -> Iterable[int]:
-    """The numbers that are left out; none where that is how the list is made (every second one, or few of many)."""
+    """Return the numbers that are left out.
+
+    There are none where the list is made so (every second one, or few of many).
+    """
     if len({after - before for before, after in pairwise(present)}) == 1:
         return ()
     missing = sorted(set(range(present[0], present[-1])) - set(present))

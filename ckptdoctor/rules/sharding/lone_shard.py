@@ -1,23 +1,23 @@
-"""The file is one of several that make up a checkpoint, and others of them do not lie beside it.
+"""The file is one of several that make up a checkpoint, and others of them are not next to it.
 
-What it means
-    ``model-00001-of-00004.safetensors`` holds a quarter of a model's tensors. The download broke off, or somebody took
-    the one file for the model.
+Meaning
+    ``model-00001-of-00004.safetensors`` holds a quarter of a model's tensors. The download was interrupted, or somebody
+    mistook the one file for the model.
 
 Why it matters
-    Loaded on its own it leaves the rest of the model as it was initialised; ``from_pretrained`` fails without the
+    Loaded on its own it leaves the rest of the model at its initial values; ``from_pretrained`` fails without the
     others.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: …
     does not appear to have files named
 
-How it is found
-    By the numbers in the file's name and the names in its folder. Where all are there nothing is said: check the folder
-    to hold them against their index.
+Detection
+    By the numbers in the file's name and the names in its folder. If all are there nothing is reported: check the
+    folder to compare them with their index.
 
 Repair
-    None: fetch the others, and check the folder.
+    None: download the others, and check the folder.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ HEALTHY = (
 
 @rule("X816", "lone-shard", Severity.WARNING, when=numbered_file)
 def lone_shard(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A shard without the others."""
+    """Report a shard without the others."""
     found = shards_of(checkpoint.path)
     if found is None or not found.missing:
         return
@@ -56,11 +56,11 @@ def lone_shard(checkpoint: Checkpoint) -> Iterator[Problem]:
     first = quote(found.missing[0])
     yield Problem(
         message=f"this is file {found.number:,} of {found.count:,} of a checkpoint, and "
-        f"{wording.abridged(found.missing, 2)} {'is' if len(found.missing) == 1 else 'are'} not beside it",
-        cause="The tensors in the others are missing. Loaders that take what they find leave parameters at random.",
+        f"{wording.abridged(found.missing, 2)} {'is' if len(found.missing) == 1 else 'are'} not next to it",
+        cause="The tensors in the others are missing. Lenient loaders leave these parameters random.",
         torch_says=("does not appear to have files named",),
-        advice=f"Fetch the others, as with “hf download REPOSITORY --include {first}”, and check the folder: "
-        f"ckptdoctor check {folder}",
+        advice=f"Download the others (for example with: hf download REPOSITORY --include {first}), and check the "
+        f"folder: ckptdoctor check {folder}",
     )
 
 
@@ -74,7 +74,10 @@ class ShardFile:
 
 
 def shards_of(path: str) -> ShardFile | None:
-    """The shards that a local file is one of, by its name; None where it is called otherwise, or is not a file here."""
+    """Return the shards that a local file is one of, by its name.
+
+    It is None where it is called otherwise, or is not a file here.
+    """
     folder = folder_of(path)
     match = SHARD.search(folder.name)
     if match is None or folder.name not in folder.names:

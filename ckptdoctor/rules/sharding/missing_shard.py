@@ -1,26 +1,26 @@
-"""A file of a checkpoint in several files is not there, or cannot be read.
+"""A file of a checkpoint in several files is missing, or cannot be read.
 
-What it means
+Meaning
     The index of a sharded checkpoint, the numbers in its shards' names, or the ``.metadata`` of a distributed one name
-    a file that is not in the folder, or that cannot be read. The download or the copy broke off, or left it out; or a
-    Git LFS pointer, a web page or zeros lie in its place.
+    a file that is not in the folder, or that cannot be read. The download or the copy was interrupted, or left it out;
+    or there is a Git LFS pointer, a web page or zeros in its place.
 
 Why it matters
-    Tensors are missing. Some loaders say so; those that take whatever lies in the folder leave parameters as they were
-    initialised, and the model gives nonsense.
+    Tensors are missing. Some loaders report it; those that take whatever is in the folder leave parameters at their
+    initial values, and the model produces nonsense.
 
-What you see
+Symptoms
     does not appear to have files named
     FileNotFoundError: [Errno 2] No such file or directory: 'model-00002-of-00002.safetensors'
 
-How it is found
-    The names in the folder are held against the index, or against the ``-00001-of-00002`` of the names themselves, and
-    each file is opened. The keys are those that the index puts there. A name that leads out of the folder is not
-    followed.
+Detection
+    The names in the folder are compared with the index, or with the ``-00001-of-00002`` of the names themselves, and
+    each file is opened. The missing keys are those that the index assigns to it. A name that leads out of the folder is
+    not followed.
 
 Repair
-    None: fetch the file, as with ``hf download REPOSITORY --include NAME``, and check again. Where there is no other
-    copy, ``ckptdoctor salvage FOLDER`` saves what is whole of all the shards, the damaged one as well.
+    None: download the file, for example with ``hf download REPOSITORY --include NAME``, and check again. If there is no
+    other copy, ``ckptdoctor salvage FOLDER`` recovers every intact tensor of all shards, including the damaged one.
 """
 
 from __future__ import annotations
@@ -32,42 +32,41 @@ from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind
 from ckptdoctor.facts.globals import dangerous
-from ckptdoctor.facts.incomplete import is_salvaged_whole, salvage_advice
-from ckptdoctor.facts.notes import Noted, format_of, notes_of
+from ckptdoctor.facts.reader_notes import is_salvaged_whole, salvage_advice
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.file.git_lfs_pointer import POINTER
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, format_of, notes_of, problems
 from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.messages import Message, Way, Weight
 from ckptdoctor.rules.when import noticed
 
 _FIRST, _SECOND = shard(1), shard(2)
-_AGAIN = "Fetch it again, or take another copy."
+_AGAIN = "Download it again, or use another copy."
 
 MESSAGES = (
     Message(
         ("Cannot find any model weights with",),
-        "there is no weights file where the program looked: the download is not complete, or the path is another",
+        "there is no weights file where the program looked: the download is not complete, or the path is wrong",
         (Way("look into the folder", "ckptdoctor check FILE"),),
     ),
     Message(
         ("does not appear to have files named",),
-        "the index names shards that are not there: the download is not complete",
+        "the index names shards that are missing: the download is not complete",
         (Way("download the rest, then", "ckptdoctor check FILE"),),
     ),
     Message(
         ("does not appear to have a file named", "Error no file named"),
-        "there is no weights file of a name that the loader knows where it looked: the download is not complete, or"
-        " the path is another",
+        "there is no weights file with a name that the loader knows: the download is not complete, or the "
+        "path is wrong",
         (Way("look into the directory", "ls"),),
         then=r"[`'\"]?(?P<name>[\w.,\[\]'-]{1,300})",
         weight=Weight.OUTCOME,
     ),
     Message(
         ("No such file or directory:",),
-        "a shard of the checkpoint is not there: the download is not complete",
+        "a shard of the checkpoint is missing: the download is not complete",
         (Way("download it again, then", "ckptdoctor check FILE"),),
         then=r"['\"]?[^'\"\n]{0,300}?-\d{5}-of-\d{5}\.(?:safetensors|bin)",
         general=1,
@@ -97,11 +96,11 @@ HEALTHY = (
 
 @rule("X801", "missing-shard", Severity.ERROR, when=noticed)
 def missing_shard(subject: Noted) -> Iterator[Problem]:
-    """Files that belong to the checkpoint and are not there, or cannot be read."""
+    """Report files that belong to the checkpoint and are not there, or cannot be read."""
     yield from problems(
         notes_of(subject, NoteKind.FILE_MISSING),
         otherwise="a file of the checkpoint is missing",
-        cause="The download or the copy is not complete. Loaders that take what they find leave parameters at random.",
+        cause="The download or the copy is not complete. Lenient loaders leave these parameters random.",
         advice=partial(_of_missing, subject),
         torch_says=("does not appear to have files named",) if _is_sharded(subject) else (),
     )
@@ -114,8 +113,8 @@ def missing_shard(subject: Noted) -> Iterator[Problem]:
     yield from problems(
         notes_of(subject, NoteKind.FILE_OUTSIDE),
         otherwise="a name leads out of the folder",
-        cause="No checkpoint needs that, and it is not followed: what lies there is not examined.",
-        advice="Take the checkpoint from where it was published, and do not open this one with anything else.",
+        cause="No checkpoint needs that, and it is not followed: the target is not examined.",
+        advice="Download the checkpoint from where it was published, and do not open this one with anything else.",
     )
 
 
@@ -125,36 +124,36 @@ def _of_missing(subject: Noted, note: Note) -> str:
     if not _is_sharded(subject):
         return "Copy it from where the checkpoint was saved, and check again."
     name = quote(note.member) if note.member else "NAME"
-    again = f"Fetch it, as with “hf download REPOSITORY --include {name}”, and check again."
+    again = f"Download it (for example with: hf download REPOSITORY --include {name}), and check again."
     return _with_salvage(again, subject, note)
 
 
 def _of_damaged(subject: Noted, note: Note) -> str:
-    """What the reader of the file says to do, with the command that saves what there is, or else says more."""
+    """Gives the advice of the file's reader, with the command that recovers what is intact, or one that shows more."""
     if not isinstance(subject, Checkpoint):
         return _AGAIN
     if _runs(subject, note.member or ""):
-        return "Do not load it: it can run commands. Take the whole checkpoint from a source that you trust."
+        return "Do not load it: it can run commands. Get the whole checkpoint from a source that you trust."
     file = quote(os.path.join(subject.path, note.member or ""))
     again = note.guidance.replace(" FILE.", f" {file}.") or _AGAIN
     whole = is_salvaged_whole(subject)
-    return _with_salvage(again, subject, note) if whole else f"{again} “ckptdoctor check {file}” says more."
+    return _with_salvage(again, subject, note) if whole else f"{again} More: ckptdoctor check {file}"
 
 
 def _runs(checkpoint: Checkpoint, member: str) -> bool:
-    """Whether the file names what runs commands, in whatever pickle of it: another copy would do the same."""
+    """Return whether the file names what runs commands, in whatever pickle of it: another copy would do the same."""
     asides = [name for aside in checkpoint.asides for name in aside.names]
     named = [each for each in (*checkpoint.globals, *asides) if f"{each.member}/".startswith(f"{member}/")]
     return bool(member) and bool(dangerous(named))
 
 
 def _with_salvage(again: str, subject: Noted, note: Note) -> str:
-    """The same, and what can be done without another copy where tensors of other shards are there."""
+    """Return the same, and what can be done without another copy where tensors of other shards are there."""
     if isinstance(subject, Checkpoint) and subject.tensors and is_salvaged_whole(subject):
         return f"{again} {salvage_advice(subject, note.member or '')}"
     return again
 
 
 def _is_sharded(subject: Noted) -> bool:
-    """Whether transformers would look for the file."""
+    """Return whether transformers would look for the file."""
     return format_of(subject).startswith(("sharded Hugging Face", "Hugging Face"))

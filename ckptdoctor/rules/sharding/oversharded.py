@@ -1,15 +1,15 @@
-"""The checkpoint lies in a great many small files.
+"""The checkpoint is split into a great many small files.
 
-What it means
-    It was sharded far more finely than a limit of some gigabytes for each file asks for.
+Meaning
+    It was sharded far more finely than the usual limit of a few gigabytes per file requires.
 
 Why it matters
-    Each file costs a request when it is downloaded, and hubs refuse folders of many thousand files.
+    Each file costs a request when it is downloaded, and hubs reject folders with many thousands of files.
 
-What you see
-    Nothing; downloads take long.
+Symptoms
+    Nothing; downloads take a long time.
 
-How it is found
+Detection
     More than a hundred shards, of less than 100 MB each on average.
 
 Repair
@@ -42,13 +42,13 @@ HEALTHY = (Example("some files", files=_shards(3)),)
 
 @rule("X814", "oversharded", Severity.INFO, when=format_is("sharded Hugging Face checkpoint"))
 def oversharded(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Many small shards."""
+    """Report many small shards."""
     if checkpoint.format != "sharded Hugging Face checkpoint":
         return
     files = {storage.extent.file for storage in checkpoint.storages if storage.extent is not None}
     if len(files) > _MANY and checkpoint.size < len(files) * _SMALL:
         yield Problem(
-            message=f"{len(files):,} shards hold {checkpoint.size:,} bytes together",
+            message=f"{len(files):,} shards together hold {checkpoint.size:,} bytes",
             cause="Each file costs a request when it is downloaded; one of up to 5 GB would do.",
             advice="convert writes the same tensors in larger shards:",
             commands=(convert_command(checkpoint.path, "-resharded", "--shard-size 5GB"),),

@@ -1,19 +1,19 @@
-"""The file holds a piece of each tensor; the others lie in files of the same save.
+"""The file holds a piece of each tensor; the other pieces are in other files of the same save.
 
-What it means
+Meaning
     torch.distributed.checkpoint wrote it: ``HuggingFaceStorageWriter(save_distributed=True)`` lets every rank write
     its own pieces into a file ``shard-00001-model-….safetensors``, each under the name of the whole tensor.
 
 Why it matters
-    safetensors loads it without a word, with tensors that are too small.
+    safetensors silently loads it, with tensors that are too small.
 
-What you see
+Symptoms
     size mismatch for fc.weight: copying a param with shape torch.Size([4, 8]) from checkpoint, the shape in current
     model is torch.Size([8, 8]).
 
-How it is found
-    The name of the file, and ``DCP_SHARDING_INFO`` in its metadata, which says where in the whole tensor each piece
-    begins. A first file without others beside it may be all of the save: then it is information.
+Detection
+    The name of the file, and ``DCP_SHARDING_INFO`` in its metadata, which gives the offset of each piece in the whole
+    tensor. A first file without others next to it may be the complete save: then it is info.
 
 Repair
     ``torch.distributed.checkpoint._consolidate_hf_safetensors.consolidate_safetensors_files`` joins the files of a
@@ -47,15 +47,15 @@ _JOIN = "torch.distributed.checkpoint._consolidate_hf_safetensors.consolidate_sa
 
 @rule("X815", "piece-of-tensors", Severity.WARNING, when=part_of_tensors)
 def piece_of_tensors(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """One rank's pieces of the tensors."""
+    """Report one rank's pieces of the tensors."""
     found = _pieces(checkpoint)
     if found is not None:
         yield Problem(
             message=_message(found),
             cause="torch.distributed.checkpoint wrote it with save_distributed=True: every rank its own pieces, each "
             "under the name of the whole tensor.",
-            advice=f"Get the files of all ranks into one folder; {_JOIN} joins them, told "
-            "1 as the dimension of each tensor.",
+            advice=f"Put the files of all ranks into one folder; {_JOIN} joins them, with 1 as the dimension of "
+            "each tensor.",
             keys=tuple([(name,) for name in found.within]),
             severity=Severity.WARNING if found.certain else Severity.INFO,
         )
@@ -63,10 +63,10 @@ def piece_of_tensors(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 def _message(found: _Pieces) -> str:
     if not found.certain:
-        return "this is the first rank's file of a distributed save, which is the whole only if there was one rank"
+        return "this is the first rank's file of a distributed save, which is complete only if there was one rank"
     beside = f", of {found.shards:,} in the folder" if found.shards > 1 else ""
     within = len(found.within)
-    begins = f"; of {wording.plural(within, 'tensor')} it lacks the beginning" if within else ""
+    begins = f"; it lacks the beginning of {wording.plural(within, 'tensor')}" if within else ""
     return f"this is file {found.number:,} of a distributed save{beside}: it holds pieces of tensors{begins}"
 
 
@@ -97,7 +97,7 @@ class _Pieces:
 
 
 def _pieces(checkpoint: Checkpoint) -> _Pieces | None:
-    """What the file says of being a piece; None where it is none."""
+    """Return what the file says of being a piece, or None where it is none."""
     beside = folder_of(checkpoint.path)
     match = _SHARD_NAME.fullmatch(beside.name)
     told = (checkpoint.metadata or {}).get(_SHARDING_INFO)

@@ -40,12 +40,12 @@ class RankFiles:
 
 
 def slices(path: str) -> RankFiles | None:
-    """The slices of tensor parallelism that the file is one of; None: it is called otherwise, or alone."""
+    """Return the slices of tensor parallelism that the file is one of; None: it is called otherwise, or alone."""
     return _alike(path, _SLICES)
 
 
 def files_of_ranks(path: str) -> RankFiles | None:
-    """The files of other ranks beside that of one; None: it is called otherwise, or alone."""
+    """Return the files of other ranks beside that of one; None: it is called otherwise, or alone."""
     random = _RANDOM.search(path.replace("\\", "/").rpartition("/")[2])
     beside = None if random else _alike(path, _RANKS)
     # adapters of several ranks are called so too, but never 0: processes are counted from there
@@ -55,7 +55,7 @@ def files_of_ranks(path: str) -> RankFiles | None:
 
 
 def _in_folders(path: str) -> RankFiles | None:
-    """The file of one rank in a folder of its own, where the folders of other ranks have one of the same name."""
+    """Return the file of one rank in a folder of its own, where other ranks' folders have the same."""
     folder = folder_of(path)
     if not folder.name or _ONLY_RANDOM.match(folder.name):
         return None

@@ -1,22 +1,22 @@
-"""The file is what one rank of several saved.
+"""The file was saved by one rank of several.
 
-What it means
-    Its name, or that of its folder, says a rank, and there are files of other ranks. Where the model was split over the
-    ranks (FSDP, a pipeline, tensor parallelism), each has a part; where every rank had all of it (DDP), they are the
-    same.
+Meaning
+    Its name, or that of its folder, contains a rank, and there are files of other ranks. Where the model was split over
+    the ranks (FSDP, a pipeline, tensor parallelism), each has a part; where every rank had all of it (DDP), they are
+    the same.
 
 Why it matters
     One part alone lacks layers or has tensors that are too small.
 
-What you see
+Symptoms
     Missing key(s) in state_dict
 
-How it is found
-    The names in the folder, or of the folders beside it (``rank_0/model.pt``, ``rank_1/model.pt``), one of which says
-    0. Layers that begin above 0 show that this is a later stage of a pipeline: then it is a warning.
+Detection
+    The names in the folder, or of the folders next to it (``rank_0/model.pt``, ``rank_1/model.pt``), one of which is
+    rank 0. Layers that begin above 0 show that this is a later stage of a pipeline: then it is a warning.
 
 Repair
-    None: whether the parts are joined by names or along a side depends on how the model was split.
+    None: whether the parts are joined by names or along a dimension depends on how the model was split.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STAGE = {f"layers.{number}.{name}": T((2, 2)) for number in range(4, 8) for nam
 _WHOLE = {f"layers.{number}.{name}": T((2, 2)) for number in range(4) for name in _INNER}
 SICK = (
     Example("a stage of a pipeline", _STAGE, name="model_rank_1.pt", beside={"model_rank_0.pt": b"PK"}),
-    Example("a rank of unknown kind", _WHOLE, name="model_rank_0.pt", beside={"model_rank_1.pt": b"PK"}),
+    Example("a rank of an unknown sort", _WHOLE, name="model_rank_0.pt", beside={"model_rank_1.pt": b"PK"}),
 )
 HEALTHY = (
     Example("adapters of two ranks", _WHOLE, name="lora_rank_8.pt", beside={"lora_rank_16.pt": b"PK"}),
@@ -47,18 +47,18 @@ HEALTHY = (
 
 @rule("X812", "rank-local-checkpoint", Severity.WARNING, when=rank_in_path)
 def rank_local_checkpoint(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """The part of one rank."""
+    """Report the part of one rank."""
     found = files_of_ranks(checkpoint.path)
     if found is None:
         return
     late = [each for state_dict in checkpoint.state_dicts for each in layer_lists(state_dict) if each.present[0] > 0]
     first = f" Its {late[0].name} begin with number {late[0].present[0]}." if late else ""
     others = len(found.ranks) - 1
-    beside = "that of another lies" if others == 1 else f"those of {others:,} others lie"
-    where = "in the folder beside its own" if others == 1 else "in the folders beside its own"
+    beside = "that of another is" if others == 1 else f"those of {others:,} others are"
+    where = "in the folder next to its own" if others == 1 else "in the folders next to its own"
     yield Problem(
-        message=f"this is the file of rank {found.rank}, and {beside} {where if found.apart else 'beside it'}",
-        cause=f"Where the model was split over the ranks, one file is a part of it.{first}",
-        advice="Join the parts with the program that split it; where every rank had the whole model, any file will do.",
+        message=f"this is the file of rank {found.rank}, and {beside} {where if found.apart else 'next to it'}",
+        cause=f"If the model was split over the ranks, one file is only a part of it.{first}",
+        advice="Join the parts with the program that split it; if every rank had the whole model, any file will do.",
         severity=Severity.WARNING if late else Severity.INFO,
     )

@@ -1,19 +1,19 @@
-"""The file holds ShardedTensors, of which each process has a part.
+"""The file holds ShardedTensors; each process has a part of them.
 
-What it means
+Meaning
     The sharded state dict of FSDP's first version, or of torchrec, was saved by each process with ``torch.save``.
 
 Why it matters
     It is read only by as many processes as wrote it, each its own file, after they have formed a process group.
 
-What you see
+Symptoms
     Need to initialize default process group using "init_process_group" before loading ShardedTensor
 
-How it is found
+Detection
     The pickle names the class.
 
 Repair
-    None here: the parts lie in the files of all processes. Load it as it was saved and save it with
+    None here: the parts are in the files of all processes. Load it as it was saved and save it with
     ``torch.distributed.checkpoint``, or gather it with ``full_state_dict=True``.
 """
 
@@ -36,11 +36,10 @@ _CLASS = ("torch.distributed._shard.sharded_tensor.api", "ShardedTensor")
 MESSAGES = (
     Message(
         ("before loading ShardedTensor",),
-        "the file holds ShardedTensors, of which each rank has a part (FSDP, torchrec): it is read by all ranks"
-        " together",
+        "the file holds ShardedTensors, and each rank has a part (FSDP, torchrec): all ranks read it together",
         (
             Way("in each rank, before loading", "torch.distributed.init_process_group(...)"),
-            Way("or save whole tensors with", "torch.distributed.checkpoint.state_dict.get_model_state_dict(...)"),
+            Way("or save full tensors with", "torch.distributed.checkpoint.state_dict.get_model_state_dict(...)"),
         ),
     ),
 )
@@ -50,12 +49,12 @@ HEALTHY = (Example("plain tensors", {"w": T((2, 2))}),)
 
 @rule("X811", "shardedtensor-in-file", Severity.ERROR, when=composed_tensors)
 def shardedtensor_in_file(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors of which each process has a part."""
+    """Report tensors of which each process has a part."""
     found = sharded_tensors(checkpoint)
     if found:
         are = "is a ShardedTensor" if len(found) == 1 else "are ShardedTensors"
         yield Problem(
-            message=f"{wording.plural(len(found), 'tensor')} {are}, of which this process's part is here",
+            message=f"{wording.plural(len(found), 'tensor')} {are}, with only this process's part here",
             cause="FSDP's first version or torchrec saved it; the other parts are in the files of the other processes.",
             torch_says=(_SAYS,),
             advice="Load it with as many processes as wrote it, and save it with torch.distributed.checkpoint.",
@@ -67,5 +66,5 @@ _SHARDED_TENSORS = "torch.distributed._shard.sharded_tensor"
 
 
 def sharded_tensors(checkpoint: Checkpoint) -> tuple[Tensor, ...]:
-    """The ShardedTensors of a file."""
+    """Return the ShardedTensors of a file."""
     return tuple([each for each in checkpoint.tensors if (each.subclass or "").startswith(_SHARDED_TENSORS)])

@@ -1,22 +1,22 @@
-"""The index is of another save than the shards that lie beside it.
+"""The index and the shards next to it are from different saves.
 
-What it means
-    It names shards that are not there, while others with other numbers are, and hold the tensors: the model was
-    sharded again, quantized or converted, and the index was not written with it.
+Meaning
+    It names missing shards, while shards with other numbers exist and hold the tensors: the model was sharded again,
+    quantized or converted, and the index was not rewritten.
 
 Why it matters
-    Loaders go by the index: they ask for a file that never was, or find tensors missing late.
+    Loaders use the index: they ask for a file that never existed, or notice missing tensors late.
 
-What you see
+Symptoms
     does not appear to have files named
 
-How it is found
-    The names in the index are held against the files and the tensors in them.
+Detection
+    The names in the index are compared with the files and the tensors in them.
 
 Repair
-    ``ckptdoctor fix FOLDER --select X803`` writes the index anew, from the headers of the shards, as a file beside the
-    old one; with ``--force`` in its place, and the old one is kept with ``.bak`` behind its name. A tensor that lies in
-    two shards, or a shard that is missing, must be settled first.
+    ``ckptdoctor fix FOLDER --select X803`` rewrites the index from the headers of the shards, as a file next to the old
+    one; with ``--force`` it replaces the old one, which is kept with ``.bak`` appended to its name. Resolve tensors
+    that are in two shards, and missing shards, first.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.sharding.index_repair import new_index
 from ckptdoctor.rules.when import noticed
@@ -47,11 +46,11 @@ HEALTHY = (Example("an index that fits", files={INDEX: index_file(of=3), _FIRST:
 
 @rule("X803", "stale-index", Severity.ERROR, when=noticed)
 def stale_index(subject: Noted) -> Iterator[Problem]:
-    """An index of another save."""
+    """Report an index of another save."""
     yield from problems(
         notes_of(subject, NoteKind.INDEX_STALE),
-        otherwise="the index is of another save",
-        cause="The model was sharded again and the index was not. Loaders ask for files that never were.",
+        otherwise="the index is from another save",
+        cause="The model was sharded again and the index was not rewritten. Loaders ask for files that never existed.",
         torch_says=("does not appear to have files named",),
         fix=new_index(subject, "X803"),
     )

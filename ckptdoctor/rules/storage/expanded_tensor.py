@@ -1,22 +1,22 @@
-"""A tensor repeats its elements without having them: it was expanded, and a stride is 0.
+"""A tensor repeats its elements without storing them: it was expanded, and a stride is 0.
 
-What it means
+Meaning
     ``expand`` and broadcasting show one row many times. ``torch.save`` keeps that: the file has the row once.
 
 Why it matters
     Nothing is wrong with the checkpoint, and ``load_state_dict`` copies the values. But torch refuses to write into
-    such a tensor in place, ``safetensors.torch.save_file`` refuses to save it, and a copy takes many times the room.
+    such a tensor in place, ``safetensors.torch.save_file`` refuses to save it, and a copy takes many times the space.
 
-What you see
+Symptoms
     RuntimeError: unsupported operation: more than one element of the written-to tensor refers to a single memory
     location. Please clone() the tensor before performing the operation.
 
-How it is found
+Detection
     A stride of 0 in a dimension of two or more, in the tensors of a model.
 
 Repair
     ``ckptdoctor fix FILE --select A708 --unsafe-fixes`` writes every element out, as ``Tensor.contiguous()`` does. No
-    value changes, but the file grows, by as much as the finding says. Not offered where that is a gigabyte or more.
+    value changes, but the file grows, by the size that the finding gives. Not offered where that is a gigabyte or more.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ HEALTHY = (
 
 @rule("A708", "expanded-tensor", Severity.INFO, when=unusual_strides)
 def expanded_tensor(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors with a stride of 0."""
+    """Report tensors with a stride of 0."""
     for state_dict in checkpoint.state_dicts:
         if state_dict.role in (Role.MODEL, Role.EMA):
             found = [each for each in state_dict.tensors if 0 in each.stride and is_expanded(each)]
@@ -53,7 +53,7 @@ def expanded_tensor(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def is_expanded(tensor: Tensor) -> bool:
-    """Whether a dimension of several shows the same elements again and again."""
+    """Return whether a dimension of several shows the same elements again and again."""
     pairs = zip(tensor.shape, tensor.stride, strict=True)
     return tensor.storage is not None and tensor.numel > 0 and any(size > 1 and not step for size, step in pairs)
 
@@ -66,7 +66,7 @@ def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
     return Problem(
         message=f"{which}{wording.of_place(state_dict.path)} {'is' if len(found) == 1 else 'are'} expanded: "
         f"{wording.size_words(full)} when written out",
-        cause="A stride is 0: elements are shown again and again. torch refuses to write into such a tensor in place.",
+        cause="A stride is 0: elements are repeated. torch refuses to write into such a tensor in place.",
         torch_says=(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
             "Please clone() the tensor before performing the operation.",

@@ -1,18 +1,18 @@
 """Tensors of the weights require gradients: they are parameters, or results of a computation.
 
-What it means
-    ``dict(model.named_parameters())`` or tensors out of a forward pass were saved. ``Module.state_dict()`` gives plain
-    tensors, which require none.
+Meaning
+    ``dict(model.named_parameters())`` or tensors from a forward pass were saved. ``Module.state_dict()`` gives plain
+    tensors, which do not.
 
 Why it matters
-    ``load_state_dict`` copies their values all the same. Whoever computes with the loaded tensors themselves builds a
-    graph without knowing, and in-place changes are refused.
+    ``load_state_dict`` still copies their values. Computing with the loaded tensors themselves silently builds a graph,
+    and in-place changes are refused.
 
-What you see
+Symptoms
     a leaf Variable that requires grad is being used in an in-place operation.
     Or memory that grows.
 
-How it is found
+Detection
     ``requires_grad`` as the pickle states it, of the tensors in a model's state dict.
 
 Repair
@@ -43,7 +43,7 @@ HEALTHY = (
 
 @rule("A711", "grad-attached", Severity.INFO, when=requires_grad)
 def grad_attached(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors that require gradients."""
+    """Report tensors that require gradients."""
     for state_dict in weights_among(checkpoint.state_dicts):
         found = [each for each in state_dict.tensors if each.requires_grad]
         if found:
@@ -53,9 +53,9 @@ def grad_attached(checkpoint: Checkpoint) -> Iterator[Problem]:
             which = wording.all_of(total, "tensor") if whole else f"{len(found):,} of {wording.plural(total, 'tensor')}"
             yield Problem(
                 message=f"{which}{wording.of_place(state_dict.path)} {verb} gradients",
-                cause="Parameters were saved, and not what state_dict() gives. load_state_dict copies their values all "
-                "the same; computing with the loaded tensors themselves builds a graph.",
-                advice="Save model.state_dict() next time; call .detach() on what is used without a model.",
+                cause="Parameters were saved, instead of state_dict(). load_state_dict still copies their values; "
+                "computing with the loaded tensors themselves builds a graph.",
+                advice="Save model.state_dict() next time; call .detach() on tensors that you use without a model.",
                 keys=tuple([each.path for each in found]),
                 location=Location(path=state_dict.path),
             )

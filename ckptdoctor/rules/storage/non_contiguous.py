@@ -1,21 +1,21 @@
-"""Tensors of the model do not lie in the usual order of rows.
+"""Tensors of the model are not contiguous.
 
-What it means
+Meaning
     The tensor is a transposed or permuted view, or in the ``channels_last`` format. A torch checkpoint keeps strides.
 
 Why it matters
     Nothing is wrong with the checkpoint. But ``safetensors.torch.save_file`` refuses such tensors.
 
-What you see
+Symptoms
     You are trying to save a non contiguous tensor: `w` which is not allowed.
 
-How it is found
+Detection
     The strides of each tensor of a model's state dict are compared with those of a contiguous one.
 
 Repair
-    ``ckptdoctor fix FILE --select A707 --unsafe-fixes`` puts the elements in order, as ``Tensor.contiguous()`` does.
-    No value changes, but the strides do: a ``channels_last`` format is lost, which is why it has to be asked for.
-    Tensors that share memory with others stay as they are. Expanded ones (stride 0) are A708.
+    ``ckptdoctor fix FILE --select A707 --unsafe-fixes`` puts the elements in order, as ``Tensor.contiguous()`` does. No
+    value changes, but the strides do: a ``channels_last`` format is lost, so it must be requested. Tensors that share
+    memory with others stay as they are. Expanded ones (stride 0) are A708.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from ckptdoctor.rules.when import unusual_strides
 MESSAGES = (
     Message(
         ("You are trying to save a non contiguous tensor",),
-        "the tensor {key} does not lie in memory row by row (a transpose, a slice, channels_last), which save_file"
-        " refuses",
+        "the tensor {key} is not contiguous (a transpose, a slice, channels_last), which save_file refuses",
         (Way("save a packed copy of it", "tensor.contiguous()"),),
         then=r":`(?P<key>[^`]{1,500})`",
     ),
@@ -55,7 +54,7 @@ HEALTHY = (
 
 @rule("A707", "non-contiguous", Severity.INFO, when=unusual_strides)
 def non_contiguous(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors whose elements are not in C order."""
+    """Report tensors whose elements are not in C order."""
     affected = {
         id(state_dict): [
             each
@@ -82,7 +81,7 @@ def non_contiguous(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _in_order(tensor: Tensor) -> bool:
-    """Whether the tensor is contiguous; the common case is decided without making anything."""
+    """Return whether the tensor is contiguous; the common case is decided without making anything."""
     step = 1
     for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
         if stride != step and size != 1:
@@ -92,7 +91,7 @@ def _in_order(tensor: Tensor) -> bool:
 
 
 def _alone(checkpoint: Checkpoint) -> set[KeyPath]:
-    """The paths of the tensors that have a storage to themselves."""
+    """Return the paths of the tensors that have a storage to themselves."""
     return {use.tensors[0].path for use in storage_use(checkpoint.tensors) if len(use.tensors) == 1}
 
 

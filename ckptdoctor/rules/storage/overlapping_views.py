@@ -1,25 +1,24 @@
 """Tensors of a state dict are different views of one buffer, and overlap.
 
-What it means
-    Queries, keys and values that are parts of one matrix which is there as well, or parameters that are slices of a
+Meaning
+    Queries, keys and values that are parts of one matrix that is also in the file, or parameters that are slices of a
     flat buffer, as ZeRO, FSDP and recurrent layers keep them. A torch checkpoint keeps that: the buffer is in the file
     once.
 
 Why it matters
-    Nothing is wrong with the checkpoint, and ``load_state_dict`` copies each tensor. But who changes one of the loaded
+    Nothing is wrong with the checkpoint, and ``load_state_dict`` copies each tensor. But changing one of the loaded
     tensors in place changes the others, and ``safetensors.torch.save_file`` refuses them.
 
-What you see
+Symptoms
     Some tensors share memory, this will lead to duplicate memory on disk and potential differences when loading them
     again: [{'q', 'qk'}].
 
-How it is found
+Detection
     Tensors of one state dict whose ranges in one storage overlap, and which are not the same view: those are A701.
 
 Repair
     ``ckptdoctor fix FILE --select A706 --unsafe-fixes`` gives each tensor bytes of its own, as ``Tensor.clone()`` does.
-    No value changes, but the file grows and the tensors are independent afterwards, which is why it has to be asked
-    for.
+    No value changes, but the file grows and the tensors are independent afterwards, so it must be requested.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ HEALTHY = (
 
 @rule("A706", "overlapping-views", Severity.INFO, when=has_views)
 def overlapping_views(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors that share some of their memory."""
+    """Report tensors that share some of their memory."""
     for state_dict in checkpoint.state_dicts:
         if state_dict.role in (Role.MODEL, Role.EMA):
             groups = [group for group in shared(state_dict.tensors) if not group.tied]

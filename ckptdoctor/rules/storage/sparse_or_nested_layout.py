@@ -1,24 +1,24 @@
-"""Tensors of the model are sparse, nested, or in a layout of a processor's own.
+"""Tensors of the model are sparse, nested, or in a processor-specific layout.
 
-What it means
-    ``to_sparse()``, ``to_sparse_csr()``, ``torch.nested`` and ``to_mkldnn()`` give tensors that are no plain array of
-    numbers. torch saves their parts.
+Meaning
+    ``to_sparse()``, ``to_sparse_csr()``, ``torch.nested`` and ``to_mkldnn()`` give tensors that are not plain arrays.
+    torch saves their parts.
 
 Why it matters
-    A layer whose weight is dense refuses a sparse one, and safetensors takes dense tensors only.
+    A layer with a dense weight rejects a sparse one, and safetensors accepts only dense tensors.
 
-What you see
+Symptoms
     copy_() between dense and sparse Tensors is not implemented!
     You are trying to save a sparse tensors: `['w']` which this library does not support.
 
-How it is found
-    The layout of each tensor of a model is read from the pickle. By itself it is as it was saved, and worth knowing.
+Detection
+    The layout of each tensor of a model is read from the pickle. By itself it is only info.
 
 Repair
     ``ckptdoctor fix FILE --select A709 --unsafe-fixes`` makes sparse tensors dense, as ``Tensor.to_dense()`` does. No
-    value changes, but the file grows, up to the size that the finding says, which is why it has to be asked for. Not
-    offered where that is a gigabyte or more, nor for tensors that are not coalesced, whose values would have to be
-    added. Nested tensors have no dense ones without padding.
+    value changes, but the file grows, up to the size that the finding gives, so it must be requested. Not offered where
+    that is a gigabyte or more, nor for tensors that are not coalesced, whose values would have to be added. Nested
+    tensors cannot become dense without padding.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.when import unusual_strides
 
 _MOST = 1_000_000_000  # bytes that a repair writes out
-_WORDS = {"jagged": "nested", "mkldnn": "in the layout of mkldnn"}
+_WORDS = {"jagged": "nested", "mkldnn": "in the mkldnn layout"}
 _INDICES = T((2, 3), "int64")
 _SPARSE = Obj(
     "torch._utils._rebuild_sparse_tensor",
@@ -46,20 +46,20 @@ _SPARSE = Obj(
 MESSAGES = (
     Message(
         ("You are trying to save a sparse tensors",),
-        "safetensors holds dense tensors only",
+        "safetensors holds only dense tensors",
         (Way("save a dense copy", "tensor.to_dense()"),),
     ),
 )
 SICK = (
     Example("a sparse weight", {"w": _SPARSE, "b": T((4,))}),
-    Example("the same in a file of old", {"model": {"w": _SPARSE, "b": T((4,))}}, "torch legacy"),
+    Example("the same in an old file", {"model": {"w": _SPARSE, "b": T((4,))}}, "torch legacy"),
 )
 HEALTHY = (Example("dense weights", {"w": T((4, 4)), "b": T((4,))}),)
 
 
 @rule("A709", "sparse-or-nested-layout", Severity.INFO, when=unusual_strides)
 def sparse_or_nested_layout(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors that are no plain arrays."""
+    """Report tensors that are no plain arrays."""
     for state_dict in checkpoint.state_dicts:
         if state_dict.role in (Role.MODEL, Role.EMA):
             found = [each for each in state_dict.tensors if each.layout != "strided"]
@@ -78,7 +78,7 @@ def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
     title = f"make {wording.plural(len(curable), 'tensor')} dense"
     return Problem(
         message=one if len(found) == 1 else many,
-        cause="A layer with a dense weight refuses it, and safetensors takes dense tensors only.",
+        cause="A layer with a dense weight rejects it, and safetensors accepts only dense tensors.",
         torch_says=(
             "copy_() between dense and sparse Tensors is not implemented!",
             f"You are trying to save a sparse tensors: `{sparse[:1]}` which this library does not support.",

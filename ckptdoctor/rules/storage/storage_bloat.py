@@ -1,22 +1,22 @@
-"""Storages hold more bytes than the tensors on them look at.
+"""Storages hold more bytes than the tensors on them use.
 
-What it means
+Meaning
     A slice of a tensor was saved. ``torch.save`` writes the whole storage under a view, so ``big[:10]`` takes as much
-    room as ``big``.
+    space as ``big``.
 
 Why it matters
-    The file is larger than its contents, and it may hold data that was not meant to be given away.
+    The file is larger than its contents, and it may hold data that you did not mean to share.
 
-What you see
+Symptoms
     A file of many times the size that its tensors need.
 
-How it is found
-    Bytes of each storage that lie outside of everything that a tensor views, from its first to its last element. A
-    warning where they are half of all bytes or more, and a megabyte or more; otherwise information.
+Detection
+    Bytes of each storage that no tensor views, from its first to its last element. A warning where they are half of all
+    bytes or more, and a megabyte or more; otherwise info.
 
 Repair
-    ``ckptdoctor fix FILE --select A705`` writes only the bytes that tensors view. Safe: every value, and every sharing
-    between tensors, stays.
+    ``ckptdoctor fix FILE --select A705`` writes only the bytes that tensors view. Safe: every value stays, and shared
+    memory stays shared.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HEALTHY = (
 
 @rule("A705", "storage-bloat", Severity.WARNING, when=has_views)
 def storage_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Bytes that no tensor views."""
+    """Report bytes that no tensor views."""
     uses, total = bloated(checkpoint.tensors)
     # the header of an array in an archive of NumPy belongs to its record, but to no tensor
     uses = [use for use in uses if use.storage.extent is not None and use.tensors[0].rebuild != _ARRAY]
@@ -68,5 +68,5 @@ def storage_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _size(nbytes: int) -> str:
-    """Bytes in units of a thousand, as disks and downloads are measured."""
+    """Return bytes in units of a thousand, as disks and downloads are measured."""
     return f"{nbytes / 1_000_000:,.1f} MB" if nbytes >= 100_000 else f"{nbytes / 1_000:,.1f} kB"

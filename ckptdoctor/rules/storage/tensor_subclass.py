@@ -1,24 +1,24 @@
-"""Tensors of the model are instances of a library's own class of tensors.
+"""Tensors of the model are instances of a library's own tensor class.
 
-What it means
-    torchao, quanto and others keep a quantised weight as a subclass of ``Tensor`` that wraps the tensors which hold the
+Meaning
+    torchao, quanto and others keep a quantised weight as a subclass of ``Tensor`` that wraps the tensors with the
     numbers. ``state_dict()`` gives it as it is, and ``torch.save`` names its class.
 
 Why it matters
-    The library, in a version that has this class, has to be there to load the file. Other programs, plain layers and
-    safetensors take no such tensor.
+    The library, in a version that has this class, must be installed to load the file. Other programs, plain layers and
+    safetensors do not accept such tensors.
 
-What you see
+Symptoms
     Weights only load failed. … Unsupported global: GLOBAL torchao.dtypes.affine_quantized_tensor.AffineQuantizedTensor
     was not an allowed global by default.
     Attempted to access the data pointer on an invalid python storage.
 
-How it is found
+Detection
     The pickle names the class of each tensor. DTensor and ShardedTensor, which are pieces of a tensor, are X810 and
-    X811. A warning where the class is another package's; information for those of torch itself.
+    X811. A warning where the class belongs to another package; info for torch's own classes.
 
 Repair
-    None: what the numbers inside mean only the library knows. Save ``tensor.dequantize()`` for plain weights.
+    None: only the library knows the meaning of the numbers inside. Save ``tensor.dequantize()`` for plain weights.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _TORCHAO = ("torchao.dtypes.affine_quantized_tensor", "AffineQuantizedTensor")
 MESSAGES = (
     Message(
         COPYING,
-        "{key} is a tensor of a class of its own (torchao, quanto, bitsandbytes) in the file or in the model, and a"
-        " plain one on the other side; their shapes agree, and nothing copies one into the other",
+        "{key} is a tensor of a special class (torchao, quanto, bitsandbytes) in the file or in the model, "
+        "and a plain one on the other side; their shapes agree, but neither can be copied into the other",
         (
             Way(
                 "if the file has them, quantise the model in the same way, then",
                 "model.load_state_dict(weights, assign=True)",
             ),
-            Way("or see what the file has", "ckptdoctor check FILE"),
+            Way("or see what the file holds", "ckptdoctor check FILE"),
         ),
         then=COPIED
         + r".{0,300}?(?:AffineQuantized|dispatch:attemptingtorun|torchao|LinearActivation|NF4Tensor|Float8Tensor"
@@ -62,17 +62,20 @@ MESSAGES = (
         general=1,
     ),
 )
-SICK = (Example("a quantised weight of torchao", raw=partial(wrapped_tensor, *_TORCHAO, local=4)),)
+SICK = (Example("a torchao quantised weight", raw=partial(wrapped_tensor, *_TORCHAO, local=4)),)
 HEALTHY = (
     Example("plain tensors", {"w": T((2, 2))}),
     Example("parameters", {"w": T((2, 2), parameter=True)}),
-    Example("a DTensor is another rule's", raw=partial(wrapped_tensor, "torch.distributed.tensor", "DTensor", local=4)),
+    Example(
+        "a DTensor, which another rule reports",
+        raw=partial(wrapped_tensor, "torch.distributed.tensor", "DTensor", local=4),
+    ),
 )
 
 
 @rule("A710", "tensor-subclass", Severity.WARNING, when=composed_tensors)
 def tensor_subclass(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Tensors of other classes than torch.Tensor."""
+    """Report tensors of other classes than torch.Tensor."""
     for state_dict in checkpoint.state_dicts:
         if state_dict.role in (Role.MODEL, Role.EMA):
             found = [each for each in state_dict.tensors if each.subclass and _is_strange(each.subclass)]
@@ -97,9 +100,9 @@ def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
     return Problem(
         message=f"{wording.plural(len(found), 'tensor')}{wording.of_place(state_dict.path)} {verb} {what}",
         cause=(
-            "They wrap what holds the numbers. "
+            "They wrap the tensors with the numbers. "
             + ("" if own else f"Loading needs {wording.listed(packages)}, in a version that has the class. ")
-            + "Plain layers and safetensors take no such tensor."
+            + "Plain layers and safetensors do not accept such tensors."
         ),
         advice="Load it with the library that wrote it, or save tensor.dequantize() for plain weights.",
         keys=tuple([each.path for each in found]),

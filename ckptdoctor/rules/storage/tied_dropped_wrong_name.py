@@ -1,28 +1,27 @@
-"""The output layer is in the file, and the input embedding, which is the same matrix, is not.
+"""The output layer is in the file, but the input embedding, which is the same matrix, is not.
 
-What it means
+Meaning
     Language models often have one matrix as both ``lm_head.weight`` and ``model.embed_tokens.weight``.
     ``safetensors.torch.save_model`` keeps one name of such a tensor: the first in alphabetical order, which is that of
     the head.
 
 Why it matters
-    The file is complete only for what knows that the two are one. transformers 4 initialises the missing embedding with
-    random numbers, ties the head to it, and generates garbage; ``load_state_dict`` fails.
+    The file is complete only for programs that know that the two are one. transformers 4 initialises the missing
+    embedding with random numbers, ties the head to it, and generates garbage; ``load_state_dict`` fails.
 
-What you see
-    Missing key(s) in state_dict: "model.embed_tokens.weight".
-    Some weights of the model checkpoint were newly initialized: ['model.embed_tokens.weight']
-    Or nothing, and text that makes no sense.
+Symptoms
+    Missing key(s) in state_dict: "model.embed_tokens.weight". Some weights of the model checkpoint were newly
+    initialized: ['model.embed_tokens.weight'] Or nothing, and meaningless text.
 
-How it is found
-    A head of the shape of a vocabulary lies beside whole layers of a known family, in a file that is no shard, and no
-    tensor has its shape or a name like that of an embedding. A warning where the file's metadata or
-    ``tie_word_embeddings`` in the ``config.json`` beside it says that the two are one; otherwise information only, for
-    the embedding may have been left out on purpose.
+Detection
+    A head with the shape of a vocabulary is next to complete layers of a known family, in a file that is not a shard,
+    and no tensor has its shape or a name like that of an embedding. A warning where the file's metadata or
+    ``tie_word_embeddings`` in the ``config.json`` next to it shows that the two are one; otherwise only info, since the
+    embedding may have been left out on purpose.
 
 Repair
-    Where it is certain, ``ckptdoctor fix FILE --select A702`` adds the name of the embedding: as a second view of the
-    same bytes in torch's files, as a copy in safetensors. Safe: nothing else changes.
+    If it is certain, ``ckptdoctor fix FILE --select A702`` adds the name of the embedding: as a second view of the same
+    bytes in torch files, as a copy in safetensors. Safe: nothing else changes.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict, Tensor
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.edits.kinds import Tie
-from ckptdoctor.facts.siblings import is_shard
-from ckptdoctor.facts.tied_embeddings import heads, models, says_tied
+from ckptdoctor.facts.names import heads, weights_of_models
+from ckptdoctor.facts.siblings import is_shard, says_tied
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
@@ -66,9 +65,8 @@ ALSO = ("R005",)
 MESSAGES = (
     Message(
         ("This checkpoint seem corrupted. The tied weights mapping",),
-        "neither of two tied weights is in the checkpoint ({source} and {target}): both were left out when"
-        " it was saved."
-        " No command brings them back",
+        "neither of two tied weights is in the checkpoint ({source} and {target}): both were left out when "
+        "it was saved. No command recovers them",
         (CHECK,),
         then=r"forthismodelspecifiestotie(?P<source>[\w.]{1,200}?)to(?P<target>[\w.]{1,200}?),but",
         also=("R001",),
@@ -76,22 +74,22 @@ MESSAGES = (
 )
 SICK = (
     Example(
-        "what save_model leaves of a tied model", _HEADED, "safetensors", ".safetensors",
+        "a tied model as save_model writes it", _HEADED, "safetensors", ".safetensors",
         metadata={"format": "pt", "model.embed_tokens.weight": "lm_head.weight"},
     ),
     Example(
         "a config that ties them", _HEADED, "safetensors", ".safetensors", metadata={"format": "pt"},
         name="model.safetensors", beside=_TIED,
     ),
-    Example("the same in a file of torch's", _HEADED, name="pytorch_model.bin", beside=_TIED),
-    Example("no word of whether they are one", {"state_dict": _HEADED}),
+    Example("the same in a torch file's", _HEADED, name="pytorch_model.bin", beside=_TIED),
+    Example("without any sign that they are one", {"state_dict": _HEADED}),
 )  # fmt: skip
 HEALTHY = (
     Example("both", {**_HEADED, "model.embed_tokens.weight": T((32, 8))}),
     Example("only the embedding", {"model.embed_tokens.weight": T((32, 8)), **_LAYER}),
     Example("a shard", _HEADED, name="pytorch_model-00002-of-00002.bin"),
     Example("an embedding under another name", {**_HEADED, "model.tok_embeddings.weight": T((32, 8))}),
-    Example("a recogniser of speech", {"lm_head.weight": T((32, 8)), "wav2vec2.encoder.layers.0.norm.weight": T((8,))}),
+    Example("a speech recogniser", {"lm_head.weight": T((32, 8)), "wav2vec2.encoder.layers.0.norm.weight": T((8,))}),
     Example(
         "an adapter", {"lm_head.weight": T((32, 8)), "model.layers.0.self_attn.q_proj.lora_A.weight": T((4, 8))}
     ),
@@ -104,7 +102,7 @@ HEALTHY = (
 
 @rule("A702", "tied-dropped-wrong-name", Severity.WARNING, when=language_head)
 def tied_dropped_wrong_name(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Heads whose embedding is missing."""
+    """Report heads whose embedding is missing."""
     for orphan in _orphans(checkpoint):
         yield _problem(orphan)
 
@@ -119,10 +117,10 @@ class _Orphan:
 
 
 def _orphans(checkpoint: Checkpoint) -> Iterator[_Orphan]:
-    """Heads whose embedding is missing in a model that is all there otherwise."""
+    """Yield heads whose embedding is missing in a model that is all there otherwise."""
     if is_shard(checkpoint.path) or any(note.kind in _IN_PIECES for note in checkpoint.notes):
         return
-    for state_dict in models(checkpoint):
+    for state_dict in weights_of_models(checkpoint):
         for head in heads(state_dict):
             missing = _missing_beside(state_dict, head) if head.key.endswith(_HEAD) else ""
             proof = _proof(checkpoint, state_dict, head, missing) if missing else None
@@ -131,7 +129,7 @@ def _orphans(checkpoint: Checkpoint) -> Iterator[_Orphan]:
 
 
 def _missing_beside(state_dict: StateDict, head: Tensor) -> str:
-    """The name of the embedding that ought to be there; "" where one may be there under whatever name."""
+    """Return the name of the embedding that ought to be there, or "" where one may be there under whatever name."""
     prefix = head.key[: -len(_HEAD)]
     keys = state_dict.keys
     family = next((each for each in _FAMILIES if any(key.startswith(prefix + each[0]) for key in keys)), None)
@@ -149,7 +147,7 @@ def _missing_beside(state_dict: StateDict, head: Tensor) -> str:
 
 
 def _proof(checkpoint: Checkpoint, state_dict: StateDict, head: Tensor, missing: str) -> str | None:
-    """What says that the two are one; "" where nothing does, None where something says the contrary."""
+    """Return what says that the two are one, or "" where nothing does, None where something says the contrary."""
     if not state_dict.path and (checkpoint.metadata or {}).get(missing) == head.key:
         return "the file's metadata"
     tied = says_tied(checkpoint)
@@ -163,18 +161,15 @@ def _problem(orphan: _Orphan) -> Problem:
     edits = (Tie(head.path, orphan.missing),)
     title = f"add {orphan.missing}, which is {head.key}"
     return Problem(
-        message=f'"{head.key}" is here, and "{orphan.missing}"{wording.of_place(place)} is not',
+        message=f'"{head.key}" is here, but "{orphan.missing}"{wording.of_place(place)} is not',
         cause=(
-            f"They are one matrix, as {orphan.proof} says, and the file has the wrong name of it: transformers 4 takes "
-            "the embedding for new, and fills it with random numbers."
+            f"They are one matrix, according to {orphan.proof}, and the file has the wrong name for it: "
+            "transformers 4 treats the embedding as new, and fills it with random numbers."
             if orphan.proof
-            else "Where the two are one matrix, the file has the wrong name of it; otherwise the embedding was left "
-            "out."
+            else "If the two are one matrix, the file has the wrong name for it; otherwise the embedding was left out."
         ),
         torch_says=(wording.missing_line([orphan.missing]),),
-        advice=""
-        if orphan.proof
-        else "Hold it against its model with --config or --model, which says whether they are tied.",
+        advice="" if orphan.proof else "Check it with --config or --model, which shows whether they are tied.",
         keys=(head.path,),
         location=Location(path=head.path),
         severity=Severity.WARNING if orphan.proof else Severity.INFO,
@@ -192,8 +187,8 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     if rest.error.unexpected or not rest.missing or not all(key.endswith(_EMBEDDINGS) for key in rest.missing):
         return
     meaning = (
-        "the file lacks the input embeddings, most likely because they are tied to lm_head and only that name was"
-        " saved: the loader may fill them with random values without a word"
+        "the file lacks the input embeddings, most likely because they are tied to lm_head and only that "
+        "name was saved: the loader may silently fill them with random values"
     )
     add = f'model.load_state_dict({{**weights, {rest.missing[0]!r}: weights["lm_head.weight"]}})'
     ways = (Way("if the two are tied, load it with", add),)

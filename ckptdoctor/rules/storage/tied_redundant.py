@@ -1,28 +1,28 @@
 """The output layer and the input embedding are in the file twice, with the same values.
 
-What it means
-    The model has one matrix for both, or began with one; the file holds its bytes two times.
+Meaning
+    The model has one matrix for both, or began with one; the file holds its bytes twice.
 
 Why it matters
-    Nothing is wrong with the values. The file is larger by a whole vocabulary, and what builds the model with one of
-    the two names only does not know the other.
+    Nothing is wrong with the values. The file is larger by a whole vocabulary, and a model with only one of the two
+    names rejects the other.
 
-What you see
+Symptoms
     Unexpected key(s) in state_dict: "lm_head.weight".
     ValueError: Received 1 parameters not in model: lm_head.weight.
 
-How it is found
-    The two have one shape and dtype, and the checksums that the archive keeps of their bytes are equal. Where a
-    container keeps no checksums (safetensors), ``check --deep`` compares the bytes. Where a ``config.json`` beside it
-    says that the two are not tied, nothing is said.
+Detection
+    The two have the same shape and dtype, and the archive's checksums of their bytes are equal. Where a container keeps
+    no checksums (safetensors), ``check --deep`` compares the bytes. If a ``config.json`` next to it unties the two,
+    nothing is reported.
 
 Repair
     ``ckptdoctor fix FILE --select A703 --unsafe-fixes`` makes the head a second view of the embedding's bytes, as
-    ``torch.save`` keeps tied weights; it moves behind the embedding. All bytes are compared before. No value changes,
-    but who changes one of the loaded tensors in place then changes the other, which is why it has to be asked for.
-    ``ckptdoctor fix FILE --tie`` does it for all weights with the same bytes, and in safetensors as well: there the
-    head goes, and the file's metadata says that it is the embedding. ``--clone-shared`` takes it back in torch's files.
-    Where the target does not know the head at all, leave it out with ``--drop``.
+    ``torch.save`` keeps tied weights; it moves behind the embedding. All bytes are compared first. No value changes,
+    but changing one of the loaded tensors in place then changes the other, so it must be requested. ``ckptdoctor fix
+    FILE --tie`` does it for all weights with the same bytes, and in safetensors as well: there the head is removed, and
+    the file's metadata records that it is the embedding. ``--clone-shared`` undoes it in torch files. If the target
+    does not have the head at all, leave it out with ``--drop``.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.edits.kinds import Tie
-from ckptdoctor.facts.notes import Integrity
-from ckptdoctor.facts.tied_embeddings import TiedPair, says_tied, tied_pairs
+from ckptdoctor.facts.names import TiedPair, tied_pairs
+from ckptdoctor.facts.siblings import says_tied
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import language_head
+from ckptdoctor.values.damage import Integrity
 
 _BODY: dict[str, object] = {"model.embed_tokens.weight": T((32, 8)), "model.norm.weight": T((8,))}
 SICK = (
@@ -65,7 +66,7 @@ HEALTHY = (
 
 @rule("A703", "tied-redundant", Severity.INFO, when=language_head)
 def tied_redundant(subject: Checkpoint | Integrity) -> Iterator[Problem]:
-    """Heads with the bytes of their embedding."""
+    """Report heads with the bytes of their embedding."""
     checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject
     same = "the same bytes" if isinstance(subject, Integrity) else "equal checksums"
     for pair in subject.twins if isinstance(subject, Integrity) else tied_pairs(subject):
@@ -78,7 +79,7 @@ def _problem(checkpoint: Checkpoint, pair: TiedPair, same: str) -> Problem:
     return Problem(
         message=f'"{head.key}" and "{embedding.key}"{wording.of_place(head.path[:-1])} have {same}: '
         f"{wording.size_words(head.nbytes)} are in the file twice",
-        cause="They are one matrix, or were when training began; torch.save keeps tied weights once.",
+        cause="They are one matrix, or were when training began; torch.save stores tied weights once.",
         advice="fix --tie keeps the bytes once:",
         commands=("ckptdoctor fix FILE --tie",),
         keys=(head.path, embedding.path),

@@ -1,23 +1,23 @@
 """A state dict has no tensors, or only tensors without elements: there is nothing to load.
 
-What it means
+Meaning
     The dict that should hold the weights is empty, or each of its tensors has size 0. Common reasons: a
-    ``state_dict()`` that was overridden or hooked twice (PEFT), parameters that ZeRO-3 or FSDP had sharded away when
-    the model was saved, a list of parameters in place of modules.
+    ``state_dict()`` that was overridden or hooked twice (PEFT), parameters that ZeRO-3 or FSDP had sharded when the
+    model was saved, a plain list of modules instead of a ModuleList.
 
 Why it matters
-    With ``strict=False`` it loads without a word, and the model keeps its random weights.
+    With ``strict=False`` it loads silently, and the model keeps its random weights.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: … (all of them), or nothing with strict=False
     size mismatch for fc.weight: copying a param with shape torch.Size([0]) from checkpoint, …
 
-How it is found
+Detection
     The file is an empty dict; or it holds no model's weights, and a key like ``state_dict`` or ``model`` holds an empty
     dict; or every tensor of a model's state dict has no element.
 
 Repair
-    None: the weights were never written. Look for an earlier checkpoint, or save again from a whole model.
+    None: the weights were never written. Look for an earlier checkpoint, or save again from a complete model.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict, show_path
 from ckptdoctor.facts.adapters import is_adapter_file
-from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.noticed import notes_of
 from ckptdoctor.rules.messages import SHOW, Message
 from ckptdoctor.rules.structure.without_weights import empty_places, without_elements
 from ckptdoctor.rules.when import no_model
@@ -38,8 +38,8 @@ from ckptdoctor.rules.when import no_model
 MESSAGES = (
     Message(
         ("contains no parameters.",),
-        "the file has no weights: what saved it collected none (an overridden state_dict(), a strategy that shards)."
-        " No command brings them back",
+        "the file has no weights: the program that saved it collected none (an overridden state_dict(), a "
+        "sharding strategy). No command recovers them",
         (SHOW,),
         near=("The state dict in",),
     ),
@@ -52,11 +52,11 @@ SICK = (
 )
 HEALTHY = (
     Example("weights", {"fc.weight": T((2, 4)), "fc.bias": T((2,))}),
-    Example("weights beside an empty dict", {"model": {"fc.weight": T((2, 4))}, "params": {}}),
+    Example("weights next to an empty dict", {"model": {"fc.weight": T((2, 4))}, "params": {}}),
     Example("one tensor without elements", {"fc.weight": T((2, 4)), "cache": T((0,))}),
 )
 
-_CAUSE = "The weights were never written. With strict=False this loads without a word and changes nothing."
+_CAUSE = "The weights were never written. With strict=False this loads silently and changes nothing."
 _ADVICE = (
     "Look for an earlier checkpoint. When saving, gather sharded parameters first (ZeRO-3, FSDP), and look for a "
     "state_dict() that was overridden (PEFT)."
@@ -65,7 +65,7 @@ _ADVICE = (
 
 @rule("W310", "empty-state-dict", Severity.ERROR, when=no_model)
 def empty_state_dict(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """State dicts with nothing to load; of empty adapters L903 speaks, of files that cannot be read X801."""
+    """Report state dicts with nothing to load; of empty adapters L903 speaks, of files that cannot be read X801."""
     if is_adapter_file(checkpoint.path):
         return
     unread = notes_of(checkpoint, NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED)

@@ -1,19 +1,19 @@
 """The dots between the parts of names were left out.
 
-What it means
-    ``LitEma`` of latent diffusion keeps averaged weights in buffers, whose names may not hold dots: ``model.blocks.1``
-    becomes ``modelblocks1``.
+Meaning
+    ``LitEma`` of latent diffusion keeps averaged weights in buffers, whose names may not contain dots:
+    ``model.blocks.1`` becomes ``modelblocks1``.
 
 Why it matters
     No model has such names: ``load_state_dict`` fails.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "output_blocks.7.1.weight".
     Unexpected key(s) in state_dict: "output_blocks71weight".
 
-How it is found
-    Only with a reference: without its dots each key of the target is the name of one tensor here, of the same shape.
-    Names that two keys of the target would give count for neither.
+Detection
+    Only with a reference: without its dots each key of the target is the name of one tensor here, with the same shape.
+    A name that two keys of the target would give counts for neither.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
@@ -43,12 +43,12 @@ HEALTHY = (
         like={"blocks.1.1.weight": T((4,)), "blocks.11.weight": T((4,)), "out.weight": T((3,))},
     ),
 )
-_CAUSE = "Averaged weights were kept in buffers, whose names may not hold dots."
+_CAUSE = "Averaged weights were kept in buffers, whose names may not contain dots."
 
 
 @rule("W308", "flattened-nested-keys", Severity.WARNING)
 def flattened_nested_keys(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
+    """Report one step of the chain."""
     yield from moved_problems(
         comparison,
         "W308",

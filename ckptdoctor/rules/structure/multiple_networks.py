@@ -1,23 +1,23 @@
 """The file holds the weights of several networks.
 
-What it means
+Meaning
     A GAN saves its generator and its discriminator, an agent its actor and its critic, a codec its encoder and its
     decoder: state dicts with keys and shapes of their own, side by side in one file.
 
 Why it matters
     Each belongs to a model of its own. The wrong one does not load, or loads nothing at all with ``strict=False``.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "conv1.weight", …
     Unexpected key(s) in state_dict: "generator", "discriminator".
 
-How it is found
-    Two or more state dicts lie in the file that are not the same network (that is W302). By itself this is worth
-    knowing and no fault; with a reference the one that fits is found, and this rule is silent.
+Detection
+    The file has two or more state dicts that are not the same network (that is W302). By itself this is info, not a
+    fault; with a reference the one that fits is found, and this rule is silent.
 
 Repair
-    Choose: ``ckptdoctor fix FILE --root KEY`` keeps one of them and nothing else. Once for each, and every network has
-    its own file.
+    Choose: ``ckptdoctor fix FILE --root KEY`` keeps only one of them. Run it once for each to give every network its
+    own file.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ HEALTHY = (
     Example("one network", {"model": _ONE, "epoch": 3}),
     Example("raw and averaged weights", {"model": _ONE, "ema": _ONE}),
     Example("weights and statistics", {"model": _ONE, "normalizer": {"mean": T((3,)), "std": T((3,))}}),
-    Example("a model that says which", {"generator": _ONE, "discriminator": _OTHER}, like=_OTHER),
+    Example("a model that decides which", {"generator": _ONE, "discriminator": _OTHER}, like=_OTHER),
 )
 
 
 @rule("W304", "multiple-networks", Severity.INFO, when=nested_weights)
 def multiple_networks(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Files with more than one network; with a reference W301 and W311 say what fits."""
+    """Report files with more than one network; with a reference W301 and W311 say what fits."""
     if isinstance(subject, Comparison):
         return
     found = networks(subject)

@@ -1,25 +1,24 @@
 """The weights of one network are in the file more than once.
 
-What it means
-    Beside the weights as they were trained, programs save a running average of them (EMA, SWA), a teacher, or the best
-    ones so far. All have the same keys and shapes.
+Meaning
+    In addition to the trained weights, programs save a running average of them (EMA, SWA), a teacher, or the best ones
+    so far. All have the same keys and shapes.
 
 Why it matters
-    Every one of them loads without a word, and they give different results: averages are often better by some per
-    cent. The file is two or three times as large as one set.
+    All of them load silently, and they give different results: averages are often better by a few per cent. The file is
+    two or three times as large as one set.
 
-What you see
+Symptoms
     Nothing. Or poor figures, where the wrong set was loaded; or, where the whole file was,
     Unexpected key(s) in state_dict: "model", "model_ema".
 
-How it is found
+Detection
     Two or more state dicts of the file have the same keys, names of wrappers aside, with the same shapes; an average
-    may leave out buffers. That is worth knowing and no fault. With a reference, sets that W301 names are not named
-    again.
+    may leave out buffers. That is info, not a fault. With a reference, sets that W301 names are not named again.
 
 Repair
-    Choose: ``ckptdoctor fix FILE --root KEY`` keeps one of them and nothing else. Which one is meant the file does not
-    tell, so none is proposed.
+    Choose: ``ckptdoctor fix FILE --root KEY`` keeps only one of them. The file does not show which one you need, so
+    none is proposed.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ HEALTHY = (
 
 @rule("W302", "multiple-weight-sets", Severity.INFO, when=nested_weights)
 def multiple_weight_sets(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Networks of which there is more than one set of weights."""
+    """Report networks of which there is more than one set of weights."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
     named = _named_by_w301(subject) if isinstance(subject, Comparison) else set()
     for network in networks(checkpoint):
@@ -72,12 +71,13 @@ def _named_by_w301(comparison: Comparison) -> set[int]:
 def _problem(checkpoint: Checkpoint, network: Network, wanted: Reference | None) -> Problem:
     first = network.sets[0]
     return Problem(
-        message=f"{wording.plural(len(network.sets), 'set')} of weights of one network: {sets.described(network.sets)}",
+        message=f"{wording.plural(len(network.sets), 'set')} of weights for one network: "
+        f"{sets.described(network.sets)}",
         cause=_cause(network.sets),
         advice=(
             "--root chooses which one is compared and kept:"
             if wanted is not None
-            else "An average is mostly the one to evaluate and to publish. fix keeps the one that --root names:"
+            else "Usually you evaluate and publish an average. fix keeps the one that --root names:"
             if any(map(sets.is_average, network.sets))
             else "fix keeps the one that --root names, and nothing else:"
         ),
@@ -89,12 +89,12 @@ def _problem(checkpoint: Checkpoint, network: Network, wanted: Reference | None)
 
 def _cause(found: tuple[StateDict, ...]) -> str:
     if _one_copy(found):
-        return "All of them are the very same tensors: what was kept as a copy was changed along with the original."
-    return "They have the same keys and shapes: each loads without a word, and gives results of its own."
+        return "All of them are the same tensors: the intended copy changed along with the original."
+    return "They have the same keys and shapes: each loads silently, and gives different results."
 
 
 def _one_copy(sets: Sequence[StateDict]) -> bool:
-    """Whether the sets view the very same storages: one was saved under two names, and nothing was copied."""
+    """Return whether the sets view the very same storages: one was saved under two names, and nothing was copied."""
     views = [
         frozenset([(each.key, each.storage.key) for each in one.tensors if each.storage is not None]) for one in sets
     ]

@@ -1,27 +1,27 @@
-"""The weights lie inside a larger checkpoint, one or more keys deep.
+"""The weights are inside a larger checkpoint, one or more keys deep.
 
-What it means
-    Training scripts and frameworks save the weights beside the epoch, the optimizer and their settings, under a key
-    like ``state_dict`` or ``model``. The file is fine; only the weights are not at its top.
+Meaning
+    Training scripts and frameworks save the weights together with the epoch, the optimizer and their settings, under a
+    key like ``state_dict`` or ``model``. The file is fine; only the weights are not at its top.
 
 Why it matters
-    ``load_state_dict`` wants the inner dict. Given the whole one it fails, and so does a program that expects a bare
+    ``load_state_dict`` expects the inner dict. Given the whole one it fails, and so does a program that expects a bare
     state dict.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "conv1.weight", "bn1.weight", …
     Unexpected key(s) in state_dict: "epoch", "state_dict", "optimizer".
 
-How it is found
-    The top of the file is no state dict of a model, but something below it is. That alone is worth knowing and no
-    fault, and not said of a folder in which the weights are a file of their own. With a reference that holds its
-    weights at another place it is a warning; where several sets of weights lie in the file, all are named. Without one
-    W302 and W304 speak of several sets: the same network more than once, and different networks.
+Detection
+    The top of the file is not a model's state dict, but something below it is. That alone is info, not a fault, and not
+    reported for a folder in which the weights are a file of their own. With a reference that has its weights elsewhere
+    it is a warning; if the file has several sets of weights, all are named. Without one W302 and W304 report several
+    sets: the same network more than once, and different networks.
 
 Repair
     ``ckptdoctor fix FILE --root state_dict`` makes the inner dict the whole file. Unsafe: the epoch, the optimizer and
-    everything else beside it go. Not offered where more than one set of weights could be meant, nor in a folder, of
-    which ``ckptdoctor convert FOLDER OUT --root model`` writes the weights as a file of their own.
+    everything else are dropped. Not offered where more than one set of weights is possible, nor for a folder;
+    ``ckptdoctor convert FOLDER OUT --root model`` writes its weights as a file of their own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ALSO = ("W302",)
 MESSAGES = (
     Message(
         ("KeyError: '",),
-        'the program looks for the weights under "{key}"; in this file they lie elsewhere, or at the top',
+        'the program looks for the weights under "{key}"; in this file they are elsewhere, or at the top',
         (SHOW,),
         among=("load", "ckpt", "checkpoint"),
         then=r"(?P<key>state_dict|params_ema|params|model_state_dict|model_state|model|net|network|module|weights|ema"
@@ -64,7 +64,7 @@ MESSAGES = (
 )
 SICK = (
     Example("weights in a training checkpoint", {"epoch": 3, "state_dict": _WEIGHTS, "lr": 0.1}),
-    Example("the target wants bare weights", {"epoch": 3, "model": _WEIGHTS}, like=_WEIGHTS),
+    Example("the target expects bare weights", {"epoch": 3, "model": _WEIGHTS}, like=_WEIGHTS),
     Example("weights and statistics", {"model": _WEIGHTS, "normalizer": {"mean": T((3,)), "std": T((3,))}}),
     Example("two sets for the target", {"model": _WEIGHTS, "best": _OTHERS}, like=_WEIGHTS),
     Example("one set twice for the target", {"model": _WEIGHTS, "best": _WEIGHTS}, like=_WEIGHTS),
@@ -73,7 +73,7 @@ HEALTHY = (
     Example("bare weights", _WEIGHTS),
     Example("two networks", {"generator": _WEIGHTS, "discriminator": {"conv.weight": T((4, 3, 1, 1))}}),
     Example("one network twice", {"model": _WEIGHTS, "model_ema": _WEIGHTS}),
-    Example("the target is nested alike", {"epoch": 3, "model": _WEIGHTS}, like={"epoch": 1, "model": _WEIGHTS}),
+    Example("the target is nested the same way", {"epoch": 3, "model": _WEIGHTS}, like={"epoch": 1, "model": _WEIGHTS}),
 )
 
 # folders whose branches are files: "model" is no key that anybody wrote
@@ -84,7 +84,7 @@ _NAMED = 5  # sets of weights that are named before they are only counted
 
 @rule("W301", "nested-state-dict", Severity.INFO, when=nested_weights)
 def nested_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Weights below the top of the file."""
+    """Report weights below the top of the file."""
     if isinstance(subject, Comparison):
         if subject.nested and subject.state_dict is not None and subject.renamed.fits:
             found = [subject.state_dict, *subject.rivals]
@@ -96,7 +96,7 @@ def nested_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
 
 
 def _several(checkpoint: Checkpoint) -> bool:
-    """Whether W302 or W304 speak of the sets of weights: of one network more than once, or of several."""
+    """Return whether W302 or W304 speak of the sets of weights: of one network more than once, or of several."""
     found = networks(checkpoint)
     return len(found) > 1 or any(len(network.sets) > 1 for network in found)
 
@@ -109,14 +109,14 @@ def _problem(
     more = wording.beyond(len(found) - _NAMED)
     choices = found if len(found) > 1 else _same_network(checkpoint, first)
     several = len(choices) > 1 and not _are_one(choices)
-    lie = f"{wording.plural(len(found), 'set')} of weights lie" if len(found) > 1 else "the weights lie"
-    cause = "load_state_dict wants the inner dict."
+    lie = f"{wording.plural(len(found), 'set')} of weights are" if len(found) > 1 else "the weights are"
+    cause = "load_state_dict expects the inner dict."
     if wanted is not None:
         cause = f"{wanted.source} has its weights elsewhere. {cause}"
     advice, commands = _how_to_load(checkpoint, first.path)
     if several:
         advice, commands = (
-            "The file does not tell which one is meant. Choose:",
+            "The file does not show which one you need. Choose:",
             sets.commands(checkpoint, choices, wanted),
         )
     return Problem(
@@ -136,14 +136,16 @@ def _problem(
 
 
 def _same_network(checkpoint: Checkpoint, one: StateDict) -> Sequence[StateDict]:
-    """All sets of weights of the network that this is one of."""
+    """Return all sets of weights of the network that this is one of."""
     return next((each.sets for each in networks(checkpoint) if any(one is other for other in each.sets)), (one,))
 
 
 def _how_to_load(checkpoint: Checkpoint, path: KeyPath) -> tuple[str, tuple[str, ...]]:
     if os.path.isdir(checkpoint.path):
         root = shlex.quote(show_path(path))
-        return "convert makes a file of their own:", (convert_command(checkpoint.path, options=f"--root {root}"),)
+        return "convert writes them as a file of their own:", (
+            convert_command(checkpoint.path, options=f"--root {root}"),
+        )
     return f"Load them with torch.load(path){_subscripts(path)}.", ()
 
 
@@ -179,16 +181,16 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
         return
     take = f"ckptdoctor fix FILE --root {container} --auto TARGET"
     yield Cause(
-        f"the file is a training checkpoint; the weights are one level down, in “{container}”",
+        f'the file is a training checkpoint; the weights are one level down, in "{container}"',
         Repair.BY_HAND,
-        (Way("load it with", f'model.load_state_dict(weights["{container}"])'), Way("or take them out", take)),
+        (Way("load it with", f'model.load_state_dict(weights["{container}"])'), Way("or extract them", take)),
         missing=rest.missing,
         unexpected=top,
     )
 
 
 def _are_one(sets: Sequence[StateDict]) -> bool:
-    """Whether all sets hold the same values under the same names, as far as storages and checksums tell."""
+    """Return whether all sets hold the same values under the same names, as far as storages and checksums tell."""
     first, *others = [{each.key: each for each in one.tensors} for one in sets]
     return all(
         other.keys() == first.keys()

@@ -1,19 +1,19 @@
-"""A state dict has keys that are no text.
+"""A state dict has keys that are not strings.
 
-What it means
-    Tensors were put under numbers or tuples, in a dict of weights that otherwise goes by names.
+Meaning
+    Tensors were put under numbers or tuples, in a dict of weights that otherwise has names.
 
 Why it matters
-    ``load_state_dict`` asks every key for its beginning, and fails on the first that is no text. safetensors refuses
-    the dict as well.
+    ``load_state_dict`` calls ``startswith`` on every key, and fails on the first that is not a string. safetensors
+    rejects the dict as well.
 
-What you see
+Symptoms
     AttributeError: 'int' object has no attribute 'startswith'
     argument 'tensor_dict': 'int' object is not an instance of 'str'
 
-How it is found
+Detection
     Tensors under such keys, in a model's state dict or in a dict where weights should be (``state_dict``, ``model``).
-    Numbers in an optimizer's state are as they should be.
+    Numbers in an optimizer's state are correct.
 
 Repair
     None by command. In Python: ``{str(key): value for key, value in weights.items()}``, unless that gives two keys one
@@ -47,7 +47,7 @@ HEALTHY = (
 
 @rule("W309", "non-string-keys", Severity.ERROR, when=more_than_weights)
 def non_string_keys(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Dicts of weights with keys that are no text."""
+    """Report dicts of weights with keys that are no text."""
     for path, odd, number in untextual(checkpoint):
         yield _problem(path, odd, number)
 
@@ -58,7 +58,7 @@ def _problem(path: KeyPath, odd: list[Part], number: int) -> Problem:
     first = type(odd[0]).__name__ if isinstance(odd[0], int) else None
     return Problem(
         message=f"{some}{wording.of_place(path)} {verb} not {noun}: {wording.abridged(map(show_part, odd))}",
-        cause="load_state_dict and safetensors go by names.",
+        cause="load_state_dict and safetensors need names.",
         torch_says=(
             f"AttributeError: '{first}' object has no attribute 'startswith'",
             f"argument 'tensor_dict': '{first}' object is not an instance of 'str'",

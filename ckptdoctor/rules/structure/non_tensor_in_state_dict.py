@@ -1,26 +1,27 @@
-"""Beside tensors a state dict holds other values.
+"""A state dict holds values other than tensors.
 
-What it means
-    A number, a text or None was put among the weights; or a module with ``get_extra_state`` (TransformerEngine) saved
-    what it needs beside its tensors.
+Meaning
+    A number, a string or None was put among the weights; or a module with ``get_extra_state`` (TransformerEngine) saved
+    its additional state.
 
 Why it matters
     Extra states are loaded by the modules that saved them. Anything else makes ``load_state_dict`` fail, and
-    safetensors takes neither.
+    safetensors accepts neither.
 
-What you see
+Symptoms
     Unexpected key(s) in state_dict: "epoch".
     While copying the parameter named "fc.scale", expected torch.Tensor or Tensor-like object from checkpoint but
     received <class 'float'>
     Key `epoch` is invalid, expected torch.Tensor but received <class 'int'>
 
-How it is found
-    Most values of a model's state dict are tensors, and some are not. By itself that is worth knowing and no fault;
-    with a reference, a value that is no extra state is a warning, and an error where the reference has a tensor of that
+Detection
+    Most values of a model's state dict are tensors, and some are not. By itself that is info, not a fault; with a
+    reference, a value that is not extra state is a warning, and an error where the reference has a tensor with that
     name.
 
 Repair
-    With a reference, ``ckptdoctor fix FILE --drop KEY`` leaves out what its model does not have. Unsafe: the values go.
+    With a reference, ``ckptdoctor fix FILE --drop KEY`` leaves out values that its model does not have. Unsafe: the
+    values are lost.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ _NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "out.weight": T((2, 2))}
 MESSAGES = (
     Message(
         ("is invalid, expected torch.Tensor but received",),
-        "something in the dict is no tensor ({kind}), and safetensors holds nothing else",
-        (Way("leave out what is not", "isinstance(value, torch.Tensor)"),),
+        "a value in the dict is not a tensor ({kind}), and safetensors holds only tensors",
+        (Way("leave out other values", "isinstance(value, torch.Tensor)"),),
         then=r"<class'(?P<kind>[\w.]{1,100})'>",
         also=("W306",),
     ),
@@ -55,12 +56,12 @@ MESSAGES = (
 SICK = (
     Example("a number among the weights", {**_NET, "epoch": 3}),
     Example("an extra state", {"model": {**_NET, "fc._extra_state": None}}),
-    Example("a number that the target does not know", {"model": {**_NET, "epoch": 3}}, like=_NET),
+    Example("a number that the target does not have", {"model": {**_NET, "epoch": 3}}, like=_NET),
     Example("a number where a tensor should be", {**_NET, "fc.scale": 0.5}, like={**_NET, "fc.scale": T(())}),
 )
 HEALTHY = (
     Example("tensors only", _NET),
-    Example("values beside the weights", {"model": _NET, "epoch": 3, "best": T(())}),
+    Example("values next to the weights", {"model": _NET, "epoch": 3, "best": T(())}),
     Example("settings with a tensor", {"mean": T((3,)), "kind": "normal", "size": 3}),
     Example("an extra state for a model", {**_NET, "fc._extra_state": None}, like=_NET),
 )
@@ -71,7 +72,7 @@ _PATTERNS = 8  # --drop options on one command line
 
 @rule("W307", "non-tensor-in-state-dict", Severity.INFO, when=more_than_weights)
 def non_tensor_in_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """State dicts with values that are no tensors."""
+    """Report state dicts with values that are no tensors."""
     if isinstance(subject, Comparison):
         yield from _compared(subject)
         return
@@ -87,9 +88,9 @@ def _known(found: list[Leaf]) -> Problem:
     return Problem(
         message=_message(found),
         cause=(
-            "safetensors takes tensors only; load_state_dict hands an extra state to the module that saved it."
+            "safetensors accepts only tensors; load_state_dict passes extra state to the module that saved it."
             if not others
-            else "load_state_dict and safetensors take tensors only."
+            else "load_state_dict and safetensors accept only tensors."
         ),
         torch_says=_lines(others or extra, unexpected=bool(others)),
         keys=tuple([each.path for each in found]),
@@ -107,7 +108,7 @@ def _compared(comparison: Comparison) -> Iterator[Problem]:
     if wanted:
         yield Problem(
             message=f"{_message(wanted)}, where {comparison.reference.source} has tensors",
-            cause="load_state_dict copies tensors into tensors, and nothing else.",
+            cause="load_state_dict copies only tensors.",
             torch_says=tuple([_refused(comparison.final_name(each.key), each.node) for each in wanted[:_NAMED]]),
             advice="Save them as tensors: torch.tensor(value).",
             keys=tuple([each.path for each in wanted]),
@@ -118,7 +119,7 @@ def _compared(comparison: Comparison) -> Iterator[Problem]:
     if strange:
         yield Problem(
             message=f"{_message(strange)}, and unknown to {comparison.reference.source}",
-            cause="load_state_dict does not overlook them, whatever they are.",
+            cause="load_state_dict does not ignore them, whatever they are.",
             torch_says=(wording.unexpected_line([each.key for each in strange]),),
             keys=tuple([each.path for each in strange]),
             location=Location(path=comparison.path),
@@ -143,7 +144,7 @@ def _fix(comparison: Comparison, found: list[Leaf]) -> Fix | None:
 def _message(found: Sequence[Leaf]) -> str:
     named = wording.listed(found, _NAMED, say=lambda each: f"{each.key} ({kind(each.node)})")
     place = wording.of_place(found[0].path[:-1])
-    words = "1 value{} is no tensor: {}" if len(found) == 1 else "{:,} values{} are no tensors: {}"
+    words = "1 value{} is not a tensor: {}" if len(found) == 1 else "{:,} values{} are not tensors: {}"
     return words.format(*(() if len(found) == 1 else (len(found),)), place, named)
 
 
@@ -160,7 +161,7 @@ def _refused(key: str, node: Node) -> str:
 
 
 def kind(node: Node) -> str:
-    """What ``type(value)`` shows: ``int``, ``NoneType``, ``collections.OrderedDict``."""
+    """Return what ``type(value)`` shows: ``int``, ``NoneType``, ``collections.OrderedDict``."""
     if isinstance(node, (Mapping, Items)):
         return node.kind
     return node.class_name if isinstance(node, Opaque) else type(node).__name__

@@ -1,22 +1,22 @@
-"""Arrays of NumPy stand where the tensors of a state dict should.
+"""A state dict has NumPy arrays instead of tensors.
 
-What it means
+Meaning
     Weights that were converted from another framework, or that went through ``.numpy()``, were saved as arrays.
 
 Why it matters
-    ``load_state_dict`` takes tensors only. That shows once the file is loaded with ``weights_only=False``; before that
-    torch refuses the arrays themselves, which is P202.
+    ``load_state_dict`` accepts only tensors. That shows once the file is loaded with ``weights_only=False``; before
+    that torch rejects the arrays themselves, which is P202.
 
-What you see
+Symptoms
     While copying the parameter named "fc.weight", expected torch.Tensor or Tensor-like object from checkpoint but
     received <class 'numpy.ndarray'>
 
-How it is found
-    Arrays among the tensors of a model's state dict; or a dict of nothing but arrays under names with dots, at the top
-    of the file or under a key like ``state_dict`` or ``model``.
+Detection
+    Arrays among the tensors of a model's state dict; or a dict of only arrays under names with dots, at the top of the
+    file or under a key like ``state_dict`` or ``model``.
 
 Repair
-    That of P202, which turns the arrays of a torch file into tensors with the same elements. Elsewhere, in Python:
+    The repair of P202 converts the arrays of a torch file to tensors with the same elements. Elsewhere, in Python:
     ``{key: torch.as_tensor(value) for key, value in weights.items()}``, and save again.
 """
 
@@ -37,7 +37,7 @@ _ARRAY = Obj("numpy.array", arguments=([0.5, 0.25],))
 MESSAGES = (
     Message(
         ("expected torch.Tensor or Tensor-like object from checkpoint but received",),
-        "an entry of the checkpoint is no tensor ({kind}), though the model has a parameter of its name",
+        "an entry of the checkpoint is not a tensor ({kind}), but the model has a parameter with its name",
         (SHOW,),
         then=r"<class'(?P<kind>[\w.]{1,200})'>",
         also=("W307",),
@@ -50,14 +50,14 @@ SICK = (
 )
 HEALTHY = (
     Example("tensors", {"fc.weight": T((2, 4)), "fc.bias": T((2,))}),
-    Example("an array beside the weights", {"model": {"fc.weight": T((2, 4))}, "mean": _ARRAY}),
-    Example("arrays that are no weights", {"losses": _ARRAY, "accuracies": _ARRAY}),
+    Example("an array next to the weights", {"model": {"fc.weight": T((2, 4))}, "mean": _ARRAY}),
+    Example("arrays that are not weights", {"losses": _ARRAY, "accuracies": _ARRAY}),
 )
 
 
 @rule("W306", "numpy-leaves", Severity.ERROR, when=more_than_weights)
 def numpy_leaves(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """State dicts of arrays."""
+    """Report state dicts of arrays."""
     for path, found, number in arrays(checkpoint):
         yield _problem(path, found, number)
 
@@ -68,7 +68,7 @@ def _problem(path: KeyPath, found: list[Leaf], number: int) -> Problem:
         message=f"{some}{wording.of_place(path)} are NumPy arrays, not tensors"
         if len(found) > 1
         else _single(found[0]),
-        cause="load_state_dict takes tensors only, also where the file is loaded with weights_only=False.",
+        cause="load_state_dict accepts only tensors, even if the file is loaded with weights_only=False.",
         torch_says=(
             f'While copying the parameter named "{found[0].key}", expected torch.Tensor or Tensor-like object from '
             "checkpoint but received <class 'numpy.ndarray'>",

@@ -33,12 +33,15 @@ class Leaf:
 
 
 def sets_with_others(checkpoint: Checkpoint) -> list[StateDict]:
-    """The weights that have values beside their tensors."""
+    """Return the weights that have values beside their tensors."""
     return [each for each in _sets(checkpoint) if each.others]
 
 
 def non_tensors(checkpoint: Checkpoint, state_dict: StateDict) -> list[Leaf]:
-    """The values of a model's state dict that are no tensors, arrays of NumPy aside; nothing where they are most."""
+    """Return the values of a model's state dict that are no tensors, arrays of NumPy aside.
+
+    There is nothing where they are most.
+    """
     if not state_dict.others or not is_network(state_dict) or len(state_dict.others) >= len(state_dict.tensors):
         return []
     entries = _entries(checkpoint, state_dict.path)
@@ -48,7 +51,9 @@ def non_tensors(checkpoint: Checkpoint, state_dict: StateDict) -> list[Leaf]:
 
 
 def arrays(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, list[Leaf], int]]:
-    """Where arrays of NumPy stand for the tensors of a state dict: its path, the arrays, and how many values it has.
+    """Yield where arrays of NumPy stand for the tensors of a state dict.
+
+    It is its path, the arrays, and how many values it has.
 
     In the weights themselves; and in a dict of nothing but arrays under names with dots, at the top of the file or
     where weights should be.
@@ -62,7 +67,7 @@ def arrays(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, list[Leaf], int]]:
 
 
 def is_array(node: Node) -> bool:
-    """Whether a node is a pickled ``numpy.ndarray``."""
+    """Return whether a node is a pickled ``numpy.ndarray``."""
     if not isinstance(node, Opaque):
         return False
     module, _, name = node.class_name.rpartition(".")
@@ -70,7 +75,10 @@ def is_array(node: Node) -> bool:
 
 
 def untextual(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, list[Part], int]]:
-    """Dicts of weights with tensors under keys that are no text: the dict's path, these keys, how many tensors."""
+    """Yield dicts of weights with tensors under keys that are no text.
+
+    It is the dict's path, these keys, and how many tensors.
+    """
     places = [each.path for each in _sets(checkpoint)]
     for path in dict.fromkeys([*places, *_model_places(checkpoint, top=False)]):
         tensors = [part for part, child in _entries(checkpoint, path) if isinstance(child, Tensor)]
@@ -84,7 +92,7 @@ def _sets(checkpoint: Checkpoint) -> list[StateDict]:
 
 
 def _model_places(checkpoint: Checkpoint, top: bool = True) -> list[KeyPath]:
-    """The dicts at the top of the file (``top``: and the top itself) under keys that weights are saved under."""
+    """Return the dicts at the top of the file (``top``: and the top itself) under keys that weights are saved under."""
     tree = checkpoint.tree
     if not isinstance(tree, Mapping):
         return []
@@ -100,5 +108,5 @@ def _entries(checkpoint: Checkpoint, path: KeyPath) -> tuple[tuple[Part, Node], 
 
 
 def _leaves(path: KeyPath, entries: Iterable[tuple[Part, Node]]) -> list[Leaf]:
-    """Those of the entries whose keys are texts."""
+    """Return those of the entries whose keys are texts."""
     return [Leaf(part, (*path, part), child) for part, child in entries if isinstance(part, str)]

@@ -1,21 +1,21 @@
-"""The file holds the state of an optimizer, a scheduler or random number generators, and no model.
+"""The file holds the state of an optimizer, a scheduler or random number generators, but not a model.
 
-What it means
+Meaning
     Frameworks save the weights and the state of the training in files side by side (``pytorch_model.bin`` and
     ``optimizer.pt``, ``scheduler.pt``, ``rng_state.pth``). This is one of the latter.
 
 Why it matters
-    It is fine for resuming a training. Loaded as a model it fails, or with ``strict=False`` loads nothing at all
-    without a word.
+    It is fine for resuming training. Loaded as a model it fails, or with ``strict=False`` silently loads nothing at
+    all.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "conv1.weight", "bn1.weight", …
     Unexpected key(s) in state_dict: "state", "param_groups".
 
-How it is found
+Detection
     The top of the file has the keys ``state`` and ``param_groups``, or those of a scheduler's ``state_dict()``, or
-    every tensor is the state of a generator; and no model's weights are anywhere. By itself that is worth knowing and
-    no fault; with a reference, which is a model, it is an error.
+    every tensor is the state of a generator; and there are no model weights anywhere. By itself that is info, not a
+    fault; with a reference, which is a model, it is an error.
 
 Repair
     None: the weights are in another file.
@@ -53,7 +53,7 @@ HEALTHY = (
 
 @rule("W303", "optimizer-file-as-model", Severity.INFO, when=any_of(more_than_weights, generator_states))
 def optimizer_file_as_model(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Files that hold the state of a training and no model."""
+    """Files that hold the state of a training but not a model."""
     compared = isinstance(subject, Comparison)
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
     kind = purpose(checkpoint)
@@ -63,10 +63,10 @@ def optimizer_file_as_model(subject: Checkpoint | Comparison) -> Iterator[Proble
     top = [show_part(part) for part, _ in tree.entries] if isinstance(tree, Mapping) else []
     missing = (wording.missing_line(subject.reference.tensors),) if isinstance(subject, Comparison) else ()
     yield Problem(
-        message=f"the file holds {kind}, and no model",
-        cause="It is there to resume a training; load_state_dict of a model finds nothing in it.",
+        message=f"the file holds {kind}, not a model",
+        cause="It serves to resume training; a model's load_state_dict finds nothing in it.",
         torch_says=(*missing, wording.unexpected_line(top)) if top else missing,
-        advice="The weights are in another file beside it, such as model.safetensors or pytorch_model.bin.",
+        advice="The weights are in another file next to it, such as model.safetensors or pytorch_model.bin.",
         severity=Severity.ERROR if compared else Severity.INFO,
     )
 
@@ -77,7 +77,7 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     top = ("state", "param_groups")
     if rest.top.issuperset(top):
         meaning = (
-            "the file holds the state of an optimizer, not the weights of a model, and no command makes weights of it:"
-            " load the file of the model that was saved with it"
+            "the file holds the state of an optimizer, not the weights of a model, and no command can make "
+            "weights from it: load the file of the model that was saved with it"
         )
         yield Cause(meaning, Repair.NONE, (CHECK,), missing=rest.missing, unexpected=top)

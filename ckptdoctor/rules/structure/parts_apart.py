@@ -1,25 +1,25 @@
-"""The parts of one model lie in dicts of their own.
+"""The parts of one model are in dicts of their own.
 
-What it means
+Meaning
     Somebody saved ``{"encoder": encoder.state_dict(), "decoder": decoder.state_dict()}``, or a tree of dicts with a
-    tensor at each end (``{"encoder": {"weight": …}}``), as Flax and Haiku keep parameters. The model that it is for
-    has all of it under names with dots: ``encoder.weight``.
+    tensor at each end (``{"encoder": {"weight": …}}``), as Flax and Haiku keep parameters. The target has all of them
+    under names with dots: ``encoder.weight``.
 
 Why it matters
-    ``load_state_dict`` wants one flat dict. Each part loads into its own module, and none into the whole model.
+    ``load_state_dict`` expects one flat dict. Each part loads into its own module, but none into the whole model.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "encoder.weight", "decoder.weight".
     Unexpected key(s) in state_dict: "encoder", "decoder".
 
-How it is found
-    Only with a reference, of which every key must be there in its shape once the names on the way are joined by dots,
-    and nothing else in the same parts. Where a second set has the keys and shapes of a part (an average, a teacher), or
-    more than one dict would do, nothing is put together.
+Detection
+    Only with a reference, with exactly its keys and shapes once the names along the path are joined by dots, and
+    nothing else in the same parts. Where a second set has the keys and shapes of a part (an average, a teacher), or
+    more than one dict fits, nothing is put together.
 
 Repair
-    ``ckptdoctor fix FILE --auto --like OTHER`` makes one flat state dict of them. No value changes; what lies beside
-    the parts (an epoch, an optimizer) is left out, as with ``--root``.
+    ``ckptdoctor fix FILE --auto --like OTHER`` makes one flat state dict from them. No value changes; anything else in
+    the file (an epoch, an optimizer) is left out, as with ``--root``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _WHOLE = {"encoder.fc.weight": T((2, 4)), "encoder.fc.bias": T((2,)), "decoder.o
 ALSO = ("W304", "W301")
 SICK = (
     Example("an encoder and a decoder for a model of both", {"encoder": _ENCODER, "decoder": _DECODER}, like=_WHOLE),
-    Example("beside what training needs", {"epoch": 3, "encoder": _ENCODER, "decoder": _DECODER}, like=_WHOLE),
+    Example("next to the training state", {"epoch": 3, "encoder": _ENCODER, "decoder": _DECODER}, like=_WHOLE),
     Example(
         "a tree of dicts",
         {"encoder": {"fc": {"weight": T((2, 4)), "bias": T((2,))}}, "decoder": {"out": {"weight": T((4, 2))}}},
@@ -56,7 +56,7 @@ HEALTHY = (
     Example("the flat dict", _WHOLE, like=_WHOLE),
     Example("a target that is one of the parts", {"encoder": _ENCODER, "decoder": _DECODER}, like=_ENCODER),
     Example(
-        "an average beside them",
+        "an average next to them",
         {"encoder": _ENCODER, "decoder": _DECODER, "encoder_ema": _ENCODER},
         like=_WHOLE,
     ),
@@ -65,7 +65,7 @@ HEALTHY = (
 
 @rule("W312", "parts-apart", Severity.ERROR)
 def parts_apart(comparison: Comparison) -> Iterator[Problem]:
-    """All parts of the target, in dicts of their own."""
+    """Report all parts of the target, in dicts of their own."""
     found = comparison.parts
     if found is None:
         return
@@ -75,8 +75,8 @@ def parts_apart(comparison: Comparison) -> Iterator[Problem]:
     more = wording.beyond(len(found.names) - 4)
     total = len(comparison.reference.tensors)
     yield Problem(
-        message=f"the parts of {comparison.reference.source} lie in dicts of their own: {listed}{more}",
-        cause="Joined by dots, the names on the way are those of the model, which wants one flat dict.",
+        message=f"the parts of {comparison.reference.source} are in dicts of their own: {listed}{more}",
+        cause="Joined by dots, the names along the path are those of the model, which expects one flat dict.",
         torch_says=(
             wording.missing_line([key for key, _ in found.tensors]),
             wording.unexpected_line([str(part) for part, _ in tree.entries]),
@@ -84,7 +84,7 @@ def parts_apart(comparison: Comparison) -> Iterator[Problem]:
         keys=tuple([(*found.path, *place) for _, place in found.tensors]),
         location=Location(path=found.path),
         fix=Fix(
-            f"put {wording.plural(total, 'tensor')} under one roof, by the names on the way",
+            f"put {wording.plural(total, 'tensor')} into one flat dict, by the names along the path",
             (Flatten(found.path, found.tensors),),
             Safety.CONFIRMED,
             auto_option(comparison),
@@ -103,8 +103,8 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     if not parts or 2 * len(covered) < len(rest.missing) or len(covered) < len(parts):
         return
     meaning = (
-        f"the file holds one state dict for each part of the model ({and_so_on(sorted(parts), _NAMED)}), and"
-        " load_state_dict wants one for all of it"
+        f"the file holds one state dict for each part of the model ({and_so_on(sorted(parts), _NAMED)}), and "
+        "load_state_dict expects one for all of it"
     )
     chosen = "".join(f'"{part}", ' for part in sorted(parts))
     inner = f'{{f"{{part}}.{{key}}": value for part in ({chosen}) for key, value in weights[part].items()}}'

@@ -17,12 +17,12 @@ _NAMED = 5  # sets that a sentence names before it only counts the others
 
 
 def described(sets: Sequence[StateDict]) -> str:
-    """``"model" (320 keys, 102 MB) and "ema" (320 keys, 102 MB, averaged)``."""
+    """Return ``"model" (320 keys, 102 MB) and "ema" (320 keys, 102 MB, averaged)``."""
     return wording.listed(sets, _NAMED, say=_one)
 
 
 def commands(checkpoint: Checkpoint, sets: Sequence[StateDict], wanted: Reference | None = None) -> tuple[str, ...]:
-    """The command that takes each of the sets out of a file, and makes it fit what is ``wanted``.
+    """Return the command that takes each of the sets out of a file, and makes it fit what is ``wanted``.
 
     None for a folder, and none for a set at the top.
     """
@@ -42,5 +42,5 @@ def _one(state_dict: StateDict) -> str:
 
 
 def is_average(state_dict: StateDict) -> bool:
-    """Whether its place or its keys say that it is a running average."""
+    """Return whether its place or its keys say that it is a running average."""
     return state_dict.role is Role.EMA

@@ -1,20 +1,20 @@
 """Most of the target model finds no weights here, whatever prefix is stripped or added.
 
-What it means
+Meaning
     After every fix that the other rules propose, less than half of the keys and of the parameters that the reference
-    expects have a counterpart of the same shape: these are the weights of another model, or of a small part of it.
+    expects have a counterpart with the same shape: these are the weights of another model, or of a small part of it.
 
 Why it matters
-    With ``strict=False`` it loads without a word, and the model keeps its random weights: the output is noise.
+    With ``strict=False`` it loads silently, and the model keeps its random weights: the output is noise.
 
-What you see
+Symptoms
     Missing key(s) in state_dict: "conv1.weight", "bn1.weight", … (or nothing, with strict=False)
     Unexpected key(s) in state_dict: "encoder.0.weight", …
 
-How it is found
+Detection
     Keys and shapes are compared as they are, without the names of wrappers, and with the best single prefix stripped or
-    added. Less than half of the reference's keys and parameters fit, and no more than half of the keys here. What is
-    missing and what is left over is then not listed key by key.
+    added. Less than half of the reference's keys and parameters fit, and no more than half of the keys here. Missing
+    and unexpected keys are then not listed one by one.
 
 Repair
     None: no renaming makes these weights fit. Build the model that they belong to, or find the file that belongs to the
@@ -44,18 +44,18 @@ SICK = (
 HEALTHY = (
     Example("the same model", _WANTED, like=_WANTED),
     Example(
-        "the same model but for its head",
+        "the same model except for its head",
         {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((5, 4)), "fc.bias": T((5,))},
         like={"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))},
     ),
 )
-_OTHER = "These are weights of another model, or of a small part of it."
-_ADAPTER = "These are an adapter, which is put on a model and holds none of its own weights."
+_OTHER = "These are the weights of another model, or of a small part of this one."
+_ADAPTER = "This is an adapter, which extends a model and holds none of its weights."
 
 
 @rule("W311", "uncovered-model", Severity.ERROR)
 def uncovered_model(comparison: Comparison) -> Iterator[Problem]:
-    """Checkpoints that fit less than half of the reference."""
+    """Report checkpoints that fit less than half of the reference."""
     if not comparison.uncovered or _explained(comparison.checkpoint) or sweeping(comparison) or slice_of(comparison):
         return
     adapter = foreign(comparison.state_dict, comparison.reference.tensors)
@@ -68,19 +68,19 @@ def uncovered_model(comparison: Comparison) -> Iterator[Problem]:
         message=f"{fits} of {wording.plural(total, 'key')} of {comparison.reference.source} "
         f"({there} of its parameters) {'fits' if len(renamed.fits) == 1 else 'fit'}{here}",
         cause=(_OTHER if adapter is None or adapter.wrapped else _ADAPTER)
-        + " With strict=False they load without a word, and the model keeps its random weights.",
+        + " With strict=False they load silently, and the model keeps its random weights.",
         torch_says=(
             wording.missing_line([*renamed.missing, *renamed.mismatched]),
             *((wording.unexpected_line(renamed.unexpected),) if renamed.unexpected else ()),
         ),
         advice="Build the model that this file belongs to, or find the file that belongs to the model."
         if adapter is None or adapter.wrapped
-        else "Load the model's own weights first, and put the adapter on with PeftModel.from_pretrained.",
+        else "Load the model's own weights first, and add the adapter with PeftModel.from_pretrained.",
         keys=tuple([tensor.path for tensor in renamed.here.values()]),
         location=Location(path=comparison.path),
     )
 
 
 def _explained(checkpoint: Checkpoint) -> bool:
-    """Whether W303 (no model at all) or W310 (nothing in it) says why."""
+    """Return whether W303 (no model at all) or W310 (nothing in it) says why."""
     return bool(purpose(checkpoint) or empty_places(checkpoint) or without_elements(checkpoint))

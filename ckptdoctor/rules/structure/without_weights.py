@@ -16,12 +16,11 @@ MODEL_KEYS = frozenset(
     )
 )
 
-
 _PROGRAM = "TorchScript archive"
 
 
 def purpose(checkpoint: Checkpoint) -> str | None:
-    """What a file without a model's weights holds: the state of an optimizer, a scheduler, or generators."""
+    """Return what a file without a model's weights holds: the state of an optimizer, a scheduler, or generators."""
     tree = checkpoint.tree
     keys = {part for part, _ in tree.entries} if isinstance(tree, Mapping) else set()
     if {"state", "param_groups"} <= keys and not weight_sets(checkpoint):
@@ -34,7 +33,7 @@ def purpose(checkpoint: Checkpoint) -> str | None:
 
 
 def empty_places(checkpoint: Checkpoint) -> list[KeyPath]:
-    """Where a state dict should be but is empty: the file itself, or what a key like ``state_dict`` holds.
+    """Return where a state dict should be but is empty: the file itself, or what a key like ``state_dict`` holds.
 
     Only in a file without any model's weights: beside them, ``params`` may well be something else. The weights of a
     program in TorchScript may be its constants (``torch.jit.freeze``), and a function has none.
@@ -50,7 +49,7 @@ def empty_places(checkpoint: Checkpoint) -> list[KeyPath]:
 
 
 def without_elements(checkpoint: Checkpoint) -> list[StateDict]:
-    """The weights whose tensors are all there, but none has an element."""
+    """Return the weights whose tensors are all there, but none has an element."""
     return [
         each
         for each in checkpoint.state_dicts

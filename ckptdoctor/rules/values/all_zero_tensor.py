@@ -1,17 +1,17 @@
-"""The weight of a layer is nothing but zeros.
+"""A weight tensor is all zeros.
 
-What it means
+Meaning
     No training leaves a weight of two or more dimensions exactly zero. It was never filled: saved under
     ``torch.serialization.skip_data``, allocated and not written, or a part of the file that was never downloaded.
 
 Why it matters
-    The layer gives zeros, or its bias, whatever it gets.
+    The layer outputs zeros, or its bias, for any input.
 
-What you see
+Symptoms
     Nothing: the file has its right size, and it loads.
 
-How it is found
-    ``check --deep`` reads every value. Biases, and weights whose names say that they begin with zeros (LoRA's ``B``,
+Detection
+    ``check --deep`` reads every value. Biases, and weights whose names show that they begin as zeros (LoRA's ``B``,
     zero convolutions of a ControlNet, gates, adaptive norms), are left out.
 
 Repair
@@ -24,15 +24,15 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.facts import names
-from ckptdoctor.facts.values import Values, weights_read
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Values, weights_read
 
 SICK = (
     Example("a layer of zeros", {"a.weight": T((4, 3), value=0.5), "b.weight": T((4, 3), value=0.0)}, deep=True),
-    Example("nothing but zeros", {"a.weight": T((4, 3), value=0.0), "b.weight": T((4, 3), value=0.0)}, deep=True),
+    Example("only zeros", {"a.weight": T((4, 3), value=0.0), "b.weight": T((4, 3), value=0.0)}, deep=True),
 )
 HEALTHY = (
     Example("a bias of zeros", {"a.weight": T((4, 3), value=0.5), "a.bias": T((4,), value=0.0)}, deep=True),
@@ -42,7 +42,7 @@ HEALTHY = (
 
 @rule("V653", "all-zero-tensor", Severity.WARNING)
 def all_zero_tensor(values: Values) -> Iterator[Problem]:
-    """Weights without any value."""
+    """Report weights without any value."""
     matrices = [each for each in weights_read(values) if each.is_matrix]
     zero = [each for each in matrices if each.values.zeros == each.values.count and not zero_at_first(each.tensor)]
     if not zero:
@@ -51,15 +51,15 @@ def all_zero_tensor(values: Values) -> Iterator[Problem]:
     every = len(zero) == len(matrices) > 1
     yield Problem(
         message=(
-            f"{wording.all_of(len(zero), 'layer weight') if every else wording.plural(len(zero), 'layer weight')} "
-            f"{'is' if len(zero) == 1 else 'are'} nothing but zeros; the first is {show_path(first.path)}"
+            f"{wording.all_of(len(zero), 'weight tensor') if every else wording.plural(len(zero), 'weight tensor')} "
+            f"{'is' if len(zero) == 1 else 'are'} all zeros; the first is {show_path(first.path)}"
         ),
         cause=(
             "The file was saved without its values, as torch.serialization.skip_data does, or never filled."
             if every
             else "Training does not leave a weight exactly zero: it was never filled, or never downloaded."
         ),
-        advice="Download or save it again, or take these tensors from another copy.",
+        advice="Download or save it again, or use another copy for these tensors.",
         keys=tuple([each.tensor.path for each in zero]),
         location=Location(path=first.path),
     )
@@ -75,6 +75,6 @@ ZERO_AT_FIRST = (
 
 
 def zero_at_first(tensor: Tensor) -> bool:
-    """Whether its name is that of a layer that begins with zeros."""
+    """Return whether its name is that of a layer that begins with zeros."""
     key = names.bare(tensor.key).lower()
     return any(word in key for word in ZERO_AT_FIRST)

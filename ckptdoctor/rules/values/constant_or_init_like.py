@@ -1,20 +1,20 @@
-"""The weight of a layer is one number throughout, or exactly as ``torch.nn`` makes it before any training.
+"""A weight tensor has a single value throughout, or still has PyTorch's default initialisation.
 
-What it means
-    A layer was added when the model was saved and never trained, the wrong object was saved, or a script filled it
+Meaning
+    A layer was added and never trained before the model was saved, the wrong object was saved, or a script filled it
     with a constant.
 
 Why it matters
-    The model runs and gives results as good as random: in a head that was left out of training, in an embedding that
-    was tied in training and is not any more.
+    The model runs, but its results are no better than random: for example from a head that was left out of training, or
+    an embedding that was tied during training and no longer is.
 
-What you see
+Symptoms
     Nothing when it is loaded.
 
-How it is found
-    ``check --deep`` reads every value. ``Linear`` and convolutions of ``torch.nn`` begin with values spread evenly
-    between -1/√fan_in and 1/√fan_in: a weight whose values fill exactly this range, and evenly, has not been trained;
-    the first steps of an optimizer carry some beyond it. Other ways to begin cannot be told from training.
+Detection
+    ``check --deep`` reads every value. ``Linear`` and convolutions of ``torch.nn`` begin with values spread uniformly
+    between -1/√fan_in and 1/√fan_in: a weight whose values fill exactly this range uniformly has not been trained; the
+    first steps of an optimizer move some beyond it. Other initialisations cannot be distinguished from training.
 
 Repair
     None: the trained values are not in the file.
@@ -27,11 +27,11 @@ from math import prod, sqrt
 from struct import pack, unpack
 
 from ckptdoctor.checkpoint import Tensor, show_path
-from ckptdoctor.facts.values import Histogram, Read, TensorValues, Values, weights_read
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Histogram, Read, TensorValues, Values, weights_read
 
 _FEW = 16  # elements that may well be the same
 SICK = (Example("one number", {"a.weight": T((8, 8), value=0.5), "a.bias": T((8,), value=0.5)}, deep=True),)
@@ -46,18 +46,18 @@ _CONSTANT = ("scale", "mask", "zero", "norm", "blur", "pool", "resample", "filte
 
 @rule("V654", "constant-or-init-like", Severity.WARNING)
 def constant_or_init_like(values: Values) -> Iterator[Problem]:
-    """Weights that were never trained."""
+    """Report weights that were never trained."""
     matrices = [each for each in weights_read(values) if each.is_matrix]
     constant = [each for each in matrices if _is_constant(each)]
     if constant:
         first = constant[0]
         yield Problem(
             message=(
-                f"every value of {wording.plural(len(constant), 'layer weight')} is the same number; "
-                f"the first is {show_path(first.tensor.path)}, {first.values.min:.6g} throughout"
+                f"{wording.plural(len(constant), 'weight tensor has', 'weight tensors have')} a single value "
+                f"throughout; the first is {show_path(first.tensor.path)}, all {first.values.min:.6g}"
             ),
             cause="Training does not leave a weight like this: it was filled by a script, or never trained.",
-            advice="Take these tensors from a checkpoint that was trained.",
+            advice="Use a trained checkpoint for these tensors.",
             keys=tuple([each.tensor.path for each in constant]),
             location=Location(path=first.tensor.path),
         )
@@ -77,16 +77,16 @@ def _fresh(fresh: list[Read], total: int) -> Problem:
     every = len(fresh) == total
     return Problem(
         message=(
-            f"{wording.all_of(len(fresh), 'layer weight') if every else wording.plural(len(fresh), 'layer weight')} "
-            f"{'is' if len(fresh) == 1 else 'are'} as torch.nn makes {'it' if len(fresh) == 1 else 'them'} "
-            f"before any training; the first is {show_path(first.path)}"
+            f"{wording.all_of(len(fresh), 'weight tensor') if every else wording.plural(len(fresh), 'weight tensor')} "
+            f"still {'has' if len(fresh) == 1 else 'have'} PyTorch's default initialisation; the first is "
+            f"{show_path(first.path)}"
         ),
         cause=(
             "The model was saved before it was trained, or the wrong one was saved."
             if every
             else "These layers were never trained: they were added after training, or left out of the optimizer."
         ),
-        advice="Where that is not meant, take these tensors from a checkpoint that was trained.",
+        advice="If that is not intended, use a trained checkpoint for these tensors.",
         keys=tuple([each.tensor.path for each in fresh]),
         location=Location(path=first.path),
         severity=Severity.INFO if every else None,
@@ -101,7 +101,7 @@ _UNEVEN = 1.6  # chi-squared per degree of freedom; of 31 degrees, chance gives 
 
 
 def _is_fresh(tensor: Tensor, values: TensorValues) -> bool:
-    """Whether the values fill the range of ``kaiming_uniform_(a=√5)`` exactly and evenly.
+    """Return whether the values fill the range of ``kaiming_uniform_(a=√5)`` exactly and evenly.
 
     That is what ``reset_parameters`` of Linear and of the convolutions does: evenly between ±1/√fan_in.
     """
@@ -116,7 +116,7 @@ def _is_fresh(tensor: Tensor, values: TensorValues) -> bool:
 
 
 def _rounded(bound: float, dtype: str) -> float:
-    """The end of the range as a narrow dtype has it: a step further, and it was trained."""
+    """Return the end of the range as a narrow dtype has it: a step further, and it was trained."""
     if dtype == "float16":
         return float(unpack("<e", pack("<e", bound))[0])
     if dtype == "bfloat16":  # the upper half of a float32, rounded to even

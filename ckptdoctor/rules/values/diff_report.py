@@ -1,22 +1,22 @@
-"""Some weights have the very bytes of the checkpoint that it is compared with, and others do not.
+"""Some weights are byte-identical to those of the checkpoint that it is compared with, and others are not.
 
-What it means
+Meaning
     A part of the model was frozen in training, or only a head or an adapter was trained; or only a part of the weights
     was replaced, as merges do.
 
 Why it matters
-    Nothing is wrong with it. It answers which layers a training has changed: more of them, or fewer, than were meant to
-    change is a sign of a wrong ``requires_grad``.
+    Nothing is wrong with it. It shows which layers a training has changed: more or fewer than you intended are a sign
+    of a wrong ``requires_grad``.
 
-What you see
+Symptoms
     Nothing.
 
-How it is found
+Detection
     ``check --deep --like BASE`` compares the bytes of all tensors with those of the same name, shape and dtype there.
-    Where nothing has changed, V657 says so.
+    If nothing has changed, V657 reports it.
 
 Repair
-    None is needed. ``ckptdoctor diff BASE FILE --values`` says by how much each tensor has changed.
+    None is needed. ``ckptdoctor diff BASE FILE --values`` shows how much each tensor has changed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HEALTHY = (
 
 @rule("V658", "diff-report", Severity.INFO)
 def diff_report(found: SameAsBase) -> Iterator[Problem]:
-    """What a training has changed, where it has not changed everything."""
+    """Report what a training has changed, where it has not changed everything."""
     same = [each for each in found.same if may_train(each.key, each.dtype)]
     different = [each for each in found.different if may_train(each.key, each.dtype)]
     if not same or not different:
@@ -58,9 +58,9 @@ def diff_report(found: SameAsBase) -> Iterator[Problem]:
     source = comparison.reference.source
     yield Problem(
         message=f"{total}{wording.of_place(comparison.path)} ({wording.proportion(kept, kept + changed)} of the "
-        f"parameters) {'has' if len(same) == 1 else 'have'} the very bytes of {source}",
+        f"parameters) {'is' if len(same) == 1 else 'are'} byte-identical to {source}",
         cause=f"Others: {wording.module_groups({each.key: each.numel for each in different})}.",
-        advice="diff shows by how much each has changed:",
+        advice="diff shows how much each has changed:",
         commands=(f"ckptdoctor diff {shlex.quote(source)} FILE --values",) if os.path.exists(source) else (),
         keys=tuple([each.path for each in different]),
         location=Location(path=comparison.path),

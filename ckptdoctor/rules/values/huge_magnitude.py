@@ -1,17 +1,17 @@
-"""Some weight is larger than 10,000.
+"""A weight is larger than 10,000.
 
-What it means
+Meaning
     Weights of networks that work stay within a few units, and outliers of large language models within hundreds. One
     this large comes from training that was about to diverge, from a wrong scale in a conversion, or from damage.
 
 Why it matters
-    Activations overflow float16, and swamp everything else in bfloat16. Training goes on with jumps, or not at all.
+    Activations overflow float16, and swamp everything else in bfloat16. Training continues with jumps, or not at all.
 
-What you see
+Symptoms
     Nothing when it is loaded; an unstable loss, infinities in half precision.
 
-How it is found
-    ``check --deep`` reads every value of what can be a parameter and is called ``weight`` or ``bias``. Buffers (running
+Detection
+    ``check --deep`` reads every value of every possible parameter called ``weight`` or ``bias``. Buffers (running
     variances, frequencies, schedules) may be as large as they like.
 
 Repair
@@ -23,12 +23,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.facts.values import Read, Values, weights_read
 from ckptdoctor.facts.weight_sets import may_train
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Read, Values, weights_read
 
 _HUGE = 1e4
 _MASKS = ("mask", "scale")
@@ -41,7 +41,7 @@ HEALTHY = (
 
 @rule("V656", "huge-magnitude", Severity.WARNING)
 def huge_magnitude(values: Values) -> Iterator[Problem]:
-    """Weights that are too large."""
+    """Report weights that are too large."""
     found = [each for each in weights_read(values) if each.values.absmax > _HUGE and _is_weight(each)]
     if not found:
         return

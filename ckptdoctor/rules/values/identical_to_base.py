@@ -1,23 +1,23 @@
-"""Every weight has the very bytes of the checkpoint that it is compared with: nothing was trained.
+"""Every weight is byte-identical to that of the checkpoint that it is compared with: nothing was trained.
 
-What it means
+Meaning
     A model that was meant to be fine-tuned is its base, byte for byte: the optimizer did not get the parameters, they
     were frozen, an adapter was never merged, or the wrong object was saved.
 
 Why it matters
     The file works as well as its base, and no better. Nobody notices until results are compared.
 
-What you see
+Symptoms
     Nothing: "the fine-tune has no effect".
 
-How it is found
+Detection
     ``check --deep --like BASE`` compares the bytes of all tensors with those of the same name, shape and dtype there.
-    Buffers, such as running statistics, may have changed, as they do without training. Where some weights have changed,
-    or there are others, V658 says which.
+    Buffers, such as running statistics, may have changed, as they do without training. If some weights have changed, or
+    there are others, V658 names them.
 
 Repair
-    None: the trained values are not in the file. Save the model that was trained, or look whether its optimizer was
-    given ``model.parameters()`` with ``requires_grad``.
+    None: the trained values are not in the file. Save the trained model, or check whether its optimizer was given
+    ``model.parameters()`` with ``requires_grad``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ HEALTHY = (
 
 @rule("V657", "identical-to-base", Severity.WARNING)
 def identical_to_base(found: SameAsBase) -> Iterator[Problem]:
-    """Models that are their base."""
+    """Report models that are their base."""
     same = [each for each in found.same if may_train(each.key, each.dtype)]
     rest = [each for each in (*found.different, *found.unknown) if may_train(each.key, each.dtype)]
     if rest or not same:
@@ -59,11 +59,11 @@ def identical_to_base(found: SameAsBase) -> Iterator[Problem]:
     comparison = found.comparison
     place = comparison.path
     yield Problem(
-        message=f"{wording.all_of(len(same), 'weight')}{wording.of_place(place)} "
-        f"{'has' if len(same) == 1 else 'have'} the very bytes of {comparison.reference.source}",
-        cause="If it was trained from there, nothing has come of it: the parameters were frozen, the optimizer did not "
-        "get them, or the wrong object was saved.",
-        advice="See that what was trained is what was saved.",
+        message=f"{wording.all_of(len(same), 'weight')}{wording.of_place(place)} {'is' if len(same) == 1 else 'are'} "
+        f"byte-identical to {comparison.reference.source}",
+        cause="If it was trained from there, training had no effect: the parameters were frozen, the optimizer did "
+        "not get them, or the wrong object was saved.",
+        advice="Make sure that you saved the trained model.",
         keys=tuple([each.path for each in same]),
         location=Location(path=place),
     )

@@ -1,27 +1,28 @@
 """Weights hold NaN or infinity.
 
-What it means
-    Training diverged and went on, a loss in float16 overflowed, a layer divided by zero, or bytes were damaged. A
+Meaning
+    Training diverged and continued, a loss in float16 overflowed, a layer divided by zero, or bytes were damaged. A
     single NaN in a weight makes every output of its layer NaN.
 
 Why it matters
-    ``torch.load`` and ``load_state_dict`` take them without a word. Metrics then become NaN, detections empty, images
+    ``torch.load`` and ``load_state_dict`` silently accept them. Metrics then become NaN, detections empty, images
     black. Resumed training never recovers: an optimizer spreads NaN to every parameter that it updates.
 
-What you see
+Symptoms
     ``loss: nan``, or nothing at all.
 
-How it is found
+Detection
     ``check --deep`` reads every value. Infinities in attention masks and in bounds (of quantization observers, metrics
-    and ranges: ``min_val``, ``low``, ``upper_bound``) are meant and are not counted. What optimizers keep is O756's.
+    and ranges: ``min_val``, ``low``, ``upper_bound``) are intended and not counted. O756 reports the state of
+    optimizers.
 
 Repair
-    None by itself: putting zeros in their place gives a model that is plausible and wrong. Where the file holds the
-    same network a second time (averaged, or the raw weights beside the average) and that copy is finite, the finding
-    says which, and ``ckptdoctor graft FILE --from FILE --root model --from-root model_ema --unsafe-fixes`` puts its
-    tensors in the place of those with NaN: a mixture, to be looked at before it is used. Where only the bytes of this
-    file were damaged, ``ckptdoctor graft FILE --from OTHER`` takes the tensors from a sound copy of it. Else go back to
-    the checkpoint before.
+    No automatic one: replacing them with zeros gives a plausible but wrong model. If the file holds the same network a
+    second time (an average and the raw weights) and that copy is finite, the finding names it, and ``ckptdoctor graft
+    FILE --from FILE --root model --from-root model_ema --unsafe-fixes`` replaces the tensors that have NaN with its
+    tensors: a mixture that you should examine before you use it. If only the bytes of this file were damaged,
+    ``ckptdoctor graft FILE --from OTHER`` takes the tensors from an intact copy. Otherwise go back to the previous
+    checkpoint.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor, show_path
-from ckptdoctor.facts.values import TensorValues, Values, may_be_infinite, not_finite
 from ckptdoctor.facts.weight_sets import networks
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import TensorValues, Values, may_be_infinite, not_finite
 
 _NAN, _INF = float("nan"), float("inf")
 SICK = (
     Example("a NaN", {"fc.weight": T((4, 3), value=_NAN), "fc.bias": T((4,), value=0.5)}, deep=True),
     Example("an infinity in bfloat16", {"fc.weight": T((4, 3), "bfloat16", value=_INF)}, deep=True),
     Example(
-        "raw weights beside a finite average",
+        "raw weights next to a finite average",
         {
             "model": {"fc.weight": T((4, 3), value=_NAN), "fc.bias": T((4,), value=0.5)},
             "model_ema": {"fc.weight": T((4, 3), value=0.25), "fc.bias": T((4,), value=0.5)},
@@ -52,21 +53,19 @@ SICK = (
 )
 HEALTHY = (
     Example("finite values", {"fc.weight": T((4, 3), value=0.5), "fc.bias": T((4,), value=0.0)}, deep=True),
-    Example(
-        "bounds of what has none", {"space.high": T((4,), value=_INF), "fc.weight": T((4, 4), value=0.5)}, deep=True
-    ),
+    Example("open bounds", {"space.high": T((4,), value=_INF), "fc.weight": T((4, 4), value=0.5)}, deep=True),
     Example("a mask", {"attn.mask": T((4, 4), value=-_INF), "attn.weight": T((4, 4), value=0.5)}, deep=True),
 )
 
 
 @rule("V651", "nan-or-inf", Severity.ERROR)
 def nan_or_inf(values: Values) -> Iterator[Problem]:
-    """Values that are no numbers."""
+    """Report values that are no numbers."""
     weights = not_finite(values)
     if weights:
         yield Problem(
             message=f"{_told(weights)}; the first is {show_path(weights[0][0].path)}",
-            cause="Training diverged, float16 overflowed, or bytes were damaged; what such a layer computes is NaN.",
+            cause="Training diverged, float16 overflowed, or bytes were damaged; the output of such a layer is NaN.",
             advice=_advice(values),
             keys=tuple([tensor.path for tensor, _ in weights]),
             location=Location(path=weights[0][0].path),
@@ -81,30 +80,30 @@ def _told(found: Sequence[tuple[Tensor, TensorValues]]) -> str:
 
 
 def _advice(values: Values) -> str:
-    never = "Never put zeros in their place: the model would be plausible and wrong."
+    never = "Never replace them with zeros: the model would be plausible but wrong."
     pairs = finite_copies(values)
     if pairs:
         sick, whole = pairs[0]
         bad = show_path(sick.path) or "the one at the top"
         use = f"The same network in {show_path(whole.path)} is finite: use it instead of {bad}"
         return f"{use}{_splice(show_path(sick.path), show_path(whole.path))}. {never}"
-    copied = "where only this file was damaged, ckptdoctor graft FILE --from OTHER takes them from another copy"
+    copied = "if only this file was damaged, ckptdoctor graft FILE --from OTHER takes them from another copy"
     if copies(values.checkpoint):
         every = "Every copy of the network in this file is affected"
-        return f"{every}: go back to the checkpoint before; {copied}. {never}"
-    return f"Go back to the checkpoint before; {copied}. {never}"
+        return f"{every}: go back to the previous checkpoint; {copied}. {never}"
+    return f"Go back to the previous checkpoint; {copied}. {never}"
 
 
 def _splice(sick: str, whole: str) -> str:
-    """The command that takes single tensors of the finite copy, where both have names that a shell takes."""
+    """Return the command that takes single tensors of the finite copy, where both have names that a shell takes."""
     if not all(re.fullmatch(r"[\w./-]+", name, re.ASCII) and name[0] != "-" for name in (sick, whole)):
         return ""
     command = f"ckptdoctor graft FILE --from FILE --root {sick} --from-root {whole} --unsafe-fixes"
-    return f", or take single tensors of it with {command}, which makes a mixture of both"
+    return f", or take single tensors from it with {command}, which makes a mixture of both"
 
 
 def finite_copies(values: Values) -> list[tuple[StateDict, StateDict]]:
-    """Sets of weights that are not finite, each with another set of the same network that is, in file order."""
+    """Yield sets of weights that are not finite, each with another set of the same network that is, in file order."""
     return [
         (sick, whole)
         for network in networks(values.checkpoint)
@@ -116,12 +115,12 @@ def finite_copies(values: Values) -> list[tuple[StateDict, StateDict]]:
 
 
 def copies(checkpoint: Checkpoint) -> bool:
-    """Whether some network is there more than once: as it was trained, and averaged."""
+    """Return whether some network is there more than once: as it was trained, and averaged."""
     return any(len(each.sets) > 1 for each in networks(checkpoint))
 
 
 def _is_finite(values: Values, state_dict: StateDict) -> bool:
-    """Whether all its tensors were read, and none holds NaN or an infinity that does not belong there."""
+    """Return whether all its tensors were read, and none holds NaN or an infinity that does not belong there."""
     for tensor in state_dict.tensors:
         read = values.of(tensor)
         if tensor.numel and (read is None or read.nan or (read.infinite and not may_be_infinite(tensor))):

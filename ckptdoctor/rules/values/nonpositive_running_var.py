@@ -1,18 +1,18 @@
 """The running variance of a norm layer is negative.
 
-What it means
+Meaning
     ``running_var`` is a mean of squares and cannot be negative. Averaging or merging checkpoints with negative factors
     (task arithmetic, extrapolation), a cast, or damage made it so.
 
 Why it matters
     In evaluation the layer divides by the square root of this variance: the affected channels, and soon all, are NaN.
 
-What you see
-    Nothing when it is loaded; NaN as soon as the model is evaluated. In training it seems fine: batches have variances
-    of their own.
+Symptoms
+    Nothing when it is loaded; NaN as soon as the model is evaluated. In training it seems fine: batches have their own
+    variances.
 
-How it is found
-    ``check --deep`` reads every value; NaN and infinities in it are V651's.
+Detection
+    ``check --deep`` reads every value; V651 reports NaN and infinities in it.
 
 Repair
     None: the statistics are lost. Take them from one of the checkpoints that were merged, or estimate them again with
@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.facts.values import Values, weights_read
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.values.statistics import Values, weights_read
 
 _LAYER = {"bn.weight": T((4,), value=1.0), "bn.bias": T((4,)), "bn.running_mean": T((4,), value=0.5)}
 SICK = (Example("a negative variance", {**_LAYER, "bn.running_var": T((4,), value=-0.5)}, deep=True),)
@@ -40,7 +40,7 @@ HEALTHY = (
 
 @rule("V652", "nonpositive-running-var", Severity.ERROR)
 def nonpositive_running_var(values: Values) -> Iterator[Problem]:
-    """Variances below zero."""
+    """Report variances below zero."""
     found = [each for each in weights_read(values) if each.leaf == "running_var" and each.values.min < 0]
     if not found:
         return
@@ -52,8 +52,8 @@ def nonpositive_running_var(values: Values) -> Iterator[Problem]:
         ),
         cause="In evaluation the layer takes the square root of it: its channels become NaN.",
         advice=(
-            "Take the running statistics from a checkpoint that was merged into this one, "
-            "or estimate them again with torch.optim.swa_utils.update_bn."
+            "Use the running statistics of a checkpoint that was merged into this one, or estimate them "
+            "again with torch.optim.swa_utils.update_bn."
         ),
         keys=tuple([each.tensor.path for each in found]),
         location=Location(path=first.path),

@@ -39,29 +39,32 @@ class Sampler:
     seed: int
 
     def permutation(self, epoch: int) -> torch.Tensor:
-        """The order of all images in an epoch, as indices."""
+        """Return the order of all images in an epoch, as indices."""
         return torch.randperm(self.size, generator=generator("permutation", self.seed, epoch))
 
     @property
     def steps(self) -> int:
         """The number of whole batches in an epoch. Raises UsageError when there is none."""
         if self.batch_size < 1:
-            raise UsageError(f"a batch of {self.batch_size} images is none: --batch-size must be at least 1")
+            raise UsageError(f"a batch cannot have {self.batch_size} images: --batch-size must be at least 1")
         if self.size < self.batch_size:
             raise UsageError(
-                f"a batch of {self.batch_size} images cannot be made of {self.size}: "
-                f"choose --batch-size {self.size} or less"
+                f"a batch of {self.batch_size} images cannot be made from {self.size}: choose --batch-size "
+                f"{self.size} or less"
             )
         return self.size // self.batch_size
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[torch.Tensor]:
-        """The indices of each global batch of an epoch, from step ``start`` on."""
+        """Return the indices of each global batch of an epoch, from step ``start`` on."""
         order = self.permutation(epoch)[: self.steps * self.batch_size]
         return iter(order.split(self.batch_size)[start:])
 
 
 def rank_share(size: int, rank: int, world_size: int) -> slice:
-    """The contiguous part of ``size`` images that falls to a rank; parts differ by at most one, and may be empty."""
+    """Return the contiguous part of ``size`` images that falls to a rank.
+
+    Parts differ by at most one, and may be empty.
+    """
     return slice(size * rank // world_size, size * (rank + 1) // world_size)
 
 
@@ -89,7 +92,7 @@ class Batches:
     ) -> None:
         if sampler.batch_size % world_size:
             raise UsageError(
-                f"a batch of {sampler.batch_size} images cannot be dealt evenly to {world_size} ranks: "
+                f"a batch of {sampler.batch_size} images cannot be split evenly over {world_size} ranks: "
                 f"choose a --batch-size that is a multiple of {world_size}"
             )
         # page-locked memory is a matter of CUDA: torch warns where there is none
@@ -103,7 +106,7 @@ class Batches:
             self._images.prepare_if_small()
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """(inputs, labels) of this rank for each step of an epoch, from step ``start`` on."""
+        """Return (inputs, labels) of this rank for each step of an epoch, from step ``start`` on."""
         if self._loader is None:
             return self._in_this_process(epoch, start)
         self._order.epoch, self._order.start = epoch, start
@@ -130,7 +133,7 @@ class Images:
             self.ready = prepared(self.split.inputs, self.dataset, self.dtype)
 
     def choose(self, indices: torch.Tensor) -> Batch:
-        """These images, prepared, and their labels."""
+        """Return these images, prepared, and their labels."""
         labels = self.split.labels.index_select(0, indices)
         if self.ready is not None:
             return self.ready.index_select(0, indices), labels
@@ -156,7 +159,7 @@ class RankOrder:
         self.start = 0
 
     def chunks(self, epoch: int, start: int) -> Iterator[torch.Tensor]:
-        """The indices of this rank's images in each step of an epoch."""
+        """Return the indices of this rank's images in each step of an epoch."""
         return (batch[self.part] for batch in self.sampler.batches(epoch, start))
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -164,7 +167,7 @@ class RankOrder:
 
 
 def loader(images: Images, order: RankOrder, workers: int, pinned: bool) -> DataLoader[Batch]:
-    """A DataLoader whose workers live from epoch to epoch and prepare whole batches."""
+    """Return a DataLoader whose workers live from epoch to epoch and prepare whole batches."""
     return DataLoader(
         images,  # type: ignore[arg-type]  # it has what DataLoader calls, and needs no base class for it
         batch_sampler=order,
@@ -183,7 +186,7 @@ def as_it_is(batch: Batch) -> Batch:
 
 
 def from_workers(source: DataLoader[Batch]) -> Iterator[Batch]:
-    """The batches that workers prepare, in order. Raises TrainingError when one of them dies.
+    """Yield the batches that workers prepare, in order. Raises TrainingError when one of them dies.
 
     A death is noticed where a batch is waited for: from a broken connection, or within the five seconds after which
     DataLoader looks whether its workers live.
@@ -196,13 +199,13 @@ def from_workers(source: DataLoader[Batch]) -> Iterator[Batch]:
         if not is_death(error):  # what a worker itself raised is for who wrote it
             raise
         raise TrainingError(
-            f"a process that prepares data has died ({str(error).strip().rstrip('.') or 'it hung up'}): "
-            f"train with fewer --workers, or with none"
+            f"a data loading process has died ({str(error).strip().rstrip('.') or 'it hung up'}): train with "
+            "fewer --workers, or with none"
         ) from error
 
 
 def is_death(error: Exception) -> bool:
-    """Whether a DataLoader's error says that a worker is gone, rather than what a worker raised."""
+    """Return whether a DataLoader's error says that a worker is gone, rather than what a worker raised."""
     if isinstance(error, RuntimeError):
         return str(error).startswith("DataLoader worker (pid")
     return not str(error).startswith("Caught ")  # so begins what torch._utils.ExceptionWrapper brings from a worker
@@ -228,7 +231,7 @@ def sigchld_as_it_was() -> Iterator[None]:
 def test_batches(
     split: DataSplit, dataset: Dataset, *, rank: int = 0, world_size: int = 1, batch_size: int, dtype: torch.dtype
 ) -> Iterator[Batch]:
-    """This rank's part of every batch of a whole split, in order: each image exactly once over all ranks.
+    """Yield this rank's part of every batch of a whole split, in order: each image exactly once over all ranks.
 
     Every rank gets the same number of batches, because a forward pass may be collective (FSDP gathers weights in it)
     and a rank without one would leave the others waiting. In the last batch a rank's part may be smaller, or empty.

@@ -33,13 +33,14 @@ LARGEST = 10_000
 
 
 def cifar10(directory: Path) -> Dataset:
-    """The 60,000 small photographs, from a directory of their files or of the archive as it was downloaded."""
+    """Return the 60,000 small photographs, from a directory of their files or of the archive as it was downloaded."""
     parts, classes = read_files(directory) if has_files(directory) else read_archive(directory / ARCHIVE)
     *train, test = (parts[name] for name in PUBLISHED_DATA["cifar10"].files)
     if len({len(part) for part in train}) > 1:  # a file that was cut between two images looks whole by itself
         counts = ", ".join(str(len(part)) for part in train)
         raise DamagedError(
-            f"the training files of CIFAR-10 in {directory} hold {counts} images, not equally many: download them again"
+            f"the training files of CIFAR-10 in {directory} hold {counts} images, not the same number each: "
+            "download them again"
         )
     inputs, labels = torch.cat([part.inputs for part in train]), torch.cat([part.labels for part in train])
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
@@ -47,7 +48,10 @@ def cifar10(directory: Path) -> Dataset:
 
 
 def has_files(directory: Path) -> bool:
-    """Whether the files themselves are there. When neither they nor the archive are, raises what to do about it."""
+    """Return whether the files themselves are there.
+
+    When neither they nor the archive are, raises what to do about it.
+    """
     try:
         locate("cifar10", directory)
     except UnreadableError:
@@ -56,15 +60,16 @@ def has_files(directory: Path) -> bool:
         for name in PICKLES:
             if exists(directory / name):
                 raise UsageError(
-                    f"{directory / name} is the Python version of CIFAR-10, which is made of pickles, and they are "
-                    f"never loaded here: get the binary version, {ARCHIVE}, from {PUBLISHED_DATA['cifar10'].homepage}"
+                    f"{directory / name} is the Python version of CIFAR-10, which consists of pickles, and "
+                    f"ckptdoctor never loads them: get the binary version, {ARCHIVE}, from "
+                    f"{PUBLISHED_DATA['cifar10'].homepage}"
                 ) from None
         raise
     return True
 
 
 def read_files(directory: Path) -> tuple[dict[str, DataSplit], tuple[str, ...]]:
-    """Every file of the set, and the names of the classes."""
+    """Return every file of the set, and the names of the classes."""
     parts = {}
     paths = locate("cifar10", directory)
     for name, path in paths.items():
@@ -78,7 +83,7 @@ def read_files(directory: Path) -> tuple[dict[str, DataSplit], tuple[str, ...]]:
 
 
 def read_archive(path: Path) -> tuple[dict[str, DataSplit], tuple[str, ...]]:
-    """The same from the archive as it is published. Nothing is extracted to disk."""
+    """Return the same from the archive as it is published. Nothing is extracted to disk."""
     found: dict[str, DataSplit] = {}
     classes: tuple[str, ...] = CLASSES
     with opened(path) as archive:
@@ -88,12 +93,14 @@ def read_archive(path: Path) -> tuple[dict[str, DataSplit], tuple[str, ...]]:
             elif name in PUBLISHED_DATA["cifar10"].files:
                 found[name] = records(member)
     if missing := [name for name in PUBLISHED_DATA["cifar10"].files if name not in found]:
-        raise DamagedError(f"{path} does not hold {', '.join(missing)}: it is damaged, or another archive of that name")
+        raise DamagedError(
+            f"{path} does not hold {', '.join(missing)}: it is damaged, or another archive with that name"
+        )
     return found, classes
 
 
 def members(archive: ImageSource) -> Iterator[tuple[str, ImageSource]]:
-    """Every file in an archive with the last part of its name, to be read before the next one is asked for."""
+    """Yield every file in an archive with the last part of its name, to be read before the next one is asked for."""
     try:
         # an open stream goes in, not a path: gzip then compares its checksum, which tarfile's own unpacking does not
         with tarfile.open(fileobj=cast(IO[bytes], archive), mode="r|") as tar:
@@ -109,14 +116,14 @@ def members(archive: ImageSource) -> Iterator[tuple[str, ImageSource]]:
 
 
 def records(source: ImageSource) -> DataSplit:
-    """The images of one file. Raises DamagedError unless it is whole records with labels of ten classes."""
+    """Return the images of one file. Raises DamagedError unless it is whole records with labels of ten classes."""
     contents = source.take_most(LARGEST * RECORD)
     source.end()
     count, rest = divmod(len(contents), RECORD)
     if rest or not count:
         raise TruncatedError(
-            f"{source.name} ends after {len(contents)} bytes, which is not a whole number of images of {RECORD} bytes: "
-            f"it is cut short or no CIFAR-10 file; download it again",
+            f"{source.name} ends after {len(contents)} bytes, which is not a whole number of images of "
+            f"{RECORD} bytes: it is cut short or not a CIFAR-10 file; download it again",
             offset=len(contents),
         )
     table = as_tensor(contents).view(count, RECORD)
@@ -128,7 +135,7 @@ def records(source: ImageSource) -> DataSplit:
 
 
 def names(source: ImageSource) -> tuple[str, ...]:
-    """The names of the classes, one on each line. Raises DamagedError unless they are ten words."""
+    """Return the names of the classes, one on each line. Raises DamagedError unless they are ten words."""
     text = source.take_most(4096).decode("ascii", errors="replace")
     source.end()
     lines = tuple(text.split())

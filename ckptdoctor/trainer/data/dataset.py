@@ -20,11 +20,11 @@ class DataSplit:
     labels: torch.Tensor
 
     def __len__(self) -> int:
-        """The number of images."""
+        """Return the number of images."""
         return self.labels.shape[0]
 
     def first(self, count: int) -> DataSplit:
-        """The first ``count`` images; all, where there are no more. A copy, so that the rest can be let go."""
+        """Return the first ``count`` images; all, where there are no more. A copy, so that the rest can be let go."""
         return self if count >= len(self) else DataSplit(self.inputs[:count].clone(), self.labels[:count].clone())
 
 
@@ -47,7 +47,9 @@ class Dataset:
 
 
 def prepared(inputs: torch.Tensor, dataset: Dataset, dtype: torch.dtype) -> torch.Tensor:
-    """Numbers for a network: bytes to [0, 1], less the mean, over the standard deviation. Points only change dtype.
+    """Return numbers for a network: bytes to [0, 1], less the mean, over the standard deviation.
+
+    Points only change dtype.
 
     Each operation rounds every value on its own, so an image has the same bits whether it is prepared alone, in a batch
     or with its whole split.
@@ -61,7 +63,7 @@ def prepared(inputs: torch.Tensor, dataset: Dataset, dtype: torch.dtype) -> torc
 
 
 def generator(*purpose: str | int) -> torch.Generator:
-    """A source of random numbers for one purpose, such as ("permutation", seed, epoch).
+    """Return a source of random numbers for one purpose, such as ("permutation", seed, epoch).
 
     It is apart from torch's global one, which dropout and initialisation use: drawing from one leaves the other as it
     was. The purpose is hashed because sums collide: ``seed + epoch``, which ``DistributedSampler`` takes, gives seed 0

@@ -51,12 +51,15 @@ PUBLISHED_DATA = {
 
 
 def folder(data: str, data_dir: str | None) -> Path:
-    """The directory of --data-dir. Raises UsageError when none was given, UnreadableError when it is not there."""
+    """Return the directory of --data-dir.
+
+    Raises UsageError when none was given, UnreadableError when it is not there.
+    """
     published = PUBLISHED_DATA[data]
     if data_dir is None:
         raise UsageError(
-            f"{published.title} is not part of ckptdoctor: download it from {published.homepage} "
-            f"and say where it lies with --data-dir DIR"
+            f"{published.title} is not part of ckptdoctor: download it from {published.homepage} and give "
+            "its folder with --data-dir DIR"
         )
     path = Path(data_dir)
     if not isdir(path):  # os.path answers where Path raises: for a folder that may not be entered
@@ -69,7 +72,7 @@ def folder(data: str, data_dir: str | None) -> Path:
 
 
 def locate(data: str, directory: Path) -> dict[str, Path]:
-    """The place of each file of a set. Raises UnreadableError that names those that are missing.
+    """Return the place of each file of a set. Raises UnreadableError that names those that are missing.
 
     All must be in one place: the directory itself or one of the usual folders below it.
     """
@@ -87,7 +90,7 @@ def locate(data: str, directory: Path) -> dict[str, Path]:
 
 
 def spelled(place: Path, name: str) -> Path | None:
-    """A file under its own name or one of its other spellings, plain or gzip; None where there is none."""
+    """Return a file under its own name or one of its other spellings, plain or gzip, or None where there is none."""
     # some archives were unpacked by programs that took "-idx3-ubyte" for a suffix and made it one
     for spelling in (name, name.replace("-idx", ".idx")):
         for path in (place / spelling, place / f"{spelling}.gz"):
@@ -104,7 +107,7 @@ class Readable(Protocol):
     """Anything with bytes to read: a file, what gzip unpacks, a file in an archive."""
 
     def read(self, count: int, /) -> bytes:
-        """Some of the next ``count`` bytes; none at the end."""
+        """Return some of the next ``count`` bytes; none at the end."""
 
 
 class ImageSource:
@@ -116,7 +119,7 @@ class ImageSource:
         self.position = 0
 
     def take(self, count: int, what: str) -> bytearray:
-        """The next ``count`` bytes. Raises TruncatedError when there are fewer."""
+        """Return the next ``count`` bytes. Raises TruncatedError when there are fewer."""
         taken = self.take_most(count)
         if len(taken) < count:
             raise TruncatedError(
@@ -127,7 +130,7 @@ class ImageSource:
         return taken
 
     def take_most(self, count: int) -> bytearray:
-        """The next ``count`` bytes, or as many as there are.
+        """Return the next ``count`` bytes, or as many as there are.
 
         In chunks: what a header claims costs no memory before that much has really been read.
         """
@@ -140,14 +143,14 @@ class ImageSource:
         """Raise DamagedError unless this is the end. gzip compares its checksum only here."""
         where = self.position
         if self.read(1):
-            raise self.damaged("it goes on after its last image", where)
+            raise self.damaged("it continues after its last image", where)
 
     def damaged(self, what: str, offset: int) -> DamagedError:
-        """The error for what is wrong at a byte of the contents."""
+        """Return the error for what is wrong at a byte of the contents."""
         return DamagedError(f"{self.name} is damaged at byte {offset}: {what}; download it again", offset=offset)
 
     def read(self, count: int, /) -> bytes:
-        """Some of the next ``count`` bytes; none at the end."""
+        """Return some of the next ``count`` bytes; none at the end."""
         try:
             chunk = self.stream.read(count)
         except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.ReadError) as error:
@@ -170,7 +173,12 @@ class ImageSource:
 
 @contextmanager
 def opened(path: Path) -> Iterator[ImageSource]:
-    """A file as a Source. Its first bytes say whether it is gzip: a browser may have unpacked it and kept the name."""
+    """Open a file as a Source.
+
+    Its first bytes say whether it is gzip: a browser may have unpacked it and kept the name.
+
+    Its first bytes say whether it is gzip: a browser may have unpacked it and kept the name.
+    """
     try:
         file = path.open("rb")
         start = file.peek(2)[:2]
@@ -185,5 +193,5 @@ def opened(path: Path) -> Iterator[ImageSource]:
 
 
 def as_tensor(contents: bytearray) -> torch.Tensor:
-    """Bytes as a tensor over the same memory. There must be at least one."""
+    """Return bytes as a tensor over the same memory. There must be at least one."""
     return torch.frombuffer(contents, dtype=torch.uint8)

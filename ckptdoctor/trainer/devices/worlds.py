@@ -18,7 +18,7 @@ _ALONE = frozenset({"mps", "xla"})
 
 
 def default_world_size(strategy: str, kind: str) -> int:
-    """The number of replicas when nobody says: every accelerator there is; two virtual replicas on the CPU.
+    """Return the number of replicas when nobody says: every accelerator there is; two virtual replicas on the CPU.
 
     On a machine with one GPU that is one replica: a second would need a GPU of its own. ``single`` is always one;
     ``exact`` takes as many as its micro-shards can be dealt to evenly, so 4 of 6 GPUs.
@@ -43,8 +43,8 @@ def require_world_size(strategy: str, kind: str, world_size: int, *, nodes: int 
     if strategy == "exact" and MICRO_SHARDS % world_size:
         sizes = ", ".join(map(str, _exact_sizes()))
         raise UsageError(
-            f"--strategy exact deals {MICRO_SHARDS} micro-shards out evenly, which {world_size} replicas do not allow;"
-            f" choose a --world-size of {sizes}"
+            f"--strategy exact needs a number of replicas that divides {MICRO_SHARDS} micro-shards evenly, "
+            f"and {world_size} does not; choose a --world-size of {sizes}"
         )
     if strategy in PROCESSES and kind in _ALONE:
         raise UsageError(
@@ -59,7 +59,7 @@ def require_world_size(strategy: str, kind: str, world_size: int, *, nodes: int 
 
 
 def replicas(kind: str, count: int) -> tuple[torch.device, ...]:
-    """The device of each replica of a strategy that keeps them in one process: ``cuda:0`` and so on.
+    """Return the device of each replica of a strategy that keeps them in one process: ``cuda:0`` and so on.
 
     On the CPU all are ``cpu``, and ``.to`` would give each the very same tensors: clone them.
     """
@@ -78,6 +78,6 @@ def _check_room(kind: str, world_size: int, nodes: int) -> None:
     here = f"there is one {name}" if available == 1 else f"there are {available} {name}s"
     where = f"on each of {nodes} machines" if nodes > 1 else "here"
     raise UsageError(
-        f"--world-size {world_size}: every replica needs a device of its own, and {here} {where}; ask for fewer,"
-        " or for virtual replicas: --device cpu"
+        f"--world-size {world_size}: every replica needs its own device, and {here} {where}; choose fewer, "
+        "or virtual replicas: --device cpu"
     )

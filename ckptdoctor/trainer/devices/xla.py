@@ -16,7 +16,7 @@ import torch
 
 
 def missing() -> str | None:
-    """Why there is no XLA device here, as half a sentence; None when there is one."""
+    """Return why there is no XLA device here, as half a sentence, or None when there is one."""
     if find_spec("torch_xla") is None:
         return "torch_xla is not installed (pip install torch_xla)"
     try:
@@ -27,17 +27,17 @@ def missing() -> str | None:
 
 
 def count() -> int:
-    """The number of devices that this process can address."""
+    """Return the number of devices that this process can address."""
     return int(import_module("torch_xla.runtime").addressable_device_count())
 
 
 def hardware() -> str:
-    """The hardware behind the devices, such as "TPU", "NEURON" or "CPU"."""
+    """Return the hardware behind the devices, such as "TPU", "NEURON" or "CPU"."""
     return str(import_module("torch_xla.runtime").device_type() or "XLA")
 
 
 def device(index: int) -> torch.device:
-    """The device with that number; ``torch_xla.device`` since 2.3, ``xla_model.xla_device`` before."""
+    """Return the device with that number; ``torch_xla.device`` since 2.3, ``xla_model.xla_device`` before."""
     library = import_module("torch_xla")
     found = library.device(index) if hasattr(library, "device") else _model().xla_device(index)
     return torch.device(found)
@@ -71,7 +71,7 @@ def memory(place: torch.device) -> tuple[int | None, int | None]:
 
 
 def short_message(error: BaseException) -> str:
-    """The message of a library's error, without the pages that may follow."""
+    """Return the message of a library's error, without the pages that may follow."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
 

@@ -45,37 +45,38 @@ class LostContactError(TrainingError):
 
 
 def is_lost_contact(error: BaseException) -> bool:
-    """Whether this error, or one that it was raised from, says that another rank is gone."""
+    """Return whether this error, or one that it was raised from, says that another rank is gone."""
     return any(isinstance(each, LostContactError) or _says(each, _TIMED_OUT, _CLOSED) for each in _chain(error))
 
 
 def says_lost_contact(text: str) -> bool:
-    """Whether a log ends in NCCL's words for it: its watchdog aborts a process that waits for a dead rank."""
+    """Return whether a log ends in NCCL's words for it: its watchdog aborts a process that waits for a dead rank."""
     return "Watchdog caught collective operation timeout" in text or "NCCL communicator was aborted" in text
 
 
 def lost_contact(
     error: BaseException, place: RankPlace, store: Store | None, waited: float, position: RankPosition
 ) -> LostContactError:
-    """The sentence that a survivor ends with. Where no launcher watches, it names who is missing."""
+    """Return the sentence that a survivor ends with. Where no launcher watches, it names who is missing."""
     timed_out = any(_says(each, _TIMED_OUT) for each in _chain(error))
     if store is None:
         return LostContactError(
-            f"rank {place.rank} waited {seconds(waited)}, and not all of the {place.world_size} ranks came to meet it: "
-            "start as many as the world size says, with one MASTER_ADDR and MASTER_PORT that all can reach."
+            f"rank {place.rank} waited {seconds(waited)}, and not all of the {place.world_size} ranks "
+            "connected: start as many as the world size, with one MASTER_ADDR and MASTER_PORT that all can "
+            "reach."
         )
     what = f"rank {place.rank} " + (f"waited {seconds(waited)}" if timed_out else "lost its connection")
     if place.alone_on_machine:
-        return LostContactError(f"{what} {position}: another rank is gone or hangs; {GOES_ON}")
+        return LostContactError(f"{what} {position}: another rank has exited or hangs; {GOES_ON}")
     gone = missing_ranks(store, place)
     if not gone:
         return LostContactError(f"the ranks lost contact with each other: {what} {position}; {GOES_ON}")
-    verb = "is gone or hangs" if len(gone) == 1 else "are gone or hang"
+    verb = "has exited or hangs" if len(gone) == 1 else "have exited or hang"
     return LostContactError(f"{ranks(gone)} {verb}: {what} {position}; {GOES_ON}")
 
 
 def missing_ranks(store: Store, place: RankPlace, wait: float = _ASKING) -> list[int]:
-    """The ranks that did not mark themselves as survivors in ``wait`` seconds; every survivor calls this."""
+    """Return the ranks that did not mark themselves as survivors in ``wait`` seconds; every survivor calls this."""
     answer: list[list[int]] = []
     # the store may live in a rank that hangs, and a request to a stopped process takes as long as that process likes
     asking = threading.Thread(target=lambda: answer.append(_ask(store, place, wait)), daemon=True)
@@ -98,7 +99,7 @@ def _ask(store: Store, place: RankPlace, wait: float) -> list[int]:
 
 
 def unmarked(store: Store, name: str, others: list[int], wait: float) -> list[int]:
-    """Those of ``others`` that have not set ``name/rank`` in the store after ``wait`` seconds."""
+    """Return those of ``others`` that have not set ``name/rank`` in the store after ``wait`` seconds."""
     deadline = time.monotonic() + wait
     while True:
         without = [rank for rank in others if not store.check([f"{name}/{rank}"])]
@@ -121,7 +122,7 @@ def _says(error: BaseException, *what: re.Pattern[str]) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, what it was raised from, and what was being handled when it was raised."""
+    """Yield an error, what it was raised from, and what was being handled when it was raised."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:

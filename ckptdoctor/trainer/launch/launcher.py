@@ -42,7 +42,9 @@ def launch(config: RunConfig, *, target: str = "ckptdoctor.trainer.run:work", en
     fell silent; and KeyboardInterrupt when Ctrl-C is pressed a second time.
     """
     if not hasattr(os, "killpg"):
-        raise UsageError("the built-in launcher needs process groups, which this system has not: take one process.")
+        raise UsageError(
+            "the built-in launcher needs process groups, which this system does not have: use one process."
+        )
     sys.stdout.flush()  # rank 0 writes to the same place
     with _private_folder(config) as folder, StopRequest().installed() as stop:
         start = Start(config, target, folder, os.environ if environ is None else environ)
@@ -55,7 +57,7 @@ def launch(config: RunConfig, *, target: str = "ckptdoctor.trainer.run:work", en
 
 @contextmanager
 def _private_folder(config: RunConfig) -> Iterator[Path]:
-    """A folder that only this user can enter, with what the launcher and its ranks share beside the store."""
+    """Make a folder that only this user can enter, with what the launcher and its ranks share beside the store."""
     with ExitStack() as stack:
         try:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="ckptdoctor-")))
@@ -63,7 +65,7 @@ def _private_folder(config: RunConfig) -> Iterator[Path]:
             PositionBoard.create(folder / "positions", config.world_size)
         except OSError as error:
             raise WriteError(
-                f"no temporary folder can be made: {error.strerror}; set TMPDIR to another one."
+                f"cannot create a temporary folder: {error.strerror}; set TMPDIR to another one."
             ) from error
         yield folder
 
@@ -144,7 +146,7 @@ class Ending:
 
 
 def ending(rank: RankProcess, position: RankPosition) -> Ending:
-    """The ending of a process that is over."""
+    """Return the ending of a process that is over."""
     code = rank.process.returncode
     # NCCL finds out in a thread of its own, which aborts the process: by the signal alone that looks like a crash
     aborted = code == -signal.SIGABRT and says_lost_contact(rank.log())
@@ -163,12 +165,17 @@ class Silent:
 
 
 def by_weight(endings: Sequence[Ending]) -> list[Ending]:
-    """Endings that were seen at the same moment, the likeliest cause first: a signal, a known error, any other."""
+    """Return endings that were seen at the same moment, the likeliest cause first.
+
+    A signal comes first, then a known error, then any other.
+    """
     return sorted(endings, key=lambda each: (each.code >= 0, each.code != Status.REFUSED, each.rank))
 
 
 def verdict(endings: Sequence[Ending], silent: Sequence[Silent], config: RunConfig) -> CkptDoctorError | None:
-    """The error of a run: ``endings`` in the order in which they happened, ``silent`` what never ended by itself.
+    """Return the error of a run.
+
+    ``endings`` are in the order in which they happened, ``silent`` is what never ended by itself.
 
     None when every rank ended well.
     """
@@ -191,7 +198,7 @@ def _of_cause(each: Ending) -> CkptDoctorError:
     if each.report is not None:
         sentence = each.report.sentence.rstrip(".")
         return TrainingError(f"rank {each.rank} failed: {sentence}; the traceback is in {each.log}.")
-    return TrainingError(f"{_who(each)} ended with status {each.code} {each.position}; what it said is in {each.log}.")
+    return TrainingError(f"{_who(each)} ended with status {each.code} {each.position}; its output is in {each.log}.")
 
 
 def _of_silence(silent: Sequence[Silent], config: RunConfig) -> str:
@@ -221,11 +228,11 @@ class Start:
     environ: Mapping[str, str]
 
     def log(self, rank: int) -> Path:
-        """The log of a rank."""
+        """Return the log of a rank."""
         return Path(self.config.out) / "logs" / f"rank-{rank}.log"
 
     def report(self, rank: int) -> Path:
-        """The file in which a rank says what went wrong."""
+        """Return the file in which a rank says what went wrong."""
         return self.folder / f"rank-{rank}.json"
 
 
@@ -248,14 +255,14 @@ class RankProcess:
             )
 
     def is_running(self) -> bool:
-        """Whether the process has not ended; asks the system, and clears up after it when it has."""
+        """Return whether the process has not ended; asks the system, and clears up after it when it has."""
         if self.process.returncode is None and self.process.poll() is not None:
             # the workers of its data loader, say; now, because later the number of the group may be somebody else's
             self.signal_group(signal.SIGKILL)
         return self.process.returncode is None
 
     def log(self) -> str:
-        """The log of a rank."""
+        """Return the log of a rank."""
         with self.start.log(self.number).open("rb") as log:
             log.seek(self.log_begins)
             return log.read().decode("utf-8", "replace")
@@ -299,7 +306,7 @@ class RankProcesses:
         self.board.close()
 
     def running(self) -> list[RankProcess]:
-        """Those that have not ended."""
+        """Return those that have not ended."""
         return [rank for rank in self.all if rank.is_running()]
 
     def end(self) -> None:
@@ -325,7 +332,7 @@ class RankProcesses:
 
 
 def _variables(rank: int, start: Start, lifeline: int) -> dict[str, str]:
-    """The environment of a rank: that of the launcher, and what ``variables`` and ``worker`` read."""
+    """Return the environment of a rank: that of the launcher, and what ``variables`` and ``worker`` read."""
     return {
         **start.environ,
         "CKPTDOCTOR_RENDEZVOUS": (start.folder / "rendezvous").as_uri(),

@@ -43,11 +43,11 @@ class PositionBoard:
         _SLOT.pack_into(self._memory, rank * _SLOT.size, epoch, step)
 
     def read(self, rank: int) -> RankPosition:
-        """The last position of a rank."""
+        """Return the last position of a rank."""
         return RankPosition(*_SLOT.unpack_from(self._memory, rank * _SLOT.size))
 
     def close(self) -> None:
-        """Give the mapping back."""
+        """Close the mapping."""
         self._memory.close()
 
 
@@ -73,7 +73,7 @@ def report_position(epoch: int, step: int) -> None:
 
 
 def current_position() -> RankPosition:
-    """The position that this process reported last."""
+    """Return the position that this process reported last."""
     return RankPosition(_REPORTER.epoch, _REPORTER.step)
 
 

@@ -15,24 +15,24 @@ from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.launch.positions import RankPosition
 from ckptdoctor.wording import listed
 
-GOES_ON = "the run ended, and goes on from the last complete checkpoint with --resume."
+GOES_ON = "the run ended; continue from the last complete checkpoint with --resume."
 
 JOINING = 60.0
 """Seconds that ranks wait for each other at the start at least, however short the timeout: a cold disk is slow."""
 
 
 def patience(config: RunConfig, position: RankPosition) -> float:
-    """The seconds that others wait for a rank that is there, before they give it up."""
+    """Return the seconds that others wait for a rank that is there, before they give it up."""
     return config.timeout if position.epoch else max(config.timeout, JOINING)
 
 
 def seconds(number: float) -> str:
-    """As "10 s"."""
+    """Write it as "10 s"."""
     return f"{number:g} s"
 
 
 def signal_name(number: int) -> str:
-    """As "signal 9 (SIGKILL)"."""
+    """Write it as "signal 9 (SIGKILL)"."""
     try:
         return f"signal {number} ({signal.Signals(number).name})"
     except ValueError:  # the real-time signals between the first and the last have no names
@@ -40,12 +40,12 @@ def signal_name(number: int) -> str:
 
 
 def ranks(numbers: Sequence[int]) -> str:
-    """As "rank 1", or "ranks 1, 2 and 3"."""
+    """Write it as "rank 1", or "ranks 1, 2 and 3"."""
     return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {listed(numbers)}"
 
 
 def first_line(error: BaseException, limit: int = 300) -> str:
-    """The error in one line, with the name of its class: "RuntimeError: …"."""
+    """Return the error in one line, with the name of its class: "RuntimeError: …"."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return text if len(text) <= limit else text[: limit - 1] + "…"
@@ -74,7 +74,7 @@ class RankReport:
 
     @classmethod
     def of(cls, error: BaseException) -> RankReport:
-        """Of an exception: the whole sentence of an error for users, the first line of any other."""
+        """Return what is told of an exception: the whole sentence of an error for users, the first line of others."""
         return cls(type(error).__name__, error.message if isinstance(error, CkptDoctorError) else first_line(error))
 
     def write(self, path: Path) -> None:
@@ -83,7 +83,7 @@ class RankReport:
 
     @classmethod
     def read(cls, path: Path) -> RankReport | None:
-        """The report that a rank left; None when it could not."""
+        """Return the report that a rank left, or None when it could not."""
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             return cls(values["kind"], values["sentence"])
@@ -91,7 +91,7 @@ class RankReport:
             return None
 
     def error(self) -> CkptDoctorError:
-        """The error itself, of the class it had."""
+        """Return the error itself, of the class it had."""
         known = getattr(errors, self.kind, TrainingError)
         known = known if isinstance(known, type) and issubclass(known, CkptDoctorError) else TrainingError
         return known(self.sentence)

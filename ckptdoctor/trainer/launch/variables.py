@@ -44,7 +44,7 @@ class RankPlace:
 
 
 def place(environ: Environ) -> RankPlace | None:
-    """The place of this process; None when it was started by hand, and no others with it.
+    """Return the place of this process, or None when it was started by hand, and no others with it.
 
     Raises UsageError, which names the variable, when the variables contradict each other.
     """
@@ -88,7 +88,7 @@ def _of_slurm(environ: Environ) -> RankPlace | None:
 
 
 def _tasks_on_this_node(environ: Environ, size: int) -> int:
-    """From "4(x2),3": four tasks on each of the first two nodes, three on the last."""
+    """Read "4(x2),3": four tasks on each of the first two nodes, three on the last."""
     text = environ.get("SLURM_STEP_TASKS_PER_NODE", "")
     groups = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
     counts = [int(tasks) for tasks, times in groups for _ in range(int(times or 1))]
@@ -102,7 +102,7 @@ def _tasks_on_this_node(environ: Environ, size: int) -> int:
 
 
 def _meeting_point(environ: Environ) -> tuple[str, int]:
-    """The host and port where rank 0 listens. Slurm does not choose them: the batch script does."""
+    """Return the host and port where rank 0 listens. Slurm does not choose them: the batch script does."""
     host = environ.get("MASTER_ADDR")
     if not host:
         raise UsageError(
@@ -124,5 +124,5 @@ def _number(environ: Environ, name: str) -> int:
     if text is None:
         raise UsageError(f"{name} is not set, but its companions are: start with torchrun or srun, or unset them all.")
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise UsageError(f"{name} is {text!r}, which is no number: start with torchrun or srun, or unset it.")
+        raise UsageError(f"{name} is {text!r}, which is not a number: start with torchrun or srun, or unset it.")
     return int(text)

@@ -67,7 +67,7 @@ def _work(own: RankPlace, folder: Path, target: str, stop: StopRequest) -> None:
 
 
 def resolve(target: str) -> Callable[..., Any]:
-    """The function that "package.module:name" stands for."""
+    """Return the function that "package.module:name" stands for."""
     module, _, name = target.partition(":")
     found: Callable[..., Any] = getattr(import_module(module), name)
     return found

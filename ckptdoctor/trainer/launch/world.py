@@ -35,7 +35,7 @@ _BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xla": "xla"}
 
 @contextmanager
 def join(place: RankPlace | None, config: RunConfig) -> Iterator[Team]:
-    """The team of this process, for as long as the run lasts. ``place`` None: a world of one, with no group.
+    """Join the team of this process, for as long as the run lasts. ``place`` None: a world of one, with no group.
 
     Ends together: leaving waits for the others. After a failure nobody is waited for; the system closes what is open.
     Raises UsageError when the place does not fit the run, and LostContactError when another rank dies or falls silent.
@@ -65,17 +65,17 @@ def _check(place: RankPlace | None, config: RunConfig) -> None:
         return
     if config.strategy not in PROCESSES and place.world_size > 1:
         raise UsageError(
-            f"--strategy {config.strategy} is one process, and {place.world_size} were started: start one, or take ddp."
+            f"--strategy {config.strategy} is one process, but {place.world_size} were started: start one, or use ddp."
         )
     if config.strategy in PROCESSES and config.world_size != place.world_size:
         raise UsageError(
-            f"the run is for {config.world_size} processes, and {place.world_size} were started: "
-            f"take --world-size {place.world_size}, or start {config.world_size}."
+            f"the run is for {config.world_size} processes, but {place.world_size} were started: use "
+            f"--world-size {place.world_size}, or start {config.world_size}."
         )
 
 
 def _alone(place: RankPlace | None, config: RunConfig) -> Team:
-    """This process with its device, before it knows the others."""
+    """Return this process alone with its device, before it knows the others."""
     index = _index(place.local_rank if place else 0, config.device)
     device = devices.device(config.device, index)
     if device.type == "cuda":
@@ -96,26 +96,26 @@ def _settle_kernels(config: RunConfig) -> None:
 
 
 def _index(local_rank: int, kind: str) -> int:
-    """The number of this process's own device among those that it sees."""
+    """Return the number of this process's own device among those that it sees."""
     available = devices.count(kind)
     if available is None or local_rank < available:
         return local_rank
     if available == 1 and "SLURM_STEP_ID" in os.environ:  # srun --gpus-per-task shows each task its own device only
         return 0
     raise TrainingError(
-        f"local rank {local_rank} needs a device of its own, and this machine shows {available} of the kind {kind}: "
+        f"local rank {local_rank} needs its own device, but this machine has {available} of type {kind}: "
         "start fewer processes on it, or train on the CPU with --device cpu."
     )
 
 
 def _meet(place: RankPlace, config: RunConfig) -> Store:
-    """The store that all ranks have come to."""
+    """Return the store that all ranks have come to."""
     wait = max(config.timeout, JOINING)
     try:
         store = _store(place, wait)
     except RuntimeError as error:
         if "EADDRINUSE" in str(error):
-            raise TrainingError("MASTER_PORT is in use on this machine already: choose another one.") from error
+            raise TrainingError("MASTER_PORT is already in use on this machine: choose another one.") from error
         raise
     # here, and not in the group: a rank may need long to start, but once it trains the timeout counts
     wait_for_all(store, "arrived", place, wait)
@@ -141,7 +141,7 @@ def _form_groups(store: Store, place: RankPlace, config: RunConfig) -> distribut
     if place.alone_on_machine and "GLOO_SOCKET_IFNAME" not in os.environ:
         _stay_on_loopback()
     if config.device not in _BACKENDS:
-        raise UsageError(f"--strategy {config.strategy} cannot reduce gradients on {config.device}: take single.")
+        raise UsageError(f"--strategy {config.strategy} cannot reduce gradients on {config.device}: use single.")
     if config.device == "xla":
         import_module("torch_xla.distributed.xla_backend")  # registers the backend
     timeout = timedelta(seconds=config.timeout)

@@ -32,7 +32,7 @@ class TableColumn:
 
 
 def table_columns(config: RunConfig, width: int) -> tuple[Sequence[TableColumn], int]:
-    """The columns that fit into ``width``, and the spaces between them (2, or 1 where that makes room for all)."""
+    """Return the columns that fit into ``width``, and the spaces between them (2, or 1 for more room)."""
     chosen = _all(config)
     gap = 2
     while len(chosen) > 1 and _needed(chosen, gap) > width:
@@ -45,12 +45,12 @@ def table_columns(config: RunConfig, width: int) -> tuple[Sequence[TableColumn],
 
 
 def table_heading(chosen: Sequence[TableColumn], gap: int) -> str:
-    """The titles over the figures."""
+    """Return the titles over the figures."""
     return (" " * gap).join(f"{column.title:>{column.width}}" for column in chosen)
 
 
 def table_row(event: EpochDone, chosen: Sequence[TableColumn], gap: int) -> str:
-    """The figures of one epoch."""
+    """Return the figures of one epoch."""
     return (" " * gap).join(f"{column.text(event):>{column.width}}" for column in chosen)
 
 
@@ -81,7 +81,10 @@ _OTHER_ROWS = 8
 
 
 def curve(story: Story, width: int, height: int, encoding: str) -> list[str]:
-    """A title and the test accuracy of all epochs in up to ``height`` rows; nothing where that would say nothing."""
+    """Return a title and the test accuracy of all epochs in up to ``height`` rows.
+
+    There is nothing where that would say nothing.
+    """
     rows = min(height - (height + 1) % 2, _TALLEST)  # an odd number of rows has one for the middle
     if not story.epochs or rows < 3:
         return []
@@ -137,7 +140,7 @@ class RunProgress(Progress):
         self.refresh()
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        """Nothing before it is complete, and nothing once it is closed: what is drawn last would stay."""
+        """Yield nothing before it is complete, and nothing once it is closed: what is drawn last would stay."""
         if not self._open:
             return
         width, height = self.console.size
@@ -153,17 +156,17 @@ class RunProgress(Progress):
 
 
 def _count(label: str, done: int, total: int) -> str:
-    """``step  7/39``, always of the same width, so that the bars keep theirs."""
+    """Return ``step  7/39``, always of the same width, so that the bars keep theirs."""
     return f"{label} {done:>{len(f'{total:,}')},}/{total:,}"
 
 
 def _left(steps: int, speed: float | None) -> str:
-    """``0:05 left``; ``speed`` is in steps a second, tests included."""
+    """Return ``0:05 left``; ``speed`` is in steps a second, tests included."""
     return f"{duration(steps / speed)} left" if speed else ""
 
 
 def _figures(story: Story, width: int) -> Iterator[str]:
-    """The last step and the last checkpoint, each in the longest form that fits."""
+    """Yield the last step and the last checkpoint, each in the longest form that fits."""
     step = story.latest
     if step is not None:
         loss, accuracy, speed = f"loss {step.loss:.4f}", percent_of(step.accuracy), f"{step.images_per_second:,.0f}"
@@ -176,7 +179,7 @@ def _figures(story: Story, width: int) -> Iterator[str]:
 
 
 def _line(text: str) -> Text:
-    """One row, whatever its length: what wrapped would move everything below it."""
+    """Return one row, whatever its length: what wrapped would move everything below it."""
     return Text(text, no_wrap=True, overflow="crop")
 
 
@@ -213,7 +216,7 @@ class Bars:
             self._draw()
 
     def epoch(self, event: EpochDone, story: Story) -> None:
-        """One more row of the table; the first comes with the heading."""
+        """Add one more row to the table; the first comes with the heading."""
         columns = table_columns(story.started.config, self._console.width)
         if not self._headed:
             self._waiting.append(Text(table_heading(*columns), style="bold"))
@@ -232,13 +235,13 @@ class Bars:
         self._write()
 
     def say(self, lines: Iterable[str]) -> None:
-        """Lines that stay above the bars, with the next drawing."""
+        """Print lines that stay above the bars, with the next drawing."""
         self._waiting += [Text(fitted(line, self._console.encoding)) for line in lines]
         if self._console.get_time() >= self._due:
             self._draw()
 
     def close(self) -> None:
-        """No bars, the cursor visible, and nothing kept back."""
+        """Leave no bars, the cursor visible, and nothing kept back."""
         progress, self._progress = self._progress, None
         if progress is not None:
             try:
@@ -247,7 +250,10 @@ class Bars:
                 progress.stop()
 
     def _ending(self, rows: LabelledRows) -> Iterator[Text]:
-        """Labels beside what they say or, where that does not fit, above it: a wrapped command is no longer one."""
+        """Yield labels beside what they say or, where that does not fit, above it.
+
+        A wrapped command is no longer one.
+        """
         margin = max(len(label) for label, _ in rows) + 2
         for label, text in rows:
             beside = margin + len(text) <= self._console.width
@@ -277,7 +283,7 @@ _BRAILLE = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 
 
 def draw(values: Sequence[float], width: int, height: int, *, total: int = 0, ascii_only: bool = False) -> list[str]:
-    """``height`` lines of at most ``width`` columns: the curve of ``values`` (fractions) over a percent axis.
+    """Return ``height`` lines of at most ``width`` columns: the curve of ``values`` (fractions) over a percent axis.
 
     ``total`` is how many values there will be, so that a growing curve keeps its place; 0: as many as there are.
     Values that are not finite are left out, others are brought into 0 to 1. Without values the axis stands alone.
@@ -298,7 +304,7 @@ def draw(values: Sequence[float], width: int, height: int, *, total: int = 0, as
 
 
 def _range(values: Sequence[float]) -> tuple[int, int]:
-    """The ends of the axis in thousandths, on steps so wide that about four of them hold all values."""
+    """Return the ends of the axis in thousandths, on steps so wide that about four of them hold all values."""
     if not values:
         return 0, 1000
     lowest, highest = round(1000 * min(values), 6), round(1000 * max(values), 6)
@@ -310,7 +316,7 @@ def _range(values: Sequence[float]) -> tuple[int, int]:
 
 
 def _labels(low: int, high: int, height: int) -> list[str]:
-    """One label a row: the ends, and the middle where a row stands for it."""
+    """Return one label a row: the ends, and the middle where a row stands for it."""
     labels = [""] * height
     labels[-1] = _label(low)
     labels[0] = _label(high)
@@ -345,14 +351,14 @@ def _ascii(
 def _dots(
     points: Sequence[tuple[int, float]], last: int, columns: int, rows: int, place: Callable[[float], float]
 ) -> Iterator[tuple[int, int]]:
-    """The dots (column, row from the top) of the curve: in each column from the lowest to the highest it has there."""
+    """Yield the dots (column, row from the top) of the curve, in each column from the lowest to the highest."""
     for x, low, high in _extents(points, (columns - 1) / last if last else 0.0):
         top, bottom = (round((rows - 1) * (1 - place(value))) for value in (high, low))
         yield from ((x, y) for y in range(top, bottom + 1))
 
 
 def _extents(points: Sequence[tuple[int, float]], scale: float) -> Iterator[tuple[int, float, float]]:
-    """For each column that the polyline through the points crosses: its number, and the line's lowest and highest.
+    """Yield for each column that the polyline crosses its number, and the line's lowest and highest there.
 
     A column is as wide as it is far to the next, and the line is cut at its sides, so that neighbours meet.
     """

@@ -10,7 +10,7 @@ from ckptdoctor.rendering.html.markup import coordinate, element, lines, text
 
 
 def ticks(low: float, high: float, about: int = 5, finest: float = 0.0) -> list[float]:
-    """About so many round numbers, evenly spaced, from at most ``low`` to at least ``high``; always two or more.
+    """Return about so many round numbers, evenly spaced, from at most ``low`` to at least ``high``; always two or more.
 
     They are multiples of 1, 2 or 5 times a power of ten, and not closer together than ``finest``.
     """
@@ -54,7 +54,7 @@ class Chart:
 
 
 def svg(chart: Chart, name: str) -> str:
-    """The chart as an ``<svg>`` element; ``name`` is an id that no other element of the page has."""
+    """Return the chart as an ``<svg>`` element; ``name`` is an id that no other element of the page has."""
     scale = _Scale.of(chart)
     inside = [
         element("title", text(chart.title), id=f"{name}-title"),
@@ -93,19 +93,19 @@ class _Scale:
         return _HEIGHT - _BOTTOM - (value - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
 
     def epochs(self) -> list[int]:
-        """The marks of the epoch axis."""
+        """Return the marks of the epoch axis."""
         marks = ticks(self.first, self.last, 6, finest=1)
         return [round(mark) for mark in marks if self.first <= mark <= self.last]
 
 
 def _description(chart: Chart) -> str:
-    """A description for those who do not see the picture: how each line ends."""
+    """Return a description for those who do not see the picture: how each line ends."""
     ends = [
         f"{series.name} {chart.text(series.points[-1][1])} after epoch {series.points[-1][0]}"
         for series in chart.series
         if series.points
     ]
-    return "; ".join(ends) or "nothing yet"
+    return "; ".join(ends) or "no data yet"
 
 
 def _grid(chart: Chart, scale: _Scale) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _line(series: Series, scale: _Scale) -> str:
 
 
 def _dots(series: Series, chart: Chart, scale: _Scale) -> Iterator[str]:
-    """One dot for each epoch that can be pointed at, with its value as a tooltip."""
+    """Yield one dot for each epoch that can be pointed at, with its value as a tooltip."""
     count = len(series.points)
     kind = "dot" if count <= _FEW else "dot hidden"
     for epoch, value in series.points[:: -(-count // _MOST) or 1]:

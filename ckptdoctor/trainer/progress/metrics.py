@@ -35,7 +35,7 @@ def replace_file(path: str, data: bytes) -> None:
 
 def refused(path: str, error: OSError) -> WriteError:
     """The error to raise when a file of the run cannot be written."""
-    return WriteError(f"{path} cannot be written: {error.strerror}. Make room, or choose another --out.")
+    return WriteError(f"{path} cannot be written: {error.strerror}. Free some space, or choose another --out.")
 
 
 MetricsRecord = dict[str, Any]
@@ -74,7 +74,7 @@ class MetricsLog:
             raise refused(self._path, error) from error
 
     def close(self) -> None:
-        """No more lines. May be called more than once."""
+        """Write no more lines. May be called more than once."""
         self._file.close()
 
     def __enter__(self) -> MetricsLog:
@@ -85,7 +85,7 @@ class MetricsLog:
 
 
 def read(path: str) -> list[MetricsRecord]:
-    """All records of a ``metrics.jsonl``; a last line that was never finished is left out.
+    """Return all records of a ``metrics.jsonl``; a last line that was never finished is left out.
 
     Raises UnreadableError when there is no such file, DamagedError when another line is not a record.
     """
@@ -93,7 +93,7 @@ def read(path: str) -> list[MetricsRecord]:
 
 
 def figure(record: MetricsRecord, key: str) -> float | None:
-    """A figure of a record; None for what is missing, or was no number when it was written."""
+    """Return a figure of a record, or None for what is missing, or was no number when it was written."""
     value = record.get(key)
     return float(value) if isinstance(value, (int, float)) and abs(value) < _ABSURD else None
 
@@ -120,14 +120,14 @@ def _records(path: str, lines: Sequence[bytes]) -> Iterator[MetricsRecord]:
 
 
 def _is_record(value: Any) -> bool:
-    """Whether it is an object that names its event, and an epoch that has a number."""
+    """Return whether it is an object that names its event, and an epoch that has a number."""
     if not isinstance(value, dict) or not isinstance(value.get("event"), str):
         return False
     return value["event"] != "EpochDone" or isinstance(value.get("epoch"), int)
 
 
 def _repaired(path: str, resumed_epoch: int) -> list[MetricsRecord]:
-    """The records that stay. The file is replaced in one step when it holds anything else."""
+    """Return the records that stay. The file is replaced in one step when it holds anything else."""
     if not os.path.lexists(path):
         return []
     records = _kept(read(path), resumed_epoch)
@@ -138,7 +138,7 @@ def _repaired(path: str, resumed_epoch: int) -> list[MetricsRecord]:
 
 
 def _kept(records: Sequence[MetricsRecord], resumed_epoch: int) -> list[MetricsRecord]:
-    """Everything up to the first epoch that will be repeated; after it only when runs started and ended."""
+    """Return everything up to the first epoch that will be repeated; after it only when runs started and ended."""
     repeated = (index for index, record in enumerate(records) if _epoch(record) > resumed_epoch)
     first = next(repeated, len(records))
     rest = [record for record in records[first:] if record["event"] in ("Started", "Ended")]
@@ -154,7 +154,7 @@ def _line(record: MetricsRecord) -> bytes:
 
 
 def _finite(value: Any) -> Any:
-    """``value`` with null for what JSON has no number for (RFC 8259, section 6): NaN and the infinities."""
+    """Return ``value`` with null for what JSON has no number for (RFC 8259, section 6): NaN and the infinities."""
     if isinstance(value, float) and not isfinite(value):
         return None
     if isinstance(value, dict):
@@ -167,4 +167,4 @@ def _now() -> str:
 
 
 def _damaged(path: str, number: int) -> DamagedError:
-    return DamagedError(f"Line {number} of {path} is not a record of a run; move that file away to begin a new one.")
+    return DamagedError(f"Line {number} of {path} is not a record of a run; move that file away to start a new one.")

@@ -31,7 +31,7 @@ _COLUMNS = (
 
 
 def page(metrics: Sequence[MetricsRecord], title: str) -> str:
-    """The page as text. Every word of it that is not ours, such as a path, is escaped."""
+    """Return the page as text. Every word of it that is not ours, such as a path, is escaped."""
     epochs = [record for record in metrics if record["event"] == "EpochDone"]
     starts = [record for record in metrics if record["event"] == "Started"]
     started = starts[-1] if starts else {}
@@ -48,7 +48,7 @@ def page(metrics: Sequence[MetricsRecord], title: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """Any value as text that no browser takes for markup."""
+    """Return any value as text that no browser takes for markup."""
     return escape(visible(str(value)))
 
 
@@ -84,7 +84,7 @@ def _header(title: str, started: MetricsRecord, metrics: Sequence[MetricsRecord]
 
 
 def _state(last: MetricsRecord) -> str:
-    """The state of the run, as far as its last record tells."""
+    """Return the state of the run, as far as its last record tells."""
     time = str(last.get("time", ""))[:16].replace("T", " ")
     if last["event"] != "Ended":
         return f"In progress at {time} UTC"
@@ -92,7 +92,7 @@ def _state(last: MetricsRecord) -> str:
 
 
 def _tiles(started: MetricsRecord, epochs: Sequence[MetricsRecord]) -> Iterator[str]:
-    """The figures to see first."""
+    """Yield the figures to see first."""
     accuracies = _points(epochs, "test_accuracy")
     speeds = _points(epochs, "images_per_second")
     seconds = sum(value for _, value in _points(epochs, "seconds"))
@@ -181,12 +181,12 @@ def _points(epochs: Sequence[MetricsRecord], key: str) -> list[tuple[int, float]
 
 
 def _best(points: Sequence[tuple[int, float]]) -> tuple[int, float]:
-    """The first epoch with the highest value, and that value; epoch 0 when there is none."""
+    """Return the first epoch with the highest value, and that value; epoch 0 when there is none."""
     return max(points, key=lambda point: (point[1], -point[0]), default=(0, 0.0))
 
 
 def _checkpoints(metrics: Sequence[MetricsRecord]) -> dict[int, str]:
-    """After which epoch which checkpoints were written: their names without the folder of the run."""
+    """Return after which epoch which checkpoints were written: their names without the run's folder."""
     found: dict[int, str] = {}
     epoch = 0
     for record in metrics:

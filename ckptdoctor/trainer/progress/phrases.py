@@ -21,7 +21,7 @@ LabelledRows = list[tuple[str, str]]
 
 
 def header(started: Started) -> LabelledRows:
-    """The choices of the run: network, strategy, devices, data, batch, epochs."""
+    """Return the choices of the run: network, strategy, devices, data, batch, epochs."""
     config = started.config
     images = f"{config.data}: {plural(started.train_images, 'image')} to train, {started.test_images:,} to test"
     rows = [
@@ -42,14 +42,14 @@ def header(started: Started) -> LabelledRows:
 
 
 def devices(names: Sequence[str]) -> str:
-    """``cuda:0, cuda:1``; ``cuda:0 … cuda:63`` for more than a handful; ``cpu`` when all are the same."""
+    """Return ``cuda:0, cuda:1``; ``cuda:0 … cuda:63`` for more than a handful; ``cpu`` when all are the same."""
     if len(set(names)) == 1:
         return names[0]
     return ", ".join(names) if len(names) <= _HANDFUL else f"{names[0]} … {names[-1]}"
 
 
 def batches(sizes: Sequence[int], names: Sequence[str]) -> str:
-    """``8 + 8 images a step on cuda:0, cuda:1``; ``8 × 64 images a step on …`` for more than a handful."""
+    """Return ``8 + 8 images a step on cuda:0, cuda:1``; ``8 × 64 images a step on …`` for more than a handful."""
     if len(sizes) <= _HANDFUL:
         numbers = " + ".join(f"{size:,}" for size in sizes)
     else:
@@ -58,13 +58,13 @@ def batches(sizes: Sequence[int], names: Sequence[str]) -> str:
 
 
 def replicas(step: StepDone, names: Sequence[str]) -> list[str]:
-    """One line a replica, saying what it sees: ``replica 0 on cuda:0: batch of 8``."""
+    """Return one line a replica, saying what it sees: ``replica 0 on cuda:0: batch of 8``."""
     pairs = zip(names, step.replica_batches, strict=True)
     return [f"replica {index} on {name}: batch of {size}" for index, (name, size) in enumerate(pairs)]
 
 
 def epoch(event: EpochDone, config: RunConfig) -> str:
-    """All that is known of an epoch, in one line that can be found with grep."""
+    """Return all that is known of an epoch, in one line that can be found with grep."""
     parts = [
         f"train loss {event.train_loss:.4f}, accuracy {percent_of(event.train_accuracy)}",
         f"test loss {event.test_loss:.4f}, accuracy {percent_of(event.test_accuracy)}",
@@ -77,12 +77,12 @@ def epoch(event: EpochDone, config: RunConfig) -> str:
 
 
 def checkpoint(event: Saved) -> str:
-    """``checkpoint run/epoch-0003: model.pt, training.pt``."""
+    """Return ``checkpoint run/epoch-0003: model.pt, training.pt``."""
     return f"checkpoint {event.path}: {', '.join(event.files)}"
 
 
 def end(event: Ended, story: Story) -> tuple[str, LabelledRows]:
-    """The result that was reached, and what to do next."""
+    """Return the result that was reached, and what to do next."""
     config = story.started.config
     if event.interrupted is None:
         headline = f"Done: {plural(event.epochs, 'epoch')}"
@@ -103,14 +103,14 @@ def _ending(event: Ended, story: Story) -> Iterator[tuple[str, str]]:
         mean = sum(story.seconds) / len(story.seconds)
         yield "time", f"mean {mean:.{1 if mean >= 1 else 3}f} s an epoch on {devices(story.started.devices)}"
     if not story.saved:
-        yield "checkpoints", "none was written" + (": begin again" if event.interrupted is not None else "")
+        yield "checkpoints", "none was written" + (": start again" if event.interrupted is not None else "")
         return
     yield "checkpoints", story.saved[-1] + (f" and {len(story.saved) - 1:,} before it" if story.saved[1:] else "")
     if story.epochs:
         yield "curves", os.path.join(config.out, "curves.html")
     yield "check it", f"ckptdoctor check {quote(story.saved[-1])}"
     if event.interrupted is not None:
-        yield "go on", "the same command with --resume"
+        yield "continue", "the same command with --resume"
 
 
 def _strategy(started: Started) -> str:
@@ -129,13 +129,13 @@ def _batch(config: RunConfig) -> str:
 
 
 def _pace(config: RunConfig) -> str:
-    """``sgd, lr 0.05``; the usual schedule is not worth a word."""
+    """Return ``sgd, lr 0.05``; the usual schedule is not worth a word."""
     constant = " constant" if config.schedule == "constant" else ""
     return f"{config.optimizer}, lr {config.lr:g}{constant}"
 
 
 def _extras(config: RunConfig) -> str:
-    """The choices that are worth a word because they are not the usual ones."""
+    """Return the choices that are worth a word because they are not the usual ones."""
     words = [
         f"{config.amp} autocast" if config.amp != "no" else "",
         "torch.compile" if config.compile else "",

@@ -20,7 +20,7 @@ _SHARE = 20
 
 @contextmanager
 def listener(config: RunConfig, team_is_first: bool, stream: TextIO | None = None) -> Iterator[EventListener]:
-    """The listener of a run: the terminal (``stream``; None: stdout), metrics.jsonl and curves.html.
+    """Make the listener of a run: the terminal (``stream``; None: stdout), metrics.jsonl and curves.html.
 
     Only the first rank speaks and writes; for the others the listener is deaf. Whatever ends the block, the terminal
     is left clean and the files are whole.
@@ -35,7 +35,7 @@ def listener(config: RunConfig, team_is_first: bool, stream: TextIO | None = Non
 
 
 def _deaf(event: RunEvent) -> None:
-    """Hears nothing."""
+    """Hear nothing."""
 
 
 class _Report:

@@ -34,17 +34,17 @@ class Story:
                 self.saved.append(str(record.get("path")))
 
     def step(self, event: StepDone) -> None:
-        """One more step is done."""
+        """Count one more step."""
         self.latest = event
 
     def epoch(self, event: EpochDone, now: float) -> None:
-        """One more epoch is done, and tested."""
+        """Count one more epoch, done and tested."""
         self.epochs[event.epoch] = event.test_accuracy
         self.seconds.append(event.seconds)
         self.epoch_clock = now
 
     def save(self, event: Saved) -> None:
-        """One more checkpoint is complete."""
+        """Count one more checkpoint, which is complete."""
         self.saved.append(event.path)
 
     @property

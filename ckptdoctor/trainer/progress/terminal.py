@@ -31,7 +31,7 @@ class LastingConsole(Console):
 
 
 def console(stream: TextIO | None) -> Console:
-    """A console on ``stream`` (None: stdout) that moves the cursor on real terminals only.
+    """Return a console on ``stream`` (None: stdout) that moves the cursor on real terminals only.
 
     Without being told, rich takes any stream for a terminal where FORCE_COLOR is set, as it is on many build servers.
     """

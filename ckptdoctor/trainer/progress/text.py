@@ -9,7 +9,10 @@ _PLAIN = str.maketrans({"·": "-", "→": "->", "…": "...", "×": "x"})
 
 
 def encodable(text: str, encoding: str) -> str:
-    """``text`` as far as ``encoding`` has it: plain signs for typographic ones that it lacks, codes for the rest."""
+    """Return ``text`` as far as ``encoding`` has it.
+
+    Plain signs replace typographic ones that it lacks, codes the rest.
+    """
     if _has(encoding, text):
         return text
     plain = "".join(char if _has(encoding, char) else char.translate(_PLAIN) for char in text)
@@ -17,7 +20,7 @@ def encodable(text: str, encoding: str) -> str:
 
 
 def fitted(text: str, encoding: str) -> str:
-    """``text`` with nothing that a terminal could obey or an encoding refuse."""
+    """Return ``text`` with nothing that a terminal could obey or an encoding refuse."""
     return encodable(escape(text), encoding)
 
 
@@ -30,12 +33,12 @@ def _has(encoding: str, text: str) -> bool:
 
 
 def percent_of(fraction: float) -> str:
-    """``87.5 %`` of 0.875."""
+    """Return ``87.5 %`` of 0.875."""
     return f"{100 * fraction:.1f} %"
 
 
 def duration(seconds: float) -> str:
-    """``0:05``, ``12:34``, ``1:02:03``: as clocks show it."""
+    """Return ``0:05``, ``12:34``, ``1:02:03``: as clocks show it."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

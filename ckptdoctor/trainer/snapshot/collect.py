@@ -48,7 +48,7 @@ def collect(strategy: Strategy, team: Team, rng: seeding.RandomState | None = No
 
 
 def as_torch_saves(state: StateTensors, module: nn.Module | None) -> StateTensors:
-    """The same tensors in the kind of dict that ``module.state_dict()`` gives, versions of its parts and all.
+    """Return the same tensors in the kind of dict that ``module.state_dict()`` gives, versions of its parts and all.
 
     That is an OrderedDict with an attribute ``_metadata`` (torch.nn.Module.state_dict), which goes into the file. Bare
     tensors without a module have none.

@@ -34,7 +34,10 @@ def write(path: Path, weights: StateTensors, strategy: Strategy, team: Team) -> 
 
 
 def read(path: Path, like: StateTensors) -> StateTensors:
-    """The tensors of the folder under the keys of ``like``, in this process alone. What is missing is an error."""
+    """Return the tensors of the folder under the keys of ``like``, in this process alone.
+
+    What is missing is an error.
+    """
     from torch.distributed.checkpoint.state_dict_loader import load
 
     state: dict[str, Any] = {key: value.clone() for key, value in like.items()}
@@ -45,7 +48,7 @@ def read(path: Path, like: StateTensors) -> StateTensors:
 
 @contextmanager
 def _own_errors() -> Iterator[None]:
-    """A rank's error as itself, not inside the one that torch makes of the errors of all ranks; and no idle warning."""
+    """Raise a rank's error itself, not inside the one that torch makes of the errors of all ranks; no idle warning."""
     from torch.distributed.checkpoint.api import CheckpointException
 
     with warnings.catch_warnings():

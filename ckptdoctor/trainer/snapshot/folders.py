@@ -38,7 +38,7 @@ class Position:
 
 
 def position_of(name: str) -> Position | None:
-    """The position that a folder name stands for; None for any other name."""
+    """Return the position that a folder name stands for, or None for any other name."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -54,7 +54,7 @@ _REPLACED = ".replaced"  # a complete folder that had to make room for its succe
 
 
 def begin(out: Path, position: Position) -> Path:
-    """An empty folder to fill, ``NAME.partial``; what an earlier attempt left under this name goes."""
+    """Return an empty folder to fill, ``NAME.partial``; what an earlier attempt left under this name goes."""
     partial = partial_of(out, position)
     if partial.exists():
         shutil.rmtree(partial)
@@ -63,7 +63,7 @@ def begin(out: Path, position: Position) -> Path:
 
 
 def partial_of(out: Path, position: Position) -> Path:
-    """The name of the folder of this position while it is being filled."""
+    """Return the name of the folder of this position while it is being filled."""
     return out / (position.name + _PARTIAL)
 
 
@@ -83,7 +83,7 @@ def commit(partial: Path) -> Path:
 
 
 def complete_folders(out: Path) -> list[Path]:
-    """The complete checkpoint folders of a run, oldest first; none where there is no such directory."""
+    """Return the complete checkpoint folders of a run, oldest first; none where there is no such directory."""
     if not out.is_dir():
         return []
     found = [(position, path) for path in out.iterdir() if (position := position_of(path.name)) and _is_complete(path)]
@@ -91,7 +91,7 @@ def complete_folders(out: Path) -> list[Path]:
 
 
 def newest(out: Path) -> Path | None:
-    """The complete checkpoint folder that has come furthest; None when there is none."""
+    """Return the complete checkpoint folder that has come furthest, or None when there is none."""
     return next(reversed(complete_folders(out)), None)
 
 
@@ -162,7 +162,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def _system_call() -> Callable[[bytes, bytes], int] | None:
-    """The call that exchanges two paths; None where there is none (Windows, an old C library)."""
+    """Return the call that exchanges two paths, or None where there is none (Windows, an old C library)."""
     if sys.platform == "win32":
         return None
     library = ctypes.CDLL(None, use_errno=True)

@@ -24,7 +24,7 @@ _SAME = ("network", "width", "dtype", "data", "images", "batch_size", "seed", "o
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The contents of ``training.pt`` in a checkpoint folder. Nothing in it is run, and it is on the CPU.
+    """Return the contents of ``training.pt`` in a checkpoint folder. Nothing in it is run, and it is on the CPU.
 
     Raises UnreadableError, and DamagedError when it is not, to the byte, what was written. An older checkpoint is not
     taken in its place unasked: the run would silently lose what came after.
@@ -37,7 +37,7 @@ def read(folder: Path) -> dict[str, Any]:
     except (DamagedError, NotACheckpointError) as error:
         raise _damaged(folder, error.message.rstrip(".")) from error
     if not isinstance(saved, Mapping) or any(key not in saved for key in KEYS):
-        raise _damaged(folder, f"{TRAINING} holds something else")
+        raise _damaged(folder, f"{TRAINING} has unexpected contents")
     return dict(saved)
 
 
@@ -48,8 +48,8 @@ def require_same_run(saved: Mapping[str, Any], config: RunConfig) -> None:
         if then != now:
             option = "--" + name.replace("_", "-") if name != "network" else "network"
             raise UsageError(
-                f"The checkpoint in {config.out} was made with {option} {then}, and this run asks for {now}:"
-                f" go on with {then}, or begin another run with another --out."
+                f"The checkpoint in {config.out} was made with {option} {then}, and this run has {now}: "
+                f"continue with {then}, or start another run with another --out."
             )
 
 
@@ -65,7 +65,10 @@ def restore(saved: Mapping[str, Any], strategy: Strategy, team: Team, config: Ru
 
 
 def copied(value: Any) -> Any:
-    """The same with tensors of its own: what was loaded is a map of the file, which may be removed while we train."""
+    """Return the same with tensors of its own.
+
+    What was loaded is a map of the file, which may be removed while we train.
+    """
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, Mapping):
@@ -87,10 +90,10 @@ def _noted_digest(folder: Path) -> str:
         noted = json.loads((folder / TRUTH).read_text(encoding="utf-8"))
         return str(noted["files"][TRAINING]["sha256"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(folder, f"{TRUTH} is not what was written") from error
+        raise _damaged(folder, f"{TRUTH} has changed since it was written") from error
 
 
 def _damaged(folder: Path, reason: str) -> DamagedError:
     return DamagedError(
-        f"The checkpoint {folder} is damaged: {reason}. Remove that folder to go on from the checkpoint before it."
+        f"The checkpoint {folder} is damaged: {reason}. Remove that folder to resume from the previous checkpoint."
     )

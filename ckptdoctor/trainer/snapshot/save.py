@@ -65,12 +65,14 @@ def _together(team: Team, partial: Path, work: Callable[[], object]) -> None:
         return
     if team.is_first:
         shutil.rmtree(partial, ignore_errors=True)
-    raise failed or WriteError(f"Another rank could not write the checkpoint {partial}; its own message says why.")
+    raise failed or WriteError(
+        f"Another rank could not write the checkpoint {partial}; its own message gives the reason."
+    )
 
 
 @contextmanager
 def _as_write_error(partial: Path) -> Iterator[None]:
-    """One sentence instead of what the system, or torch, says of a disk that takes no more."""
+    """Raise one sentence instead of what the system, or torch, says of a disk that takes no more."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -78,13 +80,13 @@ def _as_write_error(partial: Path) -> Iterator[None]:
         if reason is None:
             raise
         raise WriteError(
-            f"The checkpoint {partial.with_suffix('')} could not be written: {reason}. Make room there or choose"
-            " another --out, then go on with --resume; earlier checkpoints are untouched."
+            f"The checkpoint {partial.with_suffix('')} could not be written: {reason}. Free some space there "
+            "or choose another --out, then continue with --resume; earlier checkpoints are untouched."
         ) from error
 
 
 def _reason(error: OSError | RuntimeError) -> str | None:
-    """The reason why writing failed; None for an error that has nothing to do with it."""
+    """Return the reason why writing failed, or None for an error that has nothing to do with it."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return "the file could not be written to its end" if any(word in str(error) for word in _WRITER) else None

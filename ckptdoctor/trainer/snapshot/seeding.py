@@ -32,7 +32,7 @@ def seed_everything(seed: int, rank: int = 0, epoch: int = 0) -> None:
 
 
 def derived(seed: int, rank: int, epoch: int) -> int:
-    """The seed of one rank from one epoch on: mixed, since seed + rank would make (0, 1) and (1, 0) the same."""
+    """Return the seed of one rank from one epoch on: mixed, since seed + rank would make (0, 1) and (1, 0) the same."""
     if rank == 0 and epoch == 0:
         return seed
     digest = hashlib.sha256(f"seed {seed} rank {rank} epoch {epoch}".encode()).digest()
@@ -40,7 +40,7 @@ def derived(seed: int, rank: int, epoch: int) -> int:
 
 
 def capture(devices: _Devices) -> RandomState:
-    """The states of this process's generators. Nothing is drawn from them."""
+    """Return the states of this process's generators. Nothing is drawn from them."""
     cuda = [torch.cuda.get_rng_state(device) for device in devices if device.type == "cuda"]
     return {
         "cpu": torch.get_rng_state(),
@@ -51,7 +51,7 @@ def capture(devices: _Devices) -> RandomState:
 
 
 def gather(state: RandomState, team: Team) -> list[RandomState]:
-    """The states of all ranks, in the order of the ranks. Collective; every rank must have as many devices."""
+    """Return the states of all ranks, in the order of the ranks. Collective; every rank must have as many devices."""
     return [_unpacked(packed, state) for packed in team.gather(_packed(state))]
 
 
@@ -71,12 +71,12 @@ def restore(states: Sequence[RandomState], team: Team, devices: _Devices, seed: 
 
 
 def _parts(state: RandomState) -> list[torch.Tensor]:
-    """The byte tensors of a state: of the CPU, of each GPU, of an Apple GPU."""
+    """Return the byte tensors of a state: of the CPU, of each GPU, of an Apple GPU."""
     return [state["cpu"], *(state["cuda"] or ()), *([] if state["mps"] is None else [state["mps"]])]
 
 
 def _packed(state: RandomState) -> torch.Tensor:
-    """One byte tensor, of the same length on every rank: what all_gather can send."""
+    """Return one byte tensor, of the same length on every rank: what all_gather can send."""
     version, words, gauss = state["python"]
     whole = torch.tensor([version, *words, gauss is not None], dtype=torch.int64)
     half = torch.tensor([0.0 if gauss is None else gauss], dtype=torch.float64)

@@ -37,17 +37,17 @@ class Style:
 
 
 def _plain(path: Path, collected: Collected, _: Strategy) -> None:
-    """``torch.save(model.state_dict())`` of the bare model, what every tutorial asks for."""
+    """Save ``torch.save(model.state_dict())`` of the bare model, what every tutorial asks for."""
     torch.save(collected.weights, path)
 
 
 def _wrapped(path: Path, collected: Collected, _: Strategy) -> None:
-    """``torch.save(net.state_dict())`` where ``net`` is the wrapper: every key begins with its prefix."""
+    """Save ``torch.save(net.state_dict())`` where ``net`` is the wrapper: every key begins with its prefix."""
     torch.save(collected.wrapped, path)
 
 
 def _whole(path: Path, collected: Collected, strategy: Strategy) -> None:
-    """``torch.save(model)``, the model object itself, which only loads where its classes can be imported.
+    """Save ``torch.save(model)``, the object itself, which only loads where its classes can be imported.
 
     What is pickled is what a tutorial has in hand: the ``nn.DataParallel`` around the network, where there is one, and
     the bare network otherwise. DDP is not pickled: nobody who loads it is in the process group that it needs; nor is
@@ -62,7 +62,7 @@ def _whole(path: Path, collected: Collected, strategy: Strategy) -> None:
 
 
 def _legacy(path: Path, collected: Collected, _: Strategy) -> None:
-    """The bare model's state dict in the format that torch wrote before 1.6."""
+    """Save the bare model's state dict in the format that torch wrote before 1.6."""
     with _same_addresses():
         torch.save(collected.weights, path, _use_new_zipfile_serialization=False)
 
@@ -84,7 +84,7 @@ def _same_addresses() -> Iterator[None]:
 
 
 def _safetensors(path: Path, collected: Collected, _: Strategy) -> None:
-    """Names and tensors and nothing else: no pickle, no device tags."""
+    """Save names and tensors and nothing else: no pickle, no device tags."""
     from safetensors.torch import save
 
     # the format has neither strides nor sharing: a tied weight is written once under each of its names
@@ -94,7 +94,7 @@ def _safetensors(path: Path, collected: Collected, _: Strategy) -> None:
 
 
 def _averaged(path: Path, collected: Collected, _: Strategy) -> None:
-    """``torch.save(ema_model.state_dict())``, written next to the others by every run that averages.
+    """Save ``torch.save(ema_model.state_dict())``, written beside the others by every run that averages.
 
     The averaged model is a wrapper too: its keys begin with ``module.``, after a counter ``n_averaged``.
     """
@@ -115,6 +115,9 @@ AVERAGED = Style("ema", "ema.pt", "torch zip", _averaged)
 
 
 def styles_of(config: RunConfig) -> list[Style]:
-    """The files of a checkpoint of this run: those asked for, in the order of the table, and the average if any."""
+    """Return the files of a checkpoint of this run.
+
+    They are those asked for, in the order of the table, and the average if any.
+    """
     chosen = [style for name, style in BY_NAME.items() if name in config.save]
     return [*chosen, AVERAGED] if config.ema else chosen

@@ -42,7 +42,7 @@ _USUAL = {"schedule": "cosine"}  # what older files do not name: not named, the 
 
 
 def contents(config: RunConfig, position: Position, collected: Collected) -> dict[str, Any]:
-    """The contents of the file, under KEYS."""
+    """Return the contents of the file, under KEYS."""
     return {
         "epoch": position.epoch,
         "step": position.step,
@@ -68,7 +68,7 @@ def write(path: Path, saved: dict[str, Any], tag: str) -> None:
 
 
 def config_as_data(config: RunConfig) -> dict[str, Any]:
-    """The choices that make the run what it is, as plain data."""
+    """Return the choices that make the run what it is, as plain data."""
     choices: dict[str, Any] = json.loads(config.to_json())
     return {
         name: value
@@ -78,7 +78,7 @@ def config_as_data(config: RunConfig) -> dict[str, Any]:
 
 
 def _on_the_cpu(saved: dict[str, Any]) -> Iterator[torch.Tensor]:
-    """Tensors that stay on the CPU in a run on a GPU: states of generators, and the optimizer's step counters."""
+    """Yield tensors that stay on the CPU in a run on a GPU: states of generators, and the optimizer's step counters."""
     for state in saved["rng"]:
         yield from (state["cpu"], *(state["cuda"] or ()), *(() if state["mps"] is None else (state["mps"],)))
     for slots in saved["optimizer"]["state"].values():
@@ -93,7 +93,7 @@ WRAPPER = "module."
 
 
 def bared(ema: StateTensors) -> dict[str, Any]:
-    """``{"n_averaged": 7, "state_dict": {…}}`` from the state dict of an AveragedModel.
+    """Return ``{"n_averaged": 7, "state_dict": {…}}`` from the state dict of an AveragedModel.
 
     Under bare keys, so that the file holds weights and not a wrapper.
     """
@@ -102,7 +102,7 @@ def bared(ema: StateTensors) -> dict[str, Any]:
 
 
 def as_averaged_model(saved: Mapping[str, Any]) -> StateTensors:
-    """The state dict of an AveragedModel from what ``bared`` gave."""
+    """Return the state dict of an AveragedModel from what ``bared`` gave."""
     counter = torch.tensor(saved[COUNTER], dtype=torch.long)
     return {COUNTER: counter, **{WRAPPER + key: value for key, value in saved["state_dict"].items()}}
 
@@ -111,7 +111,7 @@ _Reduced = tuple[Any, ...]
 
 
 def tag_of(device: torch.device) -> str:
-    """The tag that torch.save writes for tensors on this device: ``cpu``, ``mps``, ``cuda:0`` or ``xla:0``."""
+    """Return the tag that torch.save writes for tensors on this device: ``cpu``, ``mps``, ``cuda:0`` or ``xla:0``."""
     if device.type in ("cpu", "mps"):
         return device.type
     return f"{device.type}:{device.index or 0}"

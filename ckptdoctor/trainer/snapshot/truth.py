@@ -56,7 +56,7 @@ def write(making: CheckpointMaking) -> None:
 
 
 def command(config: RunConfig) -> str:
-    """The command line that makes such a run; options that have their default are left out."""
+    """Return the command line that makes such a run; options that have their default are left out."""
     words = ["ckptdoctor", "train", config.network]
     for field in fields(config):
         value = getattr(config, field.name)
@@ -70,7 +70,7 @@ def command(config: RunConfig) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     summed = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -166,7 +166,7 @@ def _dcp(making: CheckpointMaking) -> dict[str, Any]:
 
 
 def _contents(weights: StateTensors, prefix: str) -> dict[str, Any]:
-    """The bare keys, what stands before each of them in the file, and the shape and dtype of each."""
+    """Return the bare keys, what stands before each of them in the file, and the shape and dtype of each."""
     return {
         "keys": list(weights),
         "prefix": prefix,
@@ -179,7 +179,7 @@ YES = "yes"
 
 
 def attempt(path: Path, bare: nn.Module | StateTensors, *, inside: str | None = None, on_cpu: bool = False) -> str:
-    """``"yes"``, or the message of ``torch.load(path)`` or ``load_state_dict`` on a machine without a GPU.
+    """Return ``"yes"``, or the message of ``torch.load(path)`` or ``load_state_dict`` on a machine without a GPU.
 
     ``bare`` is an empty model, or the weights themselves where there is no module. ``inside`` is the key of the
     weights in a larger checkpoint; ``on_cpu`` loads with ``map_location="cpu"``.
@@ -193,7 +193,7 @@ def attempt(path: Path, bare: nn.Module | StateTensors, *, inside: str | None = 
 
 
 def fits(weights: Any, bare: nn.Module | StateTensors) -> str:
-    """``"yes"``, or what ``load_state_dict`` of the bare model says of these weights."""
+    """Return ``"yes"``, or what ``load_state_dict`` of the bare model says of these weights."""
     if not isinstance(bare, nn.Module):
         return YES if isinstance(weights, Mapping) and weights.keys() == bare.keys() else "other keys"
     try:
@@ -204,7 +204,10 @@ def fits(weights: Any, bare: nn.Module | StateTensors) -> str:
 
 
 def _said(error: Exception) -> str:
-    """The message. Where a backend is missing, a table of all operators of this torch follows, which is left out."""
+    """Return the message.
+
+    Where a backend is missing, a table of all operators of this torch follows, which is left out.
+    """
     text = str(error)
     return text.partition("\n\n")[0] if isinstance(error, NotImplementedError) else text
 
@@ -228,7 +231,7 @@ _OF_PREFIX = {"module.": "N401", "_orig_mod.": "N404"}
 
 
 def expected_codes(style: str, prefix: str, tag: str, averaged: bool = False) -> list[str]:
-    """The codes of all rules that apply, in order: of the style, of the wrappers in the keys, of the device tag.
+    """Return the codes of all rules that apply, in order: of the style, of the wrappers in the keys, of the device tag.
 
     ``averaged``: the averaged weights are in the file beside the raw ones.
     """
@@ -241,7 +244,10 @@ def expected_codes(style: str, prefix: str, tag: str, averaged: bool = False) ->
 
 
 def repair_command(file: str, style: str, prefix: str, tag: str) -> str | None:
-    """The command that leaves a file which loads into the bare model; None where there is none, or no need of one."""
+    """Return the command that leaves a file which loads into the bare model.
+
+    It is None where there is none, or no need of one.
+    """
     if style == "whole":  # what all its repairs are follows from the first of them
         return f"ckptdoctor fix {file}"
     options = []

@@ -27,12 +27,12 @@ Device = torch.device
 
 
 def scatter(batch: torch.Tensor, devices: Sequence[Device]) -> list[torch.Tensor]:
-    """One contiguous part of the batch for each device, as ``torch.nn.parallel.scatter`` would deal them."""
+    """Return one contiguous part of the batch for each device, as ``torch.nn.parallel.scatter`` would deal them."""
     return [part.to(device) for part, device in zip(batch.chunk(len(devices)), devices, strict=False)]
 
 
 def replicate(module: nn.Module, count: int) -> list[dict[str, torch.Tensor]]:
-    """The weights and buffers of ``count`` replicas on one device.
+    """Return the weights and buffers of ``count`` replicas on one device.
 
     They are cloned: ``.to(device)`` would give the same tensors again, and replicas that share memory destroy each
     other's training. ``clone`` is differentiable, so the gradients of all replicas add up in the module's own
@@ -49,12 +49,15 @@ def replicate(module: nn.Module, count: int) -> list[dict[str, torch.Tensor]]:
 
 
 def gather(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The outputs of all replicas as one batch, on the device of the first."""
+    """Return the outputs of all replicas as one batch, on the device of the first."""
     return torch.cat([output.to(outputs[0].device) for output in outputs])
 
 
 def data_parallel(module: nn.Module, batch: torch.Tensor, devices: Sequence[Device]) -> torch.Tensor:
-    """``module(batch)`` from one replica for each device: ``torch.nn.parallel.data_parallel``, also on the CPU."""
+    """Compute ``module(batch)`` from one replica for each device.
+
+    It is ``torch.nn.parallel.data_parallel``, also on the CPU.
+    """
     if devices[0].type == "cuda":
         output: torch.Tensor = torch_data_parallel(module, batch, [device.index for device in devices])
         return output
@@ -113,7 +116,7 @@ class DataParallel(ModuleStrategy):
     _has_shown_work = False
 
     def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> StepTally:
-        """The same as on one device; the first step is watched where its work is to be shown."""
+        """Return the same as on one device; the first step is watched where its work is to be shown."""
         if self._has_shown_work or not self.config.show_work:
             return super().step(inputs, labels)
         self._has_shown_work = True
@@ -131,7 +134,7 @@ class DataParallel(ModuleStrategy):
         return replace(tally, work=first_step(parts, name, stages, update))
 
     def wrap(self) -> nn.Module:
-        """A DataParallel over the devices; over none of them on the CPU, where it is a name for the keys."""
+        """Return a DataParallel over the devices; over none of them on the CPU, where it is a name for the keys."""
         indices = [device.index for device in self.devices if device.type == "cuda"]
         return nn.DataParallel(self.model, indices or None)
 
@@ -141,7 +144,7 @@ class DataParallel(ModuleStrategy):
         return devices.replicas(self.config.device, self.config.world_size)
 
     def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
-        """Logits of the whole batch, from all replicas."""
+        """Return logits of the whole batch, from all replicas."""
         with watching(self.model) as replica_batches:
             if self.team.device.type == "cuda":
                 return self.wrapped(inputs), replica_batches()
@@ -157,7 +160,10 @@ class Functional(ModuleStrategy):
         return devices.replicas(self.config.device, self.config.world_size)
 
     def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
-        """Logits of the whole batch: through all replicas of the features, then through those of the classifier."""
+        """Return logits of the whole batch.
+
+        It goes through all replicas of the features, then through those of the classifier.
+        """
         features, classifier = self.model.get_submodule("features"), self.model.get_submodule("classifier")
         with watching(features) as replica_batches:
             hidden = data_parallel(features, inputs, self.devices)

@@ -23,5 +23,5 @@ BY_NAME: dict[str, type[ModuleStrategy] | type[Manual]] = {
 
 
 def make(config: RunConfig, team: Team, model: nn.Module) -> ModuleStrategy | Manual:
-    """The strategy of a run around its network. Raises UsageError where the two do not go together."""
+    """Return the strategy of a run around its network. Raises UsageError where the two do not go together."""
     return BY_NAME[config.strategy](config, team, model)

@@ -21,7 +21,7 @@ Tensors = list[torch.Tensor]
 
 
 def get_params(parameters: Sequence[torch.Tensor], device: torch.device) -> Tensors:
-    """Copies of the parameters on ``device`` that collect gradients.
+    """Return copies of the parameters on ``device`` that collect gradients.
 
     Copies even when they are there already: replicas on one device must not share memory.
     """
@@ -29,7 +29,7 @@ def get_params(parameters: Sequence[torch.Tensor], device: torch.device) -> Tens
 
 
 def split_batch(inputs: torch.Tensor, labels: torch.Tensor, where: Sequence[torch.device]) -> list[Tensors]:
-    """The part of inputs and labels that each device works on."""
+    """Return the part of inputs and labels that each device works on."""
     parts = zip(inputs.chunk(len(where)), labels.chunk(len(where)), where, strict=True)
     return [[some.to(device), of_them.to(device)] for some, of_them, device in parts]
 
@@ -43,7 +43,7 @@ def allreduce(tensors: Tensors) -> None:
 
 
 def sgd(parameters: Tensors, momenta: Tensors, lr: float, momentum: float, batch_size: int) -> None:
-    """One step of gradient descent; the gradients are sums over ``batch_size`` images, so they are divided by it."""
+    """Take one step of gradient descent: gradients are sums over ``batch_size`` images, and divided by it."""
     for parameter, average in zip(parameters, momenta, strict=True):
         assert parameter.grad is not None
         average.mul_(momentum).add_(parameter.grad / batch_size)
@@ -94,7 +94,7 @@ class Manual(Strategy):
         return StepTally(loss, torch.stack(right).sum(), len(inputs), tuple(len(part[0]) for part in parts), work)
 
     def _gradients(self) -> Tensors:
-        """Copies of every replica's gradient of the first parameter."""
+        """Return copies of every replica's gradient of the first parameter."""
         return [replica[0].grad.clone() for replica in self._replicas if replica[0].grad is not None]
 
     def _work(self, parts: Sequence[Tensors], local: Tensors, summed: Tensors) -> tuple[str, ...]:
@@ -108,31 +108,31 @@ class Manual(Strategy):
         return first_step(parts, self._keys[0], stages, update)
 
     def predict(self, inputs: torch.Tensor, ema: bool = False) -> torch.Tensor:
-        """Logits from the first replica: all are equal."""
+        """Return logits from the first replica: all are equal."""
         with torch.no_grad():
             return lenet(inputs.to(self.devices[0]), self._replicas[0])
 
     def set_learning_rate(self, lr: float) -> None:
-        """A number is all there is."""
+        """Keep the number, which is all there is."""
         self._lr = lr
 
     def state_dict(self) -> StateTensors:
-        """The first replica's tensors, under the keys of the module LeNet."""
+        """Return the first replica's tensors, under the keys of the module LeNet."""
         return on_cpu(dict(zip(self._keys, self._replicas[0], strict=True)))
 
     def wrapped_state_dict(self) -> StateTensors:
-        """The same: nothing is wrapped."""
+        """Return the same: nothing is wrapped."""
         return self.state_dict()
 
     def optimizer_state_dict(self) -> dict[str, Any]:
-        """The momenta as ``torch.optim.SGD`` would name them, so that any strategy can go on from here."""
+        """Return the momenta as ``torch.optim.SGD`` would name them, so that any strategy can go on from here."""
         indices = range(len(self._keys))
         slots = {index: on_cpu({"momentum_buffer": self._momenta[0][index]}) for index in indices}
         like = torch.optim.SGD(self._replicas[0], lr=self._lr, momentum=self.config.momentum).state_dict()
         return {"state": slots, "param_groups": like["param_groups"]}
 
     def load(self, weights: StateTensors, optimizer: dict[str, Any], ema: StateTensors | None = None) -> None:
-        """To every replica."""
+        """Load into every replica."""
         values = [weights[key] for key in self._keys]
         slots = [optimizer["state"].get(index, {}) for index in range(len(values))]
         momenta = [slot.get("momentum_buffer") for slot in slots]

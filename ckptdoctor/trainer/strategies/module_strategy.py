@@ -38,7 +38,7 @@ class ModuleStrategy(Strategy):
         self.scaler = torch.amp.GradScaler(team.device.type) if config.amp == "fp16" else None
 
     def wrap(self) -> nn.Module:
-        """The model as the loop calls it; sets ``prefix`` where that changes its keys."""
+        """Return the model as the loop calls it; sets ``prefix`` where that changes its keys."""
         if not self.config.compile:
             return self.model
         self.prefix = "_orig_mod."
@@ -50,11 +50,11 @@ class ModuleStrategy(Strategy):
         return (self.team.device,)
 
     def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
-        """Logits of this rank's share, and how many of its images each replica saw."""
+        """Return logits of this rank's share, and how many of its images each replica saw."""
         return self.wrapped(inputs), (len(inputs),)
 
     def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> StepTally:
-        """Forward, loss, backward, update; what differs between strategies happens inside ``wrapped``."""
+        """Compute forward, loss and backward, and update; what differs happens inside ``wrapped``."""
         inputs, labels = self._moved(inputs), self._moved(labels)
         self.wrapped.train()
         self.optimizer.zero_grad(set_to_none=True)
@@ -79,7 +79,7 @@ class ModuleStrategy(Strategy):
             self.ema.update_parameters(self.model)
 
     def predict(self, inputs: torch.Tensor, ema: bool = False) -> torch.Tensor:
-        """Logits on the device, in eval mode and without gradients."""
+        """Return logits on the device, in eval mode and without gradients."""
         model = self.ema if ema and self.ema is not None else self.wrapped
         model.eval()
         with torch.no_grad(), self._autocast():
@@ -87,29 +87,29 @@ class ModuleStrategy(Strategy):
         return logits
 
     def set_learning_rate(self, lr: float) -> None:
-        """The learning rate of every parameter group."""
+        """Set the learning rate of every parameter group."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
 
     def state_dict(self) -> StateTensors:
-        """The model's own, copied to the CPU."""
+        """Return the model's own, copied to the CPU."""
         return on_cpu(self.model.state_dict())
 
     def wrapped_state_dict(self) -> StateTensors:
-        """The wrapped model's, copied to the CPU."""
+        """Return the wrapped model's, copied to the CPU."""
         return on_cpu(self.wrapped.state_dict())
 
     def ema_state_dict(self) -> StateTensors | None:
-        """That of the averaged model: ``n_averaged``, and the weights under ``module.``."""
+        """Return that of the averaged model: ``n_averaged``, and the weights under ``module.``."""
         return None if self.ema is None else on_cpu(self.ema.state_dict())
 
     def optimizer_state_dict(self) -> dict[str, Any]:
-        """The optimizer's own; torch moves it to the right device when it is loaded."""
+        """Return the optimizer's own; torch moves it to the right device when it is loaded."""
         state: dict[str, Any] = self.optimizer.state_dict()
         return {**state, "state": {index: on_cpu(slots) for index, slots in state["state"].items()}}
 
     def load(self, weights: StateTensors, optimizer: dict[str, Any], ema: StateTensors | None = None) -> None:
-        """Both strictly: a key too many or too few is an error."""
+        """Load both strictly: a key too many or too few is an error."""
         self.model.load_state_dict(weights)
         self.optimizer.load_state_dict(optimizer)
         if self.ema is not None and ema is not None:
@@ -128,14 +128,17 @@ class ModuleStrategy(Strategy):
 
 
 def compiled(model: nn.Module) -> nn.Module:
-    """``torch.compile(model)``: a module around the model, whose keys begin with ``_orig_mod.``."""
+    """Return ``torch.compile(model)``: a module around the model, whose keys begin with ``_orig_mod.``."""
     module = torch.compile(model)
     assert isinstance(module, nn.Module)
     return module
 
 
 def on_cpu(state: dict[str, Any]) -> dict[str, Any]:
-    """A copy with every tensor on the CPU, none of them the model's own memory; tensors that share it go on sharing."""
+    """Return a copy with every tensor on the CPU, none of them the model's own memory.
+
+    Tensors that share it go on sharing.
+    """
     copies: dict[tuple[int, int], torch.Tensor] = {}
     return {key: _copied(value, copies) if isinstance(value, torch.Tensor) else value for key, value in state.items()}
 

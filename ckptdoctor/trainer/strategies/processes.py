@@ -34,7 +34,7 @@ class Distributed(ModuleStrategy):
     prefix = "module."
 
     def wrap(self) -> nn.Module:
-        """DDP first, compile around it: the order that lets torch cut the graph at DDP's buckets."""
+        """Wrap in DDP first, compile around it: the order that lets torch cut the graph at DDP's buckets."""
         # device_ids must be None on the CPU, and names the one GPU of this process otherwise
         ids = [self.team.device.index] if self.team.device.type == "cuda" else None
         wrapped = DistributedDataParallel(self.model, device_ids=ids)
@@ -66,25 +66,25 @@ class FullySharded(ModuleStrategy):
         return compiled(self.model)
 
     def predict(self, inputs: torch.Tensor, ema: bool = False) -> torch.Tensor:
-        """Logits, with the first rank's running stats on every rank: those are the ones that are saved."""
+        """Return logits, with the first rank's running stats on every rank: those are the ones that are saved."""
         for buffer in self.model.buffers():
             distributed.broadcast(buffer, src=0)
         return super().predict(inputs, ema)
 
     def state_dict(self) -> StateTensors:
-        """Whole tensors, gathered from all ranks."""
+        """Return whole tensors, gathered from all ranks."""
         return on_cpu(_gathered(self.model.state_dict()))
 
     def wrapped_state_dict(self) -> StateTensors:
-        """The same; FSDP2 puts nothing before the keys."""
+        """Return the same; FSDP2 puts nothing before the keys."""
         return on_cpu(_gathered(self.wrapped.state_dict()))
 
     def ema_state_dict(self) -> StateTensors | None:
-        """The averaged model's, gathered."""
+        """Return the averaged model's, gathered."""
         return None if self.ema is None else on_cpu(_gathered(self.ema.state_dict()))
 
     def optimizer_state_dict(self) -> dict[str, Any]:
-        """As on one device: every slot of every parameter, gathered."""
+        """Return it as on one device: every slot of every parameter, gathered."""
         state: dict[str, Any] = self.optimizer.state_dict()
         return {**state, "state": {index: on_cpu(_gathered(slots)) for index, slots in state["state"].items()}}
 
@@ -105,7 +105,7 @@ def _gathered(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sharded(state: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
-    """Tensors with the shape of a DTensor in ``like``, distributed as that one is; the rest as it is."""
+    """Return tensors with the shape of a DTensor in ``like``, distributed as that one is; the rest as it is."""
     return {key: _shard(value, like[key]) if key in like else value for key, value in state.items()}
 
 
@@ -125,7 +125,7 @@ class Exact(ModuleStrategy):
     """
 
     def __init__(self, config: RunConfig, team: Team, model: nn.Module) -> None:
-        """Not for networks with batch norm, whose statistics depend on who sees which images."""
+        """Refuse networks with batch norm, whose statistics depend on who sees which images."""
         super().__init__(config, team, model)
         self._epoch = self._step = 0
 
@@ -134,7 +134,7 @@ class Exact(ModuleStrategy):
         self._epoch, self._step = epoch, step
 
     def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> StepTally:
-        """Gradients of each micro-shard apart, all of them from everybody, one sum, one update."""
+        """Take gradients of each micro-shard apart, all of them from everybody, one sum, one update."""
         inputs, labels = self._moved(inputs), self._moved(labels)
         self.wrapped.train()
         own = MICRO_SHARDS // self.team.world_size
@@ -156,7 +156,7 @@ class Exact(ModuleStrategy):
         torch.manual_seed((self.config.seed * 1_000_003 + place) % 2**63)
 
     def _from_all_ranks(self, gradients: torch.Tensor) -> torch.Tensor:
-        """(own micro-shards, parameters) of this rank → (8, parameters), in the order of the batch."""
+        """Return (own micro-shards, parameters) of this rank → (8, parameters), in the order of the batch."""
         if not distributed.is_initialized():
             return gradients
         everybody = [torch.empty_like(gradients) for _ in range(self.team.world_size)]
@@ -173,7 +173,10 @@ class Exact(ModuleStrategy):
 
 
 def pairwise_sum(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """The sum of tensors as a tree: (((a+b) + (c+d)) + …). The order of additions depends on their number alone."""
+    """Return the sum of tensors as a tree: (((a+b) + (c+d)) + …).
+
+    The order of additions depends on their number alone.
+    """
     while len(tensors) > 1:
         pairs = [a + b for a, b in zip(tensors[::2], tensors[1::2], strict=False)]
         tensors = pairs + tensors[2 * len(pairs) :]

@@ -26,7 +26,7 @@ class GradientShown:
 def first_step(
     parts: Sequence[Sequence[torch.Tensor]], parameter: str, stages: Sequence[GradientShown], update: str
 ) -> tuple[str, ...]:
-    """The lines to print; ``parts`` are the inputs and labels of each replica. None is wider than 80 columns."""
+    """Return the lines to print; ``parts`` are the inputs and labels of each replica. None is wider than 80 columns."""
     return tuple(_lines(parts, parameter, stages, update))
 
 

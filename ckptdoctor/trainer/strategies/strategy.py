@@ -33,7 +33,7 @@ class StepTally:
 
 
 def precise(value: torch.Tensor) -> torch.Tensor:
-    """A number that many others may be added to: in double precision, where the device has it. MPS has not."""
+    """Return a number that many others may be added to: in double precision, where the device has it. MPS has not."""
     return value if value.device.type == "mps" else value.double()
 
 
@@ -65,11 +65,11 @@ class Strategy(ABC):
 
     @abstractmethod
     def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> StepTally:
-        """One optimizer step on this rank's share of the global batch: inputs (n, …) and labels (n,) on the CPU."""
+        """Take one optimizer step on this rank's share of the batch: inputs (n, …) and labels (n,) on the CPU."""
 
     @abstractmethod
     def predict(self, inputs: torch.Tensor, ema: bool = False) -> torch.Tensor:
-        """Logits (n, classes) in eval mode, without gradients; of the averaged weights when ``ema``."""
+        """Return logits (n, classes) in eval mode, without gradients; of the averaged weights when ``ema``."""
 
     def begin(self, epoch: int, step: int) -> None:
         """An epoch begins, or goes on, with ``step``; both count from 0. What is random may depend on it."""
@@ -77,22 +77,25 @@ class Strategy(ABC):
 
     @abstractmethod
     def set_learning_rate(self, lr: float) -> None:
-        """The learning rate of the steps to come."""
+        """Set the learning rate of the steps to come."""
 
     @abstractmethod
     def state_dict(self) -> StateTensors:
-        """All weights and buffers under their bare keys, whole, on the CPU. Collective: every rank calls it."""
+        """Return all weights and buffers under their bare keys, whole, on the CPU. Collective: every rank calls it."""
 
     @abstractmethod
     def wrapped_state_dict(self) -> StateTensors:
-        """The same as the wrapped model names them. Collective."""
+        """Return the same as the wrapped model names them. Collective."""
 
     @abstractmethod
     def optimizer_state_dict(self) -> dict[str, Any]:
-        """{"state": {index: {…}}, "param_groups": […]}, whole, on the CPU. Collective."""
+        """Return {"state": {index: {…}}, "param_groups": […]}, whole, on the CPU. Collective."""
 
     def ema_state_dict(self) -> StateTensors | None:
-        """The result of ``ema.state_dict()``, whole, on the CPU; None where there is no average. Collective."""
+        """Return the result of ``ema.state_dict()``, whole, on the CPU, or None where there is no average.
+
+        Collective.
+        """
         return None
 
     @abstractmethod

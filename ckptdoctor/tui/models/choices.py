@@ -12,10 +12,12 @@ from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.file import check
 from ckptdoctor.examine.paths import expand
 from ckptdoctor.findings import Severity
+from ckptdoctor.rendering.natural import naturally
 from ckptdoctor.rendering.numbers import plural
-from ckptdoctor.tui.models.natural import naturally
+from ckptdoctor.tui.models.history import recent
 
 _HOUR, _DAY = 3600, 86_400
+_RECENT = 9  # files that were opened before are listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,13 @@ def choices(folder: str) -> list[Choice]:
     paths = list(map(os.path.normpath, expand([folder])))
     names = [os.path.relpath(path, folder) for path in paths]
     return [_choice(paths[place], names[place]) for place in naturally(names)]
+
+
+def opened_before(folder: str) -> list[Choice]:
+    """The files that were opened last and lie elsewhere: work for a thread."""
+    here, home = os.path.join(os.path.abspath(folder), ""), os.path.join(os.path.expanduser("~"), "")
+    elsewhere = [path for path in recent() if not path.startswith(here)][:_RECENT]
+    return [_choice(path, f"~/{path[len(home) :]}" if path.startswith(home) else path) for path in elsewhere]
 
 
 def _choice(path: str, name: str) -> Choice:

@@ -16,7 +16,7 @@ from math import inf, nan
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, Tie, Verdict
 from ckptdoctor.filters.table import Table
-from ckptdoctor.tui.models.natural import naturally
+from ckptdoctor.rendering.natural import naturally
 
 
 class Flag(IntFlag):

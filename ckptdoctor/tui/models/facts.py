@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
-from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint import Node, Part, Sequence, Tensor, children, show_part
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.rendering.contents import place, value
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import amount, count, plural, shape, size
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, TreeValue
+from ckptdoctor.tui.models.tree import TreeBranch, TreeItem
 from ckptdoctor.wording import and_more
 
 _NAMED = 4  # tied tensors, dtypes or devices that are named before the rest is counted
 
 _LISTED = 30  # values of a level that are listed
+_INLINE = 4  # values of one in it that stand in its line
+_DEEPEST = 4  # cells of indent of what is listed
+_SHORT, _TEXT = 60, 4_000  # characters of a text that stand on one line, and that are shown at all
 
 Fact = tuple[str, str]
 
@@ -42,6 +46,13 @@ def facts(opened: OpenedCheckpoint, item: TreeItem) -> Iterator[Fact]:
         yield "value", value(item.node)
         if isinstance(item.node, str | bytes):
             yield "length", plural(len(item.node), "byte" if isinstance(item.node, bytes) else "character")
+        if isinstance(item.node, str) and len(item.node) > _SHORT:
+            yield "", f"\n{abridged(_in_lines(item.node), _TEXT)}"
+
+
+def _in_lines(text: str) -> str:
+    """The text escaped, with its own line breaks."""
+    return "\n".join(map(escape, text[:_TEXT].split("\n")))
 
 
 def _tensor(tensor: Tensor) -> Iterator[Fact]:
@@ -101,13 +112,33 @@ def _branch(opened: OpenedCheckpoint, branch: TreeBranch) -> Iterator[Fact]:
         yield "dtypes", _few([dtype for dtype, _ in kinds])
         yield "devices", _few([device for _, device in kinds])
     elif not branch.is_module:
-        yield "", value(branch.node)
-        for item in opened.lines.tree.grow(branch)[:_LISTED]:
-            if isinstance(item, TreeValue):
-                yield (
-                    abridged(escape(item.name), 20),
-                    f"{plural(item.more, 'more value')}" if item.more else value(item.node),
-                )
+        if value(branch.node) != branch.kind:
+            yield "", value(branch.node)
+        yield from _contents(branch.node, "")
+
+
+def _contents(node: Node, indent: str) -> Iterator[Fact]:
+    """What is nested in a level without tensors, each value with its name, as far as that is of use."""
+    below = list(islice(children(node), _LISTED + 1))
+    for part, child in below[:_LISTED]:
+        name = f"{indent}{_name(part)}"
+        inside = list(islice(children(child), _INLINE + 1))
+        if inside and len(inside) <= _INLINE and not any(any(True for _ in children(each)) for _, each in inside):
+            named = not isinstance(child, Sequence)
+            yield (
+                name,
+                ", ".join([f"{_name(each)} {value(said)}" if named else value(said) for each, said in inside]),
+            )
+        else:
+            yield name, value(child)
+            if inside and len(indent) < _DEEPEST:
+                yield from _contents(child, f"{indent}  ")
+    if len(below) > _LISTED:
+        yield indent, "…"
+
+
+def _name(part: Part) -> str:
+    return abridged(escape(show_part(part)), 20)
 
 
 def _few(names: list[str]) -> str:

@@ -14,9 +14,9 @@ from enum import Enum
 from typing import Any
 
 from ckptdoctor.checkpoint import KeyPath
-from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.filters.table import Rows, Table
-from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem, TreeOrder
+from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem, TreeOrder, ValuesOf
+from ckptdoctor.values.statistics import TensorValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,9 @@ class Visible:
             self.open(branch)
         return self.number(*way[-1]) if way else None
 
-    def again(self, order: TreeOrder, rows: Rows | None) -> Visible:
+    def again(self, order: TreeOrder, rows: Rows | None, values_of: ValuesOf = lambda row: None) -> Visible:
         """The lines in another order, or of some rows only, with the same levels open. This one stays as it is."""
-        made = Visible(Tree(self.tree.checkpoint, self.tree.table, rows, order))
+        made = Visible(Tree(self.tree.checkpoint, self.tree.table, rows, order, values_of))
         pairs = [(self.tree.root, made.tree.root)]
         for old, new in pairs:
             opened = {(each.path, each.prefix): each for each in old.opened}
@@ -174,7 +174,7 @@ def ordered(
     rows: Rows,
     column: SortColumn,
     backwards: bool = False,
-    values_of: Callable[[int], TensorValues | None] = lambda row: None,
+    values_of: ValuesOf = lambda row: None,
 ) -> Rows:
     """The rows as a column orders them (sizes: largest first), or the other way round; equal ones as in the file.
 

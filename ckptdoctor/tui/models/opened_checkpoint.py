@@ -7,17 +7,21 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, at
-from ckptdoctor.facts.values import TensorValues
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, at, show_path
 from ckptdoctor.filters import found
 from ckptdoctor.filters.table import Rows, Table
 from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.look.inspector import Inspector
+from ckptdoctor.tui.models.history import bookmarks
 from ckptdoctor.tui.models.lines import Visible
 from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem, TreeOrder
+from ckptdoctor.values.statistics import TensorValues
 
 _WEIGHTS = (Role.MODEL.value, Role.EMA.value)
 _SCREEN = 200  # lines that are open to begin with
+_NAMES = 20_000  # names whose words are compared with what was typed for a filter
+_PARTS = 2_000  # different ones
+_GLOB = set("*?[")
 
 
 @dataclass(slots=True)
@@ -31,10 +35,38 @@ class OpenedCheckpoint:
     lines: Visible
     inspector: Inspector
     values: Mapping[KeyPath, TensorValues] = field(default_factory=dict)  # as far as every byte was read
+    glimpses: dict[KeyPath, TensorValues] = field(default_factory=dict)  # of what somebody looked at before that
+    bookmarks: list[str] = field(default_factory=list)  # what has one, by ``name_of``
 
     def values_of(self, row: int) -> TensorValues | None:
         """The values of a tensor in numbers, where they have been read."""
         return self.values.get(self.table.tensors[row].path)
+
+    def glimpse_of(self, row: int) -> TensorValues | None:
+        """The same, also where they were only read because somebody looked at what the tensor is in."""
+        path = self.table.tensors[row].path
+        return self.values.get(path) or self.glimpses.get(path)
+
+    def name_of(self, item: TreeItem) -> str:
+        """The key path of an item as text; that of a module ends with a dot."""
+        if isinstance(item, int):
+            return self.table.name(item)
+        if isinstance(item, TreeBranch) and item.is_module:
+            return show_path((*item.path, f"{item.prefix}{item.span}"))
+        return show_path(item.path)
+
+    def item_called(self, name: str) -> TreeItem | None:
+        """What ``name_of`` calls so; None where there is nothing of that name."""
+        tree = self.lines.tree
+        row = self.table.names.index(name) if name in self.table.names else None
+        waiting: list[TreeBranch] = [tree.root] if row is None else []
+        while waiting:
+            for item in tree.grow(waiting.pop()):
+                if not isinstance(item, int) and self.name_of(item) == name:
+                    return item
+                if isinstance(item, TreeBranch) and name.startswith(self.name_of(item).partition("{")[0].rstrip(".")):
+                    waiting.append(item)
+        return row
 
     def first_of(self, paths: Sequence[KeyPath]) -> KeyPath | None:
         """The first of these key paths at which a tensor lies, or else the first one if anything does."""
@@ -53,7 +85,8 @@ def opened_checkpoint(path: str, checkpoint: Checkpoint) -> OpenedCheckpoint:
     table = Table(checkpoint.tensors)
     lines = Visible(Tree(checkpoint, table, order=TreeOrder.NATURAL))
     _unfold(lines)
-    return OpenedCheckpoint(path, checkpoint, table, Badges(table), lines, Inspector(path, checkpoint))
+    inspector = Inspector(path, checkpoint)
+    return OpenedCheckpoint(path, checkpoint, table, Badges(table), lines, inspector, bookmarks=bookmarks(path))
 
 
 def _unfold(lines: Visible) -> None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import KeyPath, addresses, show_path
+from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.findings import Finding, LostTensor, SalvageReport
+from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.numbers import plural, size
 from ckptdoctor.wording import and_more
 

@@ -9,8 +9,9 @@ from typing import Union
 
 from ckptdoctor.errors import UsageError
 from ckptdoctor.filters.found import Findings
-from ckptdoctor.filters.language import Query, parse
+from ckptdoctor.filters.language import STATES, Query, parse
 from ckptdoctor.tui.models.comparison import DIFFERENT, ComparedEntries, Flag
+from ckptdoctor.wording import did_you_mean
 
 _OPEN = 300  # lines that modules may have together and be open to begin with
 
@@ -151,13 +152,12 @@ def _understood(text: str) -> tuple[Query, list[tuple[Flag, bool]]]:
             found.append((_WORDS[bare], word.startswith("!")))
         else:
             rest.append(word)
-    try:
-        return parse(" ".join(rest)), found
-    except UsageError as error:
-        if error.message.startswith("is:"):
-            more = ", ".join([*_WORDS, "is:same"])
-            raise UsageError(f"{error.message.removesuffix('.')}, and {more}.") from error
-        raise
+    known = [*(f"is:{state}" for state in STATES), *_WORDS, "is:same"]
+    for word in rest:
+        bare = word.removeprefix("!").lower()
+        if bare.startswith("is:") and bare not in known:
+            raise UsageError(f'Unknown filter "{bare}". Use one of {", ".join(known)}.{did_you_mean(bare, known)}')
+    return parse(" ".join(rest)), found
 
 
 def arranged(comparison: ComparedEntries, wanted: WantedLines) -> list[ComparisonLine]:

@@ -11,6 +11,7 @@ from ckptdoctor.rendering.numbers import plain
 ElementIndex = tuple[int, ...]
 
 _LITTLE = 25  # elements of a slice that say little
+_KERNEL = 32  # rows and columns that a kernel has at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,13 @@ def first(shape: ElementIndex) -> Slice:
     if movable or not shape:
         return Slice(shape, None, movable[0] if movable else None, nothing)
     return Slice(shape, None, len(shape) - 1, nothing)
+
+
+def kernel_size(shape: ElementIndex) -> tuple[int, int] | None:
+    """Rows and columns of the kernels of a convolution over pictures; None where it does not look like one."""
+    if len(shape) < 4 or 0 in shape or not all(1 < size <= _KERNEL for size in shape[-2:]):
+        return None
+    return shape[-2], shape[-1]
 
 
 def parse_index(text: str, shape: ElementIndex) -> ElementIndex:

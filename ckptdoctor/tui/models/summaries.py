@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
 
-from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.tree import TreeBranch
+from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, ValuesOf
+from ckptdoctor.values.statistics import TensorValues
 
 _SHADES = "▁▂▃▄▅▆▇█"
 _FLAT = 0.02  # of the largest: less than that is no difference worth a picture
 
-ValuesOf = Callable[[int], "TensorValues | None"]
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a level, and its bytes."""
+    """A part of a level, or (``depth`` 1) of such a part: its bytes, and its standard deviation where that is known."""
 
     name: str
     nbytes: int
+    std: float | None = None
+    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +37,65 @@ class Block:
     zero: int
 
 
-def parts(opened: OpenedCheckpoint, branch: TreeBranch) -> list[Part]:
-    """The parts of a level that hold tensors, largest first; of blocks that are alike those of one of them."""
-    tree = opened.lines.tree
+def parts(opened: OpenedCheckpoint, branch: TreeBranch, most: int) -> list[Part]:
+    """The parts of a level that hold tensors, largest first; of blocks that are alike those of one of them.
+
+    Where fewer than ``most`` would be listed, their own parts come below them, as far as there is room.
+    """
     whole = branch.blocks[0] if branch.blocks else branch
-    found = []
-    for item in tree.grow(whole):
+    found = _parts(opened, whole, 0)
+    room, listed = most - len(found), []
+    for part, item in found:
+        listed.append(part)
+        inside = item.blocks[0] if isinstance(item, TreeBranch) and item.blocks else item
+        below = _parts(opened, inside, 1)[: max(0, room)] if isinstance(inside, TreeBranch) and len(found) > 1 else []
+        if len(below) > 1:
+            listed += [each for each, _ in below]
+            room -= len(below)
+    return listed
+
+
+def _parts(opened: OpenedCheckpoint, branch: TreeBranch, depth: int) -> list[tuple[Part, TreeItem]]:
+    tree = opened.lines.tree
+    found: list[tuple[Part, TreeItem]] = []
+    for item in tree.grow(branch):
         if isinstance(item, int):
-            found.append(Part(tree.name(whole, item), opened.table.nbytes[item]))
+            known = opened.glimpse_of(item)
+            std = known.std if known is not None else None
+            found.append((Part(tree.name(branch, item), opened.table.nbytes[item], std, depth), item))
         elif isinstance(item, TreeBranch) and item.rows:
-            found.append(Part(item.name, tree.figures(item).nbytes))
-    return sorted(found, key=lambda part: -part.nbytes)
+            found.append((Part(item.name, tree.figures(item).nbytes, None, depth), item))
+    return sorted(found, key=lambda each: -each[0].nbytes)
 
 
-def blocks(branch: TreeBranch, values_of: ValuesOf) -> list[Block]:
-    """The blocks in their order; none where the values of a block are not known."""
+def blocks_of(opened: OpenedCheckpoint, branch: TreeBranch) -> TreeBranch | None:
+    """The blocks that are alike which a level consists of, or which are the largest part of it."""
+    if branch.blocks:
+        return branch
+    folds = [item for item in opened.lines.tree.grow(branch) if isinstance(item, TreeBranch) and item.blocks]
+    return max(folds, key=lambda fold: len(fold.rows), default=None)
+
+
+def blocks(branch: TreeBranch, values_of: ValuesOf, is_weight: Callable[[int], bool] = lambda row: True) -> list[Block]:
+    """The blocks in their order; none where the values of a block are not known.
+
+    ``is_weight`` tells which tensors are no good as nothing but zeros: biases begin so.
+    """
     found = []
     for block in branch.blocks:
         known = [each for each in map(values_of, block.rows) if each is not None]
         if len(known) < len(block.rows):
             return []
-        found.append(_block(block.name, known))
+        zero = [row for row in block.rows if is_weight(row) and _is_zero(values_of(row))]
+        found.append(_block(block.name, known, len(zero)))
     return found
 
 
-def _block(name: str, known: Sequence[TensorValues]) -> Block:
+def _is_zero(values: TensorValues | None) -> bool:
+    return values is not None and values.count > 1 and values.zeros == values.count
+
+
+def _block(name: str, known: Sequence[TensorValues], zero: int) -> Block:
     elements = sum([each.finite for each in known])
     mean = sum([each.mean * each.finite for each in known]) / max(1, elements)
     squares = sum([(each.std**2 + each.mean**2) * each.finite for each in known]) / max(1, elements)
@@ -71,21 +105,29 @@ def _block(name: str, known: Sequence[TensorValues]) -> Block:
         std=sqrt(max(0.0, squares - mean**2)),
         nan=sum([each.nan for each in known]),
         infinite=sum([each.infinite for each in known]),
-        zero=sum([each.count > 1 and each.zeros == each.count for each in known]),
+        zero=zero,
     )
 
 
-def strip(numbers: Sequence[float], cells: int) -> str:
-    """The numbers as a row of bars, neighbours put together where there are more than cells."""
+def strip(numbers: Sequence[float], cells: int, height: int = 1) -> list[str]:
+    """The numbers as bars of so many lines, the top one first; neighbours are put together where there is no room."""
     if not numbers or cells < 1:
-        return ""
-    step = max(1.0, len(numbers) / cells)
-    ends = [round(at * step) for at in range(min(cells, len(numbers)) + 1)]
+        return [""] * height
+    drawn = min(cells, len(numbers))
+    ends = [-(-at * len(numbers) // drawn) for at in range(drawn + 1)]
     means = [sum(numbers[a:b]) / (b - a) for a, b in pairwise(ends)]
     low, high = min(means), max(means)
+    most = len(_SHADES) * height - 1
     if high - low <= _FLAT * abs(high):
-        return _SHADES[3] * len(means)
-    return "".join([_SHADES[round((each - low) / (high - low) * (len(_SHADES) - 1))] for each in means])
+        levels = [most // 2] * drawn
+    else:
+        levels = [round((each - low) / (high - low) * most) for each in means]
+    lines = [range(len(_SHADES) * line, len(_SHADES) * (line + 1)) for line in range(height - 1, -1, -1)]
+    return ["".join([_shade(level, line) for level in levels]) for line in lines]
+
+
+def _shade(level: int, line: range) -> str:
+    return _SHADES[min(level, line[-1]) - line.start] if level >= line.start else " "
 
 
 def bar(part: int, whole: int, cells: int) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from threading import Lock
 from typing import Any, Union
 
@@ -30,7 +31,8 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.filters.table import Figures, Rows, Table, as_rows
-from ckptdoctor.tui.models.natural import naturally
+from ckptdoctor.rendering.natural import naturally
+from ckptdoctor.values.statistics import TensorValues
 
 _PLAIN = 2_000  # plain values of one level that are lines of their own before the rest is counted
 _BLOCK = 16  # keys that are looked at together at first
@@ -48,6 +50,31 @@ class TreeOrder(Enum):
     NATURAL = "natural order"  # as in the file, but 2 before 10, and blocks that are alike in one line
     FILE = "file order"
     LARGEST = "largest first"
+    ELEMENTS = "most elements first"
+    STD = "by standard deviation"
+    MAX = "by largest value"
+    MIN = "by smallest value"
+    NAN = "most NaN first"
+
+    @property
+    def of_values(self) -> bool:
+        """Whether it can only be told once values are read."""
+        return self in _WORST_OF
+
+    def next(self, measured: bool) -> TreeOrder:
+        """The one that comes after this one; those of values only where these are ``measured``."""
+        orders = [each for each in TreeOrder if measured or not each.of_values]
+        return orders[(orders.index(self) + 1) % len(orders)]
+
+
+# the order of values: the figure of a tensor, and of a level that of whatever in it comes first
+_WORST_OF: dict[TreeOrder, Callable[[TensorValues], float]] = {
+    TreeOrder.STD: lambda values: values.std,
+    TreeOrder.MAX: lambda values: values.max,
+    TreeOrder.MIN: lambda values: -values.min,
+    TreeOrder.NAN: lambda values: values.nan,
+}
+ValuesOf = Callable[[int], "TensorValues | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +136,17 @@ class Tree:
     """The contents of a checkpoint, or only those of some rows, unfolded as far as somebody has looked."""
 
     def __init__(
-        self, checkpoint: Checkpoint, table: Table, rows: Rows | None = None, order: TreeOrder = TreeOrder.FILE
+        self,
+        checkpoint: Checkpoint,
+        table: Table,
+        rows: Rows | None = None,
+        order: TreeOrder = TreeOrder.FILE,
+        values_of: ValuesOf = lambda row: None,
     ) -> None:
         self.checkpoint = checkpoint
         self.table = table
         self.order = order
+        self.values_of = values_of
         self.filtered = rows is not None
         self._growing = Lock()
         self._roles = {each.path: each.role.value for each in checkpoint.state_dicts}
@@ -181,7 +214,7 @@ class Tree:
         return self.table.tensors[item].path if isinstance(item, int) else item.path
 
     def _in_order(self, branch: TreeBranch, items: list[TreeItem]) -> list[TreeItem]:
-        if self.order is TreeOrder.LARGEST:
+        if self.order not in (TreeOrder.NATURAL, TreeOrder.FILE):
             items.sort(key=self._weight, reverse=True)
         elif self.order is TreeOrder.NATURAL and not branch.blocks:
             items = self._naturally(branch, items)
@@ -192,10 +225,16 @@ class Tree:
                 item.parent = branch
         return items
 
-    def _weight(self, item: TreeItem) -> int:
-        if isinstance(item, int):
-            return self.table.nbytes[item]
-        return self.figures(item).nbytes if isinstance(item, TreeBranch) else -1
+    def _weight(self, item: TreeItem) -> float:
+        """How far to the front an item belongs; what has no such figure comes last."""
+        if isinstance(item, TreeValue):
+            return -inf
+        if self.order.of_values:
+            known = map(self.values_of, (item,) if isinstance(item, int) else item.rows)
+            return max([_WORST_OF[self.order](values) for values in known if values is not None], default=-inf)
+        if self.order is TreeOrder.ELEMENTS:
+            return self.table.elements[item] if isinstance(item, int) else self.figures(item).elements
+        return self.table.nbytes[item] if isinstance(item, int) else self.figures(item).nbytes
 
     def _naturally(self, branch: TreeBranch, items: list[TreeItem]) -> list[TreeItem]:
         """The items with those whose names differ in numbers alone in the order of these, in their places."""

@@ -14,6 +14,7 @@ RGB = tuple[int, int, int]
 
 _PLAIN = 1e7  # whole numbers below this are written out
 _BARS = " ▁▂▃▄▅▆▇█"
+_LARGEST_KERNEL = 6  # cells in a row for one value of a kernel
 
 
 def text(value: AnyNumber, dtype: DType) -> str:
@@ -75,7 +76,7 @@ def fewer(counts: Sequence[int], columns: int) -> list[int]:
     return [sum(counts[at : at + step]) for at in range(0, len(counts), step)]
 
 
-def bars(counts: Sequence[int], height: int, logarithmic: bool = False) -> list[str]:
+def bars(counts: Sequence[float], height: int, logarithmic: bool = False) -> list[str]:
     """Lines of blocks, from the top; whatever occurs at all has a mark."""
     sizes = [log(1 + count) if logarithmic else float(count) for count in counts]
     top = max(sizes, default=0.0)
@@ -117,11 +118,60 @@ def limit(cells: GridCells) -> float:
 
 
 def zoomed(cells: GridCells, rows: int, columns: int) -> list[list[float | None]]:
-    """Each cell as large as there is room for, at most eight times; squares stay squares."""
+    """The cells in all of so many rows and columns: each as high and as wide as there is room for."""
     if not cells or not cells[0]:
         return []
-    times = max(1, min(rows // len(cells), columns // len(cells[0]), 8))
-    return [[each for each in row for _ in range(times)] for row in cells for _ in range(times)]
+    high, wide = max(rows, len(cells)), max(columns, len(cells[0]))
+    down = [at * len(cells) // high for at in range(high)]
+    across = [at * len(cells[0]) // wide for at in range(wide)]
+    return [[cells[row][column] for column in across] for row in down]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelGrid:
+    """How kernels of ``height`` by ``width`` values lie side by side in a picture, ``times`` as large, with gaps."""
+
+    height: int
+    width: int
+    down: int
+    across: int
+    times: int
+
+    @property
+    def count(self) -> int:
+        """The number of kernels that there is room for."""
+        return self.down * self.across
+
+    def cells(self, kernels: GridCells) -> list[list[float | None]]:
+        """The picture of kernels, each its values row by row."""
+        high, wide = self.height * self.times + 1, self.width * self.times + 1
+        lines = -(-len(kernels) // self.across)
+        found: list[list[float | None]] = [[None] * (self.across * wide - 1) for _ in range(lines * high - 1)]
+        for number, kernel in enumerate(kernels):
+            top, left = number // self.across * high, number % self.across * wide
+            for row in range(high - 1):
+                line = kernel[row // self.times * self.width :][: self.width]
+                found[top + row][left : left + wide - 1] = [each for each in line for _ in range(self.times)]
+        return found
+
+    def at(self, row: int, column: int) -> tuple[int, int, int] | None:
+        """The kernel at a place of the picture, and the row and column in it; None for a gap."""
+        down, row = divmod(row, self.height * self.times + 1)
+        across, column = divmod(column, self.width * self.times + 1)
+        if row == self.height * self.times or column == self.width * self.times or across >= self.across:
+            return None
+        return down * self.across + across, row // self.times, column // self.times
+
+
+def kernel_grid(kernel: tuple[int, int], count: int, rows: int, columns: int) -> KernelGrid:
+    """Kernels as large as there is room for so that all of them are seen; else as small as they can be drawn."""
+    height, width = kernel
+    for times in range(_LARGEST_KERNEL, 0, -1):
+        down, across = (rows + 1) // (height * times + 1), (columns + 1) // (width * times + 1)
+        if down * across >= count:
+            break
+    across = max(1, min(across, count))
+    return KernelGrid(height, width, max(1, min(down, -(-count // across))), across, times)
 
 
 def halves(cells: GridCells) -> Iterator[list[tuple[float | None, float | None]]]:

@@ -16,25 +16,26 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
-from ckptdoctor.checkpoint import addresses, show_path
+from ckptdoctor.checkpoint import show_path
 from ckptdoctor.checkpoint.expectation import Coverage
 from ckptdoctor.diagnose.findings import worst_first
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.file import check
 from ckptdoctor.filters.language import parse
+from ckptdoctor.filters.suggestions import better_filter
 from ckptdoctor.filters.table import Rows
 from ckptdoctor.findings import FileReport, Finding
+from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import count, plural, size
 from ckptdoctor.rendering.shell import with_path
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import OPENS, StillReading
 from ckptdoctor.tui.keys import PANES, key
-from ckptdoctor.tui.models import command_line
+from ckptdoctor.tui.models import command_line, history
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.pace import Pace, rough_duration
 from ckptdoctor.tui.models.salvaged import damaged_file
-from ckptdoctor.tui.models.suggestions import better_filter
 from ckptdoctor.tui.models.tree import TreeItem
 from ckptdoctor.tui.screens import STACKED, WIDTHS
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar, counted
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
 # what keys open is imported once the contents are on the screen, in a thread
 _OPENED_LATER = tuple([f"ckptdoctor.tui.screens.{name}" for name in ("tensor", "help", "damaged", "fit")])
-_OWN_AND_FIRST = 2  # screens when there is nothing to go back to: Textual's own, and this one
 # why something was not read that reading every byte is not about
 _NEVER_READ = ("--model, --like", "there are none")
 
@@ -66,6 +66,8 @@ class BrowserScreen(Screen[None], StillReading):
         key("t", "switch", "list", "All tensors in one list, or the tree again", show=True),
         key("n", "next_finding(1)", "next finding", "The next finding, and what it is about"),
         key("N", "next_finding(-1)", "finding before", "The finding before, and what it is about"),
+        key("b", "bookmark", "bookmark", "Put a bookmark here, which stays for the next time, or take it away"),
+        key("B", "next_bookmark", "next bookmark", "To the next bookmark"),
         *PANES,
         key("e", "examine_deeply", "deep", "Read every byte: checksums and values", show=True),
         key("f", "repair", "repair", "Choose repairs, see the plan, write a repaired file", show=True),
@@ -90,6 +92,7 @@ class BrowserScreen(Screen[None], StillReading):
         self._alone = False  # whether one pane has all the room
         self._fit = ""  # how much of the target fits, in few words
         self._chosen: int | None = None  # the finding that n has come to
+        self._trail = history.Trail()
         self._has_begun = False  # the examination: whatever it is held against has been read
 
     def compose(self) -> ComposeResult:
@@ -160,7 +163,7 @@ class BrowserScreen(Screen[None], StillReading):
         """The contents are on the screen: now the rules may take the processor, and what keys open is made ready."""
         if self.examination is not None:
             self.examination.painted.set()
-        self.run_worker(_import_what_keys_open, group="imports", thread=True)
+        self.run_worker(lambda: _when_there_is_time(self.path), group="imports", thread=True)
 
     def on_finding_found(self, message: messages.FindingFound) -> None:
         """Add a finding."""
@@ -247,6 +250,12 @@ class BrowserScreen(Screen[None], StillReading):
         else:
             self.query_one(Detail).focus()
 
+    def on_item_wanted(self, message: messages.ItemWanted) -> None:
+        """Go to a layer that was chosen in the pane at the right."""
+        self._trail.leave(self._under_cursor())
+        self._contents().focus()
+        self._show_item(message.item)
+
     def on_element_wanted(self, message: messages.ElementWanted) -> None:
         """Open the tensor under the cursor at the value that was clicked on."""
         item = self._under_cursor()
@@ -286,11 +295,65 @@ class BrowserScreen(Screen[None], StillReading):
             self.app.notify("This finding is about the file as a whole.", markup=False)
         else:
             view = self._contents()
+            self._trail.leave(self._under_cursor())
             if focus or self.query_one(FindingsView).has_focus:
                 view.focus()
             view.reveal(named[0] if there is None else there)
             if there is None:
                 self.app.notify(escape(f"{show_path(named[0])} is not in the checkpoint."), markup=False)
+
+    # where somebody has been
+
+    def wander(self, by: int) -> bool:
+        """Put the cursor back on what it was on before it was taken elsewhere, or forward again."""
+        item = self._trail.wander(by, self._under_cursor())
+        if item is not None:
+            self._show_item(item)
+        return item is not None
+
+    def _show_item(self, item: TreeItem) -> None:
+        view = self._contents()
+        assert self.opened is not None
+        if isinstance(view, TreeView):
+            view.reveal_item(item)
+        elif isinstance(item, int):
+            view.reveal(self.opened.table.tensors[item].path)
+
+    def action_bookmark(self) -> None:
+        """Put a bookmark on what the cursor is on, or take it away."""
+        item, opened = self._under_cursor(), self.opened
+        if opened is None or item is None:
+            return
+        name = opened.name_of(item)
+        if name in opened.bookmarks:
+            opened.bookmarks.remove(name)
+        else:
+            opened.bookmarks.append(name)
+        self.query_one(TreeView).redraw()
+        self.query_one(ListView).redraw()
+        kept = list(opened.bookmarks)
+        self.run_worker(lambda: history.keep_bookmarks(self.path, kept), group="bookmarks", thread=True)
+
+    def action_next_bookmark(self) -> None:
+        """Go to the next bookmark, in the order in which they were put."""
+        item, opened = self._under_cursor(), self.opened
+        if opened is None or item is None:
+            return
+        marked = opened.bookmarks
+        if not marked:
+            self.app.notify("There is no bookmark yet: b puts one on what the cursor is on.", markup=False)
+            return
+        here = opened.name_of(item)
+        name = marked[(marked.index(here) + 1) % len(marked) if here in marked else 0]
+
+        def go(found: TreeItem | None) -> None:
+            if found is None:
+                self.app.notify(f"{escape(name)} is not in the checkpoint any more.", markup=False)
+            else:
+                self._trail.leave(self._under_cursor())
+                self._show_item(found)
+
+        self.compute(lambda: opened.item_called(name), go, "bookmark", len(opened.table))
 
     def on_order_changed(self, message: messages.OrderChanged) -> None:
         """Say how the lines follow each other, and what is under the cursor now that they do."""
@@ -353,8 +416,8 @@ class BrowserScreen(Screen[None], StillReading):
             self.query_one(TitleBar).say(state="stopping…")
         elif self.query_one(FilterBar).text:
             self.query_one(FilterBar).forget()
-        elif len(self.app.screen_stack) > _OWN_AND_FIRST:
-            self.app.pop_screen()
+        else:
+            self.leave()
 
     def action_compare(self) -> None:
         """Choose what to compare with."""
@@ -447,7 +510,7 @@ class BrowserScreen(Screen[None], StillReading):
             from ckptdoctor.tui.screens.damaged import DamagedScreen
 
             if self.is_current:
-                self.app.push_screen(DamagedScreen(report, file, self._of, above=True))
+                self.app.push_screen(DamagedScreen(report, file, self._of))
 
         self.compute(lambda: check(file), show, OPENS)
 
@@ -518,9 +581,11 @@ def _coverage(report: FileReport | None) -> Coverage | None:
     return report.coverage if report is not None else None
 
 
-def _import_what_keys_open() -> None:
+def _when_there_is_time(path: str) -> None:
+    """Import what keys open, and remember that the file was opened."""
     for name in _OPENED_LATER:
         import_module(name)
+    history.remember(path)
 
 
 def _size(path: str) -> list[str]:

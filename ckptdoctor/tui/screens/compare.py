@@ -15,11 +15,11 @@ from textual.timer import Timer
 from textual.widgets import Static
 from textual.worker import Worker
 
-from ckptdoctor.checkpoint import addresses
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.differences import Side
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.look.inspector import Inspector
+from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.contents import heading
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import count, plural
@@ -51,7 +51,6 @@ from ckptdoctor.tui.widgets.filter_bar import FilterBar
 from ckptdoctor.tui.widgets.line_view import fit_middle
 from ckptdoctor.tui.workers import Comparing, SharedTarget
 
-_OWN_AND_FIRST = 2  # screens when there is nothing to go back to: Textual's own, and this one
 _PAUSE = 0.5  # seconds between two times that lines are made anew while values come in
 HINT = "name, *.weight, is:changed, is:renamed, is:only-a, dtype:bf16, shape:64x*, >1MB, !not"
 _WORDS = {
@@ -192,6 +191,8 @@ class CompareScreen(Screen[None], StillReading):
         self._say_sides()
         view = self.query_one(CompareView)
         view.show(comparison, lines)
+        if comparison.found.compared:
+            view.go_to_first_difference()
         counts = [f"{count(number)} {_WORDS[kind]}" for kind, number in self._counts.items() if number]
         view.border_title = Content(" · ".join(counts) or "nothing differs")
         show = "" if self.wanted.show is Show.ALL else f"only {self.wanted.show.value.removeprefix('only ')} · "
@@ -284,8 +285,7 @@ class CompareScreen(Screen[None], StillReading):
 
     def action_back(self) -> None:
         """Back, where this was opened from somewhere."""
-        if len(self.app.screen_stack) > _OWN_AND_FIRST:
-            self.app.pop_screen()
+        self.leave()
 
     def action_show(self) -> None:
         """Show other kinds of change."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from rich.text import Text
@@ -14,13 +14,14 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-from ckptdoctor.checkpoint import addresses
+from ckptdoctor.checkpoint import show_path
 from ckptdoctor.checkpoint.progress import heard
 from ckptdoctor.errors import CkptDoctorError, StoppedError
 from ckptdoctor.findings import FileReport, RepairReport, SalvageReport
+from ckptdoctor.remote import addresses
 from ckptdoctor.rendering import full
 from ckptdoctor.rendering.escape import escape
-from ckptdoctor.rendering.numbers import plural, size
+from ckptdoctor.rendering.numbers import plural, shape, size
 from ckptdoctor.rendering.paint import Paint
 from ckptdoctor.rendering.salvage import next_step, vouched, what_it_means
 from ckptdoctor.rendering.wrapping import abridged
@@ -29,19 +30,61 @@ from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background, posting, until_cancelled
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.salvaged import Fate, byte_map, fates, in_figures, intact, output_for
+from ckptdoctor.tui.models.salvaged import LOST, PARTIAL, Fate, byte_map, fates, in_figures, intact, output_for
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.questions import Question
 from ckptdoctor.tui.screens.writing import WritingScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
-from ckptdoctor.tui.widgets.salvage_view import SalvageView
+from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_middle
 
+_OWN_AND_FIRST = 2  # screens when there is nothing to go back to: Textual's own, and this one
+_SAID, _SHAPE, _BYTES = 26, 22, 10  # cells of the columns beside the name of a tensor
+_SHORT = 10  # cells of how much there is of a tensor, on a phone
+_NAME = 24  # cells that names have at least, before there are columns beside them
+_MARKS = {PARTIAL: ("◐ ", "warning"), LOST: ("● ", "error")}
 _LOOKS = {"█": "success", "▒": "warning", "░": "error"}
 _AT_ONCE = 256 << 20  # bytes that are read without being asked to
 
 # what can be saved, tensor by tensor; or a sentence why nothing can
 _Prospect = tuple[Salvage, list[Fate]] | str
+
+
+class SalvageView(LineView):
+    """Whole tensors have no mark, half a circle is something, a circle is nothing of it."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.fates: list[Fate] = []
+
+    def show(self, fates: list[Fate]) -> None:
+        """Show these tensors."""
+        self.fates = fates
+        self.redraw()
+
+    def count(self) -> int:
+        """The number of tensors."""
+        return len(self.fates)
+
+    def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
+        """Mark, name, shape, bytes, and what is there of it."""
+        fate = self.fates[number]
+        mark, look = _MARKS.get(fate.kind, ("  ", "plain"))
+        narrow = width < PHONE
+        said = _SHORT if narrow else _SAID
+        left = width - len(mark) - said - (0 if narrow else _BYTES)
+        columns = left - _SHAPE >= _NAME
+        name = escape(show_path(fate.path))
+        yield mark, look
+        yield fit_middle(name, left - _SHAPE if columns else left), "plain" if fate.kind != LOST else "dim"
+        if columns:
+            yield fit(f"{fate.dtype} {shape(fate.shape)}", _SHAPE, right=True), "dim"
+        if not narrow:
+            yield fit(size(fate.nbytes), _BYTES, right=True), "plain"
+        yield (
+            "  " + fit("lost" if narrow and fate.kind == LOST else fate.said, said - 2),
+            look if fate.kind == PARTIAL else "dim",
+        )
 
 
 class DamagedScreen(Screen[None], Background):
@@ -57,12 +100,9 @@ class DamagedScreen(Screen[None], Background):
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
-    def __init__(
-        self, report: FileReport, path: str, opened: Callable[[str], Screen[None]], *, above: bool = False
-    ) -> None:
-        """``opened`` gives the screen of another file: of what was saved. ``above``: escape leads back from here."""
+    def __init__(self, report: FileReport, path: str, opened: Callable[[str], Screen[None]]) -> None:
+        """``opened`` gives the screen of another file: of what was saved."""
         super().__init__()
-        self.above = above
         self.report = report
         self.path = path
         self.opened = opened
@@ -109,7 +149,7 @@ class DamagedScreen(Screen[None], Background):
         self.query_one("#bytes").display = bool(drawn)
 
     def _write(self, refusal: str = "") -> None:
-        width = max(40, min(self.size.width - 8, 120))
+        width = max(24, min(self.size.width - 8, 120))
         report = self.report
         pieces = [Text.from_ansi(full.file_report(report, Paint(not self.app.no_color), width))]
         if refusal:
@@ -123,12 +163,12 @@ class DamagedScreen(Screen[None], Background):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether there is something to save, and something to go back to."""
         if action == "back":
-            return self.above
+            return len(self.app.screen_stack) > _OWN_AND_FIRST
         return self._may_be_saved() if action == "salvage" else True
 
     def action_back(self) -> None:
         """Back to what this was opened from."""
-        self.app.pop_screen()
+        self.leave()
 
     def action_salvage(self) -> None:
         """Ask whether to write it; first find out what there is."""
@@ -204,7 +244,7 @@ def _outside(report: FileReport) -> Text:
     """Facts about any file: what to do with its format, and its first bytes."""
     container = report.container
     assert container is not None
-    told = container.guidance in (report.error or "")
+    told = container.guidance.removeprefix("It ")[1:] in (report.error or "")  # there it is one sentence with the path
     lines = [] if told else [escape(container.guidance), ""]
     if container.head:
         lines += ["It begins with", *_dump(container.head[:64])]

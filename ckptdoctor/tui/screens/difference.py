@@ -21,7 +21,7 @@ from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.comparison import ComparedEntries
 from ckptdoctor.tui.models.comparison_facts import facts, title
 from ckptdoctor.tui.models.side_by_side import EntryLine
-from ckptdoctor.tui.models.slices import Slice, first
+from ckptdoctor.tui.models.slices import Slice, first, kernel_size
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
@@ -42,6 +42,7 @@ class DifferenceScreen(Screen[None], Background):
         key("left_square_bracket,N", "step(-1)", "slice before", "The slice before", display="["),
         key("r", "rows", "rows", "The next dimension goes down, as rows", show=True),
         key("c", "columns", "columns", "The next dimension goes to the right, as columns", show=True),
+        key("x", "kernels", "kernels", "Of a convolution: its kernels side by side, or the slice"),
         key("s", "side", "A, B", "The difference, A alone, B alone", show=True),
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
@@ -106,6 +107,8 @@ class DifferenceScreen(Screen[None], Background):
             return True
         if action == "step":
             return self.slice.slices > 1
+        if action == "kernels":
+            return kernel_size(self.slice.shape) is not None
         return self.slice.rows is not None if action in ("rows", "columns") else True
 
     def command(self) -> str:
@@ -115,17 +118,24 @@ class DifferenceScreen(Screen[None], Background):
     def action_step(self, by: int) -> None:
         """Another slice."""
         if self.slice is not None:
+            self.query_one(DifferenceMap).draw_slices()
             self._go(self.slice.step(by))
 
     def action_rows(self) -> None:
         """Another dimension goes down."""
         if self.slice is not None:
+            self.query_one(DifferenceMap).draw_slices()
             self._go(self.slice.next_rows())
 
     def action_columns(self) -> None:
         """Another dimension goes to the right."""
         if self.slice is not None:
+            self.query_one(DifferenceMap).draw_slices()
             self._go(self.slice.next_columns())
+
+    def action_kernels(self) -> None:
+        """Draw kernels, or the slice."""
+        self.query_one(DifferenceMap).turn_kernels()
 
     def action_side(self) -> None:
         """The difference, A alone, B alone."""
@@ -133,7 +143,7 @@ class DifferenceScreen(Screen[None], Background):
 
     def action_back(self) -> None:
         """Back to the comparison."""
-        self.app.pop_screen()
+        self.leave()
 
     def action_help(self) -> None:
         """All keys."""

@@ -12,10 +12,11 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-from ckptdoctor.checkpoint import Checkpoint, addresses
+from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.offers import Offer
 from ckptdoctor.fit.fit import Fit, fit_to, fitting_offers
+from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.repair.request import FixRequest
@@ -114,7 +115,7 @@ class FitScreen(Screen[None], StillReading):
 
     def action_back(self) -> None:
         """Back to where somebody came from."""
-        self.app.pop_screen()
+        self.leave()
 
     def action_repair(self) -> None:
         """Plan the chain."""

@@ -15,19 +15,22 @@ from textual.screen import Screen
 from textual.widgets import Input
 from textual.worker import get_current_worker
 
+from ckptdoctor.errors import UsageError
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import count, plural, size
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import StillReading, guarded
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.choices import Choice, Opinion, age, choices, matching, opinion
+from ckptdoctor.tui.models.choices import Choice, Opinion, age, choices, matching, opened_before, opinion
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
-from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle
+from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_middle
 
 _SIZE, _AGE, _VERDICT = 11, 14, 20
+_SHORT = 15  # cells of a verdict on a phone
+_RECENT = "recently opened"
 _NAME = 20  # cells that names have at least, before there is a column of ages
 
 
@@ -38,7 +41,7 @@ class PickerView(LineView):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.shown: list[Choice] = []
+        self.shown: list[Choice | None] = []  # None: the heading of those that were opened before
         self.opinions: dict[str, Opinion] = {}
 
     def count(self) -> int:
@@ -48,8 +51,15 @@ class PickerView(LineView):
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
         """Name, size, age, verdict."""
         choice = self.shown[number]
+        if choice is None:
+            yield fit(_RECENT, width), "dim"
+            return
         said = self.opinions.get(choice.path, Opinion("checking…", "dim"))
         ages = width - _SIZE - _AGE - _VERDICT >= _NAME
+        if width < PHONE:
+            yield fit_middle(escape(choice.name), width - _SHORT) + "  ", "plain"
+            yield fit(said.said, _SHORT - 2), said.look
+            return
         yield fit_middle(escape(choice.name), width - _SIZE - _VERDICT - (_AGE if ages else 0)), "plain"
         yield fit(size(choice.nbytes), _SIZE, right=True), "plain"
         if ages:
@@ -58,7 +68,15 @@ class PickerView(LineView):
 
     def activated(self, number: int) -> None:
         """Open it."""
-        self.post_message(messages.PathChosen(self.shown[number].path))
+        choice = self.shown[number]
+        if choice is not None:
+            self.post_message(messages.PathChosen(choice.path))
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor, past the heading."""
+        super().action_move(by)
+        if self.shown and self.shown[self.cursor] is None:
+            super().action_move(1 if by > 0 else -1)
 
 
 class PickerScreen(Screen[None], StillReading):
@@ -86,6 +104,7 @@ class PickerScreen(Screen[None], StillReading):
         self.purpose = title
         self.above = above
         self.found: list[Choice] = []
+        self.recent: list[Choice] = []
 
     def compose(self) -> ComposeResult:
         """A line to type in, and what it leaves."""
@@ -104,9 +123,15 @@ class PickerScreen(Screen[None], StillReading):
     def _look(self) -> None:
         """List the folder, then check one file after the other; for a thread."""
         worker = get_current_worker()
-        found = choices(self.folder)
-        self.post_message(messages.Computed(self._show, found))
-        for choice in found:
+        recent = opened_before(self.folder)
+        try:
+            found = choices(self.folder)
+        except UsageError:
+            if not recent:
+                raise
+            found = []
+        self.post_message(messages.Computed(self._show, (found, recent)))
+        for choice in [*found, *recent]:
             if worker.is_cancelled:
                 return
             said = opinion(choice.path)
@@ -123,7 +148,8 @@ class PickerScreen(Screen[None], StillReading):
         else:
             self.app.exit(return_code=2, message=Text(f"error: {escape(sentence)}"))
 
-    def _show(self, found: list[Choice]) -> None:
+    def _show(self, listed: tuple[list[Choice], list[Choice]]) -> None:
+        found, self.recent = listed
         if len(found) == 1 and not self.above:
             self.filled.set()
             self.app.switch_screen(self.opens(found[0].path))
@@ -150,11 +176,13 @@ class PickerScreen(Screen[None], StillReading):
 
     def _narrow(self) -> None:
         view, typed = self.query_one(PickerView), self.query_one(Input).value
-        view.shown = matching(self.found, typed)
-        view.say_nothing("No name has that in it." if self.found else "")
-        view.border_subtitle = f"{count(len(view.shown))} of {count(len(self.found))}" if typed else ""
+        recent = matching(self.recent, typed)
+        view.shown = [*matching(self.found, typed), *([None, *recent] if recent else [])]
+        view.say_nothing("No name has that in it." if self.found or self.recent else "")
+        shown = sum([each is not None for each in view.shown])
+        view.border_subtitle = f"{count(shown)} of {count(len(self.found) + len(self.recent))}" if typed else ""
         view.redraw()
-        view.cursor = 0
+        view.cursor = 1 if view.shown[:1] == [None] else 0
 
     def on_path_chosen(self, message: messages.PathChosen) -> None:
         """Open it."""
@@ -178,7 +206,7 @@ class PickerScreen(Screen[None], StillReading):
         if typed.value:
             typed.value = ""
         elif self.above:
-            self.dismiss()
+            self.leave()
 
     def command(self) -> str:
         """Check all of them."""

@@ -14,19 +14,18 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Input, Static
 
-from ckptdoctor.checkpoint import addresses
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.offers import Offer, planned, request_of
 from ckptdoctor.findings import RepairReport
+from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.output_names import free, objection
-from ckptdoctor.tui.models.planned import PlanRow, changed_bytes, dropped, rows, summary
+from ckptdoctor.tui.models.planned import PlanRow, changed_bytes, dropped, free, objection, rows, summary
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.questions import ConfirmScreen
@@ -67,7 +66,14 @@ class RepairScreen(Screen[str], Background):
         key("enter", "write", "write", "Write the repaired file, after a question", show=True, display="⏎"),
         key("n", "name", "name", "Give the new file another name", show=True),
         *PANES,
-        key("escape", "back", "back", "Back to the contents; nothing is written", show=True, display="esc"),
+        key(
+            "escape,less_than_sign,alt+left",
+            "back",
+            "back",
+            "Back to the contents; nothing is written",
+            show=True,
+            display="esc",
+        ),
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 

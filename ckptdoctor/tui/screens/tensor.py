@@ -17,16 +17,17 @@ from textual.widgets import Input, Static
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.progress import Work
-from ckptdoctor.look.inspector import Look, Refused
+from ckptdoctor.look.inspector import Look, Refused, Spectrum
 from ckptdoctor.rendering.numbers import count, plain, plural, shape, size
 from ckptdoctor.tui.background import Background, until_cancelled
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ElementWanted
 from ckptdoctor.tui.models.facts import title
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.slices import ElementIndex, Slice, first, parse_index
+from ckptdoctor.tui.models.slices import ElementIndex, Slice, first, kernel_size, parse_index
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
+from ckptdoctor.tui.widgets.line_view import PHONE
 from ckptdoctor.tui.widgets.tensor.distribution import Distribution, ExtremesView
 from ckptdoctor.tui.widgets.tensor.drawing import sampled
 from ckptdoctor.tui.widgets.tensor.grid import ValueGrid
@@ -60,7 +61,9 @@ class TensorScreen(Screen[None], Background):
         key("r", "rows", "rows", "The next dimension goes down, as rows", show=True),
         key("c", "columns", "columns", "The next dimension goes to the right, as columns", show=True),
         key("i", "index", "index", "Go to an element by its indexes", show=True),
+        key("x", "kernels", "kernels", "Heatmap of a convolution: its kernels side by side, or the slice"),
         key("s", "scale", "scale", "Histogram: linear, logarithmic counts, or by powers of two"),
+        key("w", "spectrum", "singular values", "Singular values and effective rank of the matrix, or the histogram"),
         key("tab", "turn(1)", "next view", "To the next view"),
         key("shift+tab", "turn(-1)", "view before", "To the view before"),
         *[key(plain(at), f"view({at - 1})", name, f"To the {name}") for at, name in enumerate(_VIEWS, 1)],
@@ -77,6 +80,7 @@ class TensorScreen(Screen[None], Background):
         self.shown = found if isinstance(found, Tensor) else self.tensor
         self.slice = first(self.shown.shape)
         self.seen: Look | Refused | None = None
+        self.spectrum: Spectrum | Refused | None = None
 
     def compose(self) -> ComposeResult:
         """The views; which stand side by side is for app.tcss to say."""
@@ -137,7 +141,7 @@ class TensorScreen(Screen[None], Background):
 
     def _turned(self, index: ElementIndex | None = None) -> None:
         self.query_one(ValueGrid).show(self.slice, index)
-        self.query_one(Heatmap).show(self.slice)
+        self.query_one(Heatmap).show(self.slice, index)
         self._tell()
 
     def _tell(self) -> None:
@@ -147,7 +151,8 @@ class TensorScreen(Screen[None], Background):
             text.append(" ")
             for number, name in enumerate(_VIEWS, 1):
                 shown = self.query_one(f"#{name}").has_class("-shown")
-                text.append(f" {number} {name} ", Style(reverse=shown, bold=shown, dim=not shown)).append(" ")
+                said = f" {number} {name} " if shown or self.size.width >= PHONE else f" {number} "
+                text.append(said, Style(reverse=shown, bold=shown, dim=not shown)).append(" ")
             text.append("\n")
         text.append_text(self._dimensions())
         self.query_one("#axes", Static).update(text)
@@ -183,11 +188,15 @@ class TensorScreen(Screen[None], Background):
         """Keys that could do nothing for this tensor are not there."""
         if action in ("step", "leap"):
             return self.slice.slices > 1
+        if action == "spectrum":
+            return len(self.shown.shape) > 1
+        if action == "kernels":
+            return kernel_size(self.shown.shape) is not None
         return self.slice.rows is not None if action in ("rows", "columns") else True
 
     def action_leave(self) -> None:
         """Back."""
-        self.dismiss()
+        self.leave()
 
     def action_step(self, by: int) -> None:
         """The next slice."""
@@ -213,6 +222,32 @@ class TensorScreen(Screen[None], Background):
     def _jump(self, index: ElementIndex | None) -> None:
         if index is not None:
             self.on_element_wanted(ElementWanted(index))
+
+    def action_kernels(self) -> None:
+        """Draw kernels, or the slice."""
+        self.query_one(Heatmap).turn_kernels()
+        if self._alone:
+            self._show_view(_VIEWS.index("heatmap"))
+
+    def action_spectrum(self) -> None:
+        """Compute singular values, once, and draw them; or the histogram again."""
+        view = self.query_one(Distribution)
+        if view.draws_spectrum:
+            view.turn_scale()
+        else:
+            view.turn_spectrum(self.spectrum)
+            if self.spectrum is None:
+                self.compute(self._singular_values, self._take_spectrum, "spectrum")
+        if self._alone:
+            self._show_view(_VIEWS.index("histogram"))
+
+    def _singular_values(self) -> Spectrum | Refused:
+        return self.opened.inspector.spectrum(self.tensor, Work(listener=until_cancelled()))
+
+    def _take_spectrum(self, found: Spectrum | Refused) -> None:
+        self.spectrum = found
+        if self.query_one(Distribution).draws_spectrum:
+            self.query_one(Distribution).turn_spectrum(found)
 
     def action_scale(self) -> None:
         """Draw the histogram on another scale."""

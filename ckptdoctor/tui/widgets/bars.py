@@ -19,7 +19,7 @@ from textual.widgets._footer import FooterKey
 
 from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.rendering.numbers import plural
-from ckptdoctor.tui.widgets.line_view import fit, fit_middle
+from ckptdoctor.tui.widgets.line_view import PHONE, fit, fit_middle
 
 _PLURALS = {
     Severity.ERROR: ("error", "errors"),
@@ -62,8 +62,9 @@ class TitleBar(Widget):
     def render(self) -> Text:
         """One line that fits."""
         right = self._right()
-        left = max(0, self.size.width - right.cell_len - 14)
-        text = Text(no_wrap=True, end="").append(" ckptdoctor  ", self._style("name"))
+        name = " ckptdoctor  " if self.size.width >= PHONE else " "
+        left = max(0, self.size.width - right.cell_len - len(name) - 1)
+        text = Text(no_wrap=True, end="").append(name, self._style("name"))
         return text.append(fit(self._what(left), left), self.rich_style).append_text(right).append(" ")
 
     def _what(self, room: int) -> str:

@@ -11,7 +11,7 @@ from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import amount, count, plural, shape, size
 from ckptdoctor.rendering.value_numbers import number, sparkline
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.tree import TreeBranch
+from ckptdoctor.tui.models.tree import TreeBranch, TreeItem
 from ckptdoctor.tui.widgets.line_view import fit, of_severity
 
 _BADGE = 2
@@ -23,7 +23,7 @@ _SPARE = {"elements": 12}  # cells more that names want, before there is this as
 _MEASURED = (
     ("shape", 17),
     ("dtype", 6),
-    ("std", 9),
+    ("std", 11),
     ("values", 9),
     ("NaN", 7),
     ("min", 10),
@@ -48,6 +48,12 @@ def chosen(width: int, least: int, measured: bool = False) -> tuple[dict[str, in
         found[name] = cells
         left -= cells
     return {name: found[name] for name in _PLACES if name in found}, left
+
+
+def marks(opened: OpenedCheckpoint, item: TreeItem) -> str:
+    """The signs behind a name: other tensors are the same memory, and somebody has put a bookmark there."""
+    tied = " =" if isinstance(item, int) and opened.table.tied_to(item) else ""
+    return f"{tied} ★" if opened.bookmarks and opened.name_of(item) in opened.bookmarks else tied
 
 
 def of_tensor(opened: OpenedCheckpoint, row: int, columns: dict[str, int]) -> Pieces:

@@ -28,7 +28,7 @@ from ckptdoctor.tui.models.comparison import FROM_ZERO, ComparedEntries, Flag, f
 from ckptdoctor.tui.models.comparison_facts import facts, same, title
 from ckptdoctor.tui.models.depth import DepthMap, in_columns, short_kinds
 from ckptdoctor.tui.models.side_by_side import ComparisonLine, EntryLine, FoldLine, HeadLine, OtherLine
-from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle
+from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_middle
 
 _SIGN = 3
 _NUMBER = 9  # cells of a magnitude
@@ -70,6 +70,11 @@ class CompareView(LineView):
             self.cursor = _place(lines, line, self.cursor)
         if self.lines and (self.has_focus or line is None):
             self.selected(self.cursor)
+
+    def go_to_first_difference(self) -> None:
+        """Put the cursor on what differs, unless somebody has moved it: nobody wants to hear first what does not."""
+        if not self.cursor:
+            self.cursor = next((at for at, each in enumerate(self.lines) if not isinstance(each, FoldLine)), 0)
 
     def count(self) -> int:
         """The number of lines."""
@@ -170,6 +175,12 @@ def _entry(comparison: ComparedEntries, line: EntryLine, width: int) -> Pieces:
     lead = comparison.groups[comparison.group_of[entry]] if line.depth else ""
     names = (pair.name, pair.name_b) if pair is not None else (comparison.name(entry),) * 2
     yield indent, "plain"
+    if width < PHONE:
+        yield from _once(names[0], lead, (one, other), width - len(indent) - _SIGN - shown)
+        yield _sign(flags, comparison, entry)
+        if shown:
+            yield from _far(comparison.magnitudes[entry], shown)
+        return
     alike = one is not None and other is not None and _meta(one) == _meta(other)
     yield from _side(names[0], lead, one, other, room, roomy, "plain")
     yield _sign(flags, comparison, entry)
@@ -177,6 +188,19 @@ def _entry(comparison: ComparedEntries, line: EntryLine, width: int) -> Pieces:
     yield from _side(names[1], lead, other, one, room + spare, roomy and not alike, looks)
     if shown:
         yield from _far(comparison.magnitudes[entry], shown)
+
+
+def _once(name: str, lead: str, sides: tuple[Tensor | None, Tensor | None], room: int) -> Pieces:
+    """On a phone the name in A, or where it alone has one, in B; and shapes or dtypes where these differ."""
+    one, other = sides
+    said = ""
+    if one is not None and other is not None and _meta(one) != _meta(other):
+        reshaped = one.shape != other.shape
+        said = " ≠ ".join([shape(each.shape) if reshaped else each.dtype.short for each in (one, other)])
+    shown = abridged(escape(name[len(lead) + 1 :] if lead and name.startswith(f"{lead}.") else name), _NAME)
+    taken = min(len(said), max(room * 3 // 5, room - cell_len(shown) - 1))
+    yield fit_middle(shown, room - taken - 1) + " ", "plain"
+    yield fit(said, taken, right=True), "warning"
 
 
 def _side(
@@ -298,6 +322,7 @@ def _beside(comparison: ComparedEntries, line: OtherLine, width: int) -> Pieces:
     yield fit(sides[1], width - 2 - _SIGN - 2 * room), "dim" if isinstance(other.b, Absent) else "plain"
 
 
+_WIDEST = 4  # cells of a layer
 _SHADES = ((0.0, "·"), (1e-4, "░"), (1e-2, "▒"), (1e-1, "▓"), (inf, "█"))
 
 
@@ -313,13 +338,12 @@ class DepthStrip(Widget):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._map: DepthMap | None = None
-        self.display = False
 
     def show(self, found: DepthMap | None) -> None:
         """Draw this; hide where there is nothing to draw."""
         drawn = found is not None and any(each is not None for row in found.cells for each in row)
         self._map = found if drawn else None
-        self.display = drawn
+        self.set_class(drawn, "-drawn")  # where the screen is low, the lines need the room
         self.refresh(layout=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
@@ -339,14 +363,15 @@ class DepthStrip(Widget):
         names = [escape(name) for name in short_kinds(found.kinds)]
         label = min(_KIND, max(map(cell_len, names)))
         view = self.screen.query_one(CompareView)
-        columns = max(1, self.content_size.width - label - 2)
-        wide = max(1, min(4, columns // len(found.layers)))
+        room = max(1, self.content_size.width - label - 2)
+        columns = min(room, len(found.layers))
+        drawn = min(room, _WIDEST * columns)
         for name, row in zip(names, found.cells, strict=True):
             text.append(f"{fit_middle(name, label)}  ", view.look("dim"))
-            for change in in_columns(row, columns):
+            for at, change in enumerate(in_columns(row, columns)):
+                wide = (at + 1) * drawn // columns - at * drawn // columns
                 text.append(_shade(change) * wide, view.look(look_of(change or 0.0)))
             text.append("\n")
-        drawn = wide * min(columns, len(found.layers))
         first, last = str(found.layers[0]), str(found.layers[-1])
         ends = first + last.rjust(drawn - len(first)) if drawn > len(first) + len(last) else first
         return text.append(" " * (label + 2) + ends, view.look("dim"))

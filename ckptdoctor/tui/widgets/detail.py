@@ -5,12 +5,15 @@ Here the view of a tensor's values will stand; what the headers say comes first,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
+from rich.cells import cell_len
+from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 from textual.app import RenderResult
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.events import Resize
@@ -20,19 +23,21 @@ from textual.widgets import Static
 
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.findings import Finding
-from ckptdoctor.look.inspector import Look, Refused
+from ckptdoctor.look.inspector import Look, Refused, Values
 from ckptdoctor.rendering.contents import place
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.rendering.value_numbers import number
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.background import FEW, Background, until_cancelled
+from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.messages import ItemWanted
 from ckptdoctor.tui.models import summaries
 from ckptdoctor.tui.models.facts import facts, title
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.slices import first
 from ckptdoctor.tui.models.tree import TreeBranch, TreeItem
-from ckptdoctor.tui.widgets.line_view import fit_middle, of_severity
+from ckptdoctor.tui.widgets.line_view import fit, fit_middle, of_severity
 from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, statistics
 from ckptdoctor.tui.widgets.tensor.heatmap import Heatmap
 from ckptdoctor.wording import and_more, beyond, percent
@@ -42,13 +47,24 @@ _PARTS = 8  # parts of a level that are drawn
 _PART = 22  # cells of their names
 _BLOCKS = 8  # blocks that are named
 _MAP = 5  # lines that a heatmap has at least
-_LABEL = 10  # cells of what a line is called
+_LABEL = 8  # cells of what a line is called
+_COUNTED = 100  # parts of a large level, and of these parts
+_LOW = 8  # lines of the pane up to which there is no room for all that the headers say
+_TALL = 20  # lines of the pane from which on what is drawn by depth has two
+_SHARE = 9  # cells of a share of the whole, and the blanks around it
+_MEASURED, _READ = 4_000, 64 << 20  # tensors and bytes of a level whose values are read when somebody looks at it
+_CONSOLE = Console(width=80)  # which rich wants to wrap a text
 _FINDINGS = 6  # findings about something that are listed with it
 
 
 class Detail(VerticalScroll):
-    """A pane that scrolls when there is more than fits."""
+    """A pane that scrolls when there is more than fits. Layers that are drawn by depth can be chosen."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("left,h", "step(-1)", "layer before", "Of layers that are drawn by depth, the one before", display="←"),
+        key("right,l", "step(1)", "layer after", "Of layers that are drawn by depth, the one after", display="→"),
+        key("enter", "go_there", "go there", "Go to the layer that was chosen", show=True),
+    ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         f"detail--{name}" for name in ("label", "error", "warning", "info", "code")
     }
@@ -57,6 +73,10 @@ class Detail(VerticalScroll):
         super().__init__(id=id)
         self._opened_on: TreeItem | None = None
         self._has_moved = False
+        self._shown: tuple[OpenedCheckpoint, TreeItem] | None = None
+        self._blocks: list[TreeBranch] = []  # that are drawn by depth
+        self._prepared: TreeBranch | None = None  # the large level whose parts are counted
+        self._block: int | None = None  # the one of these that is chosen
 
     def compose(self) -> Iterator[Widget]:
         """The text; more parts, such as histograms, are mounted below it."""
@@ -66,19 +86,28 @@ class Detail(VerticalScroll):
 
     def clear(self) -> None:
         """Say nothing."""
+        self._shown, self._blocks = None, []
         self.border_title = Content("")
         self._say(Text())
 
     def show_item(self, opened: OpenedCheckpoint, item: TreeItem) -> None:
         """Say what the headers say of it, and which findings name it."""
+        if self._shown != (opened, item):
+            self._block = None
+        self._shown, self._blocks = (opened, item), []
         self.border_title = Content(title(opened, item))
         text = Text()
         label = self._style("label")
-        for name, said in facts(opened, item):
+        listed = list(facts(opened, item))
+        has_values = isinstance(item, int) or (isinstance(item, TreeBranch) and bool(item.rows))
+        low = has_values and self.scrollable_content_region.height < _LOW
+        if low:  # values would not be seen otherwise
+            del listed[1:]
+        for name, said in listed:
             text.append(f"{name:<10} " if name else "", label).append(said + "\n")
         about = opened.badges.about(item)
         for at, finding in enumerate(about[:_FINDINGS]):
-            lead = "" if at else "\n"
+            lead = "" if at or low else "\n"
             badge, _ = of_severity(finding.severity)
             text.append(f"{lead}{badge.strip()} {finding.code} {finding.name}", self._style(finding.severity.value))
             text.append(f"  {escape(abridged(finding.message))}\n")
@@ -87,36 +116,83 @@ class Detail(VerticalScroll):
         if isinstance(item, TreeBranch) and item.rows:
             self._sum_up(opened, item, text)
         self._say(text)
-        self._preview(opened, item)
+        if self._opened_on is None:
+            self._opened_on = item
+        self._has_moved |= item != self._opened_on
+        if not self._has_moved:  # opening a file reads no values
+            return
+        if isinstance(item, int):
+            self.query_one(ValuesPreview).look_at(opened, item)
+        elif isinstance(item, TreeBranch):
+            self.query_one(ValuesPreview).measure(opened, item, lambda: self._known(opened, item))
+
+    def _known(self, opened: OpenedCheckpoint, branch: TreeBranch) -> None:
+        """Say it again, now that the values are known."""
+        if self._shown == (opened, branch):
+            self.show_item(opened, branch)
+
+    def _ready(self, opened: OpenedCheckpoint, branch: TreeBranch) -> None:
+        self._prepared = branch
+        self._known(opened, branch)
 
     def _sum_up(self, opened: OpenedCheckpoint, branch: TreeBranch, text: Text) -> None:
-        """Draw what is in a level: the sizes of its parts, and the values of its blocks from the first to the last."""
-        width = max(20, self.scrollable_content_region.width - _LABEL - 2)
-        label, drawn = self._style("label"), self._style("code")
-        if len(branch.rows) <= FEW // 4:
-            sizes = summaries.parts(opened, branch)
-            whole = sum([part.nbytes for part in sizes]) or 1
-            text.append(f"\n{'sizes':<{_LABEL}} " if len(sizes) > 1 else "", label)
-            for at, part in enumerate(sizes[:_PARTS] if len(sizes) > 1 else ()):
-                room = min(_PART, width // 2)
-                text.append(" " * (_LABEL + 1) if at else "").append(f"{fit_middle(escape(part.name), room)} ")
-                text.append(summaries.bar(part.nbytes, whole, width - room - 8), drawn)
-                text.append(f" {percent(part.nbytes, whole)}\n", label)
-            if len(sizes) > _PARTS:
-                text.append(" " * (_LABEL + 1) + beyond(len(sizes) - _PARTS, "part", before="and ", after="\n"), label)
-        if branch.blocks:
-            self._by_depth(opened, branch, text, width)
-
-    def _by_depth(self, opened: OpenedCheckpoint, branch: TreeBranch, text: Text, width: int) -> None:
-        label, drawn = self._style("label"), self._style("code")
-        found = summaries.blocks(branch, opened.values_of)
-        if not found:
-            text.append(f"\n{'by depth':<{_LABEL}} ", label).append("press e to read the values\n", label)
+        """Draw what is in a level: the values of its blocks from the first to the last, and the sizes of its parts."""
+        pane = self.scrollable_content_region
+        width = max(20, pane.width - 2)
+        if len(branch.rows) > FEW // 4 and self._prepared is not branch:
+            self.query_one(ValuesPreview).prepare(opened, branch, lambda: self._ready(opened, branch))
             return
+        fold = summaries.blocks_of(opened, branch)
+        if fold is not None:
+            self._by_depth(opened, fold, text, width)
+        label, drawn = self._style("label"), self._style("code")
+        used = len(text.wrap(_CONSOLE, width)) + 3
+        listed = summaries.parts(opened, branch, max(_PARTS, pane.height - used))
+        if len(listed) < 2:
+            return
+        whole = sum([part.nbytes for part in listed if not part.depth]) or 1
+        largest = max([part.nbytes for part in listed])
+        lines = max(_PARTS, pane.height - used)
+        names = [f"{'  ' * part.depth}{escape(part.name)}" for part in listed[:lines]]
+        room = min(_PART, width // 2 - 2, max(map(cell_len, names)))
+        stds = [f"  σ {number(part.std)}" if part.std is not None else "" for part in listed[:lines]]
+        cells = max(4, width - room - _SHARE - max(map(len, stds)))
+        text.append("\nsizes" if not branch.blocks else "\nsizes of one of them", label)
+        for part, name, std in zip(listed, names, stds, strict=False):
+            text.append(f"\n{fit_middle(name, room)} ")
+            text.append(fit(summaries.bar(part.nbytes, largest, cells), cells), label if part.depth else drawn)
+            text.append(f"{percent(part.nbytes, whole):>7}{std}", label)
+        if len(listed) > lines:
+            text.append(beyond(len(listed) - lines, "part", before="\nand ", after=""), label)
+        text.append("\n")
+
+    def _by_depth(self, opened: OpenedCheckpoint, fold: TreeBranch, text: Text, width: int) -> None:
+        label, drawn = self._style("label"), self._style("code")
+        found = summaries.blocks(fold, opened.glimpse_of, lambda row: len(opened.table.tensors[row].shape) > 1)
+        if not found:
+            text.append("\nby depth  ", label).append("e reads the values\n", label)
+            return
+        at = self._block
+        self._blocks = fold.blocks
+        cells = width - _LABEL - 1
+        columns = min(cells, len(found))
+        wide, height = max(1, cells // columns), 2 if self.scrollable_content_region.height >= _TALL else 1
+        chosen = at * columns // len(found) if at is not None else None
         for name, numbers in (("norm", [each.norm for each in found]), ("std", [each.std for each in found])):
-            text.append(f"\n{name:<{_LABEL}} ", label).append(summaries.strip(numbers, width), drawn)
+            text.append(f"\n{name:<{_LABEL}} ", label)
+            for line, strip in enumerate(summaries.strip(numbers, cells, height)):
+                text.append("" if not line else f"\n{'':<{_LABEL}} ")
+                for cell, sign in enumerate(strip):
+                    text.append(sign * wide, drawn + Style(reverse=True) if cell == chosen else drawn)
             text.append(f"\n{'':<{_LABEL}} {number(min(numbers))} … {number(max(numbers))}", label)
-        text.append(f"\n{'':<{_LABEL}} by depth, {found[0].name} to {found[-1].name}\n", label)
+        first, last = found[0].name, found[-1].name
+        text.append(f"\n{'layer':<{_LABEL}} {first}{last.rjust(wide * columns - len(first))}\n", label)
+        if at is not None:
+            here = found[at]
+            said = f"norm {number(here.norm)}  std {number(here.std)}  NaN {here.nan}"
+            text.append(f"{'':<{_LABEL}} {here.name}", self._style("code")).append(f"  {said}\n")
+        elif self.has_focus:
+            text.append(f"{'':<{_LABEL}} ← → choose a layer, ⏎ goes there\n", label)
         for name, odd, look in (
             ("NaN", [each.name for each in found if each.nan], "error"),
             ("infinite", [each.name for each in found if each.infinite], "error"),
@@ -126,16 +202,32 @@ class Detail(VerticalScroll):
                 text.append(f"{name:<{_LABEL}} ", label)
                 text.append(f"in {and_more(odd, _BLOCKS, spelt=str)}\n", self._style(look))
 
-    def _preview(self, opened: OpenedCheckpoint, item: TreeItem) -> None:
-        """The values of a tensor as well, once somebody has moved: opening a file reads no values."""
-        if self._opened_on is None:
-            self._opened_on = item
-        self._has_moved |= item != self._opened_on
-        if isinstance(item, int) and self._has_moved:
-            self.query_one(ValuesPreview).look_at(opened, item)
+    # keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether there are layers to choose from."""
+        return bool(self._blocks) if action in ("step", "go_there") else True
+
+    def action_step(self, by: int) -> None:
+        """Choose another layer of those that are drawn."""
+        if self._shown is not None and self._blocks:
+            at = self._block if self._block is not None else -1 if by > 0 else len(self._blocks)
+            self._block = max(0, min(len(self._blocks) - 1, at + by))
+            self.show_item(*self._shown)
+
+    def action_go_there(self) -> None:
+        """Go to the layer that was chosen."""
+        if self._block is not None and self._blocks:
+            self.post_message(ItemWanted(self._blocks[self._block]))
+
+    def on_focus(self) -> None:
+        """Say what the keys do."""
+        if self._shown is not None and self._blocks:
+            self.show_item(*self._shown)
 
     def show_finding(self, finding: Finding) -> None:
         """Say all that a finding says."""
+        self._shown, self._blocks = None, []
         self.border_title = Content(f"{finding.code} {finding.name}")
         text = Text()
         text.append(finding.severity.value, self._style(finding.severity.value)).append(
@@ -221,6 +313,31 @@ class ValuesPreview(Background):
             self._timer.stop()
         self.workers.cancel_group(self, "values")
         self._show(None)
+
+    def prepare(self, opened: OpenedCheckpoint, branch: TreeBranch, then: Callable[[], None]) -> None:
+        """Count the parts of a large level, which a key would have to wait for."""
+        self.compute(lambda: summaries.parts(opened, branch, _COUNTED), lambda _: then(), "parts")
+
+    def measure(self, opened: OpenedCheckpoint, branch: TreeBranch, then: Callable[[], None]) -> None:
+        """Read the values of what is in a level, where they are few, once the cursor has come to rest."""
+        self.forget()
+        unknown = [row for row in branch.rows[:_MEASURED] if opened.glimpse_of(row) is None]
+        few = len(branch.rows) <= _MEASURED and opened.lines.tree.figures(branch).nbytes <= _READ
+        if unknown and few:
+            self._timer = self.set_timer(REST, lambda: self._measure(opened, unknown, then))
+
+    def _measure(self, opened: OpenedCheckpoint, rows: list[int], then: Callable[[], None]) -> None:
+        tensors = [opened.table.tensors[row] for row in rows]
+
+        def work() -> Values | Refused:
+            return opened.inspector.measure(tensors, Work(listener=until_cancelled()))
+
+        def take(found: Values | Refused) -> None:
+            if not isinstance(found, Refused) and found.tensors:
+                opened.glimpses.update(found.tensors)
+                then()
+
+        self.compute(work, take, "values")
 
     def look_at(self, opened: OpenedCheckpoint, row: int) -> None:
         """Look at a tensor, once the cursor has come to rest."""

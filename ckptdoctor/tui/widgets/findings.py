@@ -12,7 +12,7 @@ from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import FindingActivated, FindingSelected
-from ckptdoctor.tui.widgets.line_view import LineView, fit, of_severity
+from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, of_severity
 
 _CODE = 34  # cells of code and name
 _REPAIR = 18
@@ -48,10 +48,15 @@ class FindingsView(LineView):
         """Badge, code and name, message, repair."""
         finding = self.findings[number]
         wide = width >= _WIDE
+        badge, look = of_severity(finding.severity)
+        if width < PHONE:  # the pane below has its name
+            yield f"{badge.strip()} ", look
+            yield f"{finding.code}  ", "level"
+            yield fit(abridged(escape(finding.message), _MESSAGE), width - len(finding.code) - 4), "plain"
+            return
         repair = f"[f] {'fix  ' if wide else ''}{finding.fix.safety.value}" if finding.fix is not None else ""
         room = (_REPAIR if wide else len(repair) + 2) if repair else 0
         code = min(_CODE, width // 3)
-        badge, look = of_severity(finding.severity)
         yield badge.strip() + " ", look
         yield fit(f"{finding.code} {finding.name}", code) + "  ", "level"
         yield fit(abridged(escape(finding.message), _MESSAGE), width - code - 4 - room), "plain"

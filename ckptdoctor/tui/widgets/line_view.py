@@ -25,6 +25,7 @@ from ckptdoctor.tui.keys import MOVING
 
 import_module("textual.scrollbar")  # Textual does with the first key that scrolls, which would wait for it
 
+PHONE = 60  # cells of a line below which names come before everything else
 _KEPT = 4_000  # drawn lines that are remembered
 
 Pieces = Iterable[
@@ -56,6 +57,7 @@ class LineView(ScrollView, Background, can_focus=True):
         self._strips: dict[tuple[int, int], Strip] = {}
         self._nothing = ""
         self._nothing_look = "dim"
+        self.letters: dict[int, str] = {}  # of lines, while one of them is to be chosen
 
     def count(self) -> int:
         """The number of lines."""
@@ -85,6 +87,9 @@ class LineView(ScrollView, Background, can_focus=True):
         if number >= self.count():
             return Strip.blank(width, self.rich_style)
         strip = self._drawn(number, width)
+        if number in self.letters:
+            letter = Segment(self.letters[number], self.look("accent") + Style(bold=True, reverse=True))
+            return Strip.join([Strip([letter], 1), strip.crop(1, width)])
         if number != self.cursor:
             return strip
         look = "line--cursor" if self.has_focus else "line--cursor-blurred"

@@ -59,7 +59,7 @@ class ListView(LineView):
         assert self.opened is not None
         row = self.rows[number]
         shown, left = columns.chosen(width, _NAME, bool(self.opened.values))
-        tied = " =" if self.opened.table.tied_to(row) else ""
+        tied = columns.marks(self.opened, row)
         name = escape(self.opened.table.name(row))
         lent, pieces = columns.lent(columns.of_tensor(self.opened, row, shown), cell_len(name + tied) - left + 1)
         yield " " + marked(name, tied, left - 1 + lent), "plain"

@@ -17,7 +17,7 @@ from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
 from ckptdoctor.tui.models.lines import TreeLine, Visible
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.tree import TreeBranch, TreeOrder, TreeValue
+from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, TreeOrder, TreeValue, ValuesOf
 from ckptdoctor.tui.widgets import columns
 from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle, marked
 from ckptdoctor.wording import and_more
@@ -38,7 +38,7 @@ class TreeView(LineView):
         key("enter", "activate", "open", "Open or close a level; show a tensor", show=True),
         key("space", "toggle_level", "open or close", "Open or close the level"),
         key("asterisk", "open_all", "open all", "Open everything below, as far as it is not too much", display="*"),
-        key("o", "order", "order", "Natural order, file order, or largest first"),
+        key("o", "order", "order", "Natural order, file order, largest first, and once values are read, by these"),
     ]
 
     def __init__(self, id: str | None = None) -> None:
@@ -74,11 +74,11 @@ class TreeView(LineView):
         indent = " " * min(line.depth * _INDENT, _DEEPEST, width // 3)
         shown, left = columns.chosen(width, _NAME, bool(self.opened.values))
         if isinstance(line.item, TreeValue):
-            yield from _value(line.item, indent + "  ", width)
+            yield from _value(line.item, indent + "  ", width, columns.marks(self.opened, line.item))
             return
         name = escape(self.lines.tree.name(line.parent, line.item)) or '""'
         if isinstance(line.item, int):
-            tied = " =" if self.opened.table.tied_to(line.item) else ""
+            tied = columns.marks(self.opened, line.item)
             yield indent + "  ", "plain"
             room = left - len(indent) - 2
             lent, pieces = columns.lent(columns.of_tensor(self.opened, line.item, shown), cell_len(name + tied) - room)
@@ -90,6 +90,7 @@ class TreeView(LineView):
             left, shown = width - 2, {}
         room = left - len(indent) - 2
         blocks = self._marked(line.item)
+        name += columns.marks(self.opened, line.item)
         wanted = cell_len(name) + (2 + cell_len(blocks) if blocks else 0)
         lent, pieces = columns.lent(columns.of_branch(self.opened, line.item, shown), wanted - room)
         yield from _level(line.item, name, room + lent, blocks)
@@ -174,9 +175,8 @@ class TreeView(LineView):
 
     def action_order(self) -> None:
         """Numbers in their order, as in the file, or largest first."""
-        orders = list(TreeOrder)
-        order = orders[(orders.index(self.order) + 1) % len(orders)]
-        self._again(order, self._rows())
+        measured = self.opened is not None and bool(self.opened.values)
+        self._again(self.order.next(measured), self._rows())
 
     def narrow(self, rows: Rows | None) -> None:
         """Show only these tensors (None: all)."""
@@ -195,6 +195,35 @@ class TreeView(LineView):
         if number is not None:
             self.redraw()
             self.go_to_line(number)
+
+    def reveal_item(self, item: TreeItem) -> None:
+        """Go to a line of this tree, or of the one that it has taken the place of."""
+        lines = self.lines
+        if lines is None:
+            return
+        if isinstance(item, TreeBranch) and item.rows:
+            path, prefix = lines.tree.path(item.rows[0]), item.prefix
+            rows = len(lines.tree.root.rows)
+            self.compute(
+                lambda: lines.tree.grow_towards(path), lambda way: self._revealed_level(way, item, prefix), "tree", rows
+            )
+        else:
+            self.reveal(lines.tree.path(item))
+
+    def _revealed_level(self, way: list[tuple[TreeBranch, int]], level: TreeBranch, prefix: str) -> None:
+        """Go to the level on this way that begins with ``prefix`` at the same place."""
+        assert self.lines is not None
+        for branch, index in way:
+            self.lines.open(branch)
+            child = (branch.children or [])[index]
+            if isinstance(child, TreeBranch) and (child.path, child.prefix, child.span) == (
+                level.path,
+                prefix,
+                level.span,
+            ):
+                self.redraw()
+                self.go_to_line(self.lines.number(branch, index))
+                return
 
     def _rows(self) -> Rows | None:
         return self.lines.tree.root.rows if self.lines is not None and self.lines.tree.filtered else None
@@ -217,12 +246,12 @@ class TreeView(LineView):
     def _again(self, order: TreeOrder, rows: Rows | None) -> None:
         if self.opened is None:
             return
-        whole = self.opened.lines
+        whole, values_of = self.opened.lines, self.opened.values_of
         if rows is None and whole.tree.order is order:
             self._replace(whole)
             return
         many = len(whole.tree.table) + (len(rows) if rows is not None else 0)
-        self.compute(lambda: _made(whole, order, rows), self._replace, "tree", many)
+        self.compute(lambda: _made(whole, order, rows, values_of), self._replace, "tree", many)
 
     def _replace(self, made: Visible) -> None:
         line = self.line()
@@ -239,8 +268,8 @@ class TreeView(LineView):
             self._revealed(place)
 
 
-def _made(lines: Visible, order: TreeOrder, rows: Rows | None) -> Visible:
-    made = lines.again(order, rows)
+def _made(lines: Visible, order: TreeOrder, rows: Rows | None, values_of: ValuesOf) -> Visible:
+    made = lines.again(order, rows, values_of)
     if rows is not None:
         made.open_all(made.tree.root, _OPENED)
     return made
@@ -257,10 +286,10 @@ def _level(branch: TreeBranch, name: str, left: int, marked: str) -> Iterator[tu
     yield fit(remark, left - cell_len(name) - 2), "dim"
 
 
-def _value(item: TreeValue, indent: str, width: int) -> Iterator[tuple[str, str]]:
+def _value(item: TreeValue, indent: str, width: int, marks: str) -> Iterator[tuple[str, str]]:
     if item.more:
         yield fit(f"{indent}… {plural(item.more, 'more value')}", width), "dim"
         return
     name = escape(item.name) or '""'
-    yield indent + fit_middle(name, min(cell_len(name), width // 2)) + "  ", "plain"
+    yield f"{indent}{fit_middle(name, min(cell_len(name), width // 2))}{marks}  ", "plain"
     yield value(item.node), "dim"

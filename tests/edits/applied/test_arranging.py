@@ -49,17 +49,17 @@ def refusal(path: Path, *edits: Edit) -> str:
         (Transpose(("w",), (0, 1, 2)), "cannot become"),
         (Transpose(("nowhere",)), "nowhere"),
         (Reshape(("w",), (5,)), "which is not"),
-        (Split(("w",), (("a", 0, 1), ("b", 2, 4))), "each once"),
-        (Split(("w",), (("a", 0, 3), ("b", 2, 4))), "each once"),
-        (Split(("w",), (("x", 0, 4),)), "already there"),
+        (Split(("w",), (("a", 0, 1), ("b", 2, 4))), "exactly once"),
+        (Split(("w",), (("a", 0, 3), ("b", 2, 4))), "exactly once"),
+        (Split(("w",), (("x", 0, 4),)), "already exists"),
         (Split(("w",), (("a", 0, 4),), 2), "no dimension 2"),
-        (Fuse((("w",), ("x",)), "a"), "does not fit"),
-        (Fuse((("w",), ("y",)), "a"), "does not fit"),
+        (Fuse((("w",), ("x",)), "a"), "cannot be joined to"),
+        (Fuse((("w",), ("y",)), "a"), "cannot be joined to"),
         (Fuse((("w",), ("w",)), "a"), "with itself"),
-        (Fuse((("w",), ("v",)), "a", 0, ((0, 0, 4), (1, 0, 3))), "each once"),
-        (Fuse((("w",), ("v",)), "a", 0, ((0, 0, 4), (2, 0, 4))), "not there"),
-        (Fuse((("w",), ("v",)), "x"), "already there"),
-        (Fill(("x",), "int64", (), 0), "already there"),
+        (Fuse((("w",), ("v",)), "a", 0, ((0, 0, 4), (1, 0, 3))), "exactly once"),
+        (Fuse((("w",), ("v",)), "a", 0, ((0, 0, 4), (2, 0, 4))), "names missing tensors"),
+        (Fuse((("w",), ("v",)), "x"), "already exists"),
+        (Fill(("x",), "int64", (), 0), "already exists"),
         (Fill(("a",), "text", (), 0), "cannot"),
     ],
 )
@@ -73,7 +73,7 @@ def test_packed_elements_are_not_put_in_another_order(tmp_path: Path):
     """Two of them share a byte; another shape is fine."""
     path = tmp_path / "model.pt"
     torch.save({"w": torch.zeros(4, 2, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)}, path)
-    assert "cannot be put in another order" in refusal(path, Transpose(("w",)))
+    assert "cannot be reordered" in refusal(path, Transpose(("w",)))
     assert repaired(path, [Reshape(("w",), (8,))]).proof is not None
 
 
@@ -121,7 +121,7 @@ def test_other_elements_in_the_output_are_found_out(tmp_path: Path, change: Call
         for each in plan.recipe.segments
     ]
     assert sum(new is not old for new, old in zip(made, plan.recipe.segments, strict=True)) == 1
-    with pytest.raises(WriteError, match="others in the output"):
+    with pytest.raises(WriteError, match="differ in the output"):
         repair(replace(plan, recipe=Recipe(plan.recipe.source, tuple(made))))
 
 

@@ -40,7 +40,7 @@ def test_numbers_change_places(old_format: bool, tmp_path: Path) -> None:
 def test_two_entries_never_become_one(pairs: tuple[tuple[int, int], ...], tmp_path: Path) -> None:
     """A number that is taken, one that is not there, and one for two."""
     torch.save(_contents(), tmp_path / "x.pt")
-    with pytest.raises(RefusedError, match="cannot be numbered anew"):
+    with pytest.raises(RefusedError, match="cannot be renumbered"):
         planned(tmp_path / "x.pt", [Renumber(PLACE, pairs)])
 
 

@@ -133,7 +133,7 @@ def test_a_part_is_refused(tmp_path):
     (finding,) = found(tmp_path / "model.pt", "X810")
     assert finding.fix is None
     assert fixed(tmp_path / "model.pt").written is None
-    with pytest.raises(RefusedError, match="a DTensor of which other processes have a part"):
+    with pytest.raises(RefusedError, match="a DTensor, and other processes have parts of it"):
         convert(ConvertRequest((str(tmp_path / "model.pt"),), str(tmp_path / "o.safetensors")))
 
 

@@ -13,11 +13,11 @@ CASES = [
     ((), [((), ())], ""),
     ((0, 3), [((0, 0), (0, 3))], ""),
     ((4, 2), [((0, 0), (2, 2))], "4 of 8 elements are in no chunk"),
-    ((4, 2), [((0, 0), (3, 2)), ((1, 0), (1, 2))], "some of its chunks lie over each other"),
-    ((4, 2), [((0, 0), (2, 2)), ((0, 0), (2, 2))], "some of its chunks lie over each other"),
+    ((4, 2), [((0, 0), (3, 2)), ((1, 0), (1, 2))], "some of its chunks overlap"),
+    ((4, 2), [((0, 0), (2, 2)), ((0, 0), (2, 2))], "some of its chunks overlap"),
     ((4,), [((2,), (3,))], "a chunk that begins at [2] reaches past its end"),
     ((0,), [], "it has no chunks"),
-    ((), [((), ()), ((), ())], "some of its chunks lie over each other"),
+    ((), [((), ()), ((), ())], "some of its chunks overlap"),
 ]
 
 
@@ -36,4 +36,4 @@ def test_many_chunks_in_a_row():
 def test_more_chunks_than_any_grid_of_ranks():
     """What would take long to compare is given up on."""
     chunks = [((row, column), (1, 1)) for row in range(120) for column in range(120)]
-    assert uncovered((120, 120), chunks) == "some of its chunks lie over each other"
+    assert uncovered((120, 120), chunks) == "some of its chunks overlap"

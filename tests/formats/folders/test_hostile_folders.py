@@ -52,9 +52,9 @@ def test_thousands_of_sets_of_thousands_of_shards(tmp_path):
             (tmp_path / str(number) / f"m{each}-00001-of-20000.bin").touch()
     assert growth(lambda number: formats.open_checkpoint(tmp_path / str(number)), 500, 5_000) < 40
     notes = formats.open_checkpoint(tmp_path / "5000").notes
-    told = [note.message for note in notes if note.message.endswith("beside the weights that were read")]
+    told = [note.message for note in notes if note.message.endswith("next to the weights that were read")]
     assert len(told) == 9
-    assert told[-1] == "4,991 more files beside the weights that were read"
+    assert told[-1] == "4,991 more files next to the weights that were read"
 
 
 def test_digits_that_are_no_numbers(tmp_path):
@@ -78,7 +78,7 @@ def test_values_that_lie_over_each_other(tmp_path):
     states = {key: dcp.metadata.BytesStorageMetadata() for key in keys}
     (tmp_path / ".metadata").write_bytes(pickle.dumps(Metadata(states, storage_data=places)))
     notes = formats.open_checkpoint(tmp_path).notes
-    assert any("lie over each other" in note.message for note in notes)
+    assert any("overlap" in note.message for note in notes)
 
 
 def test_chunks_that_tensors_share(tmp_path):

@@ -98,7 +98,7 @@ def test_a_wrong_total_is_counted_in_words(total, said, tmp_path):
     """One byte is not "1 bytes"."""
     bin_shards(tmp_path, total)
     [note] = formats.open_checkpoint(tmp_path).notes
-    assert note.message == f"pytorch_model.bin.index.json {said} tensors, and there are 16"
+    assert note.message == f"pytorch_model.bin.index.json {said} tensors, but there are 16"
 
 
 @pytest.mark.parametrize("total", [16, 24])
@@ -133,7 +133,7 @@ def test_a_tensor_is_taken_from_where_it_lies(tmp_path):
     checkpoint = made(tmp_path, {"a": SECOND, "b": SECOND}, {"a": torch.zeros(2)}, {"b": torch.ones(2)})
     (note,) = checkpoint.notes
     assert note.kind is NoteKind.INDEX_WRONG
-    assert note.message == f"{INDEX} looks for a in the wrong file: a lies in {FIRST}, not in {SECOND}"
+    assert note.message == f"{INDEX} looks for a in the wrong file: a is in {FIRST}, not in {SECOND}"
     assert set(ckptdoctor.load(tmp_path)) == {"a", "b"}
 
 

@@ -27,9 +27,9 @@ def said(tmp_path, contents):
     [
         (b"", "the file is empty"),
         (bytes(4096), "all 4,096 bytes are zero"),
-        (b"Entry not found", "a message is here instead of the file: “Entry not found”"),
+        (b"Entry not found", 'a message is here instead of the file: "Entry not found"'),
         (b'{"model_type": "llama"}', "it is a JSON file"),
-        (bytes(range(1, 200)) * 9, "it is no checkpoint that is known"),
+        (bytes(range(1, 200)) * 9, "its format is unrecognised"),
     ],
     ids=["empty", "zeros", "message", "json", "unknown"],
 )

@@ -140,7 +140,7 @@ def test_pieces_with_gaps_or_overlaps_are_refused(tmp_path: Path):
         ({"storage": None}, "meta"),
         ({"rebuild": "torch.FloatStorage"}, "storage that was saved on its own"),
         ({"offset": 40}, "salvage"),
-        ({"stride": (-1,)}, "no sense"),
+        ({"stride": (-1,)}, "an invalid shape"),
     ],
     ids=lambda value: str(value)[:30],
 )

@@ -93,7 +93,7 @@ def test_headers_are_read_without_the_rest(way, tmp_path, always):
     ]
     assert (report.checkpoint.size, report.checkpoint.format) == (len(data), "safetensors")
     told = [each.what for each in report.skipped]
-    assert f"all but the header: whether the {len(data):,} bytes that it tells of are there, and no more" in told
+    assert (f"all but the header: whether the file has the {len(data):,} bytes that it announces, and no more") in told
     checkpoint = ckptdoctor.open(path)
     assert [note.kind for note in checkpoint.notes] == [NoteKind.ARCHIVE_WRAPPED, NoteKind.NOT_EXAMINED]
     assert unpacked() == []
@@ -112,7 +112,7 @@ def test_pickles_in_front_are_read_without_the_rest(way, tmp_path, always):
     assert shown[0] == shown[1] and len(shown[0]) == 40
     assert (report.checkpoint.size, report.checkpoint.format) == (len(data), "torch legacy")
     told = [each.what for each in report.skipped]
-    assert f"all but the header: whether the {len(data):,} bytes that it tells of are there, and no more" in told
+    assert (f"all but the header: whether the file has the {len(data):,} bytes that it announces, and no more") in told
 
 
 @pytest.mark.slow
@@ -203,5 +203,5 @@ def test_a_header_that_claims_too_much_ends_in_an_error(tmp_path):
     """Where there is less than the header says, reading on says so."""
     path = bomb(tmp_path, 10_000_000, header_size=1 << 40)
     assert ckptdoctor.check(path).checkpoint.size > 1 << 40
-    with formats.opened(path, headers=True) as (source, _), pytest.raises(CkptDoctorError, match="ends after"):
+    with formats.opened(path, headers=True) as (source, _), pytest.raises(CkptDoctorError, match="end after"):
         source.read(20_000_000_000, 8)

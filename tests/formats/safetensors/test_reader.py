@@ -98,7 +98,7 @@ def test_a_truncated_file_still_lists_what_it_has(tmp_path):
     data = file({"a": entry(0, 8), "b": entry(8, 16), "c": entry(16, 24)}, bytes(24))
     checkpoint = opened(data[:-12], tmp_path)
     (note,) = checkpoint.notes
-    assert note.kind is NoteKind.TRUNCATED and "1 of 3" in note.message and "“b”" in note.message
+    assert note.kind is NoteKind.TRUNCATED and "1 of 3" in note.message and '"b"' in note.message
     assert [tensor.storage.extent and tensor.storage.extent.length for tensor in checkpoint.tensors] == [8, 4, None]
 
 
@@ -112,15 +112,15 @@ def test_trailing_bytes_are_a_note_with_the_right_end(tmp_path):
 @pytest.mark.parametrize(
     ("entries", "length", "words"),
     [
-        ({"a": entry(0, 4), "b": entry(6, 10)}, 10, "no tensor has the 2 bytes in front of “b”"),
-        ({"a": entry(0, 4), "b": entry(2, 6)}, 6, "“b” begins 2 bytes before the end"),
-        ({"a": entry(0, 4), "b": entry(0, 4)}, 4, "“b” begins 4 bytes before the end"),
-        ({"a": entry(2, 6)}, 6, "2 bytes in front of “a”"),
-        ({"a": entry(0, 4, "U8", [5])}, 4, "“a” needs 5 bytes"),
+        ({"a": entry(0, 4), "b": entry(6, 10)}, 10, 'no tensor has the 2 bytes before "b"'),
+        ({"a": entry(0, 4), "b": entry(2, 6)}, 6, '"b" begins 2 bytes before the end'),
+        ({"a": entry(0, 4), "b": entry(0, 4)}, 4, '"b" begins 4 bytes before the end'),
+        ({"a": entry(2, 6)}, 6, '2 bytes before "a"'),
+        ({"a": entry(0, 4, "U8", [5])}, 4, '"a" needs 5 bytes'),
         ({"a": entry(0, 4, "F32", [])}, 4, None),
-        ({"a": entry(0, 2, "F4", [3])}, 2, "“a” has 12 bits"),
-        ({"a": entry(4, 2, "U8", [0]), "b": entry(0, 4)}, 4, "“a” ends (at 2) before it begins (at 4)"),
-        ({"a": entry(0, 0, "U8", [1 << 40, 1 << 40, 0])}, 0, "“a” has a shape of more bytes than can be counted"),
+        ({"a": entry(0, 2, "F4", [3])}, 2, '"a" has 12 bits'),
+        ({"a": entry(4, 2, "U8", [0]), "b": entry(0, 4)}, 4, '"a" ends (at 2) before it begins (at 4)'),
+        ({"a": entry(0, 0, "U8", [1 << 40, 1 << 40, 0])}, 0, '"a" has a shape of more bytes than can be counted'),
         ({"a": entry(0, 0, "U8", [0, 1 << 40, 1 << 40])}, 0, None),
     ],
 )
@@ -139,7 +139,7 @@ def test_places_that_do_not_fit_are_named(entries, length, words, tmp_path):
 def test_an_entry_that_makes_no_sense_stays_in_the_tree_with_the_reason(tmp_path):
     """The other tensors are read; the unknown dtype is shown where the tensor should be."""
     checkpoint = opened(file({"a": entry(0, 4), "b": entry(4, 8, "f32", [1])}, bytes(8)), tmp_path)
-    assert kinds(checkpoint) == [NoteKind.HEADER_INVALID] and "“f32”" in checkpoint.notes[0].message
+    assert kinds(checkpoint) == [NoteKind.HEADER_INVALID] and '"f32"' in checkpoint.notes[0].message
     (_, a), (_, b) = checkpoint.tree.entries
     assert isinstance(a, Tensor) and isinstance(b, Elided) and "f32" in b.reason
 

@@ -98,11 +98,11 @@ def test_keys_can_be_swapped(path):
 @pytest.mark.parametrize(
     ("pairs", "words"),
     [
-        ((("b", "c"),), ("“b”", "“c”")),
-        ((("b", "x"), ("c", "x")), ("“b”", "“c”", "“x”")),
-        ((("nothing", "x"),), ("“nothing”",)),
-        ((("b", "__metadata__"),), ("“b”", "“__metadata__”")),
-        ((("__metadata__", "x"),), ("“__metadata__”",)),
+        ((("b", "c"),), ('"b"', '"c"')),
+        ((("b", "x"), ("c", "x")), ('"b"', '"c"', '"x"')),
+        ((("nothing", "x"),), ('"nothing"',)),
+        ((("b", "__metadata__"),), ('"b"', '"__metadata__"')),
+        ((("__metadata__", "x"),), ('"__metadata__"',)),
         ((("b", "\udcff"),), ("UTF-8",)),
     ],
 )

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptdoctor.facts.values import Histogram
 from ckptdoctor.rendering.html.charts import ChartLine, Point, block_of, line_chart
 from ckptdoctor.rendering.html.markup import attributes, name, section, text
 from ckptdoctor.rendering.html.table import LEVELS, bars, bounded, rounded
 from ckptdoctor.rendering.html.treemap import Rectangle, squarified
+from ckptdoctor.values.statistics import Histogram
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=60))

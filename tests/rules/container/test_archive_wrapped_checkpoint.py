@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from ckptdoctor.checkpoint import Container, Note, NoteKind
-from ckptdoctor.facts.notes import unwrapped_path
 from ckptdoctor.findings import Severity
+from ckptdoctor.formats.suffixes import unwrapped_path
 from tests.rules.examined import found, safetensors_error, torch_error
 
 

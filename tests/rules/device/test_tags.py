@@ -131,7 +131,7 @@ def test_the_healthy_mix_of_a_training_is_no_mix() -> None:
 def test_a_buffer_left_behind_is_listed() -> None:
     """D603 lists the rare side: what most likely never moved."""
     [found] = nouns.findings("D603", {"model": _model("cuda:0", "cuda:0", "cpu")})
-    assert found.message == "the weights of model lie on 2 devices: cuda:0 (2 tensors) and cpu (1)"
+    assert found.message == "the weights of model are on 2 devices: cuda:0 (2 tensors) and cpu (1)"
     assert found.keys == (("model", "layer2.weight"),)
     assert found.fix is not None
     assert found.fix.edits == (Retag("cpu", ("cuda:0",)),)

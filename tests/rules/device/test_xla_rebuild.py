@@ -69,7 +69,7 @@ def test_it_quotes_torch_of_arrays(tmp_path: Path) -> None:
     [found] = findings(tmp_path / "a.pt")
     assert found.code == "D605"
     assert found.torch_says[0] in str(caught.value)
-    words = 'needs map_location="cpu", and weights_only refuses it, for the values are NumPy arrays.'
+    words = 'needs map_location="cpu", and weights_only rejects it, since the values are NumPy arrays.'
     assert words in found.cause
 
 
@@ -103,7 +103,7 @@ def test_a_model_that_is_partly_there() -> None:
     """D603 knows where the tensors belong, not where their copies are."""
     assert nouns.findings("D603", {"a.w": on("xla:0"), "b.w": on("xla:0")}) == []
     [found] = nouns.findings("D603", {"a.w": on("xla:0"), "b.w": on("xla:0"), "c.w": T((2, 2))})
-    assert found.message == "the weights lie on 2 devices: xla:0 (2 tensors) and cpu (1)"
+    assert found.message == "the weights are on 2 devices: xla:0 (2 tensors) and cpu (1)"
     assert found.keys == (("c.w",),)
 
 

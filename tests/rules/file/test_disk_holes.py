@@ -47,7 +47,7 @@ def test_a_part_that_never_came_is_found(tmp_path, name, severity):
     (finding,) = found(path, "F010")
     assert finding.severity is severity
     assert "196,6" in finding.message
-    assert "weight”" in finding.message
+    assert 'weight"' in finding.message
     assert found(path, "F010", deep=True) == [finding]
 
 

@@ -237,7 +237,7 @@ def test_tokens_that_were_added_without_a_row_for_them(saved):
     tokenizer.add_tokens(["<new>"])
     tokenizer.save_pretrained(saved)
     (finding,) = found(saved / "model.safetensors", "M979")
-    assert "tokenizer.json has a token beyond the embeddings: 50 (“<new>”)" in finding.message
+    assert 'tokenizer.json has a token beyond the embeddings: 50 ("<new>")' in finding.message
     assert [each.code for each in check(str(saved)).findings if each.code == "M979"] == ["M979"]
     model = transformers.LlamaForCausalLM.from_pretrained(saved)
     with pytest.raises(IndexError) as raised:

@@ -66,7 +66,7 @@ def test_another_vocabulary_is_seen(saved):
     if "vocab_size" not in json.loads((saved / "config.json").read_text()):
         pytest.skip("no vocabulary")
     (finding,) = changed(saved, "M974", vocab_size=51)
-    assert finding.message.startswith("config.json says vocab_size 51, but ")
+    assert finding.message.startswith("config.json has vocab_size 51, but ")
     assert finding.advice.startswith('If the weights are right, write "vocab_size": 50 in line ')
 
 
@@ -74,14 +74,14 @@ def test_another_dtype_is_seen(saved):
     """Whatever the field is called."""
     name = next(each for each in ("dtype", "torch_dtype") if each in json.loads((saved / "config.json").read_text()))
     (finding,) = changed(saved, "M975", **{name: "float32"})
-    assert finding.message == f"config.json says {name} float32, but the tensors are bfloat16"
+    assert finding.message == f"config.json has {name} float32, but the tensors are bfloat16"
 
 
 def test_other_layers_are_seen(tmp_path):
     """And the line to change is named; transformers fills the missing layer with random numbers."""
     transformers.LlamaForCausalLM(CONFIGS["llama"]()).save_pretrained(tmp_path)
     (finding,) = changed(tmp_path, "M974", num_hidden_layers=4)
-    assert finding.message == "config.json says num_hidden_layers 4, but there are 3 layers"
+    assert finding.message == "config.json has num_hidden_layers 4, but there are 3 layers"
     lines = (tmp_path / "config.json").read_text().splitlines()
     (line,) = [number for number, text in enumerate(lines, 1) if '"num_hidden_layers"' in text]
     assert f'write "num_hidden_layers": 3 in line {line} of {tmp_path / "config.json"}' in finding.advice
@@ -94,7 +94,7 @@ def test_a_head_that_is_not_tied_must_be_there(tmp_path):
     transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
     assert told(tmp_path, "M974") == []
     (finding,) = changed(tmp_path, "M974", tie_word_embeddings=False)
-    assert finding.message.startswith("config.json says tie_word_embeddings false, but there is no output layer")
+    assert finding.message.startswith("config.json has tie_word_embeddings false, but there is no output layer")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 10_000, '{"vocab_size": "50"}', '{"text_config": {}}', "\xff"])

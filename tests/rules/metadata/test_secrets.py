@@ -64,7 +64,7 @@ def test_texts_that_are_none(text):
 def test_names_of_keys(name):
     """A key without a form of its own is told by what it is called; an empty or a short one is none."""
     (found,) = secrets({name: DIGITS[:40]})
-    assert found.message == f"the file holds a text called “{name}” ({name})"
+    assert found.message == f'the file holds a text called "{name}" ({name})'
     assert secrets({name: ""}) == secrets({name: "prompt"}) == []
     assert secrets({"sha": DIGITS[:40], "monkey": DIGITS[:40]}) == []
 

@@ -41,7 +41,7 @@ def test_a_second_name_of_the_same_memory_goes(tmp_path: Path) -> None:
     [found] = _findings(_net(True).state_dict(), _net(False), tmp_path)
     assert found.code == "N425"
     assert found.message == (
-        f"6 of 12 keys are the same memory under a second name, which {tmp_path / 'like.pt'} does not know"
+        f"6 of 12 keys are the same memory under a second name, which {tmp_path / 'like.pt'} does not have"
     )
     assert "0.mlp is 0.mixer" in found.cause
     assert found.fix is not None

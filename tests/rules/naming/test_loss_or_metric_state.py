@@ -29,7 +29,7 @@ def test_a_loss_beside_a_complete_model_goes() -> None:
     stripped = {key.removeprefix("model."): value for key, value in saved.items()}
     assert found.torch_says[0] in nouns.torch_error(target, stripped)
     assert found.message == (
-        '1 of 3 keys of state_dict lies under "criterion.", beside a model that is complete for like.pt'
+        '1 of 3 keys of state_dict is under "criterion.", next to a model that is complete for like.pt'
     )
     assert found.fix is not None
     assert (found.fix.safety, found.fix.option) == (Safety.CONFIRMED, "--drop 'criterion.*'")
@@ -49,7 +49,7 @@ def test_a_teacher_may_be_the_model_that_is_wanted() -> None:
     [found] = nouns.findings("N422", contents, NET)
     assert found.fix is not None
     assert found.fix.safety is Safety.UNSAFE
-    assert "decide which of the two is wanted" in found.cause
+    assert "decide which of the two to keep" in found.cause
 
 
 def test_nothing_is_said_where_the_model_is_not_complete() -> None:
@@ -72,7 +72,7 @@ def test_a_target_that_has_the_name_keeps_it() -> None:
 def test_names_of_losses_metrics_and_teachers(name: str) -> None:
     """Whole words, however they are put together."""
     [found] = nouns.findings("N422", {**NET, f"{name}.weight": T((1,))}, NET)
-    assert f'lies under "{name}."' in found.message
+    assert f'is under "{name}."' in found.message
 
 
 @pytest.mark.parametrize("name", ["head", "glossary", "lossless", "metrical", "discriminator", "ema", "", "x" * 99])

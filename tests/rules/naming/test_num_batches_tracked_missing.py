@@ -43,7 +43,7 @@ def test_a_counter_that_torch_asks_for_is_filled_in(wrap: type[torch.nn.Module])
     with pytest.raises(RuntimeError) as error:
         _net().load_state_dict(bare)
     assert found.torch_says[0] in str(error.value)
-    assert found.message == "1 norm layer lacks the counter of batches that like.pt has"
+    assert found.message == "1 norm layer lacks the batch counter that like.pt has"
     prefix = "module." if any(key.startswith("module.") for key in state_dict) else ""
     assert found.fix is not None
     assert found.fix.edits == (Fill((f"{prefix}bn.num_batches_tracked",), "int64", (), 0),)
@@ -54,7 +54,7 @@ def test_without_a_reference_the_versions_tell() -> None:
     """torch asks every BatchNorm of version 2; nobody confirms that the target has one, so the repair is unsafe."""
     metadata = {name: dict(entry) for name, entry in _net().state_dict()._metadata.items()}
     [found] = nouns.findings("N416", {"model": Odict(nouns.described(_cut(_net())), metadata)})
-    assert found.message == "1 norm layer of model lacks the counter of batches that torch asks for"
+    assert found.message == "1 norm layer of model lacks the batch counter that torch expects"
     assert found.fix is not None
     assert (found.fix.safety, found.fix.option) == (Safety.UNSAFE, "--select N416")
 

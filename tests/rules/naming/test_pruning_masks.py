@@ -107,8 +107,11 @@ def test_without_a_target_nothing_is_computed_unasked(tmp_path: Path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda state: state.pop("fc.weight_mask"), "only its mask tells, which is not here"),
-        (lambda state: state.pop("fc.weight_orig"), "The values of fc.weight are not here, only its mask"),
+        (
+            lambda state: state.pop("fc.weight_mask"),
+            "Only the mask of fc.weight, which is not here, shows what was pruned",
+        ),
+        (lambda state: state.pop("fc.weight_orig"), "Only the mask of fc.weight is here, not its values"),
         (lambda state: state.update({"fc.weight_mask": torch.ones(5)}), "float32 [5, 6] and float32 [5]"),
     ],
     ids=["no mask", "no original", "another shape"],

@@ -253,7 +253,7 @@ def test_another_order_is_found(name: str, net: nn.Module, tmp_path: Path) -> No
     make, options = OPTIMIZERS[name]
     [found] = _found(_saved(net, make(_last_first(net), lr=0.001, **options), tmp_path / "x.pt"))
     assert (found.code, found.severity) == ("O752", Severity.WARNING)
-    assert found.message == "the states of optimizer are in another order than the parameters of model"
+    assert found.message == "the states of optimizer are not in the order of the parameters of model"
 
 
 TURNS: dict[str, Callable[[nn.Module], list[nn.Parameter]]] = {
@@ -303,7 +303,7 @@ def test_states_that_came_to_others_are_an_error(tmp_path: Path) -> None:
     torch.save({"model": net.state_dict(), "optimizer": new.state_dict()}, tmp_path / "x.pt")
     [found] = _found(tmp_path / "x.pt")
     assert (found.code, found.severity) == ("O752", Severity.ERROR)
-    assert found.message == "the states of optimizer belong to other parameters than those that it names"
+    assert found.message == "the states of optimizer do not belong to the parameters that it names"
 
 
 class Turned(Small):

@@ -215,7 +215,7 @@ def test_a_scaler_in_trouble(tmp_path, scale, severity):
 @pytest.mark.parametrize(
     ("gone", "named"),
     [((), ""), (("optimizer.pt",), "optimizer.pt"), (("rng_state_1.pth",), "rng_state_1.pth")],
-    ids=["all there", "optimizer", "generator"],
+    ids=["all files are there", "optimizer", "generator"],
 )
 def test_a_folder_of_the_trainer(tmp_path, gone, named):
     """What is missing is named; where all is there, nothing is said."""

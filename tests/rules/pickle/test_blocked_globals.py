@@ -34,7 +34,7 @@ RULES = (
 )
 CASES = [pytest.param(code, example, id=f"{code}-{example.title}") for code, sick in RULES for example in sick]
 # names that torch.load does not come to with weights_only: behind the end, in bytes, and where it stops earlier
-UNSEEN = {"a call in front of a break", "a pickle behind the end of another one", "a pickle in bytes"}
+UNSEEN = {"a call before a break", "a pickle after the end of another one", "a pickle in bytes"}
 SEEN = [case for case in CASES if case.values[1].title not in UNSEEN]
 LOAD = """
 import sys, torch

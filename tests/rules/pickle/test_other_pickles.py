@@ -65,7 +65,7 @@ def test_a_break_behind_a_call_is_told_with_the_call(tmp_path):
     path.write_bytes(b"\x80\x02" + CALL + b"\xff.")
     call, damage = told(path), found(path, "F014")[0]
     assert call.message == (
-        "the file names os.system and breaks off after that, at byte 30: a loader can call it before it fails"
+        "the file names os.system and then breaks off at byte 30: a loader can call it before it fails"
     )
     assert damage.message.endswith("; before that it names os.system")
     assert not any("another copy" in each.advice or "again," in each.message for each in (call, damage))

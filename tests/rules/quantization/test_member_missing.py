@@ -12,11 +12,11 @@ from tests.rules.examined import found, healthy
 
 PLACE = "model.layers.2.up."  # one layer of the healthy examples, which are called after their schemes
 SCHEMES = {
-    example.title.removeprefix("whole: "): {
+    example.title.removeprefix("complete: "): {
         key.removeprefix(PLACE): tensor for key, tensor in example.contents.items() if key.startswith(PLACE)
     }
     for example in healthy("Q958")
-    if example.title.startswith("whole: ")
+    if example.title.startswith("complete: ")
 }
 
 

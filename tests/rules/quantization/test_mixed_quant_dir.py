@@ -30,13 +30,13 @@ def folder(path: Path, own: dict[str, torch.Tensor], other: dict[str, torch.Tens
 def test_a_quantised_file_in_the_folder(tmp_path: Path) -> None:
     """Its header is looked at, whatever it is called."""
     [finding] = found(folder(tmp_path, PLAIN, INT8, "other.safetensors"))
-    assert finding.message == "other.safetensors lies beside it, with 1 layer of this model as bitsandbytes int8"
+    assert finding.message == "other.safetensors is next to it, with 1 layer of this model as bitsandbytes int8"
 
 
 def test_a_plain_file_beside_the_quantised_one(tmp_path: Path) -> None:
     """The other way round."""
     [finding] = found(folder(tmp_path, INT8, PLAIN, "fp16.safetensors"))
-    assert finding.message == "fp16.safetensors lies beside it, with 1 layer of this model plain"
+    assert finding.message == "fp16.safetensors is next to it, with 1 layer of this model plain"
 
 
 def test_files_of_other_layers_and_damaged_ones(tmp_path: Path) -> None:

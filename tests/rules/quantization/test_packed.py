@@ -144,7 +144,7 @@ def test_bitsandbytes_says_its_blocks() -> None:
     """Single and double quantisation, as transformers saves it."""
     state = {f"{LAYER}.weight{key[1:]}": each for key, each in nouns.described(four((64, 96), True)).items()}
     [found] = nouns.findings("Q951", {"model": state})
-    assert found.message == "1 layer is nf4 of bitsandbytes, blocks of 64, double quantised in model"
+    assert found.message == "1 layer is bitsandbytes nf4, blocks of 64, double quantised in model"
     assert found.severity is Severity.INFO
 
 

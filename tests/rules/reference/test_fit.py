@@ -52,7 +52,7 @@ def test_missing_keys_are_grouped_and_weighed() -> None:
     [found] = nouns.findings("R001", {"model": {**BODY, "head.weight": T((1000, 4))}}, {"model": like})
     assert found.message == "3 of 9 keys of like.pt are missing in model (98.1 % of its parameters)"
     assert "fc (2 keys, 5,000 parameters) and aux (1 key, 4 parameters)" in found.cause
-    assert found.advice == "The nearest keys here of the same shape: head.weight [1000, 4] for fc.weight."
+    assert found.advice == "The nearest keys here with the same shape: head.weight [1000, 4] for fc.weight."
     assert found.keys == (("model", "fc.weight"), ("model", "fc.bias"), ("model", "aux.weight"))
 
 
@@ -103,7 +103,7 @@ def test_what_the_rules_of_shapes_explain_is_not_said_again() -> None:
     assert nouns.findings("R003", {**BODY, "fc.weight": T((5, 4))}, {**BODY, "fc.weight": T((2, 4))}) == []
     [found] = nouns.findings("R003", here, there)
     assert found.keys == (("mix.weight",),)
-    assert found.message == "1 key has another shape than in like.pt: mix.weight [8, 3] here, [9, 2] there"
+    assert found.message == "1 key has a different shape in like.pt: mix.weight [8, 3] here, [9, 2] there"
     assert "load_state_dict" not in found.advice, "it would not be enough: the head has another shape, too"
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from ckptdoctor.rules.examples import T
+from tests.commands import run_here
 from tests.match.architectures import Contents, bert, llama, resnet50
 from tests.rules import nouns
 
@@ -30,7 +33,7 @@ def test_the_screen_is_the_one_that_people_know() -> None:
     assert found.cause == "The checkpoint is a 1000-class model."
     assert found.advice == (
         "Either build the model with num_classes=1000, or leave the head out when you load the file, and train it "
-        "anew: model.load_state_dict({key: value for key, value in weights.items() "
+        "again: model.load_state_dict({key: value for key, value in weights.items() "
         'if not key.startswith("fc.")}, strict=False)'
     )
     assert found.fix is None, "the file has the only copy of the head"
@@ -140,3 +143,41 @@ def test_a_head_and_its_bias_belong_to_the_vocabulary() -> None:
     assert {path[-1] for path in found.keys} == {"embeddings.word_embeddings.weight", *heads[0]}
     assert found.message.startswith("embeddings.word_embeddings.weight [99, 768] here")
     assert nouns.findings("S501", here, there) == []
+
+
+NETS = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, width=4, n_out=3, **others):
+        super().__init__(nn.Linear(2, width), nn.Linear(width, n_out))
+
+class Twice(nn.Sequential):
+    def __init__(self, first=3, second=3):
+        super().__init__(nn.Linear(2, 4), nn.Linear(4, second))
+
+def build(*, targets, depth=3, out_features=3):
+    return Net(n_out=out_features)
+
+net = Net()
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "way"),
+    [
+        ("head_nets.py:Net", "n_out=5"),
+        ("head_nets.py:Net(4, 3)", "n_out=5"),
+        ("head_nets.py:Net(n_out=7, classes=7)", "5 classes"),  # either may be the one
+        ("head_nets.py:build(targets=1)", "out_features=5"),  # the depth is called like nothing of the kind
+        ("head_nets.py:Twice", "5 classes"),
+        ("head_nets.py:net", "5 classes"),
+    ],
+)
+def test_the_advice_names_the_parameter_of_the_model(model: str, way: str, tmp_path: Path) -> None:
+    """The argument that has the model's number of classes, given or by default; none where it may be another."""
+    (tmp_path / "head_nets.py").write_text(NETS)
+    saved = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Linear(4, 5))
+    torch.save(saved.state_dict(), tmp_path / "m.pt")
+    said = run_here("check", "m.pt", "--model", model, "--format", "json", cwd=tmp_path).stdout.decode()
+    assert f"Either build the model with {way}, or leave the head out" in said

@@ -21,20 +21,20 @@ def _convolutions(kind: type[torch.nn.Module], channels: int = 3) -> torch.nn.Mo
         (
             vit(1),
             vit(1, patches=576),
-            "The checkpoint's images have 14 × 14 patches and a class token, the model's 24 × 24 patches and a class "
-            "token: another image or patch size.",
+            "The checkpoint's images have 14 × 14 patches and a class token, the model's 24 × 24 patches and "
+            "a class token: a different image or patch size.",
         ),
         (swin(7), swin(12), "The checkpoint was trained with windows of 7 × 7, the model has 12 × 12."),
         (
             bert(1),
             bert(1, positions=1024),
-            "The checkpoint knows 512 positions, the model 1,024: inputs of another length.",
+            "The checkpoint has 512 positions, the model 1,024: inputs of another length.",
         ),
         (
             vit(1),
             vit(1, patches=197),
-            "The checkpoint's images have 14 × 14 patches and a class token, the model's 14 × 14 patches and two "
-            "tokens before them: other tokens before the patches.",
+            "The checkpoint's images have 14 × 14 patches and a class token, the model's 14 × 14 patches and "
+            "two tokens before them: different tokens before the patches.",
         ),
     ],
 )

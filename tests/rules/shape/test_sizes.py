@@ -25,7 +25,7 @@ from tests.rules import nouns
             "resnet50 for resnet18?",
         ),
         ("resnet50", "resnet34", "most layers are 4 times as wide as in the model: resnet50 for resnet34?"),
-        ("vgg16", "vgg11", "the sizes differ all over: vgg16 for vgg11?"),
+        ("vgg16", "vgg11", "the sizes differ throughout: vgg16 for vgg11?"),
         (
             "Llama 7B",
             "Llama 13B",
@@ -68,7 +68,7 @@ def test_depth_alone_is_said_in_terms_of_missing_keys() -> None:
     assert found.torch_says[0].startswith('Missing key(s) in state_dict: "layer1.2.conv1.weight"')
     [found] = nouns.findings("S510", bert(6), bert(4))
     assert found.torch_says[0].startswith('Unexpected key(s) in state_dict: "encoder.layer.4.')
-    assert found.cause == "All else fits: 32 keys of further blocks are only in the checkpoint."
+    assert found.cause == "Everything else fits: 32 keys of additional blocks are only in the checkpoint."
 
 
 @pytest.mark.parametrize("change", ["another block", "a gap", "a tail", "both ways"])
@@ -109,7 +109,7 @@ def test_a_rank_of_llama_is_known(ranks: int) -> None:
     """Matrices in parts, norms whole: by rows and by columns, whatever the file is called."""
     [found] = nouns.findings("S512", llama_rank(ranks), llama_rank(1))
     assert found.message.startswith(f"one of {ranks} parts of 282 tensors: output.weight")
-    assert found.cause.startswith("201 tensors are split by rows and 81 by columns, and the norms are whole")
+    assert found.cause.startswith("201 tensors are split by rows and 81 by columns, and the norms are complete")
     assert nouns.findings("S510", llama_rank(ranks), llama_rank(1)) == []
 
 

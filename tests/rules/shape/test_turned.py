@@ -49,7 +49,7 @@ def test_a_family_is_turned_whole() -> None:
     turned = {str(edit.path[-1]) for edit in found.fix.edits if isinstance(edit, Transpose)}
     layers = ("attn.c_attn", "attn.c_proj", "mlp.c_fc")
     assert turned == {f"transformer.h.{at}.{name}.weight" for at in range(12) for name in layers}
-    assert "12 square matrices of the same family load without a word, and would be wrong." in found.cause
+    assert "12 square matrices of the same family load silently, and would be wrong." in found.cause
 
 
 def test_a_mixed_family_is_not_turned() -> None:
@@ -58,7 +58,7 @@ def test_a_mixed_family_is_not_turned() -> None:
     fitting = {key: value for key, value in right.items() if key.endswith("c_fc.weight")}
     [found] = nouns.findings("S505", {**wrong, **fitting}, right)
     assert found.fix is None
-    assert found.advice.startswith("No repair is offered: 12 matrices beside them have the model's shape as they are")
+    assert found.advice.startswith("No repair is offered: 12 matrices next to them have the model's shape as they are")
     assert "square" not in found.cause
 
 

@@ -19,7 +19,7 @@ SAID = {
     "beheaded": {"safetensors": "the file ends within its header", "bin": "the file ends after 200 bytes"},
     "cut": {"bin": "the file ends after"},
     "zeroed": "bytes are zero",
-    "page": "a web page called “404 Not Found” is here instead of the file",
+    "page": 'a web page called "404 Not Found" is here instead of the file',
     "pointer": f"a Git LFS pointer is here instead of the file of 4,976,698,672 bytes (sha256 {'ab' * 32})",
     "empty": "the file is empty",
 }
@@ -54,7 +54,7 @@ def test_the_command_of_the_advice_works(suffix, damage, tmp_path, capsys):
     """What ``check`` prints can be copied: it saves every whole tensor of all shards, those in front of a cut too."""
     folder(tmp_path / "a model", suffix, damage)
     assert run(["check", str(tmp_path / "a model")]) == 1
-    line = re.search(r"ckptdoctor (salvage .*?) saves every tensor that is whole", capsys.readouterr().out)
+    line = re.search(r"ckptdoctor (salvage .*)", capsys.readouterr().out)
     assert run([*shlex.split(line[1]), "-o", str(tmp_path / "out")]) == 1
     loaded, every = ckptdoctor.load(tmp_path / "out"), tensors()
     assert all(torch.equal(value, every[key]) for key, value in loaded.items())
@@ -116,7 +116,7 @@ def test_in_a_folder_that_is_not_salvaged_as_a_whole(tmp_path):
     hurt(str(part), "cut")
     finding = next(each for each in check(str(tmp_path)).findings if each.code == "X801")
     assert finding.message.startswith(f"{part.name} cannot be read: the file ends after")
-    assert finding.advice.endswith(f"“ckptdoctor check {part}” says more.")
+    assert finding.advice.endswith(f" More: ckptdoctor check {part}")
 
 
 @pytest.mark.parametrize("mend", [whole, broken, cut], ids=lambda mend: mend.__name__)

@@ -39,7 +39,7 @@ def test_real_dtensors(group, tmp_path):
     spread = {"w": distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)]), "b": distribute_tensor(torch.ones(4), mesh)}
     torch.save({**spread, "r": distribute_tensor(torch.ones(2), mesh, [Replicate()])}, tmp_path / "model.pt")
     (finding,) = found(tmp_path / "model.pt", "X810")
-    assert finding.message == "3 tensors are DTensors, all of whose elements are here"
+    assert finding.message == "3 tensors are DTensors, with all of their elements here"
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -96,7 +96,7 @@ def test_a_folder_for_each_rank(tmp_path):
         stage = {f"layers.{4 * rank + number}.{name}": torch.ones(2) for number in range(4) for name in inner}
         torch.save(stage, tmp_path / f"rank_{rank}" / "model.pt")
     (finding,) = found(tmp_path / "rank_1" / "model.pt", "X812")
-    assert finding.message == "this is the file of rank 1, and those of 2 others lie in the folders beside its own"
+    assert finding.message == "this is the file of rank 1, and those of 2 others are in the folders next to its own"
     assert finding.severity is Severity.WARNING
     os.rename(tmp_path / "rank_0", tmp_path / "rank_8")
     assert found(tmp_path / "rank_1" / "model.pt", "X812") == []

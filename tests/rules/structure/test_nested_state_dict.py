@@ -22,7 +22,7 @@ def test_a_training_checkpoint_is_no_fault() -> None:
     """Without a reference it is worth knowing, no more, and says how to load it."""
     [found] = nouns.findings("W301", {"epoch": 1, "state_dict": NET, "optimizer": {}})
     assert found.severity is Severity.INFO
-    assert found.message == 'the weights lie under "state_dict"'
+    assert found.message == 'the weights are under "state_dict"'
     assert 'torch.load(path)["state_dict"]' in found.advice
     assert found.fix is not None
     assert found.fix.safety is Safety.UNSAFE
@@ -53,7 +53,7 @@ def test_weights_that_do_not_fit_are_another_rules_matter() -> None:
 def test_several_sets_are_named_and_none_is_chosen() -> None:
     """Two sets that fit a target alike: both are named, and there is no repair."""
     [found] = nouns.findings("W301", {"generator": NET, "discriminator": NET}, NET)
-    assert found.message == '2 sets of weights lie under "generator" and "discriminator"'
+    assert found.message == '2 sets of weights are under "generator" and "discriminator"'
     assert found.fix is None
     roots = [command.partition("--root ")[2].split()[0] for command in found.commands]
     assert roots == ["generator", "discriminator"]
@@ -87,7 +87,7 @@ def test_an_odd_key_is_quoted_for_the_shell() -> None:
 def test_weights_in_a_list_are_found() -> None:
     """Weights saved as the second item of a list are named by their place."""
     [found] = nouns.findings("W301", [3, NET])
-    assert found.message == 'the weights lie under "1"'
+    assert found.message == 'the weights are under "1"'
     assert "torch.load(path)[1]" in found.advice
 
 

@@ -32,7 +32,7 @@ def test_extra_states_are_known_by_their_key() -> None:
     suffix = torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
     for key, is_extra_state in ((f"fc.{suffix}", True), (suffix, True), ("fc.extra", False)):
         [found] = nouns.findings("W307", {**NET, key: None})
-        assert ("hands an extra state to the module" in found.cause) is is_extra_state
+        assert ("passes extra state to the module" in found.cause) is is_extra_state
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_the_advice_for_a_list_loads_it(tensors: list[torch.Tensor], words: str)
     [found] = nouns.findings("W305", contents, nouns.described(MODEL.state_dict()))
     assert found.severity is Severity.ERROR
     about, _, line = found.advice.partition(": ")
-    assert about == f"One after another the shapes are those of the {words} of like.pt"
+    assert about == f"In order, the shapes are those of the {words} of like.pt"
     expression = line.removesuffix(".").replace("torch.load(path)", "tensors")
     made = eval(expression, {"model": MODEL, "tensors": tensors})  # our own sentence
     left = MODEL.load_state_dict(made, strict=words == "keys")
@@ -62,7 +62,7 @@ def test_the_advice_for_a_list_loads_it(tensors: list[torch.Tensor], words: str)
 def test_a_list_of_other_shapes_stays_a_list() -> None:
     """Where the shapes do not agree in order, nothing is guessed."""
     [found] = nouns.findings("W305", [T((2,)), T((2, 4))], {"a.weight": T((2, 4)), "a.bias": T((2,))})
-    assert "cannot be told" in found.advice
+    assert "nothing shows which tensor is which" in found.advice
 
 
 @pytest.mark.parametrize("contents", [[], [1, NET], [T((2,))], [T((2,)), 3], {"x": [T((2,)), T((2,))]}, NET])
@@ -100,7 +100,7 @@ def test_a_number_is_quoted() -> None:
     """What the finding quotes is what torch and safetensors say."""
     model = nn.Linear(4, 2)
     [found] = nouns.findings("W307", {"a.b": T(()), "weight": T((2, 4)), "bias": T((2,)), "epoch": 3})
-    assert found.message == "1 value is no tensor: epoch (int)"
+    assert found.message == "1 value is not a tensor: epoch (int)"
     assert found.severity is Severity.INFO
     unexpected, safetensors = found.torch_says
     assert unexpected in _refusal(model, {**model.state_dict(), "epoch": 3})
@@ -111,7 +111,7 @@ def test_extra_states_load_and_are_only_known() -> None:
     """The module that saved an extra state takes it back: only safetensors is quoted, and no reference objects."""
     contents = {"model": {**NET, "fc._extra_state": {"scale": 2}}}
     [found] = nouns.findings("W307", contents)
-    assert found.message == "1 value of model is no tensor: fc._extra_state (dict)"
+    assert found.message == "1 value of model is not a tensor: fc._extra_state (dict)"
     assert found.torch_says == (_safetensors({"fc._extra_state": {"scale": 2}}),)
     assert nouns.findings("W307", contents, NET) == []
 
@@ -119,7 +119,7 @@ def test_extra_states_load_and_are_only_known() -> None:
 def test_what_a_model_does_not_know_can_be_dropped() -> None:
     """With a reference a stray value is a warning, and can be left out."""
     [found] = nouns.findings("W307", {"model": {**NET, "epoch": 3, "lr": 0.1}}, NET)
-    assert found.message == "2 values of model are no tensors: epoch (int) and lr (float), and unknown to like.pt"
+    assert found.message == "2 values of model are not tensors: epoch (int) and lr (float), and unknown to like.pt"
     assert found.severity is Severity.WARNING
     assert found.fix is not None
     assert found.fix.safety is Safety.UNSAFE
@@ -140,7 +140,7 @@ def test_many_values_are_counted() -> None:
     """Three values are named, the rest is counted."""
     many = {f"a{number}.weight": T(()) for number in range(9)}
     [found] = nouns.findings("W307", {**many, "a": 1, "b": None, "c": "x", "d": [], "e": {}})
-    assert found.message == "5 values are no tensors: a (int), b (NoneType), c (str) and 2 more"
+    assert found.message == "5 values are not tensors: a (int), b (NoneType), c (str) and 2 more"
 
 
 # --- W309 ------------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_what_is_not_empty_is_left_alone(contents: object) -> None:
 )
 def test_a_purpose_needs_its_signs(contents: object, kind: str | None) -> None:
     """An optimizer's, a scheduler's and a generator's file are told apart from everything else."""
-    wanted = [] if kind is None else [f"the file holds {kind}, and no model"]
+    wanted = [] if kind is None else [f"the file holds {kind}, not a model"]
     assert [found.message for found in nouns.findings("W303", contents)] == wanted
 
 

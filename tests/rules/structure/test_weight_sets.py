@@ -22,8 +22,8 @@ def test_sets_are_named_with_their_size() -> None:
     """Which, how many keys, how many bytes, and which is an average."""
     [found] = nouns.findings("W302", {"state_dict": NET, "ema": {"state_dict": AVERAGE}})
     assert found.message == (
-        '2 sets of weights of one network: "state_dict" (2 keys, 40 bytes) and '
-        '"ema/state_dict" (2 keys, 40 bytes, averaged)'
+        '2 sets of weights for one network: "state_dict" (2 keys, 40 bytes) and "ema/state_dict" (2 keys, 40 '
+        "bytes, averaged)"
     )
     assert found.severity is Severity.INFO
     assert found.fix is None
@@ -33,7 +33,7 @@ def test_sets_are_named_with_their_size() -> None:
 def test_many_sets_are_counted() -> None:
     """Of many sets the first five are named."""
     [found] = nouns.findings("W302", {f"epoch{number}": NET for number in range(9)})
-    assert found.message.startswith("9 sets of weights of one network: ")
+    assert found.message.startswith("9 sets of weights for one network: ")
     assert found.message.endswith(" and 4 more")
 
 
@@ -47,7 +47,7 @@ def test_rivals_are_left_to_w301() -> None:
     """Two sets that fit alike are named by W301, and not again."""
     contents = {"last": NET, "best": NET}
     [named] = nouns.findings("W301", contents, NET)
-    assert named.message == '2 sets of weights lie under "last" and "best"'
+    assert named.message == '2 sets of weights are under "last" and "best"'
     assert nouns.findings("W302", contents, NET) == []
 
 
@@ -55,7 +55,7 @@ def test_tensors_saved_twice_are_told() -> None:
     """A best state that was never copied is the last state, and the finding says so."""
     shared = {"fc.weight": T((2, 4), storage="a", storage_size=8)}
     [found] = nouns.findings("W302", {"last": shared, "best": shared})
-    assert "results of its own" in found.cause
+    assert "gives different results" in found.cause
 
 
 def test_a_copy_that_was_none_is_told(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_copy_that_was_none_is_told(tmp_path: Path) -> None:
     torch.save({"last": state, "best": dict(state)}, tmp_path / "same.pt")
     torch.save({"model": state, "ema": AveragedModel(model).state_dict()}, tmp_path / "copied.pt")
     [same], [copied] = found(tmp_path / "same.pt", "W302"), found(tmp_path / "copied.pt", "W302")
-    assert same.cause.startswith("All of them are the very same tensors")
+    assert same.cause.startswith("All of them are the same tensors")
     assert copied.cause.startswith("They have the same keys and shapes")
 
 

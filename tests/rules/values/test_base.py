@@ -56,7 +56,7 @@ def test_an_optimizer_without_the_parameters_trains_nothing(net, tmp_path):
     torch.save({"model": net.state_dict(), "epoch": 3}, tmp_path / "tuned.pt")
     (finding,) = told(tmp_path / "tuned.pt", tmp_path / "base.pt")
     assert (finding.code, finding.severity) == ("V657", Severity.WARNING)
-    assert "all 6 weights of model have the very bytes of" in finding.message
+    assert "all 6 weights of model are byte-identical to" in finding.message
 
 
 def test_what_is_trained_is_named(net, tmp_path):
@@ -65,7 +65,7 @@ def test_what_is_trained_is_named(net, tmp_path):
     torch.save(net.state_dict(), tmp_path / "tuned.pt")
     (finding,) = told(tmp_path / "tuned.pt", tmp_path / "base.pt")
     assert (finding.code, finding.severity) == ("V658", Severity.INFO)
-    assert finding.message.startswith("4 of 6 weights (72.1 % of the parameters) have the very bytes of")
+    assert finding.message.startswith("4 of 6 weights (72.1 % of the parameters) are byte-identical to")
     assert "head (2 keys, 68 parameters)" in finding.cause
     assert finding.keys == (("head.weight",), ("head.bias",))
 

@@ -75,7 +75,7 @@ def test_a_file_without_values(tmp_path):
     with torch.serialization.skip_data():
         torch.save(model.state_dict(), tmp_path / "model.pt")
     (finding,) = found(tmp_path / "model.pt", "V653", deep=True)
-    assert finding.message == "both layer weights are nothing but zeros; the first is 0.weight"
+    assert finding.message == "both weight tensors are all zeros; the first is 0.weight"
 
 
 def test_layers_that_were_never_trained(tmp_path):

@@ -82,7 +82,7 @@ def test_names_that_are_none_are_damage(tmp_path, meta):
 def test_the_version_of_pickles_is_never_read(tmp_path, name):
     """Where only the Python version lies, the sentence says why it is not loaded and which one to get."""
     (tmp_path / name).mkdir()
-    with pytest.raises(UsageError, match=r"pickles.*never loaded.*cifar-10-binary\.tar\.gz.*cs\.toronto\.edu"):
+    with pytest.raises(UsageError, match=r"pickles.*never loads them.*cifar-10-binary\.tar\.gz.*cs\.toronto\.edu"):
         cifar10(tmp_path)
 
 
@@ -126,7 +126,7 @@ ONE = cifar(*photographs(1))
         (ONE[:-1], TruncatedError, RECORD - 1, "not a whole number of images"),
         (ONE + ONE[:100], TruncatedError, RECORD + 100, "not a whole number of images"),
         (ONE + b"\x0a" + ONE[1:], DamagedError, RECORD, "the label of image 1 is 10"),
-        (bytes(RECORD * 10_000 + 1), DamagedError, RECORD * 10_000, "goes on after its last image"),
+        (bytes(RECORD * 10_000 + 1), DamagedError, RECORD * 10_000, "continues after its last image"),
     ],
 )
 def test_damage_is_one_sentence_that_says_where(contents, kind, offset, words):

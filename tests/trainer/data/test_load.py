@@ -53,7 +53,7 @@ def test_impossible_requests_are_one_sentence(tmp_path):
             UsageError,
             "choose one of points, shapes, mnist5k, mnist, fashion-mnist, cifar10",
         ),
-        (RunConfig(images=0), UsageError, "0 images"),
+        (RunConfig(images=0), UsageError, "at least 1 image, not 0"),
         (RunConfig(data="mnist"), UsageError, "--data-dir"),
         (RunConfig(data="cifar10", data_dir=str(tmp_path / "no")), UnreadableError, "does not exist"),
     ):

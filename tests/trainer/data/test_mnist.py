@@ -59,7 +59,7 @@ DAMAGED = {
     "cut in the sizes": (IMAGES[:9], TruncatedError, 9, "ends after 9 bytes"),
     "cut in the values": (IMAGES[:-1], TruncatedError, len(IMAGES) - 1, "1 before the end of its 3 items"),
     "empty": (b"", TruncatedError, 0, "ends after 0 bytes"),
-    "goes on": (IMAGES + b"\0", DamagedError, len(IMAGES), "goes on after its last image"),
+    "goes on": (IMAGES + b"\0", DamagedError, len(IMAGES), "continues after its last image"),
     "a page of a web server": (b"<!DOCTYPE html>" * 20, DamagedError, 0, "begins with 3c 21 44 4f where this"),
     "of floats": (idx(digits(3)[0], magic=b"\0\0\x0d\x03"), DamagedError, 0, "begins with 00 00 0d 03"),
     "of labels": (idx(digits(3)[1]), DamagedError, 0, "begins with 00 00 08 01"),
@@ -204,7 +204,7 @@ DAMAGED_TABLE = {
     "a pixel too bright": (lambda: packed(["256" + FEW[0][1:], *FEW[1:]]), DamagedError, "not rows of pixels"),
     "a word": (lambda: packed(["x" + FEW[0][1:], *FEW[1:]]), DamagedError, "not rows of pixels"),
     "not sorted": (lambda: packed(FEW[::-1]), DamagedError, "not sorted"),
-    "huge": (lambda: gzip.compress(bytes(20_000_000), compresslevel=1), DamagedError, "goes on after"),
+    "huge": (lambda: gzip.compress(bytes(20_000_000), compresslevel=1), DamagedError, "continues after"),
     "cut": (lambda: packed(FEW)[:-20], TruncatedError, "cut short"),
 }
 

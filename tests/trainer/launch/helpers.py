@@ -21,7 +21,7 @@ from tests.trainer.launch import targets
 
 ROOT = Path(__file__).parents[3]
 TARGETS = "tests.trainer.launch.targets"
-GOES_ON = "; the run ended, and goes on from the last complete checkpoint with --resume."
+GOES_ON = "; the run ended; continue from the last complete checkpoint with --resume."
 
 SAID = "launcher.json"
 """In the folder of a run: what its launcher ended with."""

@@ -136,17 +136,17 @@ def quick(monkeypatch):
 def test_the_sentence_of_a_survivor(quick):
     """It names who is missing, and says who says so and what happened to it."""
     assert a_sentence(TIMED_OUT, HashStore()) == (
-        f"rank 1 is gone or hangs: rank 0 waited 10 s in epoch 1, step 12{GOES_ON}"
+        f"rank 1 has exited or hangs: rank 0 waited 10 s in epoch 1, step 12{GOES_ON}"
     )
     assert a_sentence(CLOSED, HashStore()) == (
-        f"rank 1 is gone or hangs: rank 0 lost its connection in epoch 1, step 12{GOES_ON}"
+        f"rank 1 has exited or hangs: rank 0 lost its connection in epoch 1, step 12{GOES_ON}"
     )
 
 
 def test_several_are_missing(monkeypatch):
     """More than one missing rank makes a plural, none a sentence without a name."""
     monkeypatch.setattr("ckptdoctor.trainer.launch.contact.missing_ranks", lambda store, place: [1, 2, 3])
-    assert a_sentence(TIMED_OUT, HashStore()).startswith("ranks 1, 2 and 3 are gone or hang: rank 0 waited 10 s")
+    assert a_sentence(TIMED_OUT, HashStore()).startswith("ranks 1, 2 and 3 have exited or hang: rank 0 waited 10 s")
     monkeypatch.setattr("ckptdoctor.trainer.launch.contact.missing_ranks", lambda store, place: [])
     assert a_sentence(CLOSED, HashStore()) == (
         f"the ranks lost contact with each other: rank 0 lost its connection in epoch 1, step 12{GOES_ON}"
@@ -157,15 +157,17 @@ def test_under_the_launcher_nobody_is_asked():
     """The launcher sees its processes: it knows better, and at once."""
     own = a_place(0, 2, "file:///tmp/x")
     error = lost_contact(RuntimeError(CLOSED), own, HashStore(), 10.0, RankPosition(1, 12))
-    assert error.message == (f"rank 0 lost its connection in epoch 1, step 12: another rank is gone or hangs{GOES_ON}")
+    assert error.message == (
+        f"rank 0 lost its connection in epoch 1, step 12: another rank has exited or hangs{GOES_ON}"
+    )
     assert isinstance(error, LostContactError) and is_lost_contact(error)
 
 
 def test_ranks_that_never_met():
     """When not all came to the meeting place, the sentence says what to look at."""
     assert a_sentence("Timed out after 61 seconds waiting for clients. 1/2 clients joined.", None, waited=60.0) == (
-        "rank 0 waited 60 s, and not all of the 2 ranks came to meet it: "
-        "start as many as the world size says, with one MASTER_ADDR and MASTER_PORT that all can reach."
+        "rank 0 waited 60 s, and not all of the 2 ranks connected: start as many as the world size, with one "
+        "MASTER_ADDR and MASTER_PORT that all can reach."
     )
 
 

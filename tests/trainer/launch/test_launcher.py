@@ -93,8 +93,8 @@ def test_a_rank_that_exits_is_named(tmp_path):
     with pytest.raises(TrainingError) as caught:
         run_forked("exits", a_config(tmp_path))
     assert caught.value.message == (
-        f"rank 1 (process {pids(tmp_path)[1]}) ended with status 9 in epoch 2, step 7; "
-        f"what it said is in {tmp_path / 'logs' / 'rank-1.log'}."
+        f"rank 1 (process {pids(tmp_path)[1]}) ended with status 9 in epoch 2, step 7; its output is in "
+        f"{tmp_path / 'logs' / 'rank-1.log'}."
     )
 
 
@@ -185,7 +185,7 @@ def test_no_temporary_folder(tmp_path, monkeypatch):
     with pytest.raises(WriteError) as caught:
         run("total", a_config(tmp_path))
     assert caught.value.message == (
-        "no temporary folder can be made: No such file or directory; set TMPDIR to another one."
+        "cannot create a temporary folder: No such file or directory; set TMPDIR to another one."
     )
 
 

@@ -114,7 +114,7 @@ def test_slurm_that_does_not_count(changes):
         (
             TORCHRUN,
             {"RANK": "-1"},
-            "RANK is '-1', which is no number: start with torchrun or srun, or unset it.",
+            "RANK is '-1', which is not a number: start with torchrun or srun, or unset it.",
         ),
         (
             TORCHRUN,
@@ -129,7 +129,7 @@ def test_slurm_that_does_not_count(changes):
         (
             TORCHRUN,
             {"MASTER_PORT": "http"},
-            "MASTER_PORT is 'http', which is no number: start with torchrun or srun, or unset it.",
+            "MASTER_PORT is 'http', which is not a number: start with torchrun or srun, or unset it.",
         ),
         (
             SLURM,

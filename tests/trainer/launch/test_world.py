@@ -85,11 +85,11 @@ def test_a_group_of_one(tmp_path):
     [
         (
             {"strategy": "dp"},
-            "--strategy dp is one process, and 2 were started: start one, or take ddp.",
+            "--strategy dp is one process, but 2 were started: start one, or use ddp.",
         ),
         (
             {"world_size": 4},
-            "the run is for 4 processes, and 2 were started: take --world-size 2, or start 4.",
+            "the run is for 4 processes, but 2 were started: use --world-size 2, or start 4.",
         ),
     ],
 )
@@ -109,8 +109,8 @@ def test_too_few_devices(tmp_path, monkeypatch):
     ):
         pass
     assert caught.value.message == (
-        "local rank 3 needs a device of its own, and this machine shows 1 of the kind cpu: "
-        "start fewer processes on it, or train on the CPU with --device cpu."
+        "local rank 3 needs its own device, but this machine has 1 of type cpu: start fewer processes on it, "
+        "or train on the CPU with --device cpu."
     )
 
 
@@ -122,7 +122,7 @@ def test_a_port_in_use(tmp_path):
         place = RankPlace(0, 0, 2, 2, f"tcp://127.0.0.1:{server.getsockname()[1]}")
         with pytest.raises(TrainingError) as caught, join(place, a_config(tmp_path)):
             pass
-    assert caught.value.message == "MASTER_PORT is in use on this machine already: choose another one."
+    assert caught.value.message == "MASTER_PORT is already in use on this machine: choose another one."
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_torchrun_with_a_killed_rank(tmp_path):
     )
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert f"\nrank 0 is gone or hangs: rank 1 lost its connection in epoch 2, step 7{GOES_ON}\n" in err
+    assert f"\nrank 0 has exited or hangs: rank 1 lost its connection in epoch 2, step 7{GOES_ON}\n" in err
 
 
 @pytest.mark.slow
@@ -173,5 +173,5 @@ def test_slurm_with_a_lost_rank(tmp_path, port, target, gone, what):
         tasks[gone].kill()
         tasks[gone].communicate()
     assert tasks[1 - gone].returncode == 3
-    sentence = f"rank {gone} is gone or hangs: rank {1 - gone} {what} in epoch 2, step 7{GOES_ON}"
+    sentence = f"rank {gone} has exited or hangs: rank {1 - gone} {what} in epoch 2, step 7{GOES_ON}"
     assert err.splitlines()[-1] == sentence

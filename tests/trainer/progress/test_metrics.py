@@ -106,7 +106,7 @@ def test_a_run_may_be_killed_at_any_byte(whole, data):
 
 @pytest.mark.parametrize("stop", range(1, 5))
 def test_no_epoch_is_there_twice(tmp_path, stop):
-    """A run that goes on after an epoch drops later ones, with their checkpoints; when runs began and ended stays."""
+    """A run that continues after an epoch drops later ones, with their checkpoints; when runs began and ended stays."""
     path = tmp_path / "log"
     write(path, run(config(), last=4))
     write(path, run(config(), first=stop + 1), resumed_epoch=stop)
@@ -178,7 +178,7 @@ def test_a_full_disk_is_named(tmp_path):
     with MetricsLog(str(tmp_path / "log")) as log:
         log._file.close()
         log._file = open("/dev/full", "ab", buffering=0)  # noqa: SIM115 - the log closes it
-        with pytest.raises(WriteError, match=r"log cannot be written: No space left on device\. Make room"):
+        with pytest.raises(WriteError, match=r"log cannot be written: No space left on device\. Free some space"):
             log(started(config()))
 
 

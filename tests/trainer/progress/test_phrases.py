@@ -122,13 +122,13 @@ def test_an_interrupted_run_says_how_to_go_on():
     """What stopped it, and that --resume goes on."""
     headline, rows = phrases.end(Ended(1, None, "Ctrl-C"), story(config(), 1))
     assert headline == "Stopped after 1 of 4 epochs: Ctrl-C"
-    assert dict(rows)["go on"] == "the same command with --resume"
+    assert dict(rows)["continue"] == "the same command with --resume"
 
 
 def test_a_run_that_saved_nothing_promises_nothing():
     """Without a checkpoint there is nothing to check and nothing to go on from."""
     _, rows = phrases.end(Ended(0, None, "Ctrl-C"), Story(started(config()), 0.0))
-    assert rows == [("checkpoints", "none was written: begin again")]
+    assert rows == [("checkpoints", "none was written: start again")]
 
 
 def test_a_path_with_a_space_is_quoted():

@@ -86,10 +86,10 @@ def test_strategy_and_world_size_may_differ(tmp_path):
 @pytest.mark.parametrize(
     ("name", "now", "sentence"),
     [
-        ("network", "vgg", "was made with network lenet, and this run asks for vgg"),
-        ("data", "cifar10", "was made with --data shapes, and this run asks for cifar10"),
+        ("network", "vgg", "was made with network lenet, and this run has vgg"),
+        ("data", "cifar10", "was made with --data shapes, and this run has cifar10"),
         ("dtype", "float64", "was made with --dtype float32"),
-        ("batch_size", 32, "was made with --batch-size 64, and this run asks for 32: go on with 64, or begin another"),
+        ("batch_size", 32, "was made with --batch-size 64, and this run has 32: continue with 64, or start another"),
         ("seed", 1, "--seed 0"),
         ("width", 8, "--width None"),
         ("images", 100, "--images None"),
@@ -123,7 +123,7 @@ def test_damage(tmp_path, at, how):
     with pytest.raises(DamagedError) as raised:
         read(folder)
     assert str(folder) in raised.value.message
-    assert raised.value.message.endswith("Remove that folder to go on from the checkpoint before it.")
+    assert raised.value.message.endswith("Remove that folder to resume from the previous checkpoint.")
 
 
 def test_damaged_truth(tmp_path):
@@ -141,7 +141,7 @@ def test_something_else_with_the_right_checksum(tmp_path):
     for contents in ([1], dict.fromkeys(KEYS[1:], 1)):
         torch.save(contents, folder / "training.pt")
         note_checksum(folder)
-        with pytest.raises(DamagedError, match=r"training\.pt holds something else"):
+        with pytest.raises(DamagedError, match=r"training\.pt has unexpected contents"):
             read(folder)
     (folder / "training.pt").write_bytes(b"no checkpoint at all")
     note_checksum(folder)

@@ -92,7 +92,9 @@ def test_no_permission(tmp_path):
     """A place where nothing can be made is named."""
     (tmp_path / "file").write_text("")
     config = RunConfig(out=str(tmp_path / "file" / "run"))
-    with pytest.raises(WriteError, match=r"file/run/epoch-0001 could not be written: Not a directory\. Make room"):
+    with pytest.raises(
+        WriteError, match=r"file/run/epoch-0001 could not be written: Not a directory\. Free some space"
+    ):
         save(config, Toy(config), ALONE, Position(1))
 
 

@@ -130,7 +130,7 @@ def test_valid_tags(tag):
 )
 def test_malformed_tags(tag):
     """A tag that nobody writes is refused with a sentence that says what there is."""
-    with pytest.raises(UsageError, match=r"--tag-device .* is no device that torch\.save writes: use cpu, cuda"):
+    with pytest.raises(UsageError, match=r"--tag-device: torch\.save never writes the device .*\. Use cpu, cuda"):
         require_tag(tag)
 
 

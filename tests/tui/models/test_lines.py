@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.filters.table import Table
 from ckptdoctor.tui.models.lines import SortColumn, next_column, ordered
+from ckptdoctor.values.statistics import TensorValues
 from tests.rendering.samples import tensor
 
 TABLE = Table(

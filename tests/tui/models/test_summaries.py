@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.tui.models.opened_checkpoint import opened_checkpoint
 from ckptdoctor.tui.models.summaries import bar, blocks, parts, strip
+from ckptdoctor.values.statistics import TensorValues
 from tests.tui.models.test_tree import flat
 
 
@@ -19,7 +19,7 @@ def fold():
 
 def test_parts_of_a_fold_are_those_of_one_block(fold):
     """Largest first."""
-    assert [part.name for part in parts(*fold)] == ["a", "b"]
+    assert [part.name for part in parts(*fold, 8)] == ["a", "b"]
 
 
 def test_blocks_by_depth(fold):
@@ -33,6 +33,12 @@ def test_blocks_by_depth(fold):
     assert [each.norm for each in found[:2]] == [5.0, 5.0]
     assert [each.nan for each in found] == [0, 0, 2, 0, 0]
     assert [each.zero for each in found] == [0, 0, 0, 0, 1]
+
+
+def test_a_bias_of_zeros_is_nothing_odd(fold):
+    """Only what counts as a weight is told."""
+    values = dict.fromkeys(range(10), TensorValues(6, zeros=6))
+    assert [each.zero for each in blocks(fold[1], values.get, lambda row: row == 3)] == [0, 1, 0, 0, 0]
 
 
 def test_no_strip_before_all_values_are_known(fold):
@@ -51,7 +57,12 @@ def test_no_strip_before_all_values_are_known(fold):
 )
 def test_strip(numbers, cells, drawn):
     """From the least to the largest; what hardly differs is flat, and neighbours share a cell where there are many."""
-    assert strip(numbers, cells) == drawn
+    assert strip(numbers, cells) == [drawn]
+
+
+def test_strips_of_several_lines():
+    """Twice as many steps, from the lower line to the upper one."""
+    assert strip([0, 1, 8, 15], 4, 2) == ["  ▁█", "▁▂██"]
 
 
 @pytest.mark.parametrize(("part", "drawn"), [(0, ""), (1, "▏"), (500, "████"), (1000, "████████"), (600, "████▊")])

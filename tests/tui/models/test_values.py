@@ -17,6 +17,7 @@ from ckptdoctor.tui.models.values import (
     by_size,
     fewer,
     halves,
+    kernel_grid,
     limit,
     merged,
     shade,
@@ -119,16 +120,35 @@ tables = st.integers(1, 12).flatmap(
 @settings(deadline=None)
 @given(tables, st.integers(1, 60), st.integers(1, 60))
 def test_pictures_of_anything(cells, rows, columns):
-    """Whatever the numbers: no error, every cell as large as the others, every colour a colour."""
+    """Whatever the numbers: no error, all the room is used, every cell is there, every colour a colour."""
     most = limit(cells)
     drawn = zoomed(cells, rows, columns)
-    times = len(drawn) // len(cells)
-    assert 1 <= times <= 8 and len(drawn[0]) == times * len(cells[0])
+    assert (len(drawn), len(drawn[0])) == (max(rows, len(cells)), max(columns, len(cells[0])))
+    assert {id(each) for row in drawn for each in row} == {id(each) for row in cells for each in row}
     for line in halves(drawn):
         for upper, lower in line:
             colour = DARK.of(upper, most)
             assert colour is None or all(0 <= each <= 255 for each in colour)
             assert len(shade(merged(upper, lower), most)) == 1
+
+
+@settings(deadline=None)
+@given(st.integers(2, 7), st.integers(2, 7), st.integers(1, 300), st.integers(8, 60), st.integers(8, 120))
+def test_kernels_side_by_side(height, width, count, rows, columns):
+    """They fit into the room, none is drawn over another, and the way back leads to the values that are drawn."""
+    grid = kernel_grid((height, width), count, rows, columns)
+    shown = min(count, grid.count)
+    size = height * width
+    cells = grid.cells([[kernel * size + at for at in range(size)] for kernel in range(shown)])
+    assert len(cells) <= rows and len(cells[0]) <= columns
+    seen = set()
+    for row, line in enumerate(cells):
+        for column, value in enumerate(line):
+            place = grid.at(row, column)
+            if value is not None:
+                assert place == (value // size, value % size // width, value % width)
+                seen.add(value)
+    assert seen == set(range(shown * size))
 
 
 def test_one_outlier_does_not_hide_the_rest():

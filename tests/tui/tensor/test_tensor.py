@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+import torch
 from textual.widgets._footer import FooterKey
 
 from ckptdoctor.errors import StoppedError
@@ -83,7 +84,46 @@ def test_slices():
     def seen(app):
         return {str(app.screen.query_one(each).border_title).split(" ", 1)[1] for each in (ValueGrid, Heatmap)}
 
-    assert looks(titles, seen, *CONV) == {keys: {title} for keys, title in titles.items()}
+    stages = {("x", *keys): {title} for keys, title in titles.items()}
+    assert looks(stages, seen, *CONV) == stages
+
+
+def test_kernels_of_a_convolution():
+    """All that there is room for, page by page; a click leads to the value, and an index to its kernel."""
+
+    async def run():
+        app, found = BrowserApp("values.pt"), []
+        async with app.run_test(size=(50, 20)) as pilot:
+            await settled(pilot)
+            for keys in ((*CONV, "2"), ("pagedown",), ("pageup",), ("i", "text:14 0 1 2", "enter")):
+                await press(pilot, *keys)
+                found.append(str(app.screen.query_one(Heatmap).border_title))
+            await press(pilot, "i", "text:0 0 0 0", "enter", "2")
+            await pilot.click(Heatmap, offset=(2 + 8 * 4 + 1, 1 + 2))  # a line of the screen is two rows of cells
+            await settled(pilot)
+            return found, here(app)
+
+    titles, clicked = asyncio.run(run())
+    assert titles[:2] == ["kernels [0, 0] … [8, 1]", "kernels [8, 2] … [15, 7]"]
+    assert titles[2:] == ["kernels [0, 0] … [8, 1]", "kernels [14, 0] … [15, 7]"]
+    assert clicked == (2, 3, 0, 1)
+
+
+def test_singular_values_on_demand():
+    """Those of torch, and how many of them say anything; again the key, and the histogram is back."""
+    values = torch.load("values.pt", weights_only=True)["conv"].double().flatten(1)
+    found = torch.linalg.svdvals(values)
+    share = found / found.sum()
+
+    def seen(app):
+        view = app.screen.query_one(Distribution)
+        return str(view.border_title), str(view.render())
+
+    shown, again, refused = walk("values.pt", (*CONV, "w"), ("w",), ("escape", "up", "enter", "w"), look=seen)
+    assert shown[0] == "singular values · 16 × 72" and f"largest {found[0]:.3g}" in shown[1]
+    assert f"effective rank {(-(share * share.log()).sum()).exp():.1f}" in shown[1]
+    assert again[0] == "histogram"
+    assert refused[1] == "a matrix with NaN or infinity in it has no singular values"
 
 
 def test_escape_goes_back_to_the_same_line():

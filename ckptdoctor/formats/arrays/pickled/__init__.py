@@ -22,14 +22,14 @@ _contents: WeakKeyDictionary[Source, Checkpoint] = WeakKeyDictionary()
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """A file that begins as a pickle does; None for any other. What is wrong inside of it, ``read`` says."""
+    """Return a file that begins as a pickle does, or None for any other. What is wrong inside of it, ``read`` says."""
     if not is_pickle(source, head):
         return None
     return Container(source.path, source.size, NAME, head, True, identity=source.identity)
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The contents. No array's values are read but those that are pickled as text. Raises DamagedError."""
+    """Return the contents. No array's values are read but those that are pickled as text. Raises DamagedError."""
     from ckptdoctor.formats.arrays.pickled.contents import contents_of
     from ckptdoctor.formats.arrays.pickled.stream import Mapped
 
@@ -41,5 +41,5 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Raises RefusedError: a plain pickle is converted, not repaired."""
+    """Raise RefusedError: a plain pickle is converted, not repaired."""
     raise refused(wanted.original.path, NAME)

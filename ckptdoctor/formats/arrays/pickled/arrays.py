@@ -12,7 +12,7 @@ from ckptdoctor.formats.torch.read.objects import plain_value
 from ckptdoctor.formats.torch.read.values import CALLS, bare, call, filling, full_name, integer, items, text
 from ckptdoctor.formats.torch.read.views import MAX_DIMENSIONS
 from ckptdoctor.noun import noun
-from ckptdoctor.pickles.graph import Made, Text, Value
+from ckptdoctor.pickles.graph import Made, String, Value
 
 _MAKERS = frozenset({"numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct"})
 _FROM_BUFFER = frozenset({"numpy._core.numeric._frombuffer", "numpy.core.numeric._frombuffer"})
@@ -33,7 +33,7 @@ class Array:
 
 
 def array_of(node: Made, payloads: dict[int, Payload]) -> Array | None:
-    """The array that an object of the graph is; None for any other object."""
+    """Return the array that an object of the graph is, or None for any other object."""
     if node.op not in CALLS:
         return None
     payload = payloads.get(id(node))
@@ -53,7 +53,7 @@ def _joblib(payload: Payload) -> Array | None:
 
 
 def _reconstructed(node: Made) -> Array | None:
-    """``_reconstruct(ndarray, (0,), b"b")`` with the state (version, shape, dtype, is_fortran, values)."""
+    """Read ``_reconstruct(ndarray, (0,), b"b")`` with the state (version, shape, dtype, is_fortran, values)."""
     arguments, states = call(node)[1], filling(node).states
     state = items(states[-1]) if states else None
     if state is None or len(state) != 5 or not arguments or full_name(arguments[0]) not in _PLAIN:
@@ -62,7 +62,7 @@ def _reconstructed(node: Made) -> Array | None:
 
 
 def _from_buffer(node: Made) -> Array | None:
-    """``_frombuffer(buffer, dtype, shape, order[, axes])``."""
+    """Read ``_frombuffer(buffer, dtype, shape, order[, axes])``."""
     arguments = call(node)[1]
     if len(arguments) == 5 and bare(arguments[4]) is None:
         arguments = arguments[:4]
@@ -83,8 +83,8 @@ def _found(dtype: Value, shape: Value, fortran: bool, values: Value) -> Array | 
 
 
 def bytes_of(node: Value) -> bytes | None:
-    """The bytes that a value is, taken out of the pickle; None where it is no bytes."""
-    if isinstance(node, Text):
+    """Return the bytes that a value is, taken out of the pickle, or None where it is no bytes."""
+    if isinstance(node, String):
         value = node.value
         return value.encode("latin1") if isinstance(value, str) and value.isascii() else _bytes(value)
     return _bytes(plain_value(node)) if type(node) is Made and node.op in CALLS else None

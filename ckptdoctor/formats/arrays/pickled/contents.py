@@ -45,7 +45,7 @@ _LOADER = ("torch.storage", "_load_from_bytes")
 
 
 def contents_of(source: Source, container: Container) -> Checkpoint:
-    """What the pickle holds. Raises DamagedError when it makes no sense."""
+    """Return what the pickle holds. Raises DamagedError when it makes no sense."""
     stream = read_stream(source)
     reader = PickleReader(source, stream, "")
     builder = PickleTree(stream.pickle, reader, "")
@@ -77,7 +77,7 @@ def contents_of(source: Source, container: Container) -> Checkpoint:
 
 
 def _asides(source: Source, stream: Stream) -> tuple[Aside, ...]:
-    """What other pickles name: in texts of this one, and behind its end."""
+    """Return what other pickles name: in texts of this one, and behind its end."""
     if not stream.texts and stream.pickle.end == source.size:
         return ()
     from ckptdoctor.formats.other_pickles import behind, of_texts
@@ -86,7 +86,7 @@ def _asides(source: Source, stream: Stream) -> tuple[Aside, ...]:
 
 
 def _all_opened(stream: Stream, reader: PickleReader, uses: dict[tuple[str, str], GlobalUse]) -> bool:
-    """Whether every call of ``_load_from_bytes`` has been read: what loads from bytes hides nothing then."""
+    """Return whether every call of ``_load_from_bytes`` has been read: what loads from bytes hides nothing then."""
     if _LOADER not in uses:
         return False
     calls = [node for node in nodes(stream.pickle.root) if type(node) is Made and node.op in CALLS]
@@ -99,7 +99,7 @@ def _stream_notes(source: Source, stream: Stream) -> list[Note]:
     if end < source.size:
         message = (
             f"{plural(source.size - end, 'byte follows', 'bytes follow')} the end of the pickle at byte "
-            f"{end:,}; pickle.load never looks there"
+            f"{end:,}; pickle.load never reads there"
         )
         notes.append(Note(NoteKind.TRAILING_BYTES, message, offset=end))
     return notes
@@ -132,7 +132,7 @@ class _NoStorages:
     id_parts = ZIP_ID
 
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
-        """A storage without values."""
+        """Return a storage without values."""
         return Storage(key, nbytes, dtype, device, None)
 
 
@@ -154,7 +154,7 @@ class PickleReader(TensorReader):
         self.arrays: list[Storage] = []
 
     def read(self, node: Made, path: KeyPath, depth: int = 0) -> Tensor | None:
-        """The tensor or array that this object is; None when it is none, or cannot be one."""
+        """Return the tensor or array that this object is, or None when it is none, or cannot be one."""
         found = self._array(node, path)
         return found if found is not None else super().read(node, path, depth)
 
@@ -175,7 +175,7 @@ class PickleReader(TensorReader):
         return Tensor(path, element, array.shape, stride, None, rebuild=REBUILD, values=place)
 
     def _placed(self, node: Made, path: KeyPath) -> tuple[Array, Storage | memoryview] | None:
-        """The array with where its values lie: a storage in the file, or bytes in memory."""
+        """Return the array with where its values lie: a storage in the file, or bytes in memory."""
         array = array_of(node, self._payloads)
         if array is None:
             return None
@@ -186,7 +186,7 @@ class PickleReader(TensorReader):
         nbytes = prod(array.shape) * (element.dtype.bits // 8)
         there = array.length if array.held is None else len(array.held)
         if nbytes > _MAX_COUNT or (array.start is None and array.held is None) or there != nbytes:
-            self._leave("arrays whose values do not fit their shapes", path)
+            self._leave("arrays whose values do not match their shapes", path)
             return None
         if not self._in_order(element, array.held is not None):
             self._leave(OTHER_ORDER, path)
@@ -211,7 +211,7 @@ class PickleReader(TensorReader):
         self._left_out.setdefault(why, []).append(path)
 
     def remarks(self) -> list[Note]:
-        """Notes on all of the above, and on what was read of tensors."""
+        """Return notes on all of the above, and on what was read of tensors."""
         notes = [*self.notes, *self.registry.notes, *self.files.notes]
         if self._big:
             notes.append(Note(NoteKind.BIG_ENDIAN, BIG_ENDIAN, self._member))
@@ -227,10 +227,10 @@ class PickleReader(TensorReader):
         return nested.known, _BYTE if element is None else element
 
     def refuse_reference(self, node: PersistentId, path: KeyPath) -> None:
-        """Whoever reads such a pickle may know it."""
+        """Let the reference be: whoever reads such a pickle may know it."""
 
     def strided(self, kind: str, arguments: list[Value], path: KeyPath, own_dtype: DType | None = None) -> Tensor:
-        """A view of a storage, which may be in a file of torch that the pickle holds as bytes."""
+        """Return a view of a storage, which may be in a file of torch that the pickle holds as bytes."""
         made = super().strided(kind, arguments, path, own_dtype)
         nested = self.files.get(arguments[0])
         if nested is None or nested.values is None:
@@ -239,7 +239,7 @@ class PickleReader(TensorReader):
 
 
 def storages_of(reader: PickleReader) -> tuple[Storage, ...]:
-    """Every storage of the pickle: those of torch, then those of arrays."""
+    """Return every storage of the pickle: those of torch, then those of arrays."""
     nested: list[Nested] = [each for each in reader.files.found if each.values is None]
     return (*reader.registry.storages, *[each.known.storage for each in nested], *reader.arrays)
 
@@ -284,7 +284,7 @@ class NestedStorages:
         return [each for each in self._found.values() if each is not None]
 
     def get(self, reference: Value) -> Nested | None:
-        """The storage that a call of ``_load_from_bytes`` gives; None for anything else."""
+        """Return the storage that a call of ``_load_from_bytes`` gives, or None for anything else."""
         node = bare(reference)
         if type(node) is not Made or node.op not in CALLS or full_name(node.items[0]) != LOADER:
             return None
@@ -307,7 +307,7 @@ class NestedStorages:
             return None
 
     def _opened(self, inner: Window | Memory, base: int | None) -> Nested | None:
-        """The storage of a nested file whose bytes begin at ``base`` of the file around it."""
+        """Return the storage of a nested file whose bytes begin at ``base`` of the file around it."""
         if self._first is None and not is_legacy(inner.read(0, min(_HEAD, inner.size))):
             return None
         stream = _stream(inner, self._first)
@@ -332,7 +332,10 @@ class NestedStorages:
 
 
 def _stream(inner: Window | Memory, first: LegacyStream | None) -> LegacyStream:
-    """The pickles of a nested file. Those before the saved object are ``first``'s where the bytes are the same."""
+    """Return the pickles of a nested file.
+
+    Those before the saved object are ``first``'s where the bytes are the same.
+    """
     head = inner.read(0, min(_HEAD, inner.size))
     same = first.data[: first.saved.start] if first is not None else b""
     try:

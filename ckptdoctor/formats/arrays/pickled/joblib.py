@@ -37,7 +37,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(value: Value) -> Kind | None:
-    """The element type that a ``numpy.dtype`` of the graph is; None for anything that is none."""
+    """Return the element type that a ``numpy.dtype`` of the graph is, or None for anything that is none."""
     node = bare(value)
     if type(node) is not Made or node.op not in CALLS or full_name(node.items[0]) != "numpy.dtype":
         return None
@@ -87,12 +87,12 @@ class Wrapped:
 
 
 def is_wrapper(value: Value) -> bool:
-    """Whether an object stands for an array that follows it."""
+    """Return whether an object stands for an array that follows it."""
     return type(value) is Made and value.op in CALLS and full_name(value.items[0]) in WRAPPERS
 
 
 def wrapped(node: Made, at: int) -> Wrapped:
-    """The array that an object stands for. Raises DamagedError where it does not tell how long that is."""
+    """Return the array that an object stands for. Raises DamagedError where it does not tell how long that is."""
     states = filling(node).states
     state = plain_dict(states[-1]) if states else {}
     given = items(state.get("shape"))
@@ -100,7 +100,8 @@ def wrapped(node: Made, at: int) -> Wrapped:
     kind = kind_of(state.get("dtype"))
     if kind is None or any(size is None or not 0 <= size <= _MAX_COUNT for size in sizes):
         raise DamagedError(
-            f"the array that joblib wrote at byte {at} has no shape and type that tell its length: the file is damaged",
+            f"the array that joblib wrote at byte {at} has no valid shape and type, so its length is "
+            "unknown: the file is damaged",
             offset=at,
         )
     shape = tuple([size for size in sizes if size is not None])

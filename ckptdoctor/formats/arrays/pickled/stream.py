@@ -12,7 +12,7 @@ from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.decode import Followed, decode, follow
-from ckptdoctor.pickles.graph import NO_MEMO, Made, Pickle, Text
+from ckptdoctor.pickles.graph import NO_MEMO, Made, Pickle, String
 from ckptdoctor.pickles.machine import Handler, Machine
 from ckptdoctor.pickles.nested import Texts
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
@@ -48,7 +48,7 @@ class Stream:
 
 
 def read_stream(source: Source, start: int = 0) -> Stream:
-    """The pickle that begins at byte ``start``. Raises DamagedError when it makes no sense or is cut off."""
+    """Return the pickle that begins at byte ``start``. Raises DamagedError when it makes no sense or is cut off."""
     data = data_of(source)
     reader, texts = _Reader(), Texts()
     pickle = decode(as_bytes(data), start, handlers=texts.handlers(reader.handlers()))
@@ -56,7 +56,7 @@ def read_stream(source: Source, start: int = 0) -> Stream:
 
 
 def follow_stream(data: Data, start: int) -> tuple[Followed, list[tuple[int, bytes]]]:
-    """How far the pickle at byte ``start`` can be followed, and the texts in it that may be pickles themselves."""
+    """Return how far the pickle at byte ``start`` can be followed, and the texts in it that may be pickles."""
     texts = Texts()
     return follow(as_bytes(data), start, handlers=texts.handlers(_Reader().handlers())), texts.found
 
@@ -70,7 +70,7 @@ class _Reader:
         self._inner = 0
 
     def handlers(self) -> tuple[Handler, ...]:
-        """The handlers of the machine, with those of long strings, of MARK and of BUILD exchanged."""
+        """Return the handlers of the machine, with those of long strings, of MARK and of BUILD exchanged."""
         table = list(HANDLERS)
         table[op.MARK] = mark
         for code, width in ((op.SHORT_BINBYTES, 1), (op.BINBYTES, 4), (op.BINBYTES8, 8), (op.BYTEARRAY8, 8)):
@@ -106,7 +106,7 @@ class _Reader:
         return self._behind(m, top, at) if type(top) is Made and is_wrapper(top) else at
 
     def _behind(self, m: Machine, node: Made, at: int) -> int:
-        """The position behind the array that follows ``node``, which is remembered."""
+        """Return the position behind the array that follows ``node``, which is remembered."""
         array = wrapped(node, at)
         if m.frame_end == at:
             m.frame_end = -1  # joblib ends the frame before the array
@@ -121,10 +121,10 @@ class _Reader:
         return m.need(array.nbytes, start, "an array")
 
     def _inner_pickle(self, m: Machine, at: int) -> int:
-        """The end of the pickle of an array of objects. Its names count as those of the pickle around it."""
+        """Return the end of the pickle of an array of objects. Its names count as those of the pickle around it."""
         self._inner += 1
         if self._inner > _MOST_INNER:
-            raise HostileError(f"more than {_MOST_INNER:,} pickles lie within the pickle", offset=at)
+            raise HostileError(f"more than {_MOST_INNER:,} pickles are nested in the pickle", offset=at)
         inner = follow(m.data, at, handlers=_INNER)
         for use in inner.names:
             m.name(use.module, use.name, use.offset)
@@ -136,7 +136,7 @@ class _Reader:
 
 
 def mark(m: Machine, at: int) -> int:
-    """MARK without the short way for tensors of torch.save, of which a plain pickle has none."""
+    """Handle MARK without the short way for tensors of torch.save, of which a plain pickle has none."""
     m.metastack.append(m.stack)
     m.stack = []
     return at
@@ -154,7 +154,7 @@ def _holder(width: int) -> Handler:
 
 
 def _long_string(m: Machine, at: int) -> int:
-    """A string of Python 2 of more than 255 bytes: an array's values, most often."""
+    """Return a string of Python 2 of more than 255 bytes: an array's values, most often."""
     begin = at + 4
     length = int.from_bytes(m.data[at:begin], "little", signed=True)
     if length <= 0 or begin > m.size:
@@ -202,10 +202,10 @@ class Mapped(Protocol):
     """A source that knows how it is mapped."""
 
     def mapped(self) -> mmap:
-        """All of it."""
+        """Return all of it."""
 
 
-class Held(Text):
+class Held(String):
     """A bytes object, a bytearray or a long string of Python 2: ``length`` bytes at ``start`` of ``data``."""
 
     __slots__ = ("data", "length", "start")
@@ -227,7 +227,10 @@ class Held(Text):
 
 
 def data_of(source: Source) -> Data:
-    """The whole source as bytes, mapped where it is a long file. Raises HostileError where it is too long to read."""
+    """Return the whole source as bytes, mapped where it is a long file.
+
+    Raises HostileError where it is too long to read.
+    """
     if isinstance(source, Mapped):
         return source.mapped()
     if source.size <= _READ_AT_ONCE:
@@ -241,13 +244,13 @@ def data_of(source: Source) -> Data:
     most = _MOST_FETCHED if source.distant else _MOST_READ
     if source.size > most:
         message = (
-            f"{source.path} is a pickle of {source.size:,} bytes, which is read as a whole: at most {most:,} are "
-            "read from where it lies; download or unpack it first."
+            f"{source.path} is a pickle of {source.size:,} bytes, which is read all at once: at most "
+            f"{most:,} are read from a remote or packed file; download or unpack it first."
         )
         raise HostileError(message)
     return source.read(0, source.size)
 
 
 def as_bytes(data: Data) -> bytes:
-    """The same for functions that ask for bytes: a map can do what they do with them."""
+    """Return the same for functions that ask for bytes: a map can do what they do with them."""
     return cast(bytes, data)

@@ -19,7 +19,7 @@ NAME = "torch.export program"
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """A zip archive in one of the layouts of torch.export that has a state dict; None for any other file."""
+    """Return a zip archive in one of the layouts of torch.export that has a state dict, or None for any other file."""
     archive = archive_of(source, head)
     if archive is None or not places_of(archive):
         return None
@@ -27,12 +27,12 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The state dict, from the lists of weights; the program is not looked at. Raises DamagedError."""
+    """Return the state dict, from the lists of weights; the program is not looked at. Raises DamagedError."""
     from ckptdoctor.formats.torch.exported.contents import read_program
 
     return read_program(source, container)
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Raises RefusedError: the weights of a program are taken out of it, not repaired in it."""
+    """Raise RefusedError: the weights of a program are taken out of it, not repaired in it."""
     raise refused(wanted.original.path, NAME)

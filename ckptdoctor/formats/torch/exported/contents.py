@@ -47,7 +47,7 @@ _ORDERED = "collections.OrderedDict"
 
 
 def read_program(source: Source, container: Container) -> Checkpoint:
-    """The state dict and the constants. Raises DamagedError when their lists cannot be read."""
+    """Return the state dict and the constants. Raises DamagedError when their lists cannot be read."""
     archive = required(source, container.head)
     places = places_of(archive)
     lists: list[Listed] = []
@@ -85,7 +85,7 @@ def _model(source: Source, archive: Archive, place: Place, path: KeyPath, lists:
 def _listed(
     source: Source, archive: Archive, name: str, path: KeyPath, lists: list[Listed]
 ) -> tuple[tuple[Part, Node], ...]:
-    """The entries of a list of weights, or of a file of torch.save that holds them in a dict."""
+    """Return the entries of a list of weights, or of a file of torch.save that holds them in a dict."""
     if not name:
         return ()
     listed = Listed(source, archive, path)
@@ -138,13 +138,13 @@ class Listed:
             config = found["config"]
             pairs = list(config.items())
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise DamagedError(f"{shown(name)} is no list of weights.", member=shown(name)) from error
+            raise DamagedError(f"{shown(name)} is not a list of weights.", member=shown(name)) from error
         table = RecordStorages(self._source, self._archive, folder, "" if folder.endswith("weights/") else "constants/")
         for key, meta in pairs:
             try:
                 self.entries[key] = self._entry(key, meta, folder, table)
             except (ValueError, KeyError, TypeError, AttributeError, CkptDoctorError) as error:
-                message = f"{key[:200]} cannot be told from {shown(name)}: {type(error).__name__}"
+                message = f"{key[:200]} cannot be read from {shown(name)}: {type(error).__name__}"
                 self.notes.append(Note(NoteKind.TENSOR_ODD, message, shown(name), keys=((*self._path, key),)))
         self.notes += table.notes
 
@@ -187,18 +187,21 @@ class Listed:
         there = storage.nbytes * 8 // element.bits
         if reach > there:
             message = (
-                f"{key} reaches to element {reach:,} of {storage.key}, which has {there:,}; torch refuses the file"
+                f"{key} reaches to element {reach:,} of {storage.key}, which has {there:,}; torch rejects the file"
             )
             self.notes.append(Note(NoteKind.TENSOR_OUT_OF_BOUNDS, message))
 
     def _pickled(self, name: str, path: KeyPath, is_tensor: bool) -> Node:
-        """What is saved as a file of its own: a tensor of a class of its own, or an object that is never made."""
+        """Return what is saved as a file of its own.
+
+        It is a tensor of a class of its own, or an object that is never made.
+        """
         if not is_tensor or name not in self._archive.found:
             return Opaque("an object of the program")
         return self.file(name, path)
 
     def file(self, name: str, path: KeyPath) -> Node:
-        """What a record of torch.save holds. Raises DamagedError."""
+        """Return what a record of torch.save holds. Raises DamagedError."""
         inner = read_inner(self._source, self._archive, name, path)
         self.tensors += inner.tensors
         self.storages += inner.storages
@@ -221,7 +224,7 @@ def _integer(value: dict[str, Any]) -> int:
 
 
 def _reach(shape: tuple[int, ...], stride: tuple[int, ...], offset: int, element: DType) -> int:
-    """Elements that the storage must have; 0 for an empty tensor."""
+    """Return how many elements the storage must have, or 0 for an empty tensor."""
     if 0 in shape:
         return 0
     count = 1
@@ -257,7 +260,7 @@ class Inner:
 
 
 def read_inner(source: Source, archive: Archive, name: str, path: KeyPath) -> Inner:
-    """The checkpoint in the record ``name``, whose contents are to stand at ``path``. Raises DamagedError."""
+    """Return the checkpoint in the record ``name``, whose contents are to stand at ``path``. Raises DamagedError."""
     record = archive.found[name]
     if record.method != structs.STORED or not is_whole(source, record):
         raise DamagedError(f"{shown(name)} is damaged or compressed, so it is not read.", member=shown(name))
@@ -267,11 +270,11 @@ def read_inner(source: Source, archive: Archive, name: str, path: KeyPath) -> In
         container = format_.examine(window, head)
         if container is not None and container.readable:
             return _moved(format_.read(window, container), source.file, record.data_offset, name, path)
-    raise DamagedError(f"{shown(name)} is no file of torch.save.", member=shown(name))
+    raise DamagedError(f"{shown(name)} was not written by torch.save.", member=shown(name))
 
 
 def _moved(inner: Checkpoint, file: str, base: int, name: str, path: KeyPath) -> Inner:
-    """The same with offsets in the whole file, and with keys of storages that tell the record."""
+    """Return the same with offsets in the whole file, and with keys of storages that tell the record."""
     storages: dict[str, Storage] = {}
     for storage in inner.storages:
         extent = storage.extent
@@ -297,7 +300,7 @@ class _Mover:
         self.tensors: list[Tensor] = []
 
     def node(self, node: Node, path: KeyPath) -> Node:
-        """A tensor, or a dict of tensors; other values stay as they are."""
+        """Return a tensor, or a dict of tensors; other values stay as they are."""
         if isinstance(node, Tensor):
             return self._tensor(node, path)
         if not isinstance(node, Mapping):

@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 def places_of(archive: Archive) -> list[Place]:
-    """The models of an archive that have weights; none where it is no exported program."""
+    """Return the models of an archive that have weights; none where it is no exported program."""
     folder = archive.folder("archive_format")
     if folder is not None:
         return _by_model(archive, folder)

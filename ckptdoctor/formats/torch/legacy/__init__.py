@@ -16,12 +16,12 @@ __all__ = ["NAME", "examine", "read", "salvage", "write"]
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """How to write a copy that holds what is wanted: see ``torch.legacy.writer``, which only repairs import.
+    """Return how to write a copy that holds what is wanted: see ``torch.legacy.writer``, which only repairs import.
 
     Raises RefusedError where there is no source: new files get today's format.
     """
     if source is None:
-        raise RefusedError("torch writes archives today: no new file gets its old format.")
+        raise RefusedError("torch writes archives today: new files never get the old format.")
     if wanted.stored:
         from ckptdoctor.formats.in_place import write_in_place
 
@@ -32,7 +32,9 @@ def write(wanted: Wanted, source: Source | None) -> Recipe:
 
 
 def salvage(source: Source, container: Container) -> Checkpoint:
-    """The contents of a file that was cut off, with whatever is left of them; ``write`` then copies what is whole.
+    """Return the contents of a file that was cut off, with whatever is left of them.
+
+    ``write`` then copies what is whole.
 
     The pickles come first, so that only the last storages can be missing: those of which nothing is left have no
     extent, the one at the cut a shorter one. Raises DamagedError where the pickles are not whole.

@@ -31,7 +31,7 @@ from ckptdoctor.wording import plural
 
 NAME = "torch legacy"
 
-_CUT = "Fetch the file again, or take an earlier checkpoint: it ends before it says what it holds."
+_CUT = "Download the file again, or use an earlier checkpoint: it ends before it describes its contents."
 
 # each source's pickles between examine and read
 _streams: WeakKeyDictionary[Source, Stream] = WeakKeyDictionary()
@@ -45,7 +45,7 @@ def believe(source: Source, stream: Stream) -> None:
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """What the outside of the file says, or None when it does not begin with the magic number of legacy files.
+    """Return what the outside of the file says, or None when it does not begin with the magic number of legacy files.
 
     A file that ends within its pickles is a container that cannot be read.
     """
@@ -64,7 +64,7 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The contents, from the pickles and the counts of the storages; no tensor value is read.
+    """Return the contents, from the pickles and the counts of the storages; no tensor value is read.
 
     Raises DamagedError or one of its kinds, with the byte, when the pickles cannot be read.
     """
@@ -91,7 +91,7 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def _asides(source: Source, stream: Stream, table: LegacyStorages) -> tuple[Aside, ...]:
-    """What other pickles name: in texts of these, in those that are plain data, and behind the storages."""
+    """Return what other pickles name: in texts of these, in those that are plain data, and behind the storages."""
     texts = [text for pickle in stream.pickles for text in texts_of(stream.data, pickle)]
     named = [pickle for pickle in stream.pickles if pickle is not stream.saved and pickle.globals]
     after = any(note.kind is NoteKind.TRAILING_BYTES for note in table.notes)
@@ -105,7 +105,7 @@ def _asides(source: Source, stream: Stream, table: LegacyStorages) -> tuple[Asid
 
 
 def stream_notes(stream: Stream) -> list[Note]:
-    """What unpicklers may read differently in each of the pickles, and calls in those that are plain data."""
+    """Return what unpicklers may read differently in each of the pickles, and calls in those that are plain data."""
     notes = []
     for name, pickle in zip(NAMES, stream.pickles, strict=True):
         for each in pickle.ambiguities:
@@ -161,7 +161,7 @@ class Stream:
 
 
 def is_legacy(head: bytes) -> bool:
-    """Whether a file that begins so has the magic number of legacy files in its first pickle."""
+    """Return whether a file that begins so has the magic number of legacy files in its first pickle."""
     if not any(each in head[:_MAGIC_WITHIN] for each in _MAGIC_BYTES):
         return False
     try:
@@ -171,7 +171,7 @@ def is_legacy(head: bytes) -> bool:
 
 
 def read_stream(source: Source) -> Stream:
-    """All five pickles.
+    """Return all five pickles.
 
     Raises TruncatedError when the file ends within them, DamagedError when one of them makes no sense or the protocol
     version is another, HostileError when they take more than 1 GiB.
@@ -185,12 +185,12 @@ def read_stream(source: Source) -> Stream:
             message = f"This is not version {PROTOCOL} of torch's old format, the only one there has been."
             raise DamagedError(message, offset=pickle.start)
     if not isinstance(bare(pickles[4].root), (Made, Tuple)):
-        raise DamagedError("The list of storage keys is no list.", offset=pickles[4].start)
+        raise DamagedError("The list of storage keys is not a list.", offset=pickles[4].start)
     return Stream(data, tuple(pickles))
 
 
 def _next(source: Source, data: bytes, start: int, name: str) -> tuple[bytes, Pickle]:
-    """The pickle at ``start``, and the beginning of the file as far as it took to read it."""
+    """Return the pickle at ``start``, and the beginning of the file as far as it took to read it."""
     while True:
         try:
             return data, decode(data, start)
@@ -199,7 +199,7 @@ def _next(source: Source, data: bytes, start: int, name: str) -> tuple[bytes, Pi
                 message = f"The file ends within the pickle of the {name}, at byte {source.size:,}."
                 raise TruncatedError(message, offset=source.size) from error
             if len(data) >= MAX_PICKLE_BYTES:
-                message = f"The pickles take more than {MAX_PICKLE_BYTES:,} bytes, which is more than is read."
+                message = f"The pickles take more than {MAX_PICKLE_BYTES:,} bytes, which is more than ckptdoctor reads."
                 raise HostileError(message, offset=start) from error
         except DamagedError as error:
             message = f"The pickle of the {name} is damaged: {error.message}"
@@ -244,7 +244,7 @@ class LegacyStorages:
         self._walk(source, stream.keys)
 
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
-        """The storage with this key, of ``nbytes`` bytes as the pickle declares it."""
+        """Return the storage with this key, of ``nbytes`` bytes as the pickle declares it."""
         place = self.places.get(key)
         extent = Extent(self._path, place.offset, place.length) if place is not None else None
         return Storage(key, nbytes, dtype, device, extent)
@@ -267,12 +267,12 @@ class LegacyStorages:
             self.notes.append(Note(NoteKind.TRAILING_BYTES, message, offset=self.end))
 
     def _take(self, source: Source, key: str | None, index: int, keys: list[str | None]) -> bool:
-        """One storage. False: what follows cannot be found."""
+        """Take one storage. False: what follows cannot be found."""
         claim = self._claims.get(key) if key is not None else None
         if key is None or claim is None:
             message = (
-                f"entry {index:,} of the list of storages is none that the pickle names: torch refuses the file, and "
-                f"{plural(len(keys) - index, 'storage')} cannot be found"
+                f"entry {index:,} of the list of storages is not one that the pickle names: torch rejects "
+                f"the file, and {plural(len(keys) - index, 'storage')} cannot be found"
             )
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, offset=self.end))
             return False
@@ -287,7 +287,7 @@ class LegacyStorages:
         if count != claim.numel:
             message = (
                 f"storage {key} should have {plural(claim.numel, 'element')}, but {count:,} "
-                f"follow{'s' if count == 1 else ''}: torch refuses this"
+                f"follow{'s' if count == 1 else ''}: torch rejects this"
             )
             self.notes.append(Note(NoteKind.STORAGE_SIZE, message, offset=self.end))
         if count < 0:
@@ -303,7 +303,7 @@ class LegacyStorages:
         return True
 
     def _cut(self, index: int, keys: list[str | None]) -> None:
-        """The file ends within the storage at ``index`` of the list."""
+        """Note that the file ends within the storage at ``index`` of the list."""
         wanted = self.end
         for key in keys[index:]:
             claim = self._claims.get(key) if key is not None else None
@@ -318,7 +318,7 @@ class LegacyStorages:
 
 
 def claims_of(stream: Stream) -> dict[str, Claim]:
-    """What the pickle says of each storage; of several statements about one, the first, as torch does."""
+    """Return what the pickle says of each storage; of several statements about one, the first, as torch does."""
     found: dict[str, Claim] = {}
     for reference in storage_references(stream.saved.root):
         claim = claim_of(reference)

@@ -47,7 +47,7 @@ def write_what_is_left(source: Source) -> None:
 
 
 def write_copy(wanted: Wanted, source: Source) -> Recipe:
-    """How to write the file so that it holds what is wanted.
+    """Return how to write the file so that it holds what is wanted.
 
     Raises UnprovenError when one of the pickles does not encode back to its own bytes, or when unpicklers disagree on
     it; RefusedError when that is impossible or storages are missing; DamagedError when the file cannot be read.
@@ -56,7 +56,7 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
     table = LegacyStorages(source, stream)
     broken = next((note for note in table.notes if note.kind in _BROKEN), None)
     if broken is not None and source not in _salvaged:
-        raise RefusedError(f"A copy would be as broken as the original: {broken.message}.")
+        raise RefusedError(f"A copy would be as damaged as the original: {broken.message}.")
     storages = storages_in(stream.saved, table, "")
     if any(isinstance(each, Convert) for each in wanted.edits):
         return converted(source, stream, table, storages, wanted)
@@ -86,11 +86,11 @@ def _require_whole_storages(plans: Sequence[StoragePlan], table: LegacyStorages)
     for plan in plans:
         place = table.places.get(plan.old.key)
         if place is None or place.length != plan.old.nbytes:
-            raise RefusedError(f"Storage {plan.old.key} is not whole in the file.")
+            raise RefusedError(f"Storage {plan.old.key} is not complete in the file.")
 
 
 def proven(source: Source) -> Stream:
-    """The pickles, once it is proven that each can be written again byte for byte. Raises UnprovenError."""
+    """Return the pickles, once it is proven that each can be written again byte for byte. Raises UnprovenError."""
     stream = read_stream(source)
     for name, pickle in zip(NAMES, stream.pickles, strict=True):
         if pickle.ambiguities:
@@ -102,7 +102,7 @@ def proven(source: Source) -> Stream:
 
 
 def _pickles(stream: Stream, table: LegacyStorages, plans: Sequence[StoragePlan]) -> bytes:
-    """Everything before the storages; the list of their keys is written anew when other storages follow."""
+    """Return everything before the storages; the list of their keys is written anew when other storages follow."""
     keys = stream.pickles[4]
     names = [plan.key for plan in _in_file_order(plans, table)]
     listed = stream.data[keys.start : keys.end]
@@ -113,13 +113,13 @@ def _pickles(stream: Stream, table: LegacyStorages, plans: Sequence[StoragePlan]
 
 
 def _in_file_order(plans: Iterable[StoragePlan], table: LegacyStorages) -> list[StoragePlan]:
-    """The storages as they lie in the original; new ones behind those that they were made of."""
+    """Return the storages as they lie in the original; new ones behind those that they were made of."""
     order = {key: number for number, key in enumerate(table.places)}
     return sorted(plans, key=lambda plan: (order[plan.old.key], plan.key != plan.old.key))
 
 
 def _storage(source: Source, places: Mapping[str, Place], plan: StoragePlan, itemsize: int | None) -> list[Segment]:
-    """Element count and elements of one storage; ``itemsize`` is what the pickle counts its elements by."""
+    """Return the element count and elements of one storage; ``itemsize`` is what the pickle counts its elements by."""
     place = places[plan.old.key]
     if plan.generate is None and plan.pieces in (((0, place.length),), ()) and plan.nbytes == place.length:
         return [Copy(place.offset - COUNT_BYTES, COUNT_BYTES + place.length)]
@@ -128,7 +128,7 @@ def _storage(source: Source, places: Mapping[str, Place], plan: StoragePlan, ite
 
 
 def _joined(segments: Iterable[Segment]) -> Iterator[Segment]:
-    """The same bytes, with copies that continue each other made one and empty ones left out."""
+    """Yield the same bytes, with copies that continue each other made one and empty ones left out."""
     pending: Copy | None = None
     for segment in segments:
         if isinstance(segment, Copy) and pending is not None and pending.offset + pending.length == segment.offset:
@@ -153,7 +153,7 @@ _FOLDER = "archive"
 def converted(
     source: Source, stream: Stream, table: LegacyStorages, storages: Sequence[Storage], wanted: Wanted
 ) -> Recipe:
-    """How to write what is wanted as an archive.
+    """Return how to write what is wanted as an archive.
 
     Raises RefusedError when another container than "torch zip" is asked for, or something has no place in it.
     """
@@ -161,7 +161,7 @@ def converted(
         (each.format for each in wanted.edits if isinstance(each, Convert) and each.format != "torch zip"), None
     )
     if other is not None:
-        raise RefusedError(f"A legacy torch file can become a torch zip file, but not {other}.")
+        raise RefusedError(f"A legacy torch file can become a PyTorch .pt (zip) file, but not {other}.")
     prepare_for_zip(stream.saved)
     plans = reconcile(stream.saved, storages, wanted, renumber=Numbering.ALWAYS).storages
     data = [tuple(elements(source, table.places, plan)) for plan in plans]
@@ -174,7 +174,7 @@ def converted(
 
 
 def elements(source: Source, places: Mapping[str, Place], plan: StoragePlan) -> list[Segment]:
-    """The bytes of one storage, copied or made while writing."""
+    """Return the bytes of one storage, copied or made while writing."""
     if plan.data is not None:
         return [Literal(plan.data)]
     if plan.generate is not None:
@@ -187,7 +187,7 @@ def elements(source: Source, places: Mapping[str, Place], plan: StoragePlan) -> 
 def _reopened(
     path: str, bases: Mapping[str, int], generate: Callable[[ReadStorage], Iterator[bytes]]
 ) -> Callable[[], Iterator[bytes]]:
-    """Chunks from the file at ``path``, opened each time, because the source of the plan may be closed by then."""
+    """Return chunks from the file at ``path``, opened each time, because the plan's source may be closed then."""
 
     def produce() -> Iterator[bytes]:
         with FileSource(path) as source:
@@ -226,7 +226,7 @@ def prepare_for_zip(pickle: Pickle) -> None:
 
 
 def _lists(node: object) -> list[list[Value]]:
-    """The lists in a node that hold values."""
+    """Return the lists in a node that hold values."""
     if isinstance(node, Made):
         return [node.items, *[step.payload for step in node.steps or ()]]
     if isinstance(node, Tuple):
@@ -235,7 +235,7 @@ def _lists(node: object) -> list[list[Value]]:
 
 
 def _without_source(value: Value) -> Value:
-    """The class itself, for ``('module', class, file, source)``."""
+    """Return the class itself, for ``('module', class, file, source)``."""
     if type(value) is PersistentId:
         parts = items(value.id)
         if parts is not None and len(parts) == 4 and text(parts[0]) == "module":

@@ -16,19 +16,19 @@ from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import (
     NO_MEMO,
+    Constant,
     Extension,
     FoldedTensor,
     Form,
     Global,
-    Literal,
     Made,
-    Node,
+    Mutation,
     PersistentId,
     Pickle,
+    PickleNode,
     Popped,
     Revisit,
-    Step,
-    Text,
+    String,
     Tuple,
     Value,
     Verbatim,
@@ -55,7 +55,7 @@ class GraphEdit:
         self._root = [pickle.root]
         self._scan: Scan | None = None
         self._rebuilt = False  # nodes came or went, so that the memo has gaps
-        self._before: list[Node] = []  # the nodes that there were before the first was copied
+        self._before: list[PickleNode] = []  # the nodes that there were before the first was copied
         self._copies: list[tuple[Made | Tuple, Made | Tuple]] = []  # (original, copy), in their order
 
     @property
@@ -71,22 +71,25 @@ class GraphEdit:
         if self._rebuilt and not self.pickle.memoize:
             renumber_memo(self.pickle)
 
-    def references(self, node: Node) -> int:
-        """From how many places the graph leads to a node; places inside the node itself do not count."""
+    def references(self, node: PickleNode) -> int:
+        """Count the places from which the graph leads to a node; those inside the node itself do not count."""
         return self._scanned().counts.get(id(node), 1)
 
-    def nodes(self) -> list[Node]:
-        """All nodes that hold others, in stream order."""
+    def nodes(self) -> list[PickleNode]:
+        """Return all nodes that hold others, in stream order."""
         return self._scanned(folded=False).nodes
 
     def _scanned(self, folded: bool = True) -> Scan:
-        """The graph as it is now, in which tensors may have stayed folded: what is inside one has one place alone."""
+        """Return the graph as it is now, in which tensors may have stayed folded.
+
+        What is inside one has one place alone.
+        """
         if self._scan is None or (self._scan.folded and not folded):
             self._scan = scan(self._root[0], folded)
         return self._scan
 
     def storage_keys(self) -> Iterator[str]:
-        """The key of the storage that each reference names, in stream order."""
+        """Yield the key of the storage that each reference names, in stream order."""
         usual: dict[Form, bool] = {}  # whether tensors of a form name storages
         for reference in folded_references(self._root[0]):
             if isinstance(reference, FoldedTensor):
@@ -101,17 +104,17 @@ class GraphEdit:
                 yield claim.key
 
     def storage_references(self) -> list[PersistentId]:
-        """Every persistent id, in the order in which the stream loads them."""
+        """Return every persistent id, in the order in which the stream loads them."""
         return [node for node in self.nodes() if type(node) is PersistentId]
 
-    def recount(self, node: Node, change: int) -> None:
-        """So many more places (fewer, where negative) lead to a node that holds no others."""
+    def recount(self, node: PickleNode, change: int) -> None:
+        """Count so many more places (fewer, where negative) that lead to a node that holds no others."""
         scanned = self._scanned()
         scanned.counts[id(node)] = scanned.counts.get(id(node), 0) + change
         scanned.kept.append(node)
 
-    def gone(self, nodes: list[Node]) -> None:
-        """These nodes, which hold no others, stand nowhere any more."""
+    def gone(self, nodes: list[PickleNode]) -> None:
+        """Forget these nodes, which hold no others and stand nowhere any more."""
         self._scanned().kept.extend(nodes)
 
     @property
@@ -120,14 +123,14 @@ class GraphEdit:
         return not self._rebuilt and not self._copies
 
     def rebuilt(self) -> None:
-        """Nodes came or went."""
+        """Note that nodes came or went."""
         self._rebuilt = True
         self._scan = None
 
     # ---- places
 
     def node(self, path: KeyPath) -> Value:
-        """The value at ``path``, once it belongs to that path alone. Raises RefusedError when there is none."""
+        """Return the value at ``path``, once it belongs to that path alone. Raises RefusedError when there is none."""
         slot = self.root
         self.own(slot)
         for index in range(len(path)):
@@ -141,7 +144,7 @@ class GraphEdit:
         return len(self._copies)
 
     def children(self, path: KeyPath) -> Children:
-        """The children of the node at ``path``, which belongs to that path alone."""
+        """Return the children of the node at ``path``, which belongs to that path alone."""
         node = self.node(path)
         while True:
             found = children(node)
@@ -164,7 +167,7 @@ class GraphEdit:
         scanned = self._scanned(folded=False)
         if id(node) in scanned.looping:
             raise RefusedError(
-                "Something that contains itself stands in two places, and cannot be changed in one alone."
+                "An object that contains itself is in two places, and cannot be changed in only one of them."
             )
         copy = _copied(node)
         slot.put(copy)
@@ -175,7 +178,7 @@ class GraphEdit:
         counts[id(copy)] = 1
         scanned.nodes.append(copy)
         for inside in values_inside(copy):
-            if isinstance(inside, Node):
+            if isinstance(inside, PickleNode):
                 counts[id(inside)] = counts.get(id(inside), 1) + 1
             if isinstance(inside, (Made, Tuple)) and inside.memo == NO_MEMO and inside.op != op.EMPTY_TUPLE:
                 inside.memo = self.new_memo()  # two places share it from now on
@@ -193,7 +196,7 @@ class GraphEdit:
             self.rebuilt()
 
     def new_memo(self) -> int:
-        """A memo index that no node has yet."""
+        """Return a memo index that no node has yet."""
         self._rebuilt = True
         self.pickle.next_memo += 1
         return self.pickle.next_memo - 1
@@ -202,8 +205,8 @@ class GraphEdit:
 class _Joined:
     """Which nodes are to be put in the place of others, because they were one and are the same."""
 
-    def __init__(self, before: list[Node], copies: Sequence[tuple[Node, Node]]) -> None:
-        self.instead: dict[int, Node] = {}
+    def __init__(self, before: list[PickleNode], copies: Sequence[tuple[PickleNode, PickleNode]]) -> None:
+        self.instead: dict[int, PickleNode] = {}
         self._old = {id(node) for node in before}
         self._origin: dict[int, int] = {}  # of a copy: the id of what was in the file
         for original, copy in copies:
@@ -216,11 +219,11 @@ class _Joined:
             self.instead[id(copy)] = kept
 
     def known(self, value: Value) -> Any:
-        """The value, or what is in its place."""
-        return self.instead.get(id(value), value) if isinstance(value, Node) else value
+        """Return the value, or what is in its place."""
+        return self.instead.get(id(value), value) if isinstance(value, PickleNode) else value
 
-    def put_into(self, node: Node) -> None:
-        """The nodes that are directly in this one give way to those in their place."""
+    def put_into(self, node: PickleNode) -> None:
+        """Put nodes in the place of those directly in this one."""
         if isinstance(node, Made) and node.folded is not None:
             return  # a tensor that was never opened
         held: list[list[Value]] = []
@@ -248,16 +251,20 @@ class _Joined:
             return self._was_one(one, other) and self._alike(one, other)
         if isinstance(one, PersistentId) and isinstance(other, PersistentId):
             return one.op == other.op and self._same(one.id, other.id)
-        if isinstance(one, Text) and isinstance(other, Text):
+        if isinstance(one, String) and isinstance(other, String):
             return one.op == other.op and one.value == other.value
         if isinstance(one, Global) and isinstance(other, Global):
             return one.full == other.full
-        if isinstance(one, Literal) and isinstance(other, Literal):
+        if isinstance(one, Constant) and isinstance(other, Constant):
             return repr(one.value) == repr(other.value)
-        return not isinstance(one, Node) and repr(one) == repr(other)  # unlike ==, NaN is itself, and 0.0 is not -0.0
+        # unlike ==, NaN is itself, and 0.0 is not -0.0
+        return not isinstance(one, PickleNode) and repr(one) == repr(other)
 
     def _was_one(self, one: Made, other: Made) -> bool:
-        """Whether both are copies of one thing, or both came with the edits: of those in the file none becomes one."""
+        """Return whether both are copies of one thing, or both came with the edits.
+
+        Of those in the file none becomes one.
+        """
         origins = [self._origin.get(id(node), id(node)) for node in (one, other)]
         return origins[0] == origins[1] or not any(each in self._old for each in origins)
 
@@ -275,17 +282,20 @@ class _Joined:
 
 
 def _copied(node: Made | Tuple) -> Made | Tuple:
-    """A copy that holds the same values; what was done to the original, in one place or later, is done at once."""
+    """Return a copy that holds the same values.
+
+    What was done to the original, in one place or later, is done at once.
+    """
     if isinstance(node, Tuple):
         return Tuple(node.op, list(node.items))
     copy = Made(node.op, list(node.items), NO_MEMO)
-    steps = [Step(step.op, list(step.payload)) for step in node.steps or () if step.payload]
+    steps = [Mutation(step.op, list(step.payload)) for step in node.steps or () if step.payload]
     copy.steps = steps or None
     return copy
 
 
 def _last(found: Children, path: KeyPath) -> Child:
-    """The child at the end of ``path``, of a key that repeats the one that counts."""
+    """Return the child at the end of ``path``, of a key that repeats the one that counts."""
     if path[-1] not in found:
         raise RefusedError(f"There is nothing at {show_path(path)} to change.")
     return found[path[-1]][-1]
@@ -295,7 +305,7 @@ def _last(found: Children, path: KeyPath) -> Child:
 
 
 # nodes that hold no others
-_LEAVES = frozenset({Text, Verbatim, Literal, Extension})
+_LEAVES = frozenset({String, Verbatim, Constant, Extension})
 
 
 @noun(frozen=False)
@@ -309,10 +319,10 @@ class Scan:
 
     folded: bool
 
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[PickleNode] = field(default_factory=list)
     counts: dict[int, int] = field(default_factory=dict)
     looping: set[int] = field(default_factory=set)
-    kept: list[Node] = field(default_factory=list)
+    kept: list[PickleNode] = field(default_factory=list)
 
 
 def scan(root: Value, folded: bool) -> Scan:
@@ -323,7 +333,7 @@ def scan(root: Value, folded: bool) -> Scan:
     held = _Held()
     inside: set[int] = set()
     # integers on the stack are ids of nodes that are left there; those of the file never get onto it
-    stack: list[Union[Node, int]] = [root] if isinstance(root, Node) else []
+    stack: list[Union[PickleNode, int]] = [root] if isinstance(root, PickleNode) else []
     while stack:
         node = stack.pop()
         if isinstance(node, int):
@@ -351,15 +361,18 @@ class _Held:
     """What is met on the way and leads no deeper: it is counted at the end, all at once."""
 
     def __init__(self) -> None:
-        self._leaves: list[Node] = []
+        self._leaves: list[PickleNode] = []
         self._tensors: list[Made] = []
         self._forms: list[tuple[Form, Value]] = []  # of the tensors, with their functions
         self._known: dict[tuple[Form, int], bool] = {}  # whether what such tensors share holds no other nodes
 
-    def rest(self, values: list[Value], folded: bool) -> list[Node]:
-        """The nodes among values that hold others. Unless it is so asked, tensors do, too, that are ``folded``."""
+    def rest(self, values: list[Value], folded: bool) -> list[PickleNode]:
+        """Return the nodes among values that hold others.
+
+        Unless it is so asked, tensors do, too, that are ``folded``.
+        """
         leaves, tensors, forms, known = self._leaves, self._tensors, self._forms, self._known
-        deeper: list[Node] = []
+        deeper: list[PickleNode] = []
         for value in values:
             kind = type(value)
             if kind in _LEAVES:
@@ -373,7 +386,7 @@ class _Held:
                     tensors.append(value)  # type: ignore[arg-type]  # kind says what it is
                     forms.append((tensor.form, tensor.callee))
                     continue
-            if isinstance(value, Node):
+            if isinstance(value, PickleNode):
                 deeper.append(value)
         return deeper
 
@@ -388,14 +401,14 @@ class _Held:
         found.update(map(id, self._tensors))
         for (form, callee), many in Counter(forms).items():
             for each in (callee, *form.fetched):
-                if isinstance(each, Node):
+                if isinstance(each, PickleNode):
                     found[id(each)] += many
         for key, many in found.items():
             counts[key] = counts.get(key, 0) + many
 
 
 def _shares_leaves(node: Made) -> bool:
-    """Whether a folded tensor and others share nothing but texts, and classes and functions by one name."""
+    """Return whether a folded tensor and others share nothing but texts, and classes and functions by one name."""
     folded = folded_in(node)
     if folded is None:
         return False
@@ -410,7 +423,7 @@ def _shares_leaves(node: Made) -> bool:
 class _Store:
     """Here the node is complete and goes into the memo."""
 
-    node: Node
+    node: PickleNode
 
 
 def renumber_memo(pickle: Pickle) -> None:
@@ -426,17 +439,17 @@ def renumber_memo(pickle: Pickle) -> None:
         if isinstance(task, _Store):
             task.node.memo = count
             count += 1
-        elif isinstance(task, Node) and not isinstance(task, Literal) and id(task) not in seen:
+        elif isinstance(task, PickleNode) and not isinstance(task, Constant) and id(task) not in seen:
             seen.add(id(task))
             stack.extend(reversed(_tasks(task)))
-        elif isinstance(task, Literal) and task.memo != NO_MEMO and id(task) not in seen:
+        elif isinstance(task, Constant) and task.memo != NO_MEMO and id(task) not in seen:
             seen.add(id(task))
             stack.append(_Store(task))
     pickle.next_memo = count
 
 
-def _tasks(node: Node) -> list[Union[Value, _Store]]:
-    """What is written for a node, in order."""
+def _tasks(node: PickleNode) -> list[Union[Value, _Store]]:
+    """Return what is written for a node, in order."""
     if isinstance(node, Revisit):
         return [node.result, *[value for step in node.steps for value in step.payload]]
     if isinstance(node, Popped):

@@ -14,11 +14,22 @@ from ckptdoctor.formats.torch.patch.graph_edit import GraphEdit
 from ckptdoctor.formats.torch.read.objects import ORDERED_DICT
 from ckptdoctor.formats.torch.read.values import bare, full_name
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import NO_MEMO, Global, Made, Node, PersistentId, Pickle, Step, Text, Tuple, Value
+from ckptdoctor.pickles.graph import (
+    NO_MEMO,
+    Global,
+    Made,
+    Mutation,
+    PersistentId,
+    Pickle,
+    PickleNode,
+    String,
+    Tuple,
+    Value,
+)
 
 _BATCH = 1000  # entries that Python's pickler sets at once
 
-_Node = TypeVar("_Node", Made, Tuple, Global, Text)
+_Node = TypeVar("_Node", Made, Tuple, Global, String)
 
 
 class NewNodes:
@@ -27,35 +38,35 @@ class NewNodes:
     def __init__(self, graph: GraphEdit) -> None:
         self._graph = graph
         self._globals = {node.full: node for node in reversed(graph.nodes()) if isinstance(node, Global)}
-        self._texts: dict[str, Text] = {}
+        self._texts: dict[str, String] = {}
 
     def ordered_dict(self, entries: list[Value] | None = None) -> Made:
-        """``OrderedDict()``, and the entries (keys and values in turn) as they are set in it."""
+        """Return ``OrderedDict()``, and the entries (keys and values in turn) as they are set in it."""
         made = self.kept(Made(op.REDUCE, [self.named(ORDERED_DICT), Tuple(op.EMPTY_TUPLE, [])]))
         width = 2 * _BATCH
         batches = [entries[at : at + width] for at in range(0, len(entries), width)] if entries else []
-        made.steps = [Step(op.SETITEM if len(each) == 2 else op.SETITEMS, each) for each in batches] or None
+        made.steps = [Mutation(op.SETITEM if len(each) == 2 else op.SETITEMS, each) for each in batches] or None
         return made
 
     def called(self, name: str, arguments: list[Value]) -> Made:
-        """A call of the function or class of this name."""
+        """Return a call of the function or class of this name."""
         return Made(op.REDUCE, [self.named(name), self.tuple(arguments)])
 
     def tuple(self, values: list[Value]) -> Tuple:
-        """A tuple, which the memo remembers unless it is empty."""
+        """Return a tuple, which the memo remembers unless it is empty."""
         if not values:
             return Tuple(op.EMPTY_TUPLE, [])
         return self.kept(Tuple(op.TUPLE1, values))  # the encoder finds the opcode for its length
 
     def named(self, name: str) -> Global:
-        """The class or function of this name."""
+        """Return the class or function of this name."""
         if name not in self._globals:
             module, _, own = name.rpartition(".")
             self._globals[name] = self.kept(Global(op.GLOBAL, module, own))
         return self._globals[name]
 
-    def text(self, value: str, *, shared: bool = False) -> Text:
-        """A text; a shared one is the same each time, as constants of a program are."""
+    def text(self, value: str, *, shared: bool = False) -> String:
+        """Return a text; a shared one is the same each time, as constants of a program are."""
         if not shared:
             return self.kept(new_text(self._graph.pickle, value))
         if value not in self._texts:
@@ -63,14 +74,17 @@ class NewNodes:
         return self._texts[value]
 
     def again(self, node: Made) -> Made:
-        """Another tensor like it: its arguments are written again, as they are for every tensor."""
+        """Return another tensor like it: its arguments are written again, as they are for every tensor."""
         arguments = bare(node.items[1])
         if node.op != op.REDUCE or not isinstance(arguments, Tuple):
             return Made(node.op, list(node.items))
         return Made(op.REDUCE, [node.items[0], self.tuple([self._fresh(each) for each in arguments.items])])
 
     def _fresh(self, argument: Value) -> Value:
-        """A copy of one argument: of the storage, the shape, the hooks (there are none); other things are shared."""
+        """Return a copy of one argument: of the storage, the shape, the hooks (there are none).
+
+        Other things are shared.
+        """
         argument = bare(argument)
         if isinstance(argument, PersistentId):
             identity = bare(argument.id)
@@ -83,7 +97,7 @@ class NewNodes:
         return argument
 
     def kept(self, node: _Node) -> _Node:
-        """The node with a place in the memo, so that others can share it."""
+        """Return the node with a place in the memo, so that others can share it."""
         if node.memo == NO_MEMO:
             node.memo = self._graph.new_memo()
         return node
@@ -116,10 +130,10 @@ def _replace_lone(graph: GraphEdit, changes: Sequence[NewText]) -> list[NewText]
     """Replace the texts that stand in one place alone, as nearly all do; gives the changes of the others."""
     olds = [holder[at] for holder, at, _ in changes]
     met, pickle = Counter(map(id, olds)), graph.pickle
-    gone: list[Node] = []
+    gone: list[PickleNode] = []
     left: list[NewText] = []
     for old, change in zip(olds, changes, strict=True):
-        if type(old) is not Text or met[id(old)] > 1 or graph.references(old) != 1:
+        if type(old) is not String or met[id(old)] > 1 or graph.references(old) != 1:
             left.append(change)
             continue
         made = new_text(pickle, change.value, old)
@@ -131,15 +145,15 @@ def _replace_lone(graph: GraphEdit, changes: Sequence[NewText]) -> list[NewText]
 
 
 def _replace_shared(graph: GraphEdit, changes: Sequence[NewText]) -> None:
-    groups: dict[int, tuple[Text | None, list[NewText]]] = {}
+    groups: dict[int, tuple[String | None, list[NewText]]] = {}
     for change in changes:
         old = bare(change.holder[change.at])
-        text = old if isinstance(old, Text) else None
+        text = old if isinstance(old, String) else None
         groups.setdefault(id(old) if text is not None else -len(groups) - 1, (text, []))[1].append(change)
     # counted before the first change
     free = {id(old) for old, group in groups.values() if old is not None and graph.references(old) == len(group)}
     for old, group in groups.values():
-        made: dict[str, Text] = {}
+        made: dict[str, String] = {}
         for change in group:
             if change.value not in made:
                 made[change.value] = new_text(graph.pickle, change.value, old)
@@ -151,7 +165,7 @@ def _replace_shared(graph: GraphEdit, changes: Sequence[NewText]) -> None:
             _remember(graph, old, list(made.values()), id(old) in free)
 
 
-def _remember(graph: GraphEdit, old: Text, made: list[Text], free: bool) -> None:
+def _remember(graph: GraphEdit, old: String, made: list[String], free: bool) -> None:
     """Give each new text a memo entry, as a pickler does: the first one the old text's, where that is free now."""
     if free:
         made[0].memo = old.memo
@@ -160,25 +174,25 @@ def _remember(graph: GraphEdit, old: Text, made: list[Text], free: bool) -> None
         text.memo = graph.new_memo()
 
 
-def new_text(pickle: Pickle, value: str, like: Text | None = None) -> Text:
-    """A text as the pickle's own writer would write it; strings of Python 2 stay such while they are ASCII."""
+def new_text(pickle: Pickle, value: str, like: String | None = None) -> String:
+    """Return a text as the pickle's own writer would write it; strings of Python 2 stay such while they are ASCII."""
     if like is not None and like.op == op.BINUNICODE and 0 < pickle.protocol < 4:
-        return Text(op.BINUNICODE, value)
+        return String(op.BINUNICODE, value)
     if like is not None and like.op in (op.SHORT_BINSTRING, op.BINSTRING) and value.isascii():
-        return Text(op.SHORT_BINSTRING if len(value) < _SHORT else op.BINSTRING, value)
+        return String(op.SHORT_BINSTRING if len(value) < _SHORT else op.BINSTRING, value)
     if like is not None and like.op in (op.STRING, op.UNICODE):
-        return Text(op.UNICODE if like.op == op.UNICODE or not value.isascii() else op.STRING, value)
+        return String(op.UNICODE if like.op == op.UNICODE or not value.isascii() else op.STRING, value)
     if pickle.protocol < 1:
-        return Text(op.UNICODE, value)
+        return String(op.UNICODE, value)
     short = pickle.protocol >= 4 and len(value.encode("utf-8", "surrogatepass")) < _SHORT
-    return Text(op.SHORT_BINUNICODE if short else op.BINUNICODE, value)
+    return String(op.SHORT_BINUNICODE if short else op.BINUNICODE, value)
 
 
 # ---- plain Python data as values of a graph, and new nodes of a tree as plain Python data
 
 
 def from_plain(pickle: Pickle, value: object) -> Value:
-    """None, booleans, numbers, text and bytes, and lists, tuples and dicts of such, as the graph holds them.
+    """Return None, booleans, numbers, text, bytes, lists, tuples and dicts of such as the graph holds them.
 
     Raises RefusedError for anything else.
     """
@@ -196,25 +210,25 @@ def from_plain(pickle: Pickle, value: object) -> Value:
     made = Made(op.EMPTY_LIST if isinstance(value, list) else op.EMPTY_DICT)
     if isinstance(value, list):
         payload = [from_plain(pickle, item) for item in value]
-        made.steps = [Step(op.APPENDS, payload)] if payload else None
+        made.steps = [Mutation(op.APPENDS, payload)] if payload else None
         return made
     if isinstance(value, dict):
         payload = [from_plain(pickle, each) for pair in value.items() for each in pair]
-        made.steps = [Step(op.SETITEMS, payload)] if payload else None
+        made.steps = [Mutation(op.SETITEMS, payload)] if payload else None
         return made
-    raise RefusedError(f"A {type(value).__name__} is not plain data, and cannot be put into a checkpoint.")
+    raise RefusedError(f"A {type(value).__name__} is not plain data, so it cannot be put into a checkpoint.")
 
 
 def _bytes(pickle: Pickle, value: bytes) -> Value:
-    """Bytes as Python's pickler writes them: before protocol 3, as text that is to be encoded."""
+    """Return bytes as Python's pickler writes them: before protocol 3, as text that is to be encoded."""
     if pickle.protocol >= 3:
-        return Text(op.SHORT_BINBYTES if len(value) < 256 else op.BINBYTES, value)
+        return String(op.SHORT_BINBYTES if len(value) < 256 else op.BINBYTES, value)
     given: list[Value] = [new_text(pickle, value.decode("latin1")), new_text(pickle, "latin1")]
     return Made(op.REDUCE, [Global(op.GLOBAL, "_codecs", "encode"), Tuple(op.TUPLE, given)])
 
 
 def plain_data(node: nouns.Node) -> object:
-    """The Python value that a new node stands for: the reverse of ``checkpoint.plain_nodes.node_of``."""
+    """Return the Python value that a new node stands for: the reverse of ``checkpoint.tree.node_of``."""
     if isinstance(node, nouns.Sequence):
         items = [plain_data(item) for item in node.items]
         return items if node.kind == "list" else tuple(items)
@@ -229,5 +243,5 @@ def plain_data(node: nouns.Node) -> object:
 
 
 def plain_key(part: Part) -> object:
-    """The key that a step of a path stands for."""
+    """Return the key that a step of a path stands for."""
     return literal_eval(part.text) if isinstance(part, Special) else part

@@ -29,7 +29,7 @@ from ckptdoctor.formats.torch.read.views import (
 )
 from ckptdoctor.noun import replace
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, PersistentId, Text, Tuple, Value, storage_references
+from ckptdoctor.pickles.graph import Made, PersistentId, String, Tuple, Value, storage_references
 
 _CPU = "cpu"
 
@@ -48,11 +48,11 @@ class NewStorages:
         self._goal = {storage.key: storage for storage in wanted.contents.storages}
         self._wanted = wanted
         self._plans: dict[str, StoragePlan] = {}
-        self._texts: dict[str, Text] = {}  # the key of a new storage, which all references to it share
+        self._texts: dict[str, String] = {}  # the key of a new storage, which all references to it share
         self._held = 0
 
     def plan(self, key: str) -> StoragePlan:
-        """What the storage is made of."""
+        """Return what the storage is made of."""
         if key in self._old and key not in self._plans:
             return whole(self._old[key])
         if key not in self._plans:
@@ -62,7 +62,7 @@ class NewStorages:
     # ---- device tags
 
     def retag(self) -> None:
-        """Another device tag in the persistent ids of storages that get one: in that slot only, whoever shares it."""
+        """Change the device tag in the persistent ids of storages: in that slot only, whoever shares it."""
         tags = {
             key: self._goal[key].device
             for key, old in self._old.items()
@@ -70,14 +70,14 @@ class NewStorages:
         }
         if not tags:
             return
-        shared: dict[str, Text] = {}
+        shared: dict[str, String] = {}
         slots: dict[str, list[Slot]] = {}
         for reference in self._graph.storage_references():
             claim = claim_of(reference)
             if claim is None:
                 continue
             location = bare((items(reference.id) or [])[_LOCATION])
-            if isinstance(location, Text):
+            if isinstance(location, String):
                 shared.setdefault(claim.device, location)
             tag = tags.get(claim.key, claim.device)
             if tag != claim.device:
@@ -86,11 +86,11 @@ class NewStorages:
         for tag, places in slots.items():
             self._put_location(places, tag, shared.get(tag))
 
-    def _put_location(self, slots: list[Slot], tag: str, shared: Text | None) -> None:
-        """One text for all, as torch writes ``cpu``."""
+    def _put_location(self, slots: list[Slot], tag: str, shared: String | None) -> None:
+        """Put in one text for all, as torch writes ``cpu``."""
         if shared is None:
             old = bare(slots[0].value)
-            shared = new_text(self._graph.pickle, tag, old if isinstance(old, Text) else None)
+            shared = new_text(self._graph.pickle, tag, old if isinstance(old, String) else None)
             shared.memo = self._graph.new_memo()
         for slot in slots:
             slot.put(shared)
@@ -116,7 +116,7 @@ class NewStorages:
                 inner[6] = _device(self._graph, device, tags[claim.key])
 
     def _own_id(self, reference: PersistentId) -> list[Value]:
-        """The parts of a persistent id, which nothing else shares."""
+        """Return the parts of a persistent id, which nothing else shares."""
         identity = bare(reference.id)
         assert isinstance(identity, Tuple)
         if self._graph.references(identity) > 1:
@@ -126,7 +126,7 @@ class NewStorages:
     # ---- tensors
 
     def view(self, slot: Slot, path: KeyPath, verb: str) -> View:
-        """The view in ``slot``, whose arguments belong to it alone. Raises RefusedError for other things."""
+        """Return the view in ``slot``, whose arguments belong to it alone. Raises RefusedError for other things."""
         while True:
             self._graph.own(slot)
             node = bare(slot.value)
@@ -147,10 +147,13 @@ class NewStorages:
             if view.reach * view.itemsize > self.plan(view.claim.key).nbytes:
                 break
             return view
-        raise RefusedError(f"{show_path(path)} is not a plain tensor, and cannot be {verb}.")
+        raise RefusedError(f"{show_path(path)} is not a plain tensor, so it cannot be {verb}.")
 
     def is_another(self, before: Tensor, after: Tensor) -> bool:
-        """Whether a tensor shows other elements than before, or in another form; what a storage shrinks to aside."""
+        """Return whether a tensor shows other elements than before, or in another form.
+
+        What a storage shrinks to does not count.
+        """
         if after.storage is None:
             return False
         if before.storage is None:  # an array, whose elements get a storage when it is moved
@@ -189,15 +192,15 @@ class NewStorages:
         parts[_KEY] = self._text(storage.key)
         parts[_NUMEL] = self.plan(storage.key).nbytes // (max(1, tensor.dtype.bits // 8) if typed else 1)
 
-    def _text(self, key: str) -> Text:
-        """The key of a new storage: one text for all references."""
+    def _text(self, key: str) -> String:
+        """Return the key of a new storage: one text for all references."""
         if key not in self._texts:
             self._texts[key] = new_text(self._graph.pickle, key)
             self._texts[key].memo = self._graph.new_memo()
         return self._texts[key]
 
     def fresh(self, tensor: Tensor, new: NewNodes) -> Made:
-        """A tensor that is made of nothing that the pickle holds, as ``torch.save`` writes it."""
+        """Return a tensor that is made of nothing that the pickle holds, as ``torch.save`` writes it."""
         assert tensor.storage is not None
         reference = self.reference(tensor.storage, tensor.dtype, new)
         sizes = [new.tuple(list(each)) for each in (tensor.shape, tensor.stride)]
@@ -208,7 +211,10 @@ class NewStorages:
         return new.kept(new.called("torch._utils._rebuild_tensor_v3", given))
 
     def reference(self, storage: Storage, element: DType, new: NewNodes) -> PersistentId:
-        """A reference to a new storage of this type. In torch's first format it has a part more, which tells views."""
+        """Return a reference to a new storage of this type.
+
+        In torch's first format it has a part more, which tells views.
+        """
         kind = f"torch.{element.storage_class}" if element.storage_class else "torch.storage.UntypedStorage"
         count = self.plan(storage.key).nbytes // (max(1, element.bits // 8) if element.storage_class else 1)
         parts: list[Value] = [new.text("storage", shared=True), new.named(kind), self._text(storage.key)]
@@ -217,7 +223,7 @@ class NewStorages:
         return PersistentId(op.BINPERSID, new.tuple([*parts, *([None] if len(like) > len(parts) else [])]))
 
     def hold(self, new: NewNodes, data: bytes, element: DType) -> PersistentId:
-        """A reference to a new storage with these elements, which stood in the pickle."""
+        """Return a reference to a new storage with these elements, which stood in the pickle."""
         self._held += 1
         key = f"array {self._held}"  # never a key of torch, so it is free; it gets a number in the end
         storage = Storage(key, len(data), element, _CPU, None)
@@ -242,19 +248,19 @@ class NewStorages:
         plan, kept = self.plan(key), tuple(self._wanted.pieces[key])
         if any(view.reach and not _lies_in(view.span, kept) for view in used.views):
             raise RefusedError(
-                f"Storage {key} cannot be shrunk: a tensor that is not shown, such as an attribute of a Parameter, "
-                "views what would go."
+                f"Storage {key} cannot be shrunk: a tensor that is not shown, such as an attribute of a "
+                "Parameter, views the part that would be removed."
             )
         nbytes = sum(length for _, length in kept)
         if nbytes == plan.nbytes:
             return
         if plan.pieces is None or any(len(items(each.id) or ()) > 5 and _is_view(each) for each in used.references):
-            raise RefusedError(f"Storage {key} is a view of another one, and cannot be shrunk alone.")
+            raise RefusedError(f"Storage {key} is a view of another one, so it cannot be shrunk alone.")
         for view in used.views:
             start = _moved(view.span[0], kept) if view.reach else 0
             offset, rest = divmod(start, view.itemsize)
             if rest:
-                raise RefusedError(f"Storage {key} holds elements of several sizes, and cannot be shrunk.")
+                raise RefusedError(f"Storage {key} holds elements of several sizes, so it cannot be shrunk.")
             view.arguments[1] = offset
         for reference in used.references:
             claim = claim_of(reference)
@@ -265,7 +271,7 @@ class NewStorages:
     # ---- the result
 
     def finish(self, renumber: Numbering) -> tuple[StoragePlan, ...]:
-        """The plan for every storage of the output, with its key."""
+        """Return the plan for every storage of the output, with its key."""
         if self._graph.as_built and not self._plans and renumber is not Numbering.ALWAYS:
             # at most texts were exchanged, so that every reference names what it did
             return tuple(map(whole, self._old.values()))
@@ -279,7 +285,7 @@ class NewStorages:
         return tuple([plan if plan.key == name else replace(plan, key=name) for plan, name in plans])
 
     def _rename(self, names: dict[str, str]) -> None:
-        """The new keys in the persistent ids; references to one storage share the text of its key."""
+        """Put the new keys into the persistent ids; references to one storage share the text of its key."""
         changes: list[NewText] = []
         for reference in self._graph.storage_references():
             claim = claim_of(reference)
@@ -289,7 +295,7 @@ class NewStorages:
 
 
 def _device(graph: GraphEdit, old: Made, tag: str) -> Made:
-    """``torch.device`` for a tag such as ``cuda:1``, made like the old one."""
+    """Return ``torch.device`` for a tag such as ``cuda:1``, made like the old one."""
     kind, _, number = tag.partition(":")
     given: list[Value] = [new_text(graph.pickle, kind)]
     if number.isdigit():
@@ -298,12 +304,12 @@ def _device(graph: GraphEdit, old: Made, tag: str) -> Made:
 
 
 def _lies_in(span: tuple[int, int], pieces: Sequence[Piece]) -> bool:
-    """Whether one of the pieces has all the bytes from the first up to the last."""
+    """Return whether one of the pieces has all the bytes from the first up to the last."""
     return any(start <= span[0] and span[1] <= start + length for start, length in pieces)
 
 
 def _moved(byte: int, kept: Sequence[Piece]) -> int:
-    """Where a byte lies once only the kept ranges are left."""
+    """Return where a byte lies once only the kept ranges are left."""
     passed = 0
     for start, length in kept:
         if start <= byte < start + length:
@@ -318,7 +324,7 @@ def _is_view(reference: PersistentId) -> bool:
 
 
 def _made(storage: Storage, holds: elements.Elements, olds: dict[str, Storage]) -> StoragePlan:
-    """What a new storage is made of: ranges of one storage where its elements are such, or what makes them."""
+    """Return what a new storage is made of: ranges of one storage where its elements are such, or what makes them."""
     key, nbytes = storage.key, storage.nbytes
     sources = tuple(dict.fromkeys(each.source for each in elements.views(holds) if each.held is None))
     old = olds[sources[0]] if sources else storage
@@ -339,7 +345,7 @@ def _made(storage: Storage, holds: elements.Elements, olds: dict[str, Storage]) 
 
 
 def _named(keys: list[str], old: dict[str, Storage]) -> dict[str, str]:
-    """Names for new storages that no old one has; the old ones keep theirs."""
+    """Return names for new storages that no old one has; the old ones keep theirs."""
     numbers = [int(key) for key in old if key.isascii() and key.isdigit()]
     free = max(numbers, default=-1) + 1
     names = {}

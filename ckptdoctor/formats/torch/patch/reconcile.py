@@ -39,7 +39,7 @@ from ckptdoctor.formats.torch.read.values import bare, call, full_name
 from ckptdoctor.formats.torch.read.views import PARAMETER_MAKERS
 from ckptdoctor.noun import replace
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Pickle, Text, Tuple, Value
+from ckptdoctor.pickles.graph import Made, Pickle, String, Tuple, Value
 
 _Keys = list[tuple[list[Value], int]]  # holders with indices
 
@@ -73,15 +73,15 @@ def reconcile(
 
 
 def _require_contents_alone(wanted: Wanted) -> None:
-    """Raises RefusedError for what is no matter of a pickle of torch."""
+    """Raise RefusedError for what is no matter of a pickle of torch."""
     for edit in wanted.edits:
         other = isinstance(edit, Convert) and edit.format not in (wanted.original.format, "torch zip")
         if other or isinstance(edit, (SetMetadata, TextMetadata, Truncate, WriteIndex)):
-            raise RefusedError(f"{type(edit).__name__} is no edit of what a torch file holds.")
+            raise RefusedError(f"{type(edit).__name__} is not an edit of a torch file's contents.")
 
 
 def _before_the_rest(graph: GraphEdit, storages: NewStorages, wanted: Wanted) -> None:
-    """What is done wherever it stands, shown or not: tensors moved to the CPU, wrappers opened, storages retagged."""
+    """Do what is done wherever it stands: tensors moved to the CPU, wrappers opened, storages retagged."""
     made = [each for each in wanted.contents.tensors if each.origin is not None]
     devices = {old.device for new in made for old in _moved_parts(new)}
     move_to_cpu(graph, storages, devices)
@@ -92,7 +92,7 @@ def _before_the_rest(graph: GraphEdit, storages: NewStorages, wanted: Wanted) ->
 
 
 def _moved_parts(new: Tensor) -> Iterator[Tensor]:
-    """The tensors of the file, this one or parts of it, that loading moved elsewhere and no longer does."""
+    """Yield the tensors of the file, this one or parts of it, that loading moved elsewhere and no longer does."""
     old = source_of(new)
     if isinstance(old, Tensor) and old is not new:
         if old.moved and not new.moved:
@@ -155,7 +155,7 @@ class _Reconciler:
     # ---- places
 
     def _found_children(self) -> dict[KeyPath, Children]:
-        """What stands in every container in which something changes, once each belongs to its place alone."""
+        """Return what stands in every container in which something changes, once each belongs to its place alone."""
         parents: dict[KeyPath, None] = {}
         for each in self._changes:
             if isinstance(each, Entries):
@@ -171,7 +171,7 @@ class _Reconciler:
                 return found
 
     def _usual(self, change: Change) -> Change:
-        """The change; a dict whose keys stand in an unusual way is looked at entry by entry."""
+        """Return the change; a dict whose keys stand in an unusual way is looked at entry by entry."""
         if not isinstance(change, Renamed):
             return change
         found = key_slots(self._graph.node(change.path), change.before)
@@ -198,7 +198,7 @@ class _Reconciler:
         return each[-1].value
 
     def _values_elsewhere(self) -> dict[KeyPath, Value]:
-        """What stands now where the nodes come from that get another place."""
+        """Return what stands now where the nodes come from that get another place."""
         nodes = [each.node for each in self._changes if isinstance(each, Exchanged)]
         for change in self._changes:
             if isinstance(change, Entries):
@@ -226,9 +226,9 @@ class _Reconciler:
         return detached or another
 
     def _exchanged(self, slot: Slot, change: Exchanged) -> tuple[bool, Value]:
-        """Whether something is to be put into the slot, and what: a text is exchanged with all others."""
+        """Return whether something is to be put into the slot, and what: a text is exchanged with all others."""
         old, node = bare(slot.value), change.node
-        if isinstance(node, str) and isinstance(old, Text):
+        if isinstance(node, str) and isinstance(old, String):
             self._texts.append(NewText(slot.holder, slot.index, node))
             return False, None
         there = self._places.of(node)
@@ -237,7 +237,7 @@ class _Reconciler:
         return True, self._made(node)
 
     def _made(self, node: Node) -> Value:
-        """A node that was not in the file, or a tensor that stands somewhere else there."""
+        """Return a node that was not in the file, or a tensor that stands somewhere else there."""
         if isinstance(node, Tensor):
             there = self._places.of(node)
             if there is None:
@@ -256,7 +256,7 @@ class _Reconciler:
         return self._new.text(part) if isinstance(part, str) else from_plain(self._graph.pickle, plain_key(part))
 
     def _entered(self, change: Entries) -> list[tuple[Value, Value] | None]:
-        """Key and value of each new entry, before anything is changed; None for those that were there."""
+        """Return the key and value of each new entry, before anything is changed, or None for those that were there."""
         made: list[tuple[Value, Value] | None] = []
         for entry in change.after:
             if isinstance(entry, Kept):
@@ -275,14 +275,14 @@ class _Reconciler:
         return made
 
     def _another(self, value: Value, path: KeyPath) -> Made:
-        """A copy of the call that makes a tensor, and of those inside it that make it, too."""
+        """Return a copy of the call that makes a tensor, and of those inside it that make it, too."""
         node = bare(value)
         if not isinstance(node, Made) or node.op != op.REDUCE or node.steps:
-            raise RefusedError(f"{show_path(path)} is made in an unusual way, and cannot be made again.")
+            raise RefusedError(f"{show_path(path)} is made in an unusual way, so it cannot be made again.")
         callee, arguments, _ = call(node)
         name = full_name(callee) or ""
         if name not in PARAMETER_MAKERS and not name.startswith("torch._utils._rebuild_tensor"):
-            raise RefusedError(f"{show_path(path)} is no tensor of torch's own class, and cannot be made again.")
+            raise RefusedError(f"{show_path(path)} is not a tensor of torch's own class, so it cannot be made again.")
         copy = self._new.again(node)
         if name in PARAMETER_MAKERS and arguments:
             given = bare(copy.items[1])
@@ -292,7 +292,7 @@ class _Reconciler:
 
 
 def _values_at(root: Value, paths: Sequence[KeyPath]) -> list[Value]:
-    """The value at each of these paths; every object on the way is read once, and none is copied."""
+    """Return the value at each of these paths; every object on the way is read once, and none is copied."""
     found: list[Value] = [None] * len(paths)
     stack: list[tuple[Value, int, list[int]]] = [(root, 0, list(range(len(paths))))]
     while stack:
@@ -312,7 +312,7 @@ def _values_at(root: Value, paths: Sequence[KeyPath]) -> list[Value]:
 
 
 def _is_detached(before: Tensor, after: Tensor) -> bool:
-    """Whether a tensor loses what a Parameter is, or attributes of its own."""
+    """Return whether a tensor loses what a Parameter is, or attributes of its own."""
     if (before.is_parameter, before.requires_grad) != (after.is_parameter, after.requires_grad):
         return True
     return before.rebuild != after.rebuild and not (before.moved and not after.moved)
@@ -323,7 +323,10 @@ def _detached_like(before: Tensor, after: Tensor) -> Tensor:
 
 
 def _moves_nodes(change: Change) -> bool:
-    """Whether nodes come, go or change places: a new name does not, and leaves the numbers of the memo as they are."""
+    """Return whether nodes come, go or change places.
+
+    A new name does not, and leaves the numbers of the memo as they are.
+    """
     if isinstance(change, Exchanged):
         return True
     if isinstance(change, (Renamed, Retargeted)):

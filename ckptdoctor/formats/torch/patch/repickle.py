@@ -15,15 +15,15 @@ from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import (
     NO_MEMO,
+    Constant,
     Global,
-    Literal,
     Made,
-    Node,
+    Mutation,
     PersistentId,
+    PickleNode,
     Popped,
     Revisit,
-    Step,
-    Text,
+    String,
     Tuple,
     Value,
     Verbatim,
@@ -41,7 +41,7 @@ _NUMBER_MAKERS = frozenset({"numpy.core.multiarray.scalar", "numpy._core.multiar
 
 
 def repickle(graph: GraphEdit, edit: Repickle) -> None:
-    """Raises RefusedError for what protocol 2 cannot say plainly."""
+    """Raise RefusedError for what protocol 2 cannot say plainly."""
     found = graph.nodes()
     for node in found:
         if isinstance(node, Global):
@@ -58,18 +58,18 @@ def repickle(graph: GraphEdit, edit: Repickle) -> None:
 
 
 def _name_anew(graph: GraphEdit, node: Global) -> None:
-    """GLOBAL with the names of Python 2, which readers translate back."""
+    """Write GLOBAL with the names of Python 2, which readers translate back."""
     if graph.pickle.protocol <= _PROTOCOL or node.op == op.INST:
         return
     named = written_in_protocol_2(node.module, node.name)
     if named is None:
-        raise RefusedError(f"Protocol 2 cannot name {node.full}, so the pickle is not written anew.")
+        raise RefusedError(f"Protocol 2 cannot name {node.full}, so the pickle is not rewritten.")
     node.op, node.parts = op.GLOBAL, None
     node.module, node.name = named
 
 
-def _values_of(node: Node) -> list[Value]:
-    """The list that ends in the values of an array or number of NumPy; empty for anything else."""
+def _values_of(node: PickleNode) -> list[Value]:
+    """Return the list that ends in the values of an array or number of NumPy; empty for anything else."""
     if not isinstance(node, Made) or node.op not in CALLS:
         return []
     name = full_name(node.items[0])
@@ -90,17 +90,17 @@ class _Writer:
         self._new = NewNodes(graph)
         self._encoding = encoding
         self._made: dict[int, Value] = {}
-        self._kept: list[Node] = []  # so that no new node gets the id of one that has gone
+        self._kept: list[PickleNode] = []  # so that no new node gets the id of one that has gone
 
-    def hold_values(self, node: Node) -> None:
+    def hold_values(self, node: PickleNode) -> None:
         """A string of Python 2 that is the values of an array or number becomes bytes there, whoever shares it."""
         held = _values_of(node)
         last = bare(held[-1]) if held else None
-        if isinstance(last, Text) and last.op in _OLD_STRINGS:
+        if isinstance(last, String) and last.op in _OLD_STRINGS:
             held[-1] = self._bytes(last.value if isinstance(last.value, bytes) else last.value.encode("utf-8"))
 
-    def rewrite(self, node: Node) -> None:
-        """The node, and the texts and constants directly in it."""
+    def rewrite(self, node: PickleNode) -> None:
+        """Rewrite the node, and the texts and constants directly in it."""
         if isinstance(node, Made):
             self._rewrite_made(node)
             node.items[:] = [self.leaf(value) for value in node.items]
@@ -108,33 +108,33 @@ class _Writer:
                 step.payload[:] = [self.leaf(value) for value in step.payload]
         elif isinstance(node, Tuple):
             if node.op == op.FROZENSET:
-                raise RefusedError("The file holds a frozenset, which torch refuses in every pickle protocol.")
+                raise RefusedError("The file holds a frozenset, which torch rejects in every pickle protocol.")
             if node.op == op.TUPLE and len(node.items) <= 3:
                 node.op = op.TUPLE1 if node.items else op.EMPTY_TUPLE  # the encoder finds the one for its length
             node.items[:] = [self.leaf(value) for value in node.items]
         elif isinstance(node, PersistentId):
             if node.op in _BUFFERS:
-                raise RefusedError("A part of the pickle lies outside of the file, so it is not written anew.")
+                raise RefusedError("A part of the pickle is outside of the file, so it is not rewritten.")
             node.op, node.id = op.BINPERSID, self.leaf(node.id)
         elif isinstance(node, Popped):
             node.discarded[:] = [self.leaf(value) for value in node.discarded]
             node.result = self.leaf(node.result)
             if isinstance(node, Revisit) and any(step.op == op.ADDITEMS for step in node.steps):
-                raise RefusedError("A set contains itself, so the pickle is not written anew.")
+                raise RefusedError("A set contains itself, so the pickle is not rewritten.")
 
     def leaf(self, value: Value) -> Value:
-        """What stands for a text or a constant; other values are left."""
-        if isinstance(value, Literal):
+        """Return what stands for a text or a constant; other values are left."""
+        if isinstance(value, Constant):
             value.raw = canonical.constant(value.value, _PROTOCOL)
             return value if value.memo != NO_MEMO else value.value
-        if not isinstance(value, Text):
+        if not isinstance(value, String):
             return value
         if id(value) not in self._made:
             self._made[id(value)] = self._text(value)
             self._kept.append(value)
         return self._made[id(value)]
 
-    def _text(self, text: Text) -> Value:
+    def _text(self, text: String) -> Value:
         if text.op == op.BYTEARRAY8:
             assert isinstance(text.value, bytes)
             return self._called(text, "__builtin__.bytearray", [self._bytes(text.value)] if text.value else [])
@@ -147,19 +147,19 @@ class _Writer:
                 return text
             value = value.decode(self._encoding)
         if len(value) > _LONGEST >> 2 and len(value.encode("utf-8", "surrogatepass")) > _LONGEST:
-            raise RefusedError("Protocol 2 cannot hold a text of 4 GiB, so the pickle is not written anew.")
+            raise RefusedError("Protocol 2 cannot hold a text of 4 GiB, so the pickle is not rewritten.")
         if isinstance(text, Verbatim):
-            return Text(op.BINUNICODE, value, text.memo)
+            return String(op.BINUNICODE, value, text.memo)
         text.op, text.value = op.BINUNICODE, value
         return text
 
-    def _bytes(self, value: bytes, like: Text | None = None) -> Made:
-        """Bytes as Python's pickler writes them before protocol 3: as text that is to be encoded."""
+    def _bytes(self, value: bytes, like: String | None = None) -> Made:
+        """Return bytes as Python's pickler writes them before protocol 3: as text that is to be encoded."""
         given: list[Value] = [self._new.text(value.decode("latin1")), self._new.text("latin1", shared=True)]
         return self._called(like, "_codecs.encode", given)
 
-    def _called(self, like: Text | None, name: str, given: list[Value]) -> Made:
-        """A call that the memo remembers, where it remembered what the call stands for."""
+    def _called(self, like: String | None, name: str, given: list[Value]) -> Made:
+        """Return a call that the memo remembers, where it remembered what the call stands for."""
         made = self._new.called(name, given)
         made.memo = like.memo if like is not None else NO_MEMO
         return self._new.kept(made)
@@ -170,21 +170,21 @@ class _Writer:
         if node.op == op.EMPTY_SET:
             self._set(node)
         elif any(step.op == op.ADDITEMS for step in node.steps or ()):
-            raise RefusedError("Something that is no set is filled like one, so the pickle is not written anew.")
+            raise RefusedError("An object that is not a set is filled like one, so the pickle is not rewritten.")
         elif node.op in (op.LIST, op.DICT):
             self._filled(node)
         elif node.op == op.NEWOBJ_EX:
             keywords = bare(node.items[2])
             if not isinstance(keywords, Made) or keywords.op not in DICTS or filling(keywords).keys:
-                raise RefusedError("An object is made with keyword arguments, which protocol 2 cannot say plainly.")
+                raise RefusedError("An object is made with keyword arguments, which protocol 2 cannot express.")
             node.op, node.items = op.NEWOBJ, node.items[:2]
         elif node.op == op.REDUCE:
             self._called_anew(node)
 
     def _set(self, node: Made) -> None:
-        """``set([…])``: steps of filling become the list."""
+        """Write ``set([…])``: steps of filling become the list."""
         if any(step.late or step.op not in (op.ADDITEMS, op.PUT) for step in node.steps or ()):
-            raise RefusedError("A set contains itself, so the pickle is not written anew.")
+            raise RefusedError("A set contains itself, so the pickle is not rewritten.")
         listed = self._new.kept(Made(op.EMPTY_LIST))
         found = [self.leaf(value) for value in filling(node).items]
         listed.steps = _batches(found)
@@ -192,9 +192,9 @@ class _Writer:
         node.steps = None
 
     def _filled(self, node: Made) -> None:
-        """An empty list or dict, and what is put into it."""
+        """Write an empty list or dict, and what is put into it."""
         code, first = (op.EMPTY_LIST, op.APPENDS) if node.op in LISTS else (op.EMPTY_DICT, op.SETITEMS)
-        filled = [Step(first, node.items)] if node.items else []
+        filled = [Mutation(first, node.items)] if node.items else []
         node.op, node.items, node.steps = code, [], [*filled, *(node.steps or ())] or None
 
     def _called_anew(self, node: Made) -> None:
@@ -209,11 +209,11 @@ class _Writer:
         return self._new.ordered_dict()
 
 
-def _batches(values: list[Value]) -> list[Step] | None:
-    """The steps that fill a list, a thousand values at once, as Python's pickler does."""
+def _batches(values: list[Value]) -> list[Mutation] | None:
+    """Return the steps that fill a list, a thousand values at once, as Python's pickler does."""
     size = 1000
     parts = [values[at : at + size] for at in range(0, len(values), size)]
-    return [Step(op.APPEND if len(part) == 1 else op.APPENDS, part) for part in parts] or None
+    return [Mutation(op.APPEND if len(part) == 1 else op.APPENDS, part) for part in parts] or None
 
 
 # ---- names of classes and functions as protocol 2 writes them: those of Python 2, which readers translate back
@@ -225,7 +225,7 @@ _BUILTINS = {"range": "xrange", "str": "unicode", "int": "long", "chr": "unichr"
 
 
 def written_in_protocol_2(module: str, name: str) -> tuple[str, str] | None:
-    """Module and name for GLOBAL; None where readers would take them for another, or cannot read them."""
+    """Return the module and name for GLOBAL, or None where readers would take them for another, or cannot read them."""
     from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 
     if "." in name or not f"{module}{name}".isascii() or not f"{module}{name}".isprintable():

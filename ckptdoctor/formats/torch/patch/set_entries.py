@@ -12,17 +12,17 @@ from ckptdoctor.formats.torch.read.objects import Kind, object_shape
 from ckptdoctor.formats.torch.read.slots import Child, Children, Slot
 from ckptdoctor.formats.torch.read.values import bare
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Pickle, Step, Value
+from ckptdoctor.pickles.graph import Made, Mutation, Pickle, Value
 
 
 def new_names(change: Entries, found: Children, pickle: Pickle) -> Iterator[NewText]:
-    """The names of entries that stay; numbers are put at once, texts are exchanged with all others."""
+    """Yield the names of entries that stay; numbers are put at once, texts are exchanged with all others."""
     for entry in change.after:
         if not isinstance(entry, Kept) or entry.was == entry.now:
             continue
         for child in found[entry.was]:
             if child.key is None:
-                raise RefusedError(f"{show_path((*change.path, entry.was))} has no key that could be changed.")
+                raise RefusedError(f"{show_path((*change.path, entry.was))} has no key to change.")
             if isinstance(entry.now, str):
                 yield NewText(child.key.holder, child.key.index, entry.now)
             else:
@@ -30,7 +30,7 @@ def new_names(change: Entries, found: Children, pickle: Pickle) -> Iterator[NewT
 
 
 def put_in_order(change: Entries, found: Children) -> None:
-    """Entries that stay change places among themselves."""
+    """Let entries that stay change places among themselves."""
     kept, places = _kept(change)
     moved = [(old, new) for old, new in zip(places, kept, strict=True) if old != new]
     entries = {part: _single(change.path, part, found) for part, _ in moved}
@@ -43,14 +43,14 @@ def put_in_order(change: Entries, found: Children) -> None:
 
 
 def _kept(change: Entries) -> tuple[list[Part], list[Part]]:
-    """The entries that stay, in their new order and in the one that they had, by the names that they had."""
+    """Return the entries that stay, in their new order and in the one that they had, by the names that they had."""
     number = {part: index for index, part in enumerate(change.before)}
     kept = [entry.was for entry in change.after if isinstance(entry, Kept)]
     return kept, sorted(kept, key=number.__getitem__)
 
 
 def _single(path: KeyPath, part: Part, found: Children) -> tuple[Slot, Child]:
-    """The entry of a key. Raises RefusedError where it was written more than once, or in an unusual way."""
+    """Return the entry of a key. Raises RefusedError where it was written more than once, or in an unusual way."""
     each = found.get(part, [])
     if len(each) != 1 or each[0].key is None:
         raise RefusedError(f"{show_path((*path, part))} was written more than once: its place cannot change.")
@@ -88,13 +88,13 @@ def set_entries(change: Entries, found: Children, entered: Sequence[tuple[Value,
 def _insert(
     lists: _Lists, path: KeyPath, found: Children, last: Part | None, following: Part | None, values: list[Value]
 ) -> None:
-    """Behind the entry that stands before it where there is one."""
+    """Insert it behind the entry that stands before it where there is one."""
     part = following if last is None else last
     assert part is not None
     each = found.get(part, [])
     if len(each) != 1 or each[0].first is None or each[0].width != 2:
         where = show_path((*path, part))
-        raise RefusedError(f"The entry {where} is written in an unusual way, and cannot be changed.")
+        raise RefusedError(f"The entry {where} is written in an unusual way, so it cannot be changed.")
     lists.put_in(each[0].first, 0 if last is None else 2, values)
 
 
@@ -103,7 +103,7 @@ def _droppable(path: KeyPath, part: Part, found: Children) -> list[Child]:
     if each is None:
         raise RefusedError(f"There is nothing at {show_path((*path, part))} to drop.")
     if any(child.first is None for child in each):
-        raise RefusedError(f"{show_path((*path, part))} belongs to a tuple or a call, and cannot be dropped alone.")
+        raise RefusedError(f"{show_path((*path, part))} belongs to a tuple or a call, so it cannot be dropped alone.")
     return each
 
 
@@ -116,14 +116,14 @@ class _Lists:
         self._out: dict[int, set[int]] = {}
 
     def take_out(self, child: Child) -> None:
-        """What makes up the child goes."""
+        """Take out what makes up the child."""
         assert child.first is not None
         holder, index = child.first.holder, child.first.index
         self._holders[id(holder)] = holder
         self._out.setdefault(id(holder), set()).update(range(index, index + child.width))
 
     def put_in(self, first: Slot, behind: int, values: list[Value]) -> None:
-        """These values come so many places behind a slot."""
+        """Put these values so many places behind a slot."""
         self._holders[id(first.holder)] = first.holder
         before = self._before.setdefault(id(first.holder), {})
         before.setdefault(first.index + behind, []).extend(values)
@@ -151,14 +151,17 @@ def _woven(old: list[Value], before: Mapping[int, list[Value]], out: set[int]) -
 def _into_empty(node: Value, values: list[Value], path: KeyPath) -> None:
     node = bare(node)
     if not isinstance(node, Made) or object_shape(node).kind is not Kind.MAPPING:
-        raise RefusedError(f"What lies at {show_path(path)} is no dict, and has no keys to change.")
+        raise RefusedError(f"{show_path(path)} is not a dict, so it has no keys to change.")
     filled = object_shape(node).filled
     mapping = filled if isinstance(filled, Made) else node
-    mapping.steps = [Step(op.SETITEMS, values), *(mapping.steps or [])]
+    mapping.steps = [Mutation(op.SETITEMS, values), *(mapping.steps or [])]
 
 
 def _owners(node: Value) -> list[Made]:
-    """The objects whose steps hold the children of a node: the node, and what it was filled from or given as state."""
+    """Return the objects whose steps hold the children of a node.
+
+    It is the node, and what it was filled from or given as state.
+    """
     node = bare(node)
     if not isinstance(node, Made):
         return []

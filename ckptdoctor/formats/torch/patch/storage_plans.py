@@ -56,13 +56,13 @@ class Edited:
 
 
 def whole(storage: Storage, key: str | None = None) -> StoragePlan:
-    """The plan for a storage that stays as it is, perhaps under another key."""
+    """Return the plan for a storage that stays as it is, perhaps under another key."""
     pieces = ((0, storage.nbytes),) if storage.nbytes else ()
     return StoragePlan(storage.key if key is None else key, storage.nbytes, pieces, storage)
 
 
 def narrowed(pieces: tuple[Piece, ...], kept: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """What ``kept``, byte ranges of the storage that ``pieces`` make, are in the storage that those were taken from."""
+    """Return what ``kept``, ranges of the storage that ``pieces`` make, are in the storage that these are of."""
     found: list[Piece] = []
     for start, length in kept:
         at = 0

@@ -103,7 +103,7 @@ class Places:
         self._known: dict[int, tuple[KeyPath, Node]] | None = None
 
     def of(self, node: Node) -> tuple[KeyPath, Node] | None:
-        """The place of the node that this one was made of, and that node; None for what is new."""
+        """Return the place of the node that this one was made of, and that node, or None for what is new."""
         if not isinstance(node, (Mapping, Sequence, Opaque, Tensor)):
             return None
         if self._known is None:
@@ -115,7 +115,10 @@ class Places:
 
 
 def tree_changes(before: Node, after: Node, places: Places) -> Iterator[Change]:
-    """Every difference. What is moved as a whole is told where it goes, and what changed inside it where it was."""
+    """Yield every difference.
+
+    What is moved as a whole is told where it goes, and what changed inside it where it was.
+    """
     stack: list[tuple[KeyPath, Node, Node]] = [((), before, after)]
     while stack:
         path, old, new = stack.pop()
@@ -145,19 +148,19 @@ def _plain(node: Node) -> bool:
 
 
 def _same(old: Node, new: Node) -> bool:
-    """Whether two values are one, bit for bit: ``repr`` tells 0.0 from -0.0, and True from 1."""
+    """Return whether two values are one, bit for bit: ``repr`` tells 0.0 from -0.0, and True from 1."""
     return type(old) is type(new) and (old == new or old != old) and repr(old) == repr(new)
 
 
 def _alike(old: Node, new: Node) -> bool:
-    """Whether both are containers of one kind."""
+    """Return whether both are containers of one kind."""
     if isinstance(old, (Mapping, Sequence)) and isinstance(new, (Mapping, Sequence)):
         return type(old) is type(new) and old.kind == new.kind
     return isinstance(old, Opaque) and isinstance(new, Opaque) and old.class_name == new.class_name
 
 
 def _inside(path: KeyPath, old: Node, new: Node, stack: list[tuple[KeyPath, Node, Node]]) -> Iterator[Change]:
-    """What is different directly in a container; what may be different deeper goes on the stack."""
+    """Yield what is different directly in a container; what may be different deeper goes on the stack."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         if _in_place(old.entries, new.entries):
             yield from _renamed_entries(path, old.entries, new.entries, stack)
@@ -179,7 +182,7 @@ def _inside(path: KeyPath, old: Node, new: Node, stack: list[tuple[KeyPath, Node
 
 
 def _in_place(old: tuple[_Entry, ...], new: tuple[_Entry, ...]) -> bool:
-    """Whether each entry is the one that stood in its place, perhaps under another name, which is a text then."""
+    """Return whether each entry is the one that stood in its place, perhaps under another name."""
     if len(old) != len(new):
         return False
     sources: set[int] = set()
@@ -233,7 +236,7 @@ def _renamed(entry: Union[Kept, Entered]) -> bool:
 
 
 def _matched(old: tuple[_Entry, ...], new: tuple[_Entry, ...]) -> list[int | None]:
-    """For each new entry the old one that it is: the one whose value it has, else the one of its name.
+    """Return for each new entry the old one that it is: the one whose value it has, else the one of its name.
 
     Plain values have no identity: of those that lost their name, equal ones are taken in their order.
     """
@@ -284,6 +287,6 @@ def _items(
         kept.append((at, value))
         at += 1
     if at > len(old):
-        raise RefusedError(f"The items of {show_path(path)} cannot be put in another order.")
+        raise RefusedError(f"The items of {show_path(path)} cannot be reordered.")
     stack += [((*path, index), old[index], value) for index, value in kept if value is not old[index]]
     yield Entries(path, tuple(range(len(old))), tuple([Kept(index, index) for index, _ in kept]))

@@ -43,7 +43,7 @@ class Detacher:
         self._used: set[int] = set()
 
     def detached(self, value: Value) -> Made:
-        """The tensor itself: that of a Parameter, without requires_grad, without attributes of its own."""
+        """Return the tensor itself: that of a Parameter, without requires_grad, without attributes of its own."""
         node, name, arguments = _opened(value)
         while name in PARAMETER_MAKERS and arguments:
             node, name, arguments = _opened(arguments[0])
@@ -51,7 +51,7 @@ class Detacher:
             node = Made(op.REDUCE, [arguments[0], arguments[2]])
             node, name, arguments = _opened(node)
         if name is None or (name not in _GRAD and name not in (_OLD, _SPARSE)):
-            raise RefusedError(f"What {name or 'a call'} makes is no tensor that can stand in a state dict.")
+            raise RefusedError(f"{name or 'A call'} does not make a tensor that can be in a state dict.")
         place = _GRAD.get(name, len(arguments))
         if name == _OLD:
             node = self._new.called(_TODAY, [*arguments[:4], False, self._new.ordered_dict()])
@@ -64,16 +64,18 @@ class Detacher:
 
 
 def _opened(value: Value) -> tuple[Made, str | None, list[Value]]:
-    """A call with its function and arguments. Raises RefusedError for anything else."""
+    """Return a call with its function and arguments. Raises RefusedError for anything else."""
     node = bare(value)
     if not isinstance(node, Made) or node.op not in CALLS or is_changed(node):
-        raise RefusedError("What was to become a tensor of a state dict is none.")
+        raise RefusedError("A value that should become a tensor of a state dict is not a tensor.")
     callee, arguments, _ = call(node)
     return node, full_name(callee), arguments
 
 
 def sparse_in(graph: GraphEdit, slot: Slot, path: KeyPath) -> Slot:
-    """The place of the call that makes the sparse tensor, which belongs to ``path`` alone: a Parameter stays around it.
+    """Return the place of the call that makes the sparse tensor, which belongs to ``path`` alone.
+
+    A Parameter stays around it.
 
     Raises RefusedError where there is none.
     """
@@ -114,7 +116,7 @@ def unwrap(graph: GraphEdit, classes: Collection[str]) -> None:
 
 
 def _wrapped(state: Value) -> list[Made]:
-    """The plain tensors among the attributes of a wrapper."""
+    """Return the plain tensors among the attributes of a wrapper."""
     found = []
     for one in items(state) or [state]:
         for value in plain_dict(one).values():
@@ -160,7 +162,10 @@ class _Writer:
         self._storages_of: dict[tuple[int, str], PersistentId] = {}  # by id of the array's node, and dtype
 
     def on_cpu(self, found: Mover) -> Made | None:
-        """The call that makes the tensor on the CPU; None where the file does not say plainly what it holds."""
+        """Return the call that makes the tensor on the CPU.
+
+        It is None where the file does not say plainly what it holds.
+        """
         element = dtype(found.dtype)
         if element is None:
             return None
@@ -197,7 +202,7 @@ class _Writer:
         return self._new.called("torch._utils._rebuild_tensor_v2", given)
 
     def _held(self, array: Array, data: bytes, element: DType) -> PersistentId:
-        """The storage of an array's elements: one for all tensors that were made of the array."""
+        """Return the storage of an array's elements: one for all tensors that were made of the array."""
         name = id(array.node), element.name
         if name not in self._storages_of:
             self._storages_of[name] = self._storages.hold(self._new, data, element)

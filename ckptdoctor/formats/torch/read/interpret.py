@@ -14,7 +14,7 @@ from ckptdoctor.pickles.graph import (
     GlobalUse,
     Made,
     Pickle,
-    Text,
+    String,
     Tuple,
     Value,
     folded_references,
@@ -43,14 +43,17 @@ class Contents:
 
 
 def storages_in(pickle: Pickle, storages: StorageTable, member: str) -> tuple[Storage, ...]:
-    """Every storage that the pickle in ``member`` names, in its order, also where nothing that is shown uses it."""
+    """Return every storage that the pickle in ``member`` names, in its order, shown or not."""
     registry = Registry(storages, member)
     registry.complete(folded_references(pickle.root))
     return registry.storages
 
 
 def interpret(pickle: Pickle, storages: StorageTable, member: str) -> Contents:
-    """What the pickle in ``member`` describes. Whatever it claims, this raises nothing: oddities become notes."""
+    """Return what the pickle in ``member`` describes.
+
+    Whatever it claims, this raises nothing: oddities become notes.
+    """
     registry = Registry(storages, member)
     reader = TensorReader(registry, member, pickle.opcodes + INNER_READS)
     builder = TreeBuilder(pickle, reader, member)
@@ -87,9 +90,11 @@ def read_unseen(reader: TensorReader, pickle: Pickle) -> None:
 
 
 def changed_elsewhere(pickle: Pickle, member: str) -> list[Note]:
-    """Notes on what the pickle does to storages and classes: tensors that are made of them are then others."""
+    """Return notes on what the pickle does to storages and classes: tensors that are made of them are then others."""
     return [
-        Note(NoteKind.TENSOR_STATE, f"{each.message}: torch may load other values than are shown", member, each.offset)
+        Note(
+            NoteKind.TENSOR_STATE, f"{each.message}: torch may load other values than those shown", member, each.offset
+        )
         for each in pickle.ambiguities
         if each.kind == "step-target"
     ]
@@ -110,14 +115,14 @@ _PARTS = {
 
 
 def named(pickle: Pickle) -> list[GlobalUse]:
-    """What the pickle names, without a ``getattr`` that only looks up parts of such classes."""
+    """Return what the pickle names, without a ``getattr`` that only looks up parts of such classes."""
     if any(f"{use.module}.{use.name}" in _GETATTR for use in pickle.globals) and _only_parts(pickle):
         return [use for use in pickle.globals if f"{use.module}.{use.name}" not in _GETATTR]
     return pickle.globals
 
 
 def _only_parts(pickle: Pickle) -> bool:
-    """Whether every ``getattr`` is called at once, with such a class and the name of its part."""
+    """Return whether every ``getattr`` is called at once, with such a class and the name of its part."""
     if pickle.discards or _is_getattr(pickle.root):
         return False
     for node in nodes(pickle.root):
@@ -142,4 +147,4 @@ def _is_lookup(call: list[Value]) -> bool:
         return False
     owner, name = map(plain, arguments.items)
     known = _PARTS.get(owner.full) if isinstance(owner, Global) else None
-    return known is not None and isinstance(name, Text) and known.fullmatch(str(name.value)) is not None
+    return known is not None and isinstance(name, String) and known.fullmatch(str(name.value)) is not None

@@ -14,7 +14,7 @@ from ckptdoctor.formats.torch.read.objects import plain_value
 from ckptdoctor.formats.torch.read.values import CALLS, bare, call, filling, full_name, items, text
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Text, Value
+from ckptdoctor.pickles.graph import Made, String, Value
 
 _OLD_STRINGS = (op.STRING, op.BINSTRING, op.SHORT_BINSTRING)  # of Python 2, where bytes were text
 _ORDERS = ("<", "|", ">")  # byte orders: "|" where it does not matter
@@ -33,7 +33,10 @@ class Array:
 
 
 def array_of(value: Value) -> Array | None:
-    """The array that ``_reconstruct`` and the state (version, shape, dtype, is_fortran, bytes) make; None without."""
+    """Return the array that ``_reconstruct`` and its state make, or None.
+
+    The state is (version, shape, dtype, is_fortran, bytes).
+    """
     node = bare(value)
     if not isinstance(node, Made) or node.op not in CALLS or full_name(node.items[0]) not in NUMPY_MAKERS:
         return None
@@ -46,7 +49,7 @@ def array_of(value: Value) -> Array | None:
 
 
 def buffer_of(value: Value) -> Array | None:
-    """The array that ``_frombuffer(bytes, dtype, shape, order)`` makes, as protocol 5 has it; None without."""
+    """Return the array that ``_frombuffer(bytes, dtype, shape, order)`` makes, as protocol 5 has it; None without."""
     node = bare(value)
     if not isinstance(node, Made) or node.op not in CALLS or full_name(node.items[0]) not in NUMPY_BUFFERS:
         return None
@@ -58,7 +61,7 @@ def buffer_of(value: Value) -> Array | None:
 
 
 def _element(value: Value) -> tuple[str | None, bool]:
-    """torch's name for ``numpy.dtype("f4", False, True)`` with the state (3, "<", …), and whether it is big-endian."""
+    """Return torch's name for ``numpy.dtype("f4", False, True)`` with its state, and whether it is big-endian."""
     node = bare(value)
     if not isinstance(node, Made) or node.op not in CALLS or full_name(node.items[0]) != "numpy.dtype":
         return None, False
@@ -70,7 +73,7 @@ def _element(value: Value) -> tuple[str | None, bool]:
 
 
 def elements(array: Array, wanted: DType, shape: tuple[int, ...]) -> bytes | None:
-    """The array's bytes as elements of torch's ``wanted``; None where they are not just what is to be stored.
+    """Return the array's bytes as elements of torch's ``wanted``, or None where they are not just what is to be stored.
 
     NumPy has no bfloat16, so torch widened it to float32. What was widened is cut again without loss.
     """
@@ -84,7 +87,7 @@ def elements(array: Array, wanted: DType, shape: tuple[int, ...]) -> bytes | Non
 
 
 def own_elements(array: Array, wanted: DType, shape: tuple[int, ...]) -> bytes | None:
-    """The array's elements, of the type ``wanted`` that they have, in the byte order of checkpoints."""
+    """Return the array's elements, of the type ``wanted`` that they have, in the byte order of checkpoints."""
     raw = _bytes(array.contents)
     if raw is None or len(raw) != prod(shape) * (wanted.bits // 8):
         return None
@@ -93,7 +96,7 @@ def own_elements(array: Array, wanted: DType, shape: tuple[int, ...]) -> bytes |
 
 def _bytes(value: Value) -> bytes | None:
     node = bare(value)
-    if isinstance(node, Text):
+    if isinstance(node, String):
         if isinstance(node.value, bytes):
             return node.value
         return node.value.encode("utf-8") if node.op in _OLD_STRINGS else None
@@ -105,7 +108,7 @@ def _bytes(value: Value) -> bytes | None:
 
 
 def _narrowed(raw: bytes) -> bytes | None:
-    """The upper halves of little-endian float32; None where a lower half is not zero."""
+    """Return the upper halves of little-endian float32, or None where a lower half is not zero."""
     if any(raw[0::4]) or any(raw[1::4]):
         return None
     cut = bytearray(len(raw) // 2)

@@ -8,7 +8,7 @@ from ckptdoctor.checkpoint import Named, Part, Special
 from ckptdoctor.formats.torch.read.values import CALLS, Filling, bare, call, filling, full_name, layout_name, text
 from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Text, Tuple, Value
+from ckptdoctor.pickles.graph import Made, String, Tuple, Value
 
 ORDERED_DICT = "collections.OrderedDict"
 _DEFAULT_DICT = "collections.defaultdict"
@@ -50,7 +50,7 @@ class ObjectShape:
 
 
 def object_shape(node: Made) -> ObjectShape:
-    """The noun that an object is, by how it was made and what was done to it since."""
+    """Return the noun that an object is, by how it was made and what was done to it since."""
     if node.op in CALLS:
         return _of_call(node)
     found = filling(node)
@@ -80,7 +80,7 @@ def _of_call(node: Made) -> ObjectShape:
 
 
 def _tagged(name: str | None, arguments: list[Value], found: Filling) -> ObjectShape | None:
-    """The list or dict to which the pickler of C++ (``torch::pickle_save``, TorchScript) added its type."""
+    """Return the list or dict to which the pickler of C++ (``torch::pickle_save``, TorchScript) added its type."""
     if name not in _TAGGED or len(arguments) != _TAGGED[name] or found.keys or not _only(found):
         return None
     given = bare(arguments[0])
@@ -91,7 +91,7 @@ def _tagged(name: str | None, arguments: list[Value], found: Filling) -> ObjectS
 
 
 def _sequence(name: str | None, arguments: list[Value], found: Filling) -> ObjectShape | None:
-    """A set, frozenset or ``torch.Size`` that is made by a call with a list or tuple."""
+    """Return a set, frozenset or ``torch.Size`` that is made by a call with a list or tuple."""
     if len(arguments) > 1 or not _only(found):
         return None
     if name != _SIZE and name not in _SETS:
@@ -107,7 +107,7 @@ def _sequence(name: str | None, arguments: list[Value], found: Filling) -> Objec
 
 
 def _mapping(node: Made, name: str | None, arguments: list[Value], found: Filling) -> ObjectShape | None:
-    """A dict of a class: one that keys were set in, or that is known to be one."""
+    """Return a dict of a class: one that keys were set in, or that is known to be one."""
     if name is None or found.items:
         return None
     if not arguments and (found.keys or name in (ORDERED_DICT, _COUNTER)):
@@ -126,7 +126,7 @@ def _mapping(node: Made, name: str | None, arguments: list[Value], found: Fillin
 
 
 def _of_pairs(name: str, given: Value, found: Filling) -> ObjectShape | None:
-    """``OrderedDict([[key, value], …])``, as Python 2 wrote it."""
+    """Read ``OrderedDict([[key, value], …])``, as Python 2 wrote it."""
     outer = _list(given)
     if not isinstance(outer, Made):
         return None
@@ -142,7 +142,7 @@ def _of_pairs(name: str, given: Value, found: Filling) -> ObjectShape | None:
 
 
 def _list(value: Value) -> Made | Tuple | None:
-    """A tuple, or a list to which nothing was done but appending."""
+    """Return a tuple, or a list to which nothing was done but appending."""
     value = bare(value)
     if type(value) is Tuple:
         return value
@@ -152,18 +152,21 @@ def _list(value: Value) -> Made | Tuple | None:
 
 
 def holds(keywords: Value) -> bool:
-    """Whether there are keyword arguments in what a call is given as such."""
+    """Return whether there are keyword arguments in what a call is given as such."""
     keywords = bare(keywords)
     return type(keywords) is not Made or bool(filling(keywords).keys)
 
 
 def _only(found: Filling, *, pairs: bool = False, items: bool = False) -> bool:
-    """Whether nothing was put in but what a container of this kind takes."""
+    """Return whether nothing was put in but what a container of this kind takes."""
     return not (found.keys and not pairs) and not (found.items and not items) and not found.states
 
 
 def is_dict(value: Value) -> bool:
-    """Whether a value is a dict or OrderedDict. As an object's state, its entries lie directly under the object."""
+    """Return whether a value is a dict or OrderedDict.
+
+    As an object's state, its entries lie directly under the object.
+    """
     value = bare(value)
     if type(value) is not Made:
         return False
@@ -176,7 +179,10 @@ def is_dict(value: Value) -> bool:
 
 
 def plain_value(node: Made) -> bytes | Named | None:
-    """The value that a call gives where that can be told without calling: bytes as protocol 2 writes them, layouts."""
+    """Return the value that a call gives where that can be told without calling.
+
+    It is bytes as protocol 2 writes them, or a layout.
+    """
     if node.steps is not None and any(step.payload for step in node.steps):
         return None
     callee, arguments, keywords = call(node)
@@ -193,7 +199,7 @@ def plain_value(node: Made) -> bytes | Named | None:
 
 def _encoded(arguments: list[Value]) -> bytes | None:
     value = bare(arguments[0])
-    if not isinstance(value, Text) or not isinstance(value.value, str) or text(arguments[1]) != "latin1":
+    if not isinstance(value, String) or not isinstance(value.value, str) or text(arguments[1]) != "latin1":
         return None
     try:
         return value.value.encode("latin1")
@@ -216,8 +222,8 @@ _SPELT_ITEMS = 16
 
 
 def part_of(key: Value) -> Part:
-    """The step that a key of a dict is: text and integers as they are, anything else as it would be printed."""
-    if type(key) is Text and type(key.value) is str:
+    """Return the step that a key of a dict is: text and integers as they are, anything else as it would be printed."""
+    if type(key) is String and type(key.value) is str:
         return key.value
     key = bare(key)
     if type(key) is int and -_HASH_MODULUS < key < _HASH_MODULUS:
@@ -227,7 +233,7 @@ def part_of(key: Value) -> Part:
 
 def _spelt(key: Value, depth: int) -> str:
     key = bare(key)
-    if isinstance(key, Text):
+    if isinstance(key, String):
         return repr(key.value)
     if type(key) is int and key.bit_length() > _PRINTABLE_BITS:
         return f"(integer of {key.bit_length()} bits)"
@@ -250,7 +256,7 @@ def _spelt_tuple(key: Tuple, depth: int) -> str:
 
 
 def parts_of(keys: list[Value]) -> tuple[list[Part], dict[int, int]]:
-    """The steps of all keys of a dict, and for each key that repeats an earlier one (by index) that one's index.
+    """Return the steps of all keys of a dict, and for each key that repeats an earlier one (by index) that one's index.
 
     Equal text and equal numbers (``1``, ``1.0`` and ``True``) are one key, as in Python. Other keys are never taken
     for equal: where two would be printed alike, the later ones are numbered.
@@ -270,9 +276,12 @@ def parts_of(keys: list[Value]) -> tuple[list[Part], dict[int, int]]:
 
 
 def _identity(key: Value, index: int) -> object:
-    """What two keys share exactly when Python takes them for equal; ``(index,)`` for keys that are not compared."""
+    """Return what two keys share exactly when Python takes them for equal.
+
+    It is ``(index,)`` for keys that are not compared.
+    """
     key = bare(key)
-    if isinstance(key, Text):
+    if isinstance(key, String):
         return key.value
     if isinstance(key, float) and key.is_integer():
         key = int(key)

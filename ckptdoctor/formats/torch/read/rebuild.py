@@ -74,7 +74,7 @@ class Mover:
 
 
 def mover(name: str | None, arguments: list[Value]) -> Mover | None:
-    """What a function of this name moves with these arguments; None where it does not, or not plainly."""
+    """Return what a function of this name moves with these arguments, or None where it does not, or not plainly."""
     if (name != FROM_CPU and name not in FROM_ARRAY) or len(arguments) != 4:
         return None
     node = bare(arguments[0])
@@ -91,7 +91,7 @@ def mover(name: str | None, arguments: list[Value]) -> Mover | None:
 
 
 def inside_type(arguments: list[Value]) -> tuple[str | None, list[Value]]:
-    """The function that ``_rebuild_from_type`` calls, and its arguments."""
+    """Return the function that ``_rebuild_from_type`` calls, and its arguments."""
     return full_name(arguments[0]), items(arguments[2]) or []
 
 
@@ -99,14 +99,14 @@ def inside_type(arguments: list[Value]) -> tuple[str | None, list[Value]]:
 
 
 def tensor_v2(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
-    """A view of a typed storage; the seventh argument holds the conj and neg bits."""
+    """Return a view of a typed storage; the seventh argument holds the conj and neg bits."""
     _expect(arguments, *((4,) if kind == _OLD else (6, 7)))
     made = reader.strided(kind, arguments, path)
     return replace(made, details=bits_of(arguments[6], made.dtype)) if len(arguments) > 6 else made
 
 
 def tensor_v3(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
-    """A view of an untyped storage, with the dtype among the arguments."""
+    """Return a view of an untyped storage, with the dtype among the arguments."""
     _expect(arguments, 7, 8)
     element = _require_dtype(arguments[6])
     made = reader.strided(kind, arguments, path, element)
@@ -114,7 +114,12 @@ def tensor_v3(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, 
 
 
 def parameter(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
-    """``(data, requires_grad, hooks[, attributes])``; also a plain call of the class, which may give it no data."""
+    """Read ``(data, requires_grad, hooks[, attributes])``.
+
+    A plain call of the class may give it no data.
+
+    A plain call of the class may give it no data.
+    """
     _expect(arguments, *_PARAMETER.get(kind, (0, 1, 2)))
     if not arguments:
         return replace(empty(reader, kind, [], path, depth), requires_grad=True, is_parameter=True)
@@ -129,7 +134,7 @@ def parameter(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, 
 
 
 def empty(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
-    """A tensor without elements, of a class: it is one of ours once BUILD has given it some."""
+    """Return a tensor without elements, of a class: it is one of ours once BUILD has given it some."""
     if arguments:
         raise NotOurs
     element = BY_NAME[_EMPTY.get(kind, "float32")]
@@ -137,7 +142,7 @@ def empty(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, dept
 
 
 def sparse(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
-    """``(layout, data)``: indices, values, size[, coalesced] for COO, two kinds of indices for the others."""
+    """Read ``(layout, data)``: indices, values, size[, coalesced] for COO, two kinds of indices for the others."""
     _expect(arguments, 2)
     layout = layout_name(arguments[0])
     data = items(arguments[1])
@@ -154,7 +159,7 @@ def sparse(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, dep
 
 
 def nested(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
-    """``(buffer, sizes, strides, offsets)`` of a nested tensor; its shape is that of the flat buffer."""
+    """Read ``(buffer, sizes, strides, offsets)`` of a nested tensor; its shape is that of the flat buffer."""
     _expect(arguments, 4)
     names = ("values", "sizes", "strides", "offsets")
     pairs = zip(names, arguments, strict=True)
@@ -164,7 +169,7 @@ def nested(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, dep
 
 
 def jagged(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
-    """``({"values", "offsets", "lengths", …},)`` of a jagged nested tensor; its shape is that of ``values``."""
+    """Read ``({"values", "offsets", …},)`` of a jagged nested tensor; its shape is that of ``values``."""
     _expect(arguments, 1)
     found = plain_dict(arguments[0])
     parts = [
@@ -181,7 +186,7 @@ def jagged(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, dep
 
 
 def quantized(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
-    """``(storage, offset, size, stride, (scheme, …), requires_grad, hooks)``."""
+    """Read ``(storage, offset, size, stride, (scheme, …), requires_grad, hooks)``."""
     _expect(arguments, 7)
     made = reader.strided(kind, [*arguments[:4], arguments[5]], path)
     parameters = items(arguments[4])
@@ -205,7 +210,7 @@ def quantized(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, 
 
 
 def of_type(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
-    """``(function, class, its arguments, state)`` of a tensor subclass, or of a tensor with attributes."""
+    """Read ``(function, class, its arguments, state)`` of a tensor subclass, or of a tensor with attributes."""
     _expect(arguments, 4)
     function, inside, state = full_name(arguments[0]), items(arguments[2]), arguments[3]
     name = full_name(arguments[1])
@@ -228,7 +233,7 @@ def of_type(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, de
 
 
 def _parts_in_state(reader: Reader, state: Value, path: KeyPath, depth: int) -> tuple[Tensor, ...]:
-    """The tensors among the attributes of a wrapper: its ``__dict__``, or (``__dict__``, slots)."""
+    """Return the tensors among the attributes of a wrapper: its ``__dict__``, or (``__dict__``, slots)."""
     parts = []
     for one in items(state) or [state]:
         for name, value in plain_dict(one).items():
@@ -243,7 +248,7 @@ def _parts_in_state(reader: Reader, state: Value, path: KeyPath, depth: int) -> 
 
 
 def wrapper(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
-    """``(class, dtype, size, stride, offset, layout, device, requires_grad)``: no storage of its own."""
+    """Read ``(class, dtype, size, stride, offset, layout, device, requires_grad)``: no storage of its own."""
     _expect(arguments, 8)
     element = _require_dtype(arguments[1])
     shape, stride, offset, _ = view_of(arguments[2], arguments[3], arguments[4], element)
@@ -263,7 +268,7 @@ def wrapper(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, de
 
 
 def meta(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
-    """``(dtype, size, stride, requires_grad)``: shape without values."""
+    """Read ``(dtype, size, stride, requires_grad)``: shape without values."""
     _expect(arguments, 4)
     element = _require_dtype(arguments[0])
     shape, stride, _, _ = view_of(arguments[1], arguments[2], 0, element)
@@ -271,7 +276,7 @@ def meta(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth
 
 
 def from_cpu(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
-    """``(CPU tensor, dtype, device, requires_grad)``: the CPU tensor, which torch moves to the device."""
+    """Read ``(CPU tensor, dtype, device, requires_grad)``: the CPU tensor, which torch moves to the device."""
     _expect(arguments, 4)
     element = _require_dtype(arguments[1])
     grad = grad_of(arguments[3], element)
@@ -281,7 +286,7 @@ def from_cpu(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, d
     moved = data.device != device_name(arguments[2])  # with map_location="cpu" to where it is
     if data.requires_grad and (data.dtype != element or (moved and not grad)):
         raise OddTensor(
-            "it is computed from a tensor that requires gradients, so that torch cannot say whether it does"
+            "it is computed from a tensor that requires gradients, so torch cannot determine whether it does"
         )
     if data.rebuild not in PLAIN_MAKERS or data.dtype != element:
         raise NotOurs
@@ -291,7 +296,7 @@ def from_cpu(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, d
 
 
 def from_numpy(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
-    """``(array, dtype, device, requires_grad)``: the values lie in the pickle, as the array's bytes."""
+    """Read ``(array, dtype, device, requires_grad)``: the values lie in the pickle, as the array's bytes."""
     _expect(arguments, 4)
     element, array = _require_dtype(arguments[1]), array_of(arguments[0])
     if array is None:
@@ -317,14 +322,14 @@ def _made_of(
 
 
 def _expect(arguments: list[Value], *counts: int) -> None:
-    """Raises OddTensor where a function is not given as many arguments as it takes."""
+    """Raise OddTensor where a function is not given as many arguments as it takes."""
     if len(arguments) not in counts:
         few = " or ".join(map(str, counts))
         raise OddTensor(f"its function is given {plural(len(arguments), 'argument')} and takes {few}")
 
 
 def require(found: Tensor | None) -> Tensor:
-    """What must be a tensor. Raises NotOurs where it is none."""
+    """Return what must be a tensor. Raises NotOurs where it is none."""
     if found is None:
         raise NotOurs
     return found

@@ -9,7 +9,7 @@ from ckptdoctor.formats.torch.read.objects import DICTS, Kind, ObjectShape, is_d
 from ckptdoctor.formats.torch.read.values import ITEM_STEPS, PAIR_STEPS, bare, full_name
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Text, Tuple, Value
+from ckptdoctor.pickles.graph import Made, String, Tuple, Value
 
 
 @noun
@@ -49,7 +49,7 @@ Children = dict[Part, list[Child]]
 
 
 def children(node: Value) -> Children:
-    """The children of a node by the step that leads to each, as the tree shows them.
+    """Return the children of a node by the step that leads to each, as the tree shows them.
 
     A repeated key has several, of which the last one counts.
     """
@@ -102,7 +102,10 @@ def _mapping(node: Made, shape: ObjectShape) -> Iterator[tuple[Part, Child]]:
 
 
 def key_slots(node: Value, parts: Sequence[Part]) -> list[tuple[list[Value], int]] | None:
-    """Holder and index of each key of a dict; None unless these are its keys, all texts and each set in it once."""
+    """Return the holder and index of each key of a dict.
+
+    It is None unless these are its keys, all texts and each set in it once.
+    """
     node = bare(node)
     if not isinstance(node, Made):
         return None
@@ -110,12 +113,12 @@ def key_slots(node: Value, parts: Sequence[Part]) -> list[tuple[list[Value], int
     if shape.kind is not Kind.MAPPING or shape.filled is not node or shape.pairs is not None:
         return None
     places = [(each, at) for each in _payloads(node, PAIR_STEPS, op.DICT) for at in range(0, len(each) - 1, 2)]
-    texts = [key.value if type(key) is Text else None for key in shape.found.keys]
+    texts = [key.value if type(key) is String else None for key in shape.found.keys]
     return places if texts == [*parts] and len(places) == len(texts) == len(set(texts)) else None
 
 
 def _way_to_argument(node: Made) -> tuple[Slot, ...]:
-    """The slots that lead from an object to the one list, dict or tuple that it is made of."""
+    """Return the slots that lead from an object to the one list, dict or tuple that it is made of."""
     arguments = bare(node.items[1])
     if node.op in (op.OBJ, op.INST) or not isinstance(arguments, Tuple):
         return (Slot(node.items, 1),)

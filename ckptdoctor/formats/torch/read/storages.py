@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
 from ckptdoctor.formats.torch.read.values import bare, full_name, integer, items, text
 from ckptdoctor.noun import noun
-from ckptdoctor.pickles.graph import FoldedTensor, Form, Global, PersistentId, Text, Tuple, Value
+from ckptdoctor.pickles.graph import FoldedTensor, Form, Global, PersistentId, String, Tuple, Value
 from ckptdoctor.wording import plural
 
 # torch counts bytes of storages and offsets of tensors in 64-bit signed integers
@@ -33,7 +33,10 @@ class StorageTable(Protocol):
     id_parts: int
 
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
-        """The storage that the pickle names ``key``; asked once for each. ``nbytes`` is what the pickle declares."""
+        """Return the storage that the pickle names ``key``; asked once for each.
+
+        ``nbytes`` is what the pickle declares.
+        """
 
 
 @noun(frozen=False)
@@ -75,7 +78,10 @@ class Known:
 
 
 def claim_of(reference: Union[PersistentId, FoldedTensor]) -> Claim | None:
-    """The storage that ``('storage', class, key, location, numel[, view])`` names; None when it names none."""
+    """Return the storage that ``('storage', class, key, location, numel[, view])`` names.
+
+    It is None when it names none.
+    """
     if isinstance(reference, FoldedTensor):
         return _claim_in(reference)
     parts = items(reference.id)
@@ -94,10 +100,10 @@ def claim_of(reference: Union[PersistentId, FoldedTensor]) -> Claim | None:
 
 
 def _claim_in(folded: FoldedTensor) -> Claim | None:
-    """The same of a folded tensor, which is opened only if it is unusual."""
+    """Return the same of a folded tensor, which is opened only if it is unusual."""
     form = folded.form
     kind, tag, device = form.kind, form.tag, form.location
-    if type(kind) is Global and type(tag) is Text and tag.value == "storage" and device is not None:
+    if type(kind) is Global and type(tag) is String and tag.value == "storage" and device is not None:
         class_name = kind.full
         dtype = BY_STORAGE_CLASS.get(class_name.rpartition(".")[2])
         if dtype is not None and 0 <= form.numel < _USUAL_COUNT:
@@ -106,7 +112,7 @@ def _claim_in(folded: FoldedTensor) -> Claim | None:
 
 
 def reference_in(folded: FoldedTensor) -> PersistentId:
-    """The reference to its storage that a folded tensor holds; it is opened."""
+    """Return the reference to its storage that a folded tensor holds; it is opened."""
     arguments = folded.open()[1]
     assert isinstance(arguments, Tuple)
     reference = arguments.items[0]
@@ -115,9 +121,12 @@ def reference_in(folded: FoldedTensor) -> PersistentId:
 
 
 def storage_key(value: Value) -> str | None:
-    """The key of a storage as text; None for anything that is no key, as are the bytes objects of Python 3."""
+    """Return the key of a storage as text.
+
+    It is None for anything that is no key, as are the bytes objects of Python 3.
+    """
     key = bare(value)
-    if isinstance(key, Text) and isinstance(key.value, bytes):
+    if isinstance(key, String) and isinstance(key.value, bytes):
         return None
     number = integer(value)  # files of torch before 0.4 number their storages with integers
     return text(value) if number is None else hex(number)[2:] if number.bit_length() > 64 else str(number)
@@ -171,7 +180,7 @@ class Registry:
             self._known = dict(sorted(self._known.items(), key=lambda item: order.get(item[0], len(order))))
 
     def get(self, reference: Value, dtype: DType | None = None) -> Known | None:
-        """The storage that a persistent id names, as torch takes it: by the first claim about its key.
+        """Return the storage that a persistent id names, as torch takes it: by the first claim about its key.
 
         ``dtype`` is that of the tensor for which an untyped storage is wanted. None: it names no storage.
         """
@@ -193,14 +202,17 @@ class Registry:
         return known if claim.view is None else self._viewed(known, claim.view)
 
     def _is_whole(self, reference: PersistentId, claim: Claim) -> bool:
-        """Whether torch can take the persistent id apart: it wants as many parts as its format has."""
+        """Return whether torch can take the persistent id apart: it wants as many parts as its format has."""
         parts = items(reference.id) or []
         if len(parts) != self._table.id_parts:
             return False
         return len(parts) == ZIP_ID or claim.view is not None or bare(parts[5]) is None
 
     def _viewed(self, known: Known, view: tuple[str, int, int]) -> Known:
-        """A view of a storage. torch keeps views and storages in one table, and goes by the first of each key."""
+        """Return a view of a storage.
+
+        torch keeps views and storages in one table, and goes by the first of each key.
+        """
         key, offset, size = view
         mine = known.claim.key, offset, size
         if self._views.setdefault(key, mine) != mine or key in self._known:
@@ -217,7 +229,7 @@ class Registry:
         return known
 
     def _usual(self, reference: Value) -> Known | None:
-        """The same for a typed storage that no view shares with another: nearly every one. None: look closer."""
+        """Return the same for a typed storage that no view shares with another: nearly every one. None: look closer."""
         if type(reference) is not PersistentId or type(reference.id) is not Tuple:
             return None
         parts = reference.id.items
@@ -229,10 +241,10 @@ class Registry:
             known_class = self._class(kind)
         if (
             known_class is None
-            or type(tag) is not Text
+            or type(tag) is not String
             or tag.value != "storage"
-            or type(key) is not Text
-            or type(location) is not Text
+            or type(key) is not String
+            or type(location) is not String
             or type(numel) is not int
             or not 0 <= numel < _USUAL_COUNT
             or key.value in self._known
@@ -243,7 +255,7 @@ class Registry:
         return self._looked_up(Claim(key.value, known_class[0], known_class[1], location.value, numel), None)
 
     def folded(self, call: FoldedTensor) -> Known | None:
-        """The same for the storage of a folded tensor. None: look closer."""
+        """Return the same for the storage of a folded tensor. None: look closer."""
         form = call.form
         usual = self._forms.get(form)
         if usual is None:
@@ -262,14 +274,14 @@ class Registry:
         return known if known.claim == Claim(key, class_name, dtype, device, form.numel) else None
 
     def _usual_form(self, form: Form) -> tuple[str, DType, str, int] | tuple[()]:
-        """What ``_forms`` has of tensors of this form; nothing where it takes a closer look."""
+        """Return what ``_forms`` has of tensors of this form; nothing where it takes a closer look."""
         if self._table.id_parts != ZIP_ID:
             return ()
         kind, tag = form.kind, form.tag
         known_class = self._classes.get(id(kind)) or self._class(kind)
         if (
             known_class is None
-            or type(tag) is not Text
+            or type(tag) is not String
             or tag.value != "storage"
             or form.location is None
             or not 0 <= form.numel < _USUAL_COUNT
@@ -294,7 +306,7 @@ class Registry:
     def _note_once(self, key: str, message: str) -> None:
         if key not in self._contradicted:
             self._contradicted.add(key)
-            self.notes.append(Note(NoteKind.TENSOR_ODD, f"{message}; torch goes by the first", self._member))
+            self.notes.append(Note(NoteKind.TENSOR_ODD, f"{message}; torch uses the first", self._member))
 
 
 def _disagree(first: Claim, other: Claim) -> bool:

@@ -21,7 +21,7 @@ from ckptdoctor.formats.torch.read.values import ITEM_STEPS, PAIR_STEPS, Details
 from ckptdoctor.formats.torch.read.views import PARAMETER_MAKERS, OddTensor
 from ckptdoctor.noun import replace
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Step, Text, Tuple, Value
+from ckptdoctor.pickles.graph import Made, Mutation, String, Tuple, Value
 
 # classes of which it is known what setting an attribute does; others may have properties of their own
 PLAIN_CLASSES = frozenset({"torch.Tensor", "torch._tensor.Tensor", "torch.tensor.Tensor", *PARAMETER_MAKERS})
@@ -64,19 +64,19 @@ class Reader(Protocol):
     attributes: list[tuple[Value, KeyPath, int]]
 
     def strided(self, kind: str, arguments: list[Value], path: KeyPath, own_dtype: DType | None = None) -> Tensor:
-        """A view from (storage, offset, size, stride[, requires_grad, …])."""
+        """Return a view from (storage, offset, size, stride[, requires_grad, …])."""
 
     def inner(self, value: Value, path: KeyPath, step: str, depth: int) -> Tensor:
-        """A tensor among the arguments of another one. Raises NotOurs when there is none."""
+        """Return a tensor among the arguments of another one. Raises NotOurs when there is none."""
 
     def try_inner(self, value: Value, path: KeyPath, depth: int) -> Tensor | None:
-        """A tensor inside another one; None where there is none, and after too many."""
+        """Return a tensor inside another one, or None where there is none, and after too many."""
 
     def look_into(self, state: Value) -> None:
         """Remember that there may be tensors in attributes, when there is more than plain values."""
 
     def values(self, array: Array, element: DType, shape: tuple[int, ...]) -> memoryview | None:
-        """The elements of an array: the same object each time, so that tensors of one array are known by it."""
+        """Return the elements of an array: the same object each time, so that tensors of one array are known by it."""
 
 
 class ReplacedError(Exception):
@@ -84,7 +84,7 @@ class ReplacedError(Exception):
 
 
 def grad_of(value: Value, element: DType | None) -> bool:
-    """Whether a tensor requires gradients. Raises OddTensor where torch refuses that; a dtype may be unknown."""
+    """Return whether a tensor requires gradients. Raises OddTensor where torch refuses that; a dtype may be unknown."""
     given = bare(value)
     if not isinstance(given, bool):
         raise OddTensor("its requires_grad is neither true nor false")
@@ -94,7 +94,7 @@ def grad_of(value: Value, element: DType | None) -> bool:
 
 
 def bits_of(value: Value, element: DType) -> Details:
-    """The conj and neg bits that a call sets. Raises OddTensor where torch refuses them."""
+    """Return the conj and neg bits that a call sets. Raises OddTensor where torch refuses them."""
     if _is_empty(value):
         return ()
     found = dict(_entries(value, "its metadata"))
@@ -119,7 +119,9 @@ def with_attributes(
     plain: bool,
     leaf: bool = True,
 ) -> Tensor | None:
-    """The tensor with what its state sets. None stands for one that could not be read, which is not read here either.
+    """Return the tensor with what its state sets.
+
+    None stands for one that could not be read, which is not read here either.
 
     ``plain`` says that its class is one of torch's own, ``leaf`` that it is not computed from one that requires
     gradients. Raises ReplacedError and OddTensor.
@@ -130,7 +132,7 @@ def with_attributes(
             if given is not None and shows_the_same(given, made):
                 continue  # as bitsandbytes saves its Parameters
         if name in WRITING or name in CALLED:
-            raise ReplacedError(f"its state sets the attribute “{name}”")
+            raise ReplacedError(f'its state sets the attribute "{name}"')
         if name == "requires_grad" and not leaf and bare(value) is False:
             raise OddTensor("its state takes requires_grad from a tensor of another class")
         if plain and made is not None:
@@ -139,7 +141,7 @@ def with_attributes(
 
 
 def attributes(state: Value, *, plain: bool) -> Iterator[tuple[str, Value]]:
-    """Names and values that are set, one after another. Raises OddTensor where torch refuses the state.
+    """Yield names and values that are set, one after another. Raises OddTensor where torch refuses the state.
 
     What another class makes of a state is its own affair: of one that looks otherwise nothing is told.
     """
@@ -155,7 +157,7 @@ def attributes(state: Value, *, plain: bool) -> Iterator[tuple[str, Value]]:
 
 
 def _is_empty(part: Value) -> bool:
-    """Whether Python takes it for false: torch passes over it."""
+    """Return whether Python takes it for false: torch passes over it."""
     part = bare(part)
     if isinstance(part, Tuple):
         return not part.items
@@ -163,15 +165,15 @@ def _is_empty(part: Value) -> bool:
 
 
 def _entries(value: Value, what: str, *, strict: bool = True) -> Iterator[tuple[str, Value]]:
-    """The entries of a dict. Raises OddTensor for anything else."""
+    """Yield the entries of a dict. Raises OddTensor for anything else."""
     node = bare(value)
     shape = object_shape(node) if type(node) is Made else None
     if shape is None or shape.kind is not Kind.MAPPING:
-        raise OddTensor(f"{what} is no dict")
+        raise OddTensor(f"{what} is not a dict")
     for key, item in zip(shape.found.keys, shape.found.values, strict=False):
         name, given = text(key), bare(key)
-        if strict and (name is None or (isinstance(given, Text) and isinstance(given.value, bytes))):
-            raise OddTensor(f"{what} has a key that is no text")
+        if strict and (name is None or (isinstance(given, String) and isinstance(given.value, bytes))):
+            raise OddTensor(f"{what} has a key that is not a string")
         if name is not None:
             yield name, item
 
@@ -183,23 +185,23 @@ def _made(value: Value) -> Made:
 
 
 def _with_attribute(reader: Reader, made: Tensor, name: str, value: Value, depth: int) -> Tensor:
-    """One attribute that leaves the values alone. Raises OddTensor where torch does not let it be set."""
+    """Return one attribute that leaves the values alone. Raises OddTensor where torch does not let it be set."""
     if name == "requires_grad":
         return replace(made, requires_grad=grad_of(value, made.dtype))
     if name in READ_ONLY or (name in ONLY_NONE and bare(value) is not None):
-        raise OddTensor(f"its state sets the attribute “{name}”, which cannot be set")
+        raise OddTensor(f'its state sets the attribute "{name}", which cannot be set')
     path = (*made.path, Special(f".{name}"))
     if name in GRADIENTS and bare(value) is not None:
         given = reader.try_inner(value, path, depth)
         if given is None or (given.shape, given.dtype) != (made.shape, made.dtype):
-            raise OddTensor("its gradient is no tensor of its shape and dtype")
+            raise OddTensor("its gradient is not a tensor of its shape and dtype")
     else:
         reader.attributes.append((value, path, depth))
     return made
 
 
 def shows_the_same(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same elements of the same storages."""
+    """Return whether two tensors have the same elements of the same storages."""
     places = [(each.storage.key if each.storage is not None else None, id(each.values)) for each in (one, other)]
     kinds = [
         (each.dtype, each.shape, each.stride, each.offset, each.layout, sorted(each.details), len(each.parts))
@@ -212,7 +214,7 @@ def shows_the_same(one: Tensor, other: Tensor) -> bool:
 
 
 def is_changed(node: Made) -> bool:
-    """Whether values are put into a tensor after it was made, so that what it is made of does not tell them alone."""
+    """Return whether values are put into a tensor after it was made."""
     if any(_changes(step) for step in node.steps or ()):
         return True
     callee, arguments, _ = call(node)
@@ -221,7 +223,7 @@ def is_changed(node: Made) -> bool:
     return any(name in WRITING for name, _ in attributes(arguments[_STATE], plain=False))
 
 
-def _changes(step: Step) -> bool:
+def _changes(step: Mutation) -> bool:
     if step.op != op.BUILD:
         return step.op in PAIR_STEPS or step.op in ITEM_STEPS
     given = items(step.payload[0])
@@ -232,7 +234,7 @@ _FLAGS, _VIEW, _VARIABLE = 3, 4, 5  # how many values each kind of state has
 
 
 def built(reader: Reader, made: Tensor, node: Made, path: KeyPath, depth: int) -> Tensor:
-    """The tensor after all that is done to it. Raises ReplacedError and OddTensor."""
+    """Return the tensor after all that is done to it. Raises ReplacedError and OddTensor."""
     for step in node.steps or ():
         if step.op in PAIR_STEPS or step.op in ITEM_STEPS:
             raise ReplacedError("the pickle puts items into it after it was made")
@@ -241,11 +243,11 @@ def built(reader: Reader, made: Tensor, node: Made, path: KeyPath, depth: int) -
     return made
 
 
-def _given(reader: Reader, made: Tensor, step: Step, path: KeyPath, depth: int) -> Tensor:
-    """The tensor after one BUILD."""
+def _given(reader: Reader, made: Tensor, step: Mutation, path: KeyPath, depth: int) -> Tensor:
+    """Return the tensor after one BUILD."""
     given = items(step.payload[0])
     if given is None:
-        raise ReplacedError("it is given a state that is no tuple")
+        raise ReplacedError("it is given a state that is not a tuple")
     if not _changes(step):
         if made.subclass is not None and made.requires_grad:
             raise OddTensor("its state sets requires_grad of a tensor that was turned into another class")
@@ -255,25 +257,25 @@ def _given(reader: Reader, made: Tensor, step: Step, path: KeyPath, depth: int) 
     if len(given) not in (_VIEW, _VARIABLE):
         raise ReplacedError(f"it is given a state of {len(given)} values")
     if not _is_plain(made):
-        raise ReplacedError("it is no plain tensor, and is given a storage or other values")
+        raise ReplacedError("it is not a plain tensor, but is given a storage or other values")
     return _viewing(reader, made, given, path) if len(given) == _VIEW else _holding(reader, made, given, path, depth)
 
 
 def _viewing(reader: Reader, made: Tensor, given: list[Value], path: KeyPath) -> Tensor:
-    """``tensor.set_(storage, offset, size, stride)``."""
+    """Read ``tensor.set_(storage, offset, size, stride)``."""
     if made.requires_grad:
-        raise OddTensor("it requires gradients, and is given another storage")
+        raise OddTensor("it requires gradients, but is given another storage")
     view = reader.strided(made.rebuild, given, path)
     if view.dtype != made.dtype:
-        raise OddTensor(f"it is {made.dtype.name}, and is given a storage of {view.dtype.name}")
+        raise OddTensor(f"it is {made.dtype.name}, but is given a storage of {view.dtype.name}")
     return replace(view, is_parameter=made.is_parameter, details=made.details)
 
 
 def _holding(reader: Reader, made: Tensor, given: list[Value], path: KeyPath, depth: int) -> Tensor:
-    """``(data, _, hooks, requires_grad, _)``, the state of a Variable: ``tensor.data = data``."""
+    """Read ``(data, _, hooks, requires_grad, _)``, the state of a Variable: ``tensor.data = data``."""
     data = reader.try_inner(given[0], (*path, Special(".data")), depth)
     if data is None or not _is_plain(data) or data.storage is None:
-        raise ReplacedError("it is given the values of something that is no plain tensor")
+        raise ReplacedError("it is given the values of an object that is not a plain tensor")
     if made.requires_grad:
         grad_of(True, data.dtype)
     grad = grad_of(given[3], data.dtype)
@@ -281,7 +283,7 @@ def _holding(reader: Reader, made: Tensor, given: list[Value], path: KeyPath, de
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Whether it is a view of one storage and nothing else, or has no elements yet."""
+    """Return whether it is a view of one storage and nothing else, or has no elements yet."""
     alone = tensor.layout == "strided" and not tensor.parts and tensor.subclass is None
     return alone and tensor.dtype.kind != "quantized" and (tensor.values is NOTHING or _is_stored(tensor))
 

@@ -14,7 +14,7 @@ from ckptdoctor.formats.torch.read.tensor_state import NOTHING, ReplacedError, b
 from ckptdoctor.formats.torch.read.values import CALLS, NotOurs, bare, call, full_name, items, plain_dict
 from ckptdoctor.formats.torch.read.views import OddTensor, usual_reach, view_of
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import FoldedTensor, Form, Global, Made, Node, PersistentId, Tuple, Value
+from ckptdoctor.pickles.graph import FoldedTensor, Form, Global, Made, PersistentId, PickleNode, Tuple, Value
 
 # tensors inside tensors that are read at the least; shared ones could multiply without end
 INNER_READS = 100_000
@@ -48,7 +48,7 @@ class TensorReader:
         self.hidden = False
 
     def usual(self, node: Made, path: KeyPath) -> Tensor | None:
-        """The tensor of a folded call; None where ``read`` has to look closer."""
+        """Return the tensor of a folded call, or None where ``read`` has to look closer."""
         folded = node.folded
         if folded is None or node.steps is not None:
             return None
@@ -68,7 +68,7 @@ class TensorReader:
         return Tensor(path, element, form.shape, form.stride, storage, form.offset, storage.device, False, False, _V2)
 
     def read(self, node: Made, path: KeyPath, depth: int = 0) -> Tensor | None:
-        """The tensor that this object is; None when it is none, or cannot be one (a note then says why)."""
+        """Return the tensor that this object is, or None when it is none, or cannot be one (a note then says why)."""
         folded = node.folded
         callee = node.items[0] if folded is None else folded.callee
         kind = self._kinds.get(id(callee), "") if type(callee) is Global else self._kind(callee)
@@ -88,7 +88,7 @@ class TensorReader:
                     return self.strided(kind, arguments.items, path)
             return self._called(kind, node, path, depth)
         except OddTensor as error:
-            self._refuse(path, NoteKind.TENSOR_ODD, f"cannot be a tensor: {error}; torch refuses the file")
+            self._refuse(path, NoteKind.TENSOR_ODD, f"cannot be a tensor: {error}; torch rejects the file")
         except ReplacedError as error:
             told = f"is not what torch.load returns: {error}, which replaces its values"
             self._refuse(path, NoteKind.TENSOR_STATE, told)
@@ -99,7 +99,7 @@ class TensorReader:
     def _called(self, kind: str, node: Made, path: KeyPath, depth: int) -> Tensor:
         _, arguments, keywords = call(node)
         if node.op in (op.NEWOBJ, op.NEWOBJ_EX) and kind not in CLASSES:
-            raise OddTensor("a function makes it that is called as a class")
+            raise OddTensor("it is made by a function that is called like a class")
         if keywords is not None and holds(keywords):
             raise OddTensor("it is made with keyword arguments")
         try:
@@ -127,7 +127,7 @@ class TensorReader:
         for value, path, depth in self.attributes:
             self.try_inner(value, path, depth)
 
-    def read_rest(self, nodes: Iterable[Node]) -> None:
+    def read_rest(self, nodes: Iterable[PickleNode]) -> None:
         """Look at tensors among ``nodes`` that were not met yet: what state does to them may reach others."""
         for node in nodes:
             if type(node) is not Made or node.op not in CALLS or id(node) in self._met:
@@ -138,11 +138,11 @@ class TensorReader:
     def refuse_reference(self, node: PersistentId, path: KeyPath) -> None:
         """Note a persistent id that names nothing which torch would know."""
         if not self._registry.names_modules or full_name(node) is None:
-            message = "is a reference to something that torch does not know; torch refuses the file"
+            message = "is a reference that torch does not know; torch rejects the file"
             self._refuse(path, NoteKind.TENSOR_ODD, message)
 
     def raw_storage(self, node: PersistentId, path: KeyPath) -> Tensor | None:
-        """A storage saved on its own, as the flat tensor of its bytes or elements."""
+        """Return a storage saved on its own, as the flat tensor of its bytes or elements."""
         known = self._registry.get(node)
         if known is None:
             return None
@@ -157,7 +157,7 @@ class TensorReader:
         return name if name in REBUILD else None
 
     def strided(self, kind: str, arguments: list[Value], path: KeyPath, own_dtype: DType | None = None) -> Tensor:
-        """A view from (storage, offset, size, stride[, requires_grad, …])."""
+        """Return a view from (storage, offset, size, stride[, requires_grad, …])."""
         known, element = self._storage(arguments[0], own_dtype)
         shape, stride, offset, reach = view_of(arguments[2], arguments[3], arguments[1], element)
         storage = known.storage
@@ -171,7 +171,7 @@ class TensorReader:
         return Tensor(path, element, shape, stride, storage, offset, storage.device, grad, rebuild=kind)
 
     def _folded(self, kind: str, folded: FoldedTensor, path: KeyPath) -> Tensor | None:
-        """The same from the numbers of a folded call; None where it takes a closer look."""
+        """Return the same from the numbers of a folded call, or None where it takes a closer look."""
         known = self._registry.folded(folded)
         if known is None or known.claim.dtype is None:
             return None
@@ -192,7 +192,7 @@ class TensorReader:
     def _storage(self, reference: Value, own_dtype: DType | None) -> tuple[Known, DType]:
         known = self._registry.get(reference, own_dtype)
         if known is None:
-            raise OddTensor("it names no storage that torch would know")
+            raise OddTensor("it does not name a storage that torch knows")
         element = own_dtype if own_dtype is not None else known.claim.dtype
         return known, _BYTES if element is None else element
 
@@ -201,16 +201,16 @@ class TensorReader:
         there = storage.nbytes * 8 // element.bits
         message = (
             f"{show_path(path)} reaches to element {reach:,} of storage {storage.key}, which has {there:,}; "
-            "torch refuses the file"
+            "torch rejects the file"
         )
         self.notes.append(Note(NoteKind.TENSOR_OUT_OF_BOUNDS, message, self._member))
 
     def inner(self, value: Value, path: KeyPath, step: str, depth: int) -> Tensor:
-        """A tensor among the arguments of another one. Raises NotOurs when there is none."""
+        """Return a tensor among the arguments of another one. Raises NotOurs when there is none."""
         return require(self.try_inner(value, (*path, Special(step)) if step else path, depth))
 
     def try_inner(self, value: Value, path: KeyPath, depth: int) -> Tensor | None:
-        """A tensor inside another one; None where there is none, and after too many."""
+        """Return a tensor inside another one, or None where there is none, and after too many."""
         value = bare(value)
         if type(value) is not Made or value.op not in CALLS:
             return None
@@ -227,7 +227,7 @@ class TensorReader:
                 self.hidden = True
 
     def values(self, array: Array, element: DType, shape: tuple[int, ...]) -> memoryview | None:
-        """The elements of an array: the same object each time, so that tensors of one array are known by it."""
+        """Return the elements of an array: the same object each time, so that tensors of one array are known by it."""
         name = id(array.node), element.name
         if name not in self._arrays:
             found = elements(array, element, shape)

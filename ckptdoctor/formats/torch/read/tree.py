@@ -31,7 +31,7 @@ from ckptdoctor.pickles.graph import (
     PersistentId,
     Pickle,
     Popped,
-    Text,
+    String,
     Tuple,
     Value,
     storage_references,
@@ -44,9 +44,7 @@ _NODES_PER_OPCODE = 4
 
 # containers within containers; beyond it, comparing two trees would exceed the recursion limit of Python 3.10
 MAX_DEPTH = 128
-
-
-_TOO_MANY = "more values than a tree of this file may show"
+_TOO_MANY = "more values than the tree of this file can show"
 
 
 class _Frame:
@@ -94,7 +92,7 @@ class TreeBuilder:
         self.incomplete = False
 
     def build(self) -> Node:
-        """The tree below the pickle's root."""
+        """Return the tree below the pickle's root."""
         made = self._visit(self._pickle.root, ())
         if type(made) is not _Frame:
             return made  # type: ignore[return-value]  # mypy does not narrow by type() alone
@@ -122,7 +120,7 @@ class TreeBuilder:
         for index in range(len(done), len(values)):
             value = values[index]
             kind = type(value)
-            if kind is Text and value.op != op.BYTEARRAY8:  # type: ignore[union-attr]  # kind says what it is
+            if kind is String and value.op != op.BYTEARRAY8:  # type: ignore[union-attr]  # kind says what it is
                 done.append(value.value)  # type: ignore[union-attr,arg-type]  # kind says what it is
             elif kind is int or kind is float or kind is bool or value is None:
                 done.append(value)  # type: ignore[arg-type]  # kind says that it is plain
@@ -143,7 +141,7 @@ class TreeBuilder:
         return None
 
     def _visit(self, value: Value, path: KeyPath) -> Node | _Frame:
-        """The noun for a value, or a frame where there is more to read inside it."""
+        """Return the noun for a value, or a frame where there is more to read inside it."""
         kind = type(value)
         if self._left <= 0 and isinstance(value, (Made, Tuple, Popped)):
             return self._elide(_TOO_MANY, path)
@@ -156,7 +154,7 @@ class TreeBuilder:
         value = bare(value)
         if isinstance(value, (Made, Tuple)):
             return self._visit(value, path)
-        if isinstance(value, Text):
+        if isinstance(value, String):
             return _bytearray(value) if value.op == op.BYTEARRAY8 else value.value
         if isinstance(value, PersistentId):
             return self._persistent(value, path)
@@ -197,7 +195,10 @@ class TreeBuilder:
     # ---- frames
 
     def _refused(self, node: Value, path: KeyPath, count: int) -> Node | None:
-        """What stands for a container that cannot be entered: it is open already, too deep, or beyond the budget."""
+        """Return what stands for a container that cannot be entered.
+
+        It is open already, too deep, or beyond the budget.
+        """
         above = self._open.get(id(node))
         if above is not None:
             return Cycle(above)
@@ -217,7 +218,7 @@ class TreeBuilder:
 
     def _report_elided(self) -> None:
         for reason, path in self._elided.items():
-            message = f"{show_path(path[:8])} holds {reason}; what lies there is not shown"
+            message = f"{show_path(path[:8])} holds {reason}; these are not shown"
             self.notes.append(Note(NoteKind.NOT_EXAMINED, message, self._member))
 
     def _sequence(self, node: Value, path: KeyPath, kind: str, values: list[Value]) -> Node | _Frame:
@@ -246,7 +247,7 @@ class TreeBuilder:
         return _Frame(node, path, [*values, *[value for _, value in extra]], steps, close)
 
     def _entries(self, found: Filling, path: KeyPath) -> tuple[list[Part], list[Value]]:
-        """Steps and values of a dict; a repeated key keeps its first place and its last value."""
+        """Return steps and values of a dict; a repeated key keeps its first place and its last value."""
         parts, repeats = parts_of(found.keys)
         values = found.values
         if any(type(part) is Special and _holds_storage(key) for part, key in zip(parts, found.keys, strict=True)):
@@ -258,7 +259,7 @@ class TreeBuilder:
         for index, first in repeats.items():
             values[first] = values[index]
         repeated = list(dict.fromkeys(show_path((*path, parts[first])) for first in repeats.values()))
-        message = f"{and_more(repeated, 3, spelt=str)}: the same key stands twice in one dict; the last value wins"
+        message = f"{and_more(repeated, 3, spelt=str)}: the same key is in one dict twice; the last value wins"
         self.notes.append(Note(NoteKind.DUPLICATE_KEY, message, self._member))
         kept = [index for index in range(len(parts)) if index not in repeats]
         return [parts[index] for index in kept], [values[index] for index in kept]
@@ -288,13 +289,13 @@ def _holds_storage(key: Value) -> bool:
     return type(bare(key)) in (Made, Tuple, PersistentId) and any(True for _ in storage_references(key))
 
 
-def _bytearray(value: Text) -> Opaque:
-    """A byte array, told as the call that makes one in the protocols that cannot write it."""
+def _bytearray(value: String) -> Opaque:
+    """Return a byte array, told as the call that makes one in the protocols that cannot write it."""
     return Opaque("builtins.bytearray", (value.value,) if value.value else ())
 
 
 def attributes(states: list[Value]) -> list[tuple[str, Value]]:
-    """What was set on a dict itself: the entries of the dicts given to BUILD; other states under ``state``."""
+    """Return what was set on a dict itself: the entries of the dicts given to BUILD; other states under ``state``."""
     found: dict[str, Value] = {}
     for state in states:
         value = bare(state)
@@ -308,7 +309,7 @@ def attributes(states: list[Value]) -> list[tuple[str, Value]]:
 
 
 def _merged(states: list[Node]) -> Node:
-    """One state; where BUILD was done several times with dicts, the later entries count."""
+    """Return one state; where BUILD was done several times with dicts, the later entries count."""
     if len(states) < 2:
         return states[0] if states else None
     if not all(isinstance(state, Mapping) and state.attributes is None for state in states):

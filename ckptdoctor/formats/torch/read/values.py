@@ -5,7 +5,7 @@ from __future__ import annotations
 from ckptdoctor.checkpoint.dtypes import BY_NAME, DType
 from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Extension, Global, Literal, Made, PersistentId, Popped, Text, Tuple, Value
+from ckptdoctor.pickles.graph import Constant, Extension, Global, Made, PersistentId, Popped, String, Tuple, Value
 
 # Python 2's names of modules and built-ins, which protocols up to 2 still write
 _PYTHON2_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
@@ -17,16 +17,16 @@ CALLS = _CALLED_WITH_TUPLE | _CALLED_WITH_ITEMS
 
 
 def bare(value: Value) -> Value:
-    """The value itself: without values discarded before it, and a constant without the way it was written."""
+    """Return the value itself: without values discarded before it, and a constant without the way it was written."""
     while isinstance(value, Popped):
         value = value.result
-    return value.value if type(value) is Literal else value
+    return value.value if type(value) is Constant else value
 
 
 def text(value: Value) -> str | None:
-    """The text of a string; bytes that are ASCII, as Python 2 wrote its strings, count as text."""
+    """Return the text of a string; bytes that are ASCII, as Python 2 wrote its strings, count as text."""
     value = bare(value)
-    if not isinstance(value, Text):
+    if not isinstance(value, String):
         return None
     if isinstance(value.value, str):
         return value.value
@@ -34,13 +34,13 @@ def text(value: Value) -> str | None:
 
 
 def integer(value: Value) -> int | None:
-    """The integer, None for anything else (booleans too)."""
+    """Return the integer, None for anything else (booleans too)."""
     value = bare(value)
     return value if type(value) is int else None
 
 
 def items(value: Value) -> list[Value] | None:
-    """The items of a tuple; of a ``torch.Size`` those of the tuple it is made of. None for anything else."""
+    """Return the items of a tuple; of a ``torch.Size`` those of the tuple it is made of. None for anything else."""
     value = bare(value)
     if type(value) is Made and value.op == op.REDUCE and full_name(value.items[0]) == "torch.Size":
         given = bare(value.items[1])
@@ -49,7 +49,10 @@ def items(value: Value) -> list[Value] | None:
 
 
 def full_name(value: Value) -> str | None:
-    """``module.name`` of a class or function; of an nn.Module class that legacy files wrap with its source, too."""
+    """Return ``module.name`` of a class or function.
+
+    That of an nn.Module class is told that legacy files wrap with its source, too.
+    """
     value = bare(value)
     if type(value) is PersistentId:
         inside = items(value.id)
@@ -66,7 +69,7 @@ def full_name(value: Value) -> str | None:
 
 
 def call(node: Made) -> tuple[Value, list[Value], Value]:
-    """Callee, positional arguments and keyword arguments (None without) of an object made by a call."""
+    """Return the callee, positional arguments and keyword arguments (None without) of an object made by a call."""
     if node.op in _CALLED_WITH_ITEMS:
         return node.items[0], node.items[1:], None
     arguments = items(node.items[1])
@@ -75,7 +78,7 @@ def call(node: Made) -> tuple[Value, list[Value], Value]:
 
 
 def dtype(value: Value) -> DType | None:
-    """The dtype that ``torch.float32`` and its like name."""
+    """Return the dtype that ``torch.float32`` and its like name."""
     name = full_name(value)
     return BY_NAME.get(name[6:]) if name is not None and name.startswith("torch.") else None
 
@@ -98,7 +101,7 @@ class Filling:
 
 
 def filling(node: Made) -> Filling:
-    """Everything that a container or object holds, besides the arguments of its call."""
+    """Return everything that a container or object holds, besides the arguments of its call."""
     found = Filling()
     if node.op == op.DICT:
         found.keys += node.items[::2]
@@ -127,7 +130,7 @@ class NotOurs(Exception):
 
 
 def plain_dict(value: Value) -> dict[str, Value]:
-    """The text keys of a dict with their values; empty for anything else."""
+    """Return the text keys of a dict with their values; empty for anything else."""
     value = bare(value)
     if type(value) is not Made:
         return {}
@@ -136,7 +139,7 @@ def plain_dict(value: Value) -> dict[str, Value]:
 
 
 def layout_name(value: Value) -> str | None:
-    """``sparse_csr`` for ``torch.serialization._get_layout("torch.sparse_csr")``; None for anything else."""
+    """Return ``sparse_csr`` for ``torch.serialization._get_layout("torch.sparse_csr")``, or None for anything else."""
     value = bare(value)
     if type(value) is not Made or value.op not in CALLS:
         return None
@@ -148,9 +151,9 @@ def layout_name(value: Value) -> str | None:
 
 
 def device_name(value: Value) -> str:
-    """``cuda:1`` for that text, and for ``torch.device("cuda", 1)``."""
+    """Return ``cuda:1`` for that text, and for ``torch.device("cuda", 1)``."""
     value = bare(value)
-    if isinstance(value, Text):
+    if isinstance(value, String):
         return text(value) or ""
     if type(value) is Made and value.op in CALLS:
         callee, arguments, _ = call(value)

@@ -11,7 +11,7 @@ from ckptdoctor.formats.torch.read.storages import MAX_COUNT, Claim, claim_of
 from ckptdoctor.formats.torch.read.values import CALLS, bare, call, dtype, full_name, integer, items
 from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Node, PersistentId, Tuple, Value
+from ckptdoctor.pickles.graph import Made, PersistentId, PickleNode, Tuple, Value
 
 # at::TensorImpl takes more, but no operation does (kMaxDimensions of TensorIterator and of DLPack exporters)
 MAX_DIMENSIONS = 64
@@ -22,17 +22,17 @@ class OddTensor(Exception):
 
 
 def integers(value: Value, what: str) -> tuple[int, ...]:
-    """The sizes or strides of a tensor. Raises OddTensor when they are anything but integers of 64 bits."""
+    """Return the sizes or strides of a tensor. Raises OddTensor when they are anything but integers of 64 bits."""
     given = value.items if type(value) is Tuple else items(value)
     if given is None:
-        raise OddTensor(f"its {what} is no tuple")
+        raise OddTensor(f"its {what} is not a tuple")
     if len(given) > MAX_DIMENSIONS:
-        raise OddTensor(f"its {what} has {len(given)} dimensions, and torch handles {MAX_DIMENSIONS} at most")
+        raise OddTensor(f"its {what} has {len(given)} dimensions, and torch supports only {MAX_DIMENSIONS}")
     found = []
     for item in given:
         number = item if type(item) is int else integer(item)
         if number is None:
-            raise OddTensor(f"its {what} holds something that is no integer")
+            raise OddTensor(f"its {what} holds a value that is not an integer")
         if not 0 <= number <= MAX_COUNT:
             raise OddTensor(f"its {what} holds a number that is negative or beyond 64 bits")
         found.append(number)
@@ -40,7 +40,7 @@ def integers(value: Value, what: str) -> tuple[int, ...]:
 
 
 def offset_of(value: Value) -> int:
-    """The storage offset of a tensor. Raises OddTensor when it is no integer from 0 to 2^63 - 1."""
+    """Return the storage offset of a tensor. Raises OddTensor when it is no integer from 0 to 2^63 - 1."""
     number = value if type(value) is int else integer(value)
     if number is None or not 0 <= number <= MAX_COUNT:
         raise OddTensor("its storage offset is not a number from 0 up to 64 bits")
@@ -48,7 +48,7 @@ def offset_of(value: Value) -> int:
 
 
 def shape_of(value: Value, dtype: DType) -> tuple[int, ...]:
-    """The shape of a tensor. Raises OddTensor when its elements are beyond counting."""
+    """Return the shape of a tensor. Raises OddTensor when its elements are beyond counting."""
     shape = integers(value, "shape")
     if prod(shape) * max(1, dtype.bits // 8) > MAX_COUNT:
         raise OddTensor("it has more bytes than 64 bits can count")
@@ -59,7 +59,7 @@ ViewNumbers = tuple[tuple[int, ...], tuple[int, ...], int, int]
 
 
 def view_of(size: Value, stride: Value, offset: Value, dtype: DType) -> ViewNumbers:
-    """Shape, strides, offset, and the number of elements that the storage must have for them.
+    """Return shape, strides, offset, and the number of elements that the storage must have for them.
 
     Raises OddTensor when no tensor can be like that.
     """
@@ -76,12 +76,12 @@ def view_of(size: Value, stride: Value, offset: Value, dtype: DType) -> ViewNumb
     for extent, step in zip(shape, strides, strict=True):
         reach += (extent - 1) * step
     if reach > MAX_COUNT:
-        raise OddTensor("its elements lie farther apart than 64 bits can count")
+        raise OddTensor("its elements are farther apart than 64 bits can count")
     return shape, strides, start, reach
 
 
 def _usual_view(size: Value, stride: Value, offset: Value, dtype: DType) -> ViewNumbers | None:
-    """The same for what nearly every tensor is, in one pass; None where it takes a closer look."""
+    """Return the same for what nearly every tensor is, in one pass, or None where it takes a closer look."""
     if type(size) is not Tuple or type(stride) is not Tuple or type(offset) is not int or offset < 0:
         return None
     sizes, strides = size.items, stride.items
@@ -92,7 +92,7 @@ def _usual_view(size: Value, stride: Value, offset: Value, dtype: DType) -> View
 
 
 def usual_reach(sizes: Sequence[Value], strides: Sequence[Value], offset: int, dtype: DType) -> int | None:
-    """The elements that a storage needs for a view with elements; None for one that is empty or cannot be."""
+    """Return the elements that a storage needs for a view with elements, or None for one that is empty or cannot be."""
     if len(sizes) != len(strides) or len(sizes) > MAX_DIMENSIONS or offset < 0:
         return None
     count, reach = max(1, dtype.bits >> 3), offset + 1
@@ -159,8 +159,11 @@ class Users:
         return any(id(reference) not in viewed for reference in self.references)
 
 
-def users_of_storages(nodes: Iterable[Node]) -> dict[str, Users]:
-    """Every storage key with its users, in the order of first use; ``nodes`` are all of the graph, in stream order."""
+def users_of_storages(nodes: Iterable[PickleNode]) -> dict[str, Users]:
+    """Return every storage key with its users, in the order of first use.
+
+    ``nodes`` are all of the graph, in stream order.
+    """
     found: dict[str, Users] = {}
     views: list[View] = []
     seen: set[int] = set()
@@ -189,7 +192,7 @@ def _view_made_by(node: Made) -> View | None:
 
 
 def view_in(name: str | None, arguments: list[Value]) -> View | None:
-    """The view that a rebuilding function of this name makes of these arguments; None when it makes none."""
+    """Return the view that a rebuilding function of this name makes of these arguments, or None when it makes none."""
     if name not in VIEW_MAKERS or len(arguments) < 4:
         return None
     reference = bare(arguments[0])
@@ -206,5 +209,5 @@ def view_in(name: str | None, arguments: list[Value]) -> View | None:
 
 
 def tuple_of(values: tuple[int, ...]) -> Tuple:
-    """A tuple of integers; the encoder finds the opcode for its length."""
+    """Return a tuple of integers; the encoder finds the opcode for its length."""
     return Tuple(op.TUPLE1 if values else op.EMPTY_TUPLE, list(values))

@@ -18,7 +18,7 @@ NAME = "TorchScript archive"
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """A zip archive with ``constants.pkl`` beside ``data.pkl``; None for any other file."""
+    """Return a zip archive with ``constants.pkl`` beside ``data.pkl``, or None for any other file."""
     archive = archive_of(source, head)
     if archive is None or archive.folder("constants.pkl", "data.pkl") is None:
         return None
@@ -26,12 +26,12 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The state dict, from the pickle and the records' list; none of the code is run. Raises DamagedError."""
+    """Return the state dict, from the pickle and the records' list; none of the code is run. Raises DamagedError."""
     from ckptdoctor.formats.torch.script.contents import read_script
 
     return read_script(source, container)
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Raises RefusedError: the weights of a program are taken out of it, not repaired in it."""
+    """Raise RefusedError: the weights of a program are taken out of it, not repaired in it."""
     raise refused(wanted.original.path, NAME)

@@ -44,7 +44,7 @@ _NAMED = 3
 
 
 def read_script(source: Source, container: Container) -> Checkpoint:
-    """The state dict of the module. Raises DamagedError when the archive cannot be read that far."""
+    """Return the state dict of the module. Raises DamagedError when the archive cannot be read that far."""
     archive = required(source, container.head)
     folder = archive.folder("constants.pkl", "data.pkl") or ""
     asides: list[Aside] = []
@@ -52,7 +52,7 @@ def read_script(source: Source, container: Container) -> Checkpoint:
     constants, more = _contents(source, archive, folder, "constants", asides)
     read = frozenset({f"{folder}data.pkl", f"{folder}constants.pkl"})
     if not isinstance(data.tree, Opaque):
-        raise DamagedError(f"{folder}data.pkl holds no module.", member=shown(f"{folder}data.pkl"))
+        raise DamagedError(f"{folder}data.pkl does not hold a module.", member=shown(f"{folder}data.pkl"))
     state = state_of(data.tree, Classes(source, archive, folder))
     tree = _tree(state, constants.tensors)
     return Checkpoint(
@@ -75,7 +75,7 @@ def read_script(source: Source, container: Container) -> Checkpoint:
 def _contents(
     source: Source, archive: Archive, folder: str, name: str, asides: list[Aside]
 ) -> tuple[Contents, list[Note]]:
-    """What ``NAME.pkl`` holds, with its storages in the folder ``NAME``, and notes on the latter.
+    """Return what ``NAME.pkl`` holds, with its storages in the folder ``NAME``, and notes on the latter.
 
     ``asides`` takes in what the pickles in its texts and behind its end name.
     """
@@ -116,7 +116,7 @@ def _foreign(uses: list[GlobalName]) -> tuple[GlobalName, ...]:
 def _remarks(state: State) -> list[Note]:
     notes = []
     for names, what in (
-        (state.plain, "no tensor, and not part of the weights: not shown"),
+        (state.plain, "not a tensor, and not part of the weights: not shown"),
         (state.packed, "packed by code of their own, which is not run: only the tensors inside are shown"),
     ):
         if names:
@@ -149,7 +149,7 @@ class State:
 
 
 def state_of(module: Opaque, classes: Classes) -> State:
-    """The state of a module and all inside it: of each the parameters, then the buffers, then the modules in it.
+    """Return the state of a module and all inside it: of each the parameters, then the buffers, then the modules in it.
 
     Raises HostileError where modules are in each other without end.
     """
@@ -168,7 +168,7 @@ def state_of(module: Opaque, classes: Classes) -> State:
         entries = [(str(part), value) for part, value in node.state.entries]
         text += sum([len(prefix) + len(name) for name, _ in entries])
         if text > _MOST_TEXT:
-            raise HostileError("The modules lie in each other in so many ways that their names have no end.")
+            raise HostileError("The modules contain each other, so their names never end.")
         known = classes.find(node.class_name)
         _tensors(found, prefix, entries, known)
         inner = [(f"{prefix}{name}.", value) for name, value in entries if _is_module(value, classes)]
@@ -205,7 +205,7 @@ def _names_module(value: Node) -> bool:
 
 
 def _keep(found: State, key: str, value: Node) -> None:
-    """The tensors in an attribute, each under the attribute's key and the way to it."""
+    """Keep the tensors in an attribute, each under the attribute's key and the way to it."""
     inside = [(path, each) for path, each in walk(value) if isinstance(each, Tensor)]
     if not inside and not isinstance(value, Cycle):
         found.plain.append(key)
@@ -215,7 +215,7 @@ def _keep(found: State, key: str, value: Node) -> None:
 
 
 def _is_call(part: Part) -> bool:
-    """Whether a step leads to an argument of a call: TorchScript marks the types of lists by calls."""
+    """Return whether a step leads to an argument of a call: TorchScript marks the types of lists by calls."""
     return isinstance(part, Special) and part.text.startswith("(")
 
 
@@ -261,7 +261,7 @@ class Classes:
         self._files: dict[str, dict[str, Attributes]] = {}
 
     def find(self, full_name: str) -> Attributes | None:
-        """The attributes of ``__torch__.package.Class``; None for what is no module, or has no code."""
+        """Return the attributes of ``__torch__.package.Class``, or None for what is no module, or has no code."""
         module, _, name = full_name.rpartition(".")
         path = f"{self._folder}code/{module.replace('.', '/')}.py"
         if path not in self._files:

@@ -18,19 +18,25 @@ NAME = "torch tar"
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """A tar archive with the three members of torch; None for any other file. What is wrong inside, ``read`` says."""
+    """Return a tar archive with the three members of torch, or None for any other file.
+
+    What is wrong inside, ``read`` says.
+    """
     if not is_tar(head) or not members_of(source).keys() & TORCH_MEMBERS:
         return None
     return Container(source.path, source.size, NAME, head, True, identity=source.identity)
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The contents, from the pickles and the tables of tensors and storages; no value is read. Raises DamagedError."""
+    """Return the contents, from the pickles and the tables of tensors and storages; no value is read.
+
+    Raises DamagedError.
+    """
     from ckptdoctor.formats.torch.tar.contents import read_tar
 
     return read_tar(source, container)
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Raises RefusedError: a file this old is converted, not repaired."""
+    """Raise RefusedError: a file this old is converted, not repaired."""
     raise refused(wanted.original.path, NAME)

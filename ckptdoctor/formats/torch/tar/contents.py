@@ -26,7 +26,7 @@ from ckptdoctor.formats.torch.read.values import bare, items
 from ckptdoctor.formats.torch.tar.tables import STORAGES, TENSORS, Cursor, Described, Placed, Tables
 from ckptdoctor.formats.window import Window
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Global, PersistentId, Text, Tuple, Value, storage_references
+from ckptdoctor.pickles.graph import Global, PersistentId, String, Tuple, Value, storage_references
 from ckptdoctor.pickles.nested import texts_of
 
 _MEMBER = "pickle"
@@ -34,7 +34,7 @@ _REBUILD = "torch._utils._rebuild_tensor"
 
 
 def read_tar(source: Source, container: Container) -> Checkpoint:
-    """The contents of the archive. Raises DamagedError when one of its members makes no sense."""
+    """Return the contents of the archive. Raises DamagedError when one of its members makes no sense."""
     members = members_of(source)
     cursor = Cursor(source, _MEMBER, members.get(_MEMBER))
     pickle = cursor.pickle()
@@ -70,7 +70,10 @@ def read_tar(source: Source, container: Container) -> Checkpoint:
 def _asides(
     source: Source, members: dict[str, Member], cursor: Cursor, texts: list[tuple[int, bytes]]
 ) -> tuple[Aside, ...]:
-    """What other pickles name: those in texts and behind the end of the main one, and those of all other members."""
+    """Return what other pickles name.
+
+    They are in texts, behind the end of the main one, and all other members.
+    """
     from ckptdoctor.formats.other_pickles import Search
 
     search = Search()
@@ -87,7 +90,7 @@ def _unwrap_class(reference: PersistentId) -> None:
     """Give (class, file, source) the form that files of torch 0.1.10 and later have: ("module", class, …)."""
     parts = items(reference.id)
     if parts is not None and len(parts) == 3 and type(bare(parts[0])) is Global:
-        reference.id = Tuple(op.TUPLE, [Text(op.BINUNICODE, "module"), *parts])
+        reference.id = Tuple(op.TUPLE, [String(op.BINUNICODE, "module"), *parts])
 
 
 class _NoStorages:
@@ -96,7 +99,7 @@ class _NoStorages:
     id_parts = ZIP_ID
 
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
-        """A storage without values."""
+        """Return a storage without values."""
         return Storage(key, nbytes, dtype, device, None)
 
 
@@ -108,7 +111,7 @@ class TarReader(TensorReader):
         self._tables = tables
 
     def raw_storage(self, node: PersistentId, path: KeyPath) -> Tensor | None:
-        """The tensor or storage with this key; None for anything else."""
+        """Return the tensor or storage with this key, or None for anything else."""
         key = storage_key(node.id)
         if key is None:
             return None
@@ -117,13 +120,13 @@ class TarReader(TensorReader):
             return self._tensor(described, path)
         placed = self._tables.storages.get(key)
         if placed is None:
-            message = f"{show_path(path)} is tensor {key}, which is not in the archive: torch refuses the file"
+            message = f"{show_path(path)} is tensor {key}, which is not in the archive: torch rejects the file"
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, _MEMBER, keys=(path,)))
             return None
         return _whole(placed, path)
 
     def refuse_reference(self, node: PersistentId, path: KeyPath) -> None:
-        """Nothing more than ``raw_storage`` says of it."""
+        """Say nothing more than ``raw_storage`` says of it."""
 
     def _tensor(self, described: Described, path: KeyPath) -> Tensor | None:
         placed, shape, stride = described.placed, described.shape, described.stride
@@ -133,17 +136,17 @@ class TarReader(TensorReader):
         for size in shape:
             count *= size
         if min((offset, *shape, *stride)) < 0 or max(count, reach) * placed.element.bits > MAX_COUNT:
-            message = f"{show_path(path)} cannot be a tensor: its shape is {list(shape)}; torch refuses the file"
+            message = f"{show_path(path)} cannot be a tensor: its shape is {list(shape)}; torch rejects the file"
             self.notes.append(Note(NoteKind.TENSOR_ODD, message, _MEMBER, keys=(path,)))
             return None
         there = storage.nbytes * 8 // placed.element.bits
         if 0 not in shape and reach > there:
             message = f"{show_path(path)} reaches to element {reach:,} of storage {storage.key}, which has {there:,}"
-            self.notes.append(Note(NoteKind.TENSOR_OUT_OF_BOUNDS, f"{message}; torch refuses the file", _MEMBER))
+            self.notes.append(Note(NoteKind.TENSOR_OUT_OF_BOUNDS, f"{message}; torch rejects the file", _MEMBER))
         return Tensor(path, placed.element, shape, stride, storage, offset, storage.device, rebuild=_REBUILD)
 
     def try_inner(self, value: Value, path: KeyPath, depth: int) -> Tensor | None:
-        """A tensor inside another one, by its key in the tables, too."""
+        """Return a tensor inside another one, by its key in the tables, too."""
         node = bare(value)
         if type(node) is PersistentId:
             return self.raw_storage(node, path)
@@ -151,6 +154,6 @@ class TarReader(TensorReader):
 
 
 def _whole(placed: Placed, path: KeyPath) -> Tensor:
-    """A storage saved on its own, as the flat tensor of its elements."""
+    """Return a storage saved on its own, as the flat tensor of its elements."""
     name, device = f"torch.{placed.element.storage_class}", placed.storage.device
     return Tensor(path, placed.element, (placed.count,), (1,), placed.storage, placed.shift, device, rebuild=name)

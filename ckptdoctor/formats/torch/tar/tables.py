@@ -57,7 +57,7 @@ class Cursor:
 
     def __init__(self, source: Source, name: str, member: Member | None) -> None:
         if member is None:
-            raise DamagedError(f"The archive has no member “{name}”, so its tensors cannot be told.", member=name)
+            raise DamagedError(f'The archive has no member "{name}", so its tensors cannot be read.', member=name)
         self.name = name
         self.base = member.offset
         self.size = max(0, min(member.size, source.size - member.offset))
@@ -69,7 +69,7 @@ class Cursor:
         self._begin = 0  # where in the member the buffer begins
 
     def pickle(self) -> Pickle:
-        """The pickle that comes next. Raises DamagedError or TruncatedError."""
+        """Return the pickle that comes next. Raises DamagedError or TruncatedError."""
         length = _STEP
         while True:
             try:
@@ -98,7 +98,7 @@ class Cursor:
         return made
 
     def _broken(self) -> Sequence[GlobalUse]:
-        """What the pickle here names in front of the place where it breaks off."""
+        """Return what the pickle here names in front of the place where it breaks off."""
         return follow(self.buffer, self.at - self._begin).names
 
     def _name(self, uses: Sequence[GlobalUse]) -> None:
@@ -106,7 +106,7 @@ class Cursor:
         self.globals += [GlobalUse(use.module, use.name, base + use.offset) for use in uses]
 
     def integers(self, count: int, width: int = 8) -> list[int]:
-        """Little-endian integers. Raises TruncatedError where the member ends before."""
+        """Return little-endian integers. Raises TruncatedError where the member ends before."""
         if count * width > self.size - self.at:
             raise TruncatedError(
                 f"{self._where()} {plural(count * width, 'byte is', 'bytes are')} missing.", member=self.name
@@ -116,14 +116,17 @@ class Cursor:
         return [int.from_bytes(raw[at : at + width], "little", signed=True) for at in range(0, len(raw), width)]
 
     def count(self, what: str) -> int:
-        """The number of things that follow. Raises DamagedError where it is none, or more than there are bytes."""
+        """Return the number of things that follow.
+
+        Raises DamagedError where it is none, or more than there are bytes.
+        """
         number = integer(self.pickle().root)
         if number is None or not 0 <= number <= self.whole:
-            raise DamagedError(f"{self._where()} the number of {what} makes no sense.", member=self.name)
+            raise DamagedError(f"{self._where()} the number of {what} is invalid.", member=self.name)
         return number
 
     def _where(self) -> str:
-        return f"In the member “{self.name}”, at byte {self.base + self.at:,} of the file:"
+        return f'In the member "{self.name}", at byte {self.base + self.at:,} of the file:'
 
 
 class Tables:
@@ -143,7 +146,7 @@ class Tables:
         except TruncatedError as error:
             if cursor.size == cursor.whole:
                 raise
-            message = f"the file ends at byte {self._source.size:,}, within the member “{cursor.name}”"
+            message = f'the file ends at byte {self._source.size:,}, within the member "{cursor.name}"'
             self.notes.append(Note(NoteKind.TRUNCATED, message, cursor.name, error.offset or self._source.size))
         finally:
             self.globals += cursor.globals
@@ -163,7 +166,7 @@ class Tables:
         element = BY_STORAGE_CLASS.get((name or "").rpartition(".")[2])
         (count,) = cursor.integers(1)
         if key is None or device is None or element is None or not 0 <= count <= MAX_COUNT // 16:
-            raise DamagedError(f"Storage {len(self.storages)} of the archive has no key, place, class and size.")
+            raise DamagedError(f"Storage {len(self.storages)} of the archive has no key, location, class and size.")
         nbytes = count * (element.bits // 8 or 1)
         there = min(nbytes, cursor.size - cursor.at)
         extent = Extent(self._source.file, cursor.base + cursor.at, there)
@@ -200,7 +203,7 @@ class Tables:
 
 
 def _listed(root: Value) -> Iterator[Value]:
-    """The items of a list."""
+    """Yield the items of a list."""
     for part, found in children(bare(root)).items():
         if isinstance(part, int):
             yield found[-1].value.value

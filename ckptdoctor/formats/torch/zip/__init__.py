@@ -15,7 +15,7 @@ __all__ = ["NAME", "examine", "read", "salvage", "write"]
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """How to write the archive: as a copy, or out of nouns alone. Only repairs import what does it."""
+    """Return how to write the archive: as a copy, or out of nouns alone. Only repairs import what does it."""
     if source is None:
         from ckptdoctor.formats.fresh import torch_zip
 
@@ -32,7 +32,7 @@ def write(wanted: Wanted, source: Source | None) -> Recipe:
 
 
 def salvage(source: Source, container: Container) -> Checkpoint:
-    """The contents of a broken file with whatever is left of them: see ``torch.zip.sound_records``."""
+    """Return the contents of a broken file with whatever is left of them: see ``torch.zip.sound_records``."""
     from ckptdoctor.formats.torch.zip.sound_records import salvage as what_is_left
 
     return what_is_left(source, container)

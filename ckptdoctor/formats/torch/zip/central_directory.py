@@ -52,7 +52,7 @@ class _Claim:
 
 
 def find_end(source: Source, remarks: Remarks) -> End:
-    """Where the central directory lies.
+    """Return where the central directory lies.
 
     Raises TruncatedError when there is no end record, DamagedError when it leads nowhere, HostileError when the
     directory is too large to be a checkpoint's, and NotACheckpointError when several archives lie in one file.
@@ -69,12 +69,12 @@ def find_end(source: Source, remarks: Remarks) -> End:
     _rivals(remarks, data, at, start)
     tail, claim64 = _zip64(source, remarks, start + at, claim)
     if claim64 is None and (here != entries or (disk, first_disk) not in ((0, 0), (1, 1))):
-        remarks.add(NoteKind.ZIP_UNUSUAL, "the end record speaks of several disks, which torch refuses", offset=tail)
+        remarks.add(NoteKind.ZIP_UNUSUAL, "the end record mentions several disks, which torch rejects", offset=tail)
     return _resolve(source, remarks, claim64 or claim, tail, stop)
 
 
 def _comment(source: Source, remarks: Remarks, rest: bytes, comment: int, after: int) -> int:
-    """The byte after the archive's comment; remarks on a comment cut short and on bytes beyond it."""
+    """Return the byte after the archive's comment; remarks on a comment cut short and on bytes beyond it."""
     if comment > len(rest):
         message = (
             f"the end record announces a comment of {plural(comment, 'byte')}, but "
@@ -110,13 +110,11 @@ def _rivals(remarks: Remarks, data: bytes, chosen: int, start: int) -> None:
 
 
 def _zip64(source: Source, remarks: Remarks, end: int, claim: _Claim) -> tuple[int, _Claim | None]:
-    """Where the end records begin, and what the zip64 end record says, if a locator leads to one."""
+    """Return where the end records begin, and what the zip64 end record says, if a locator leads to one."""
     locator = end - structs.LOCATOR.size
     if locator < structs.END64.size or source.read(locator, 4) != structs.LOCATOR_SIGNATURE:
         if structs.MAX32 in (claim.size, claim.offset) or claim.entries == structs.MAX16:
-            remarks.add(
-                NoteKind.ZIP_DAMAGED, "the end record points to a zip64 end record that is not there", offset=end
-            )
+            remarks.add(NoteKind.ZIP_DAMAGED, "the end record points to a missing zip64 end record", offset=end)
         return end, None
     _, disk, record, disks = structs.LOCATOR.unpack(source.read(locator, structs.LOCATOR.size))
     if record > source.size - structs.END64.size:
@@ -124,7 +122,8 @@ def _zip64(source: Source, remarks: Remarks, end: int, claim: _Claim) -> tuple[i
     beside = locator - structs.END64.size
     if source.read(record, 4) != structs.END64_SIGNATURE:
         message = (
-            f"there is no zip64 end record at byte {record:,}, where one is announced: readers differ on what holds"
+            f"there is no zip64 end record at byte {record:,}, where one is announced: readers disagree on "
+            "which record counts"
         )
         remarks.add(NoteKind.ZIP_AMBIGUOUS, message, offset=locator)
         if source.read(beside, 4) != structs.END64_SIGNATURE:
@@ -133,9 +132,9 @@ def _zip64(source: Source, remarks: Remarks, end: int, claim: _Claim) -> tuple[i
     fields = structs.END64.unpack(source.read(record, structs.END64.size))
     _, rest, _, _, this_disk, first_disk, here, entries, size, offset = fields
     if (disk, disks) != (0, 1) or here != entries or (this_disk, first_disk) not in ((0, 0), (1, 1)):
-        remarks.add(NoteKind.ZIP_UNUSUAL, "the end record speaks of several disks, which torch refuses", offset=record)
+        remarks.add(NoteKind.ZIP_UNUSUAL, "the end record mentions several disks, which torch rejects", offset=record)
     if rest < structs.END64.size - 12:
-        message = f"the zip64 end record gives its own length as {rest}, which torch refuses"
+        message = f"the zip64 end record gives its own length as {rest}, which torch rejects"
         remarks.add(NoteKind.ZIP_UNUSUAL, message, offset=record)
     if record != beside:
         message = f"the zip64 end record that torch reads (at byte {record:,}) is not where other readers look"
@@ -156,7 +155,7 @@ def _compare(remarks: Remarks, claim: _Claim, claim64: _Claim, record: int) -> N
         if plain not in (wide, full):
             message = (
                 f"the end record and the zip64 end record disagree on the {what} ({plain:,} and {wide:,}): "
-                "torch believes the zip64 one, some readers the other"
+                "torch uses the zip64 one, some readers the other"
             )
             remarks.add(NoteKind.ZIP_AMBIGUOUS, message, offset=record)
 
@@ -170,23 +169,26 @@ def _resolve(source: Source, remarks: Remarks, claim: _Claim, tail: int, stop: i
     beside = tail - claim.size  # where a reader finds the directory that trusts its size rather than its offset
     shift = beside - claim.offset
     if shift > 0 and _follows_an_archive(source, shift):
-        raise NotACheckpointError(f"{source.path} is a run of several zip archives, one behind the other.")
+        raise NotACheckpointError(f"{source.path} is several zip archives, one after the other.")
     if claim.offset + claim.size <= source.size and _is_directory(source, claim.offset, claim.entries):
         if claim.offset != beside:
             message = (
-                f"the directory that torch reads is at byte {claim.offset:,}, but readers that go by the end record "
-                f"look for it at byte {beside:,}"
+                f"the directory that torch reads is at byte {claim.offset:,}, but readers that use the end "
+                f"record look for it at byte {beside:,}"
             )
             remarks.add(NoteKind.ZIP_AMBIGUOUS, message, offset=claim.offset)
         return End(claim.entries, claim.size, claim.offset, tail, stop)
     if claim.entries and beside >= 0 and _is_directory(source, beside, claim.entries):
         shift = shift if _first_record_at(source, beside, shift) else 0
         message = (
-            f"{plural(shift, 'byte was', 'bytes were')} put before the archive, so that its offsets are wrong: "
-            "torch refuses it"
+            f"{plural(shift, 'byte was', 'bytes were')} put before the archive, so its offsets are wrong: "
+            "torch rejects it"
         )
         if not shift:
-            message = f"the directory is at byte {beside:,}, not at {claim.offset:,} as its end says: torch refuses it"
+            message = (
+                f"the directory is at byte {beside:,}, not at {claim.offset:,} as its end record states: torch "
+                "rejects it"
+            )
         remarks.add(NoteKind.ZIP_DAMAGED, message, offset=0 if shift else beside)
         return End(claim.entries, claim.size, beside, tail, stop, shift)
     raise DamagedError(
@@ -196,13 +198,13 @@ def _resolve(source: Source, remarks: Remarks, claim: _Claim, tail: int, stop: i
 
 
 def _follows_an_archive(source: Source, start: int) -> bool:
-    """Whether another archive ends at ``start``, as in the ``.distcp`` files of a distributed checkpoint."""
+    """Return whether another archive ends at ``start``, as in the ``.distcp`` files of a distributed checkpoint."""
     before = start - structs.END.size
     return before >= 0 and source.read(before, 4) == structs.END_SIGNATURE
 
 
 def _first_record_at(source: Source, directory: int, shift: int) -> bool:
-    """Whether the directory's first entry leads to a local header once its offset is shifted."""
+    """Return whether the directory's first entry leads to a local header once its offset is shifted."""
     if shift <= 0 or directory + structs.CENTRAL.size > source.size:
         return False
     offset = structs.CENTRAL.unpack(source.read(directory, structs.CENTRAL.size))[-1] + shift
@@ -220,10 +222,10 @@ def _is_directory(source: Source, offset: int, entries: int) -> bool:
 
 # flag bits for which torch's reader refuses the record, or the whole archive, and why
 _REFUSED_FLAGS = (
-    (structs.ENCRYPTED, "is marked as encrypted, which torch refuses"),
-    (structs.PATCH, "is marked as a patch (flag 0x20), which torch refuses"),
-    (structs.STRONG_ENCRYPTION, "is marked as strongly encrypted (flag 0x40), which torch refuses"),
-    (structs.MASKED_HEADERS, "is marked as having masked headers, which torch refuses"),
+    (structs.ENCRYPTED, "is marked as encrypted, which torch rejects"),
+    (structs.PATCH, "is marked as a patch (flag 0x20), which torch rejects"),
+    (structs.STRONG_ENCRYPTION, "is marked as strongly encrypted (flag 0x40), which torch rejects"),
+    (structs.MASKED_HEADERS, "is marked as having masked headers, which torch rejects"),
 )
 
 # the version that zip64 asks for; readers refuse records that ask for more than they know
@@ -258,7 +260,7 @@ _AT_ONCE = 256
 
 
 def read_entries(source: Source, end: End, remarks: Remarks) -> list[Entry]:
-    """Every entry of the central directory, in one read. Raises DamagedError when it breaks off."""
+    """Return every entry of the central directory, in one read. Raises DamagedError when it breaks off."""
     data = source.read(end.offset, end.size)
     entries: list[Entry] = []
     at, limit = 0, len(data)
@@ -303,15 +305,15 @@ def read_entries(source: Source, end: End, remarks: Remarks) -> list[Entry]:
         at = named + extra + comment
     if data[at : at + 4] == structs.CENTRAL_SIGNATURE:
         message = (
-            f"the zip directory goes on after its {plural(end.entries, 'entry', 'entries')}: torch stops there, "
-            "zipfile reads on"
+            f"the zip directory continues after its {plural(end.entries, 'entry', 'entries')}: torch stops "
+            "there, zipfile reads on"
         )
         remarks.add(NoteKind.ZIP_AMBIGUOUS, message, offset=end.offset + at)
     return entries
 
 
 def _usual_entries(data: bytes, at: int, count: int, shift: int) -> tuple[list[Entry], int]:
-    """The next entries, if so many have names of one length and nothing odd, and where they end; else none.
+    """Return the next entries, if so many have names of one length and nothing odd, and where they end; else none.
 
     They are compared column by column, which takes a third of the time of one by one.
     """
@@ -342,7 +344,7 @@ def _usual_entries(data: bytes, at: int, count: int, shift: int) -> tuple[list[E
 
 @lru_cache(maxsize=64)
 def _entries_of(length: int) -> Struct:
-    """An entry with a name of so many bytes, and no more."""
+    """Return an entry with a name of so many bytes, and no more."""
     return Struct(f"{structs.CENTRAL.format}{length}s")
 
 
@@ -354,7 +356,7 @@ def _broken(index: int, end: End, at: int) -> DamagedError:
 
 
 def widened(extra: bytes, size: int, compressed: int, offset: int, name: str, remarks: Remarks) -> tuple[int, int, int]:
-    """Size, compressed size and offset with their 64-bit values from a zip64 extra field, where they are 'all ones'."""
+    """Return size, compressed size and offset with their 64-bit values, where they are 'all ones'."""
     at = 0
     while at + 4 <= len(extra):
         kind, length = structs.EXTRA.unpack_from(extra, at)
@@ -373,7 +375,7 @@ def widened(extra: bytes, size: int, compressed: int, offset: int, name: str, re
 
 
 def _odd(entry: Entry, version: int, disk: int, external: int, remarks: Remarks) -> None:
-    """Remarks on an entry that torch.save would not have written."""
+    """Remark on an entry that torch.save would not have written."""
     name = entry.name
     for bit, what in _REFUSED_FLAGS:
         if entry.flags & bit:
@@ -382,21 +384,21 @@ def _odd(entry: Entry, version: int, disk: int, external: int, remarks: Remarks)
         remarks.about(
             NoteKind.ZIP_UNUSUAL,
             name,
-            f"asks for zip version {version / 10:.1f}: torch ignores that, zipfile refuses it",
+            f"asks for zip version {version / 10:.1f}: torch ignores that, zipfile rejects it",
         )
     if disk not in (0, 1):
-        remarks.about(NoteKind.ZIP_UNUSUAL, name, "is said to lie on another disk, which torch refuses")
+        remarks.about(NoteKind.ZIP_UNUSUAL, name, "is marked as being on another disk, which torch rejects")
     if external >> 16 & _FILE_TYPE == _SYMLINK:
         remarks.about(
             NoteKind.ZIP_UNUSUAL, name, "is marked as a symbolic link: torch reads it as data, unzip makes a link"
         )
     if entry.method == structs.DEFLATED:
-        what = "is compressed: torch.load(mmap=True) gives garbage for it without a word"
+        what = "is compressed: torch.load(mmap=True) silently returns garbage for it"
         remarks.about(NoteKind.ZIP_UNUSUAL, name, what)
     elif entry.method != structs.STORED:
-        remarks.about(NoteKind.ZIP_UNUSUAL, name, f"is compressed by method {entry.method}, which torch refuses")
+        remarks.about(NoteKind.ZIP_UNUSUAL, name, f"is compressed by method {entry.method}, which torch rejects")
     elif entry.compressed != entry.size:
-        what = "is stored, yet has two different sizes in the directory: torch refuses the archive"
+        what = "is stored, yet has two different sizes in the directory: torch rejects the archive"
         remarks.about(NoteKind.ZIP_DAMAGED, name, what)
     if entry.directory and entry.size:
         remarks.about(

@@ -17,7 +17,7 @@ _DESCRIPTOR_CRC = 4  # and in a descriptor with a signature
 
 
 def restated(source: Source, checksums: Mapping[str, int]) -> Iterator[tuple[int, bytes]]:
-    """What to write where, as (offset, bytes), so that the archive states these checksums of its storages, by key.
+    """Yield what to write where, as (offset, bytes), so that the archive states these checksums, by key.
 
     A checksum stands in the directory, and behind the data or in the header before it. Raises RefusedError where the
     archive states it in a way that leaves a doubt about what would be overwritten.
@@ -35,17 +35,17 @@ def _stored(directory: Directory, key: str) -> Record:
     record = directory.find(f"data/{key}")
     if record is None or record.method != structs.STORED or record.compressed != record.size:
         raise RefusedError(
-            f"Storage {shown(key)} does not lie in the archive as it is, so it cannot be replaced there."
+            f"Storage {shown(key)} is not stored unchanged in the archive, so it cannot be replaced there."
         )
     return record
 
 
 def _at_the_record(source: Source, record: Record, crc: int) -> Iterator[tuple[int, bytes]]:
-    """The checksum in the header before the data, and the one behind it."""
+    """Yield the checksum in the header before the data, and the one behind it."""
     packed = crc.to_bytes(4, "little")
     fields = structs.LOCAL.unpack(source.read(record.header_offset, structs.LOCAL.size))
     if fields[0] != structs.LOCAL_SIGNATURE:
-        raise RefusedError(f"{shown(record.name)} has no header of its own where the directory says.")
+        raise RefusedError(f"{shown(record.name)} has no header of its own where the directory points.")
     if fields[6]:  # with a descriptor there is 0
         yield record.header_offset + _LOCAL_CRC, packed
     if not record.flags & structs.HAS_DESCRIPTOR or not record.size:
@@ -60,11 +60,11 @@ def _at_the_record(source: Source, record: Record, crc: int) -> Iterator[tuple[i
     if source.read(record.end, 4) == record.crc.to_bytes(4, "little"):  # the signature is optional
         yield record.end, packed
         return
-    raise RefusedError(f"{shown(record.name)} has no sound descriptor behind it: its checksum cannot be stated there.")
+    raise RefusedError(f"{shown(record.name)} has no valid descriptor after it: its checksum cannot be written there.")
 
 
 def _in_the_directory(source: Source, wanted: Mapping[int, int]) -> Iterator[tuple[int, bytes]]:
-    """The checksums in the entries of the records whose headers lie at these offsets."""
+    """Yield the checksums in the entries of the records whose headers lie at these offsets."""
     end = find_end(source, Remarks())
     data = source.read(end.offset, end.size)
     records = directory_of(source).records

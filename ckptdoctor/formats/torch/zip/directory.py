@@ -23,7 +23,7 @@ from ckptdoctor.wording import plural
 
 
 def read_directory(source: Source) -> Directory:
-    """The directory of a torch archive, checked against its records.
+    """Return the directory of a torch archive, checked against its records.
 
     Raises TruncatedError when the archive has no end, DamagedError when there is no directory where it should be or
     it leaves ``data.pkl`` out, HostileError when it is larger than any checkpoint's, and NotACheckpointError when no
@@ -61,11 +61,11 @@ def _check_checksums(records: list[Record], remarks: Remarks) -> None:
     if not without:
         return
     if len(without) == len(filled):
-        message = "no checksums were computed (torch.serialization.set_crc32_options(False)): damage cannot be seen"
+        message = "no checksums were computed (torch.serialization.set_crc32_options(False)): damage cannot be detected"
     else:
         message = (
-            f"{len(without):,} of {plural(len(filled), 'record')} {'has' if len(without) == 1 else 'have'} the "
-            "checksum 0, which means that none was computed"
+            f"{len(without):,} of {plural(len(filled), 'record')} {'has' if len(without) == 1 else 'have'} "
+            "the checksum 0, so none was computed"
         )
     remarks.add(NoteKind.CRC_NOT_COMPUTED, message)
 
@@ -87,7 +87,7 @@ _SUSPICIOUS = regex(r"\\|\0|\.\.|\.pickle")
 
 
 def choose_prefix(records: Sequence[Record]) -> str | None:
-    """The folder that holds ``data.pkl``: torch's choice (that of the first record) where it does, else any.
+    """Return the folder that holds ``data.pkl``: torch's choice (that of the first record) where it does, else any.
 
     None when no folder at the top of the archive holds one.
     """
@@ -103,7 +103,10 @@ def choose_prefix(records: Sequence[Record]) -> str | None:
 
 
 def first_folder(records: Sequence[Record]) -> str | None:
-    """The folder of the first record, which torch takes for the archive's name; None where it is in no folder."""
+    """Return the folder of the first record, which torch takes for the archive's name.
+
+    It is None where it is in no folder.
+    """
     folder, slash, _ = records[0].name.partition("/") if records else ("", "", "")
     return folder if slash else None
 
@@ -150,7 +153,7 @@ def _remark(rivals: list[Record], chosen: Record, remarks: Remarks) -> None:
 
 
 def _sorted_as_miniz(records: Sequence[Record]) -> list[Record]:
-    """The records by lower-case name in the order that miniz's heap sort leaves them in: it is not stable."""
+    """Return the records by lower-case name in the order that miniz's heap sort leaves them in: it is not stable."""
     keys = [raw_name(record.name).lower() for record in records]
     order = list(range(len(records)))
     for root in range((len(order) - 2) // 2, -1, -1):
@@ -172,7 +175,7 @@ def _sift(order: list[int], keys: list[bytes], root: int, end: int) -> None:
 
 
 def _search(keys: list[bytes], wanted: bytes) -> int:
-    """The position that miniz's binary search stops at: the first match it meets, not the first there is."""
+    """Return the position that miniz's binary search stops at: the first match it meets, not the first there is."""
     low, high = 0, len(keys) - 1
     while low <= high:
         middle = low + (high - low) // 2
@@ -186,11 +189,11 @@ def _search(keys: list[bytes], wanted: bytes) -> int:
 
 
 def check_names(records: Sequence[Record], prefix: str, remarks: Remarks) -> None:
-    """Remarks on names that torch refuses, cuts, or does not read, and on those that lead out of a folder."""
+    """Remark on names that torch refuses, cuts, or does not read, and on those that lead out of a folder."""
     folder = f"{prefix}/"
     if first_folder(records) != prefix:
         message = (
-            f"the first record is {shown(records[0].name)}, not in the folder {shown(prefix)}: torch refuses the file"
+            f"the first record is {shown(records[0].name)}, not in the folder {shown(prefix)}: torch rejects the file"
         )
         remarks.add(NoteKind.ZIP_UNUSUAL, message, member=records[0].name)
     pickle = f"{prefix}/data.pkl"
@@ -201,7 +204,7 @@ def check_names(records: Sequence[Record], prefix: str, remarks: Remarks) -> Non
         return
     for name in names:
         if not name.startswith(folder):
-            what = f"lies outside the folder {shown(prefix)}: torch refuses the file"
+            what = f"is outside the folder {shown(prefix)}: torch rejects the file"
             remarks.about(NoteKind.ZIP_UNUSUAL, name, what)
         if "\\" in name:
             what = "has a backslash in its name, which some readers take for a folder and torch does not"

@@ -45,12 +45,12 @@ class Item:
     summed: Callable[[], int] | None = None
 
     def checksum(self) -> int:
-        """The CRC; reads the bytes where they are new."""
+        """Return the CRC; reads the bytes where they are new."""
         return self.crc if self.summed is None else self.summed()
 
 
 def new_item(name: str, size: int, data: tuple[Segment, ...], file: str, stated: bool = True) -> Item:
-    """The record of new bytes, which are read for their checksum, if one is stated, only once it is written.
+    """Return the record of new bytes, which are read for their checksum, if one is stated, only once it is written.
 
     Ranges that name no file are of ``file``.
     """
@@ -67,12 +67,12 @@ def new_item(name: str, size: int, data: tuple[Segment, ...], file: str, stated:
 
 
 def word(folder: str, name: str, data: bytes) -> Item:
-    """A record in the folder of the archive that is small, and at hand."""
+    """Return a record in the folder of the archive that is small, and at hand."""
     return Item(f"{folder}/{name}", len(data), zlib.crc32(data), (Literal(data),))
 
 
 def archive(folder: str, head: bytes, storages: Sequence[Item]) -> tuple[Segment, ...]:
-    """A whole new archive as ``torch.save`` writes it: the pickle ``head``, and the records of its storages."""
+    """Return a whole new archive as ``torch.save`` writes it: the pickle ``head``, and the records of its storages."""
     items = [word(folder, "data.pkl", head), word(folder, ".format_version", b"1")]
     items += [word(folder, ".storage_alignment", str(DEFAULT_ALIGNMENT).encode()), word(folder, "byteorder", b"little")]
     items += storages
@@ -80,7 +80,7 @@ def archive(folder: str, head: bytes, storages: Sequence[Item]) -> tuple[Segment
 
 
 def _identity(folder: str, head: bytes, items: Sequence[Item]) -> Item:
-    """Forty digits that stand for the contents; torch only logs them."""
+    """Return forty digits that stand for the contents; torch only logs them."""
     from hashlib import blake2b  # only archives that are new need it
 
     @cache
@@ -96,7 +96,7 @@ def _identity(folder: str, head: bytes, items: Sequence[Item]) -> Item:
 
 
 def lay_out(items: Sequence[Item], alignment: int = DEFAULT_ALIGNMENT) -> tuple[Segment, ...]:
-    """The whole archive, records in the order of ``items``, each one's data at a multiple of ``alignment`` bytes."""
+    """Return the whole archive, records in the order of ``items``, their data aligned to ``alignment`` bytes."""
     at = 0
     placed: list[tuple[Item, int]] = []
     made = _Joined()
@@ -117,7 +117,10 @@ def lay_out(items: Sequence[Item], alignment: int = DEFAULT_ALIGNMENT) -> tuple[
 
 
 def _stating(items: Sequence[Item], say: Callable[..., bytes]) -> Segment:
-    """What ``say`` makes of the checksums of records; it waits for those that are only known while others are made."""
+    """Return what ``say`` makes of the checksums of records.
+
+    It waits for those that are only known while others are made.
+    """
     if all(item.summed is None for item in items):
         return Literal(say(*[item.crc for item in items]))
 
@@ -128,14 +131,17 @@ def _stating(items: Sequence[Item], say: Callable[..., bytes]) -> Segment:
 
 
 def _directory(placed: Sequence[tuple[Item, int]], at: int, *checksums: int) -> bytes:
-    """The directory of records at these offsets, and the end of the archive behind it; it begins at byte ``at``."""
+    """Return the directory of records at these offsets, and the end of the archive behind it.
+
+    It begins at byte ``at``.
+    """
     pairs = zip(placed, checksums, strict=True)
     data = b"".join([_central_header(item, offset, crc) for (item, offset), crc in pairs])
     return data + _end(len(placed), len(data), at)
 
 
 def local_header(name: str, size: int, at: int, alignment: int) -> bytes:
-    """The local header of a record of ``size`` bytes whose header begins at byte ``at``, padded to the alignment."""
+    """Return the local header, beginning at byte ``at``, of a record of ``size`` bytes, padded to the alignment."""
     raw = raw_name(name)
     if size < structs.MAX32 and at < structs.MAX32:
         padding = -(at + structs.LOCAL.size + len(raw) + structs.EXTRA.size) % alignment
@@ -154,7 +160,7 @@ def local_header(name: str, size: int, at: int, alignment: int) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _around_name(flags: int, length: int, padding: int) -> tuple[bytes, bytes]:
-    """What stands before and behind a name of so many bytes in the header of a record within the first 4 GiB."""
+    """Return what stands before and behind a name of so many bytes in the header of a record within the first 4 GiB."""
     extra = _padding(padding)
     return _fixed(flags, length, len(extra)), extra
 
@@ -194,7 +200,10 @@ def _central_header(item: Item, at: int, crc: int) -> bytes:
 
 
 def _end(count: int, size: int, offset: int) -> bytes:
-    """The end of the archive: the zip64 end record and locator, which torch writes always, and the end record."""
+    """Return the end of the archive.
+
+    It is the zip64 end record and locator, which torch writes always, and the end record.
+    """
     rest = structs.END64.size - 12
     return (
         structs.END64.pack(structs.END64_SIGNATURE, rest, _MADE_BY, _VERSION_ZIP64, 0, 0, count, count, size, offset)
@@ -221,7 +230,7 @@ class _Joined:
         self.add = self._pending.append
 
     def put(self, segment: Segment) -> None:
-        """One more segment. Bytes are added by ``add``."""
+        """Put one more segment. Bytes are added by ``add``."""
         if isinstance(segment, Literal):
             self._pending.append(segment.data)
         elif segment.length:
@@ -229,7 +238,7 @@ class _Joined:
             self._segments.append(segment)
 
     def segments(self) -> list[Segment]:
-        """All that were put."""
+        """Return all that were put."""
         self._end_literal()
         return self._segments
 
@@ -241,7 +250,7 @@ class _Joined:
 
 
 def joined(segments: Iterable[Segment]) -> list[Segment]:
-    """The same bytes with neighbouring literals made one, and empty segments left out."""
+    """Return the same bytes with neighbouring literals made one, and empty segments left out."""
     made = _Joined()
     for segment in segments:
         made.put(segment)
@@ -258,7 +267,9 @@ _FLAGS = (structs.UTF8, structs.UTF8 | structs.HAS_DESCRIPTOR)
 
 
 def predicted_records(entries: Sequence[Entry], directory_offset: int, remarks: Remarks) -> list[Record] | None:
-    """The records of ``entries``, in the same order, which is that of the file; None where one lies otherwise.
+    """Return the records of ``entries``, in the same order, which is that of the file.
+
+    It is None where one lies otherwise.
 
     Each place is worked out twice: from its header's offset on, and from where the next record begins backwards.
     """
@@ -272,9 +283,7 @@ def predicted_records(entries: Sequence[Entry], directory_offset: int, remarks: 
         _, name, method, flags, crc, compressed, size, offset, directory = entry
         records.append(Record(name, method, flags, crc, size, compressed, offset, begin, directory))
     if records:
-        message = (
-            f"the headers in front of {plural(len(records), 'record')}, each of which would be a request of its own"
-        )
+        message = f"the headers of {plural(len(records), 'record')}, each of which would need a request of its own"
         remarks.add(NoteKind.NOT_EXAMINED, message)
     return records
 

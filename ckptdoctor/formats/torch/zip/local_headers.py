@@ -41,7 +41,7 @@ _FEW = 8
 
 
 def first_name(source: Source) -> str | None:
-    """The name in the local header at the start of the file; None where there is no whole header."""
+    """Return the name in the local header at the start of the file, or None where there is no whole header."""
     if source.size < structs.LOCAL.size:
         return None
     fields = structs.LOCAL.unpack(source.read(0, structs.LOCAL.size))
@@ -78,7 +78,10 @@ class _Window:
         self.start, self.data = start, self._source.read(start, stop - start)
 
     def at(self, offset: int, length: int) -> bytes:
-        """``length`` bytes at ``offset`` of the file, fewer at its end; read apart where the window lacks them."""
+        """Return ``length`` bytes at ``offset`` of the file, fewer at its end.
+
+        They are read apart where the window lacks them.
+        """
         begin = offset - self.start
         if begin >= 0 and begin + length <= len(self.data):
             return self.data[begin : begin + length]
@@ -87,7 +90,7 @@ class _Window:
 
 
 def check_records(source: Source, entries: list[Entry], directory_offset: int, remarks: Remarks) -> list[Record]:
-    """The records of the archive, with where their data begins, in directory order.
+    """Return the records of the archive, with where their data begins, in directory order.
 
     Remarks on every record whose header or descriptor contradicts the directory, that lies (partly) outside the
     file, or that overlaps the next one or the directory. Over a network, what torch.save laid out is not visited.
@@ -115,7 +118,10 @@ def check_records(source: Source, entries: list[Entry], directory_offset: int, r
 
 
 def _visit_all(window: _Window, entries: Sequence[Entry], directory_offset: int, remarks: Remarks) -> list[Record]:
-    """The record behind each entry, in file order. What torch.save wrote is recognised by comparing whole headers."""
+    """Return the record behind each entry, in file order.
+
+    What torch.save wrote is recognised by comparing whole headers.
+    """
     records: list[Record] = []
     last: Record | None = None
     lengths, fixed = structs.EXTRA.unpack_from, structs.LOCAL.size
@@ -154,7 +160,7 @@ def _visit_all(window: _Window, entries: Sequence[Entry], directory_offset: int,
 
 
 def _usual_records(window: _Window, entries: Sequence[Entry]) -> list[Record]:
-    """The records behind entries whose headers the window holds, if nothing about any of them is odd; else none.
+    """Return the records behind entries whose headers the window holds, if nothing about any of them is odd; else none.
 
     They are compared column by column, which takes a third of the time of one by one. What lies in front of the first
     and behind the last of them is not looked at.
@@ -185,60 +191,60 @@ def _usual_records(window: _Window, entries: Sequence[Entry]) -> list[Record]:
 
 @lru_cache(maxsize=64)
 def _header_of(length: int) -> Struct:
-    """A descriptor, and the header behind it of a record with a name of so many bytes."""
+    """Return a descriptor, and the header behind it of a record with a name of so many bytes."""
     return Struct(f"{structs.DESCRIPTOR.format}26sHH{length}s")
 
 
 def _outside(entry: Entry, size: int, remarks: Remarks) -> Record:
     """A record whose header is not in the file; its data is nowhere."""
-    remarks.about(NoteKind.ZIP_DAMAGED, entry.name, "lies beyond the end of the file", entry.offset)
+    remarks.about(NoteKind.ZIP_DAMAGED, entry.name, "is beyond the end of the file", entry.offset)
     _, name, method, flags, crc, compressed, length, offset, directory = entry
     return Record(name, method, flags, crc, length, compressed, offset, size, directory)
 
 
 def _compare(window: _Window, entry: Entry, name_length: int, extra_length: int, remarks: Remarks) -> None:
-    """Remarks on every field of a local header that differs from the directory."""
+    """Remark on every field of a local header that differs from the directory."""
     header = window.at(entry.offset, structs.LOCAL.size)
     signature, _, flags, method, _, _, crc, compressed, size, _, _ = structs.LOCAL.unpack(header)
     if signature != structs.LOCAL_SIGNATURE:
-        what = "has no local header where the directory says: torch refuses to read it, but maps garbage with mmap=True"
+        what = (
+            "has no local header where the directory points: torch refuses to read it, but maps garbage with mmap=True"
+        )
         remarks.about(NoteKind.ZIP_DAMAGED, entry.name, what, entry.offset)
         return
     raw = window.at(entry.offset + structs.LOCAL.size, name_length)
     if raw != entry.raw:
         other = shown(raw.decode("utf-8", "surrogateescape"))
-        what = f"is called {other} in its own header: torch goes by the directory, zipfile refuses it"
+        what = f"is called {other} in its own header: torch uses the directory, zipfile rejects it"
         remarks.about(NoteKind.ZIP_AMBIGUOUS, entry.name, what, entry.offset)
     if method != entry.method:
-        what = (
-            f"has method {entry.method} in the directory and {method} in its own header: torch believes the directory"
-        )
+        what = f"has method {entry.method} in the directory and {method} in its own header: torch uses the directory"
         remarks.about(NoteKind.ZIP_AMBIGUOUS, entry.name, what, entry.offset)
     if (flags ^ entry.flags) & ~(structs.HAS_DESCRIPTOR | structs.UTF8):
-        what = "has other flags in its own header than in the directory: torch believes the directory"
+        what = "has other flags in its own header than in the directory: torch uses the directory"
         remarks.about(NoteKind.ZIP_AMBIGUOUS, entry.name, what, entry.offset)
     if structs.MAX32 in (compressed, size):
         extra = window.at(entry.offset + structs.LOCAL.size + name_length, extra_length)
         size, compressed, _ = widened(extra, size, compressed, 0, entry.name, remarks)
     deferred = flags & structs.HAS_DESCRIPTOR and not (crc or compressed or size)
     if not deferred and (crc, compressed, size) != (entry.crc, entry.compressed, entry.size):
-        what = "has another size or checksum in its own header than in the directory: torch believes the directory"
+        what = "has another size or checksum in its own header than in the directory: torch uses the directory"
         remarks.about(NoteKind.ZIP_AMBIGUOUS, entry.name, what, entry.offset)
 
 
 def _descriptor(record: Record) -> bytes:
-    """What torch.save writes behind the data of a record of less than 4 GiB."""
+    """Return what torch.save writes behind the data of a record of less than 4 GiB."""
     return structs.DESCRIPTOR.pack(_SIGNED, record.crc, record.size, record.size)
 
 
 def _leave(window: _Window, record: Record, following: int, remarks: Remarks) -> None:
-    """Remarks on what lies between the data of ``record`` and the next header or the directory, at ``following``."""
+    """Remark on what lies between the data of ``record`` and the next header or the directory, at ``following``."""
     end = record.end
     usual = record.flags == _TORCH_FLAGS and window.start <= end <= following and record.size < structs.MAX32
     if usual and window.data.startswith(_descriptor(record), end - window.start):
         return
     if end > following:
-        what = "overlaps what follows it: two records, or a record and the directory, share bytes"
+        what = "overlaps the bytes after it: two records, or a record and the directory, share bytes"
         remarks.about(NoteKind.ZIP_DAMAGED, record.name, what, record.data_offset)
         return
     if not record.flags & structs.HAS_DESCRIPTOR or not record.size:
@@ -251,10 +257,10 @@ def _leave(window: _Window, record: Record, following: int, remarks: Remarks) ->
     if len(found) == structs.DESCRIPTOR64.size and structs.DESCRIPTOR64.unpack(found) == wanted:
         return
     if found[:4] == structs.DESCRIPTOR_SIGNATURE:
-        what = "has another size or checksum in the descriptor behind it than in the directory: torch reads neither"
+        what = "has another size or checksum in the descriptor after it than in the directory: torch reads neither"
         remarks.about(NoteKind.ZIP_AMBIGUOUS, record.name, what, end)
     elif int.from_bytes(found[:4], "little") != record.crc:  # the signature is optional
-        remarks.about(NoteKind.ZIP_DAMAGED, record.name, "has no descriptor behind it, where one is announced", end)
+        remarks.about(NoteKind.ZIP_DAMAGED, record.name, "has no descriptor after it, although one is announced", end)
 
 
 # ---- the data of single records, stored or deflated, within bounds
@@ -277,7 +283,7 @@ CHUNK = 1 << 20
 
 
 def read_record(source: Source, record: Record, limit: int) -> bytes:
-    """The data of a record, inflated where it is deflated.
+    """Return the data of a record, inflated where it is deflated.
 
     Raises HostileError when it is longer than ``limit`` bytes, DamagedError when it is encrypted, compressed by an
     unknown method, does not inflate to the size that the directory states, or lies outside the file.
@@ -292,7 +298,7 @@ def read_record(source: Source, record: Record, limit: int) -> bytes:
 
 
 def check_readable(record: Record) -> None:
-    """Raises DamagedError when nobody can read the data of this record: encrypted, or by an unknown method."""
+    """Raise DamagedError when nobody can read the data of this record: encrypted, or by an unknown method."""
     if record.flags & (structs.ENCRYPTED | structs.PATCH | structs.STRONG_ENCRYPTION):
         name = shown(record.name)
         raise DamagedError(f"{name} is marked as encrypted or as a patch.", member=name)
@@ -303,7 +309,10 @@ def check_readable(record: Record) -> None:
 
 
 def chunks(source: Source, record: Record) -> Iterator[bytes]:
-    """The data of a readable record, piece by piece, in bounded memory. Raises DamagedError as read_record does."""
+    """Yield the data of a readable record, piece by piece, in bounded memory.
+
+    Raises DamagedError as read_record does.
+    """
     if record.method == structs.DEFLATED:
         yield from _inflated(source, record)
         return
@@ -316,7 +325,8 @@ def _inflated(source: Source, record: Record) -> Iterator[bytes]:
     name = shown(record.name)
     if record.size > record.compressed * _DEFLATE_LIMIT:
         message = (
-            f"{name} claims to inflate from {record.compressed:,} to {plural(record.size, 'byte')}, which cannot be."
+            f"{name} claims to inflate from {record.compressed:,} to {plural(record.size, 'byte')}, which is "
+            "impossible."
         )
         raise HostileError(message, member=name)
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)

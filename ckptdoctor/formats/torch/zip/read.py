@@ -56,7 +56,7 @@ _pickles: WeakKeyDictionary[Source, ReadPickle] = WeakKeyDictionary()
 
 
 def directory_of(source: Source) -> Directory:
-    """The directory of an archive, read at most once per open source. Raises what read_directory raises."""
+    """Return the directory of an archive, read at most once per open source. Raises what read_directory raises."""
     directory = _directories.get(source)
     if directory is None:
         directory = _directories[source] = read_directory(source)
@@ -69,7 +69,7 @@ def remember(source: Source, directory: Directory) -> None:
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """What the outside of the file says, or None when it is no archive with a ``data.pkl`` in a folder.
+    """Return what the outside of the file says, or None when it is no archive with a ``data.pkl`` in a folder.
 
     A damaged archive whose first record is ``data.pkl`` is a container that cannot be read, with a note.
     """
@@ -92,7 +92,7 @@ def examine(source: Source, head: bytes) -> Container | None:
     notes = directory.notes
     if not zipped:
         message = (
-            "the file does not begin with a zip header, by which torch.load recognises archives: it refuses the file"
+            "the file does not begin with a zip header, by which torch.load recognises archives: it rejects the file"
         )
         notes = (Note(NoteKind.ZIP_UNUSUAL, message, offset=0), *notes)
     return Container(source.path, source.size, NAME, head, True, notes=notes, identity=source.identity)
@@ -109,12 +109,12 @@ def _damaged(source: Source, head: bytes, error: DamagedError) -> Container | No
     if name is None or not name.lower().endswith("/data.pkl"):
         return None
     note = Note(NoteKind.ZIP_DAMAGED, error.message.rstrip("."), error.member, error.offset)
-    guidance = "Fetch the file again, or take another copy of it: the list of its records is damaged."
+    guidance = "Download the file again, or use another copy of it: the list of its records is damaged."
     return Container(source.path, source.size, NAME, head, False, guidance, (note,), source.identity)
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The contents, from ``data.pkl`` and the directory; no tensor value is read.
+    """Return the contents, from ``data.pkl`` and the directory; no tensor value is read.
 
     Raises DamagedError (or its kinds) naming the record and the byte when the archive cannot be read that far.
     """
@@ -148,15 +148,18 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def pickle_record(directory: Directory) -> Record:
-    """The record that torch takes for ``data.pkl``. Raises DamagedError when there is none."""
+    """Return the record that torch takes for ``data.pkl``. Raises DamagedError when there is none."""
     record = directory.find("data.pkl")
     if record is None:
-        raise DamagedError(f"The archive has no {directory.prefix}/data.pkl, so it says nothing of its contents.")
+        raise DamagedError(f"The archive has no {directory.prefix}/data.pkl, so nothing describes its contents.")
     return record
 
 
 def pickle_bytes(source: Source, record: Record) -> tuple[bytes, list[Note]]:
-    """The bytes of ``data.pkl``, and a note when they do not match their checksum. Raises as read_record does."""
+    """Return the bytes of ``data.pkl``, and a note when they do not match their checksum.
+
+    Raises as read_record does.
+    """
     deflated = record.method == structs.DEFLATED
     data = read_record(source, record, MAX_INFLATED_PICKLE_BYTES if deflated else MAX_PICKLE_BYTES)
     if not record.crc or zlib.crc32(data) == record.crc:
@@ -166,7 +169,7 @@ def pickle_bytes(source: Source, record: Record) -> tuple[bytes, list[Note]]:
 
 
 def decode_member(data: bytes, record: Record) -> Pickle:
-    """The decoded pickle; errors of decoding carry the record's name."""
+    """Return the decoded pickle; errors of decoding carry the record's name."""
     name = shown(record.name)
     try:
         return decode(data)
@@ -175,12 +178,15 @@ def decode_member(data: bytes, record: Record) -> Pickle:
 
 
 def taken_pickle(source: Source) -> ReadPickle | None:
-    """The sound pickle of a source that is to be rewritten, as it was read: once, for who takes it changes it."""
+    """Return the sound pickle of a source that is to be rewritten, as it was read.
+
+    It is given once, for who takes it changes it.
+    """
     return _pickles.pop(source, None)
 
 
 def _stream_notes(pickle: Pickle, data: bytes, record: Record) -> list[Note]:
-    """What is odd about the stream itself: ambiguities, and bytes behind its end."""
+    """Return what is odd about the stream itself: ambiguities, and bytes behind its end."""
     member = shown(record.name)
     notes = [
         Note(NoteKind.PICKLE_AMBIGUOUS, ambiguity.message, member, ambiguity.offset) for ambiguity in pickle.ambiguities
@@ -188,15 +194,18 @@ def _stream_notes(pickle: Pickle, data: bytes, record: Record) -> list[Note]:
     if pickle.end < len(data):
         rest = len(data) - pickle.end
         message = (
-            f"{plural(rest, 'byte follows', 'bytes follow')} the end of the pickle at byte {pickle.end:,}; torch "
-            "never looks there"
+            f"{plural(rest, 'byte follows', 'bytes follow')} the end of the pickle at byte {pickle.end:,}; "
+            "torch never reads there"
         )
         notes.append(Note(NoteKind.PICKLE_HIDDEN_CALL, message, member, pickle.end))
     return notes
 
 
 def _asides(source: Source, directory: Directory, record: Record, pickle: Pickle, data: bytes) -> tuple[Aside, ...]:
-    """What other pickles name: in texts of this one, behind its end, and in records that torch.save does not write."""
+    """Return what other pickles name.
+
+    They are in texts of this one, behind its end, and in records that torch.save does not write.
+    """
     member = shown(record.name)
     texts = texts_of(data, pickle)
     strange = _strange(directory, record)
@@ -210,7 +219,7 @@ def _asides(source: Source, directory: Directory, record: Record, pickle: Pickle
 
 
 def _strange(directory: Directory, record: Record) -> list[Record]:
-    """The records beside ``record`` that are neither storages nor the small ones of torch.save."""
+    """Return the records beside ``record`` that are neither storages nor the small ones of torch.save."""
     prefix = directory.prefix
     storages, usual = f"{prefix}/data/", frozenset([f"{prefix}/{word}" for word in _WORDS])
     others = [each for each in directory.records if not each.name.startswith(storages)]
@@ -218,20 +227,20 @@ def _strange(directory: Directory, record: Record) -> list[Record]:
 
 
 def _word_notes(source: Source, directory: Directory) -> list[Note]:
-    """What the small records say: byte order and versions."""
+    """Return what the small records say: byte order and versions."""
     notes = []
     order = read_word(source, directory, "byteorder")
     if order == b"big":
         notes.append(_word_note(NoteKind.BIG_ENDIAN, BIG_ENDIAN, directory, "byteorder"))
     elif order not in (None, b"little"):
-        message = "the byteorder record says neither little nor big: torch refuses the file"
+        message = "the byteorder record is neither little nor big: torch rejects the file"
         notes.append(_word_note(NoteKind.ZIP_UNUSUAL, message, directory, "byteorder"))
     name = ".data/version" if directory.find(".data/version") else "version"
     version = read_word(source, directory, name)
     number = whole_number(version)
     if number is None or number not in _VERSIONS:
         missing = "has no version record" if version is None else "has a version record that torch does not know"
-        notes.append(_word_note(NoteKind.ZIP_UNUSUAL, f"the archive {missing}: torch refuses it", directory, name))
+        notes.append(_word_note(NoteKind.ZIP_UNUSUAL, f"the archive {missing}: torch rejects it", directory, name))
     return notes
 
 
@@ -240,7 +249,7 @@ def _word_note(kind: NoteKind, message: str, directory: Directory, name: str) ->
 
 
 def read_word(source: Source, directory: Directory, name: str) -> bytes | None:
-    """What a small record holds; None where there is none, and b"" where it cannot be read."""
+    """Return what a small record holds, or None where there is none, and b"" where it cannot be read."""
     record = directory.find(name)
     if record is None:
         return None
@@ -251,7 +260,7 @@ def read_word(source: Source, directory: Directory, name: str) -> bytes | None:
 
 
 def whole_number(word: bytes | None) -> int | None:
-    """The number that a record holds in ASCII digits; None when it holds something else."""
+    """Return the number that a record holds in ASCII digits, or None when it holds something else."""
     text = (word or b"").strip()
     return int(text) if text.isdigit() and len(text) <= 9 else None
 
@@ -273,7 +282,7 @@ class ZipStorages:
         self.notes: list[Note] = []
 
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
-        """The storage with this key, of ``nbytes`` bytes as the pickle declares it."""
+        """Return the storage with this key, of ``nbytes`` bytes as the pickle declares it."""
         record = self._directory.storage(key)
         if record is None:
             member = shown(f"{self._directory.prefix}/data/{key}")
@@ -284,8 +293,8 @@ class ZipStorages:
         if size != nbytes:
             member = shown(f"{self._directory.prefix}/data/{key}")
             message = (
-                f"storage {shown(key)} should be {plural(nbytes, 'byte')}, but its record has {size:,}: "
-                "torch.load refuses it, but takes bytes of its neighbours with mmap=True"
+                f"storage {shown(key)} should be {plural(nbytes, 'byte')}, but its record has "
+                f"{size:,}: torch.load rejects it, but reads bytes of its neighbours with mmap=True"
             )
             self.notes.append(Note(NoteKind.STORAGE_SIZE, message, member))
         extent = Extent(self._path, offset, compressed)

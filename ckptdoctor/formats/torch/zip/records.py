@@ -56,17 +56,17 @@ class Directory:
     words: tuple[tuple[str, bytes], ...] = ()
 
     def find(self, name: str) -> Record | None:
-        """The record that torch reads when it asks for ``prefix/name``; None where there is none."""
+        """Return the record that torch reads when it asks for ``prefix/name``, or None where there is none."""
         return self.found.get(ascii_lower(f"{self.prefix}/{name}"))
 
     def storage(self, key: str) -> Record | None:
-        """The record in which torch looks for the storage with this key."""
+        """Return the record in which torch looks for the storage with this key."""
         found = self._storages.get(key)
         return self.find(f"data/{key}") if found is None else found
 
     @cached_property
     def _storages(self) -> dict[str, Record]:
-        """Storages by their keys in lower case: the numbers that torch gives them have none."""
+        """Return storages by their keys in lower case: the numbers that torch gives them have none."""
         folder = ascii_lower(f"{self.prefix}/data/")
         start = len(folder)
         return {name[start:]: record for name, record in self.found.items() if name.startswith(folder)}
@@ -83,7 +83,7 @@ def ascii_lower(name: str) -> str:
 
 
 def all_ascii_lower(names: Sequence[str]) -> list[str]:
-    """The same for many names: all at once where that can be."""
+    """Return the same for many names: all at once where that can be."""
     joined = "\n".join(names)
     if joined.isascii() and joined.count("\n") == len(names) - 1:
         return joined.lower().split("\n")
@@ -91,12 +91,12 @@ def all_ascii_lower(names: Sequence[str]) -> list[str]:
 
 
 def raw_name(name: str) -> bytes:
-    """The bytes of a record's name in the file."""
+    """Return the bytes of a record's name in the file."""
     return name.encode("utf-8", "surrogateescape")
 
 
 def shown(name: str) -> str:
-    """A record's name for people: bytes that are not UTF-8 escaped, and at most 120 characters."""
+    """Return a record's name for people: bytes that are not UTF-8 escaped, and at most 120 characters."""
     text = name.encode("utf-8", "backslashreplace").decode("utf-8") if not name.isascii() else name
     return text if len(text) <= 120 else f"{text[:100]}… ({len(text)} characters)"
 
@@ -109,7 +109,7 @@ _NAMED = 3
 
 # causes beyond this many, each with its own wording, are counted as one
 _MOST_CAUSES = 50
-_MORE = "has something else of this kind that is not told in detail"
+_MORE = "has something similar that is not reported in detail"
 
 # the kinds that say that the archive cannot be copied without taking sides
 _TROUBLE = frozenset({NoteKind.ZIP_AMBIGUOUS, NoteKind.ZIP_DAMAGED, NoteKind.TRUNCATED})
@@ -124,12 +124,12 @@ class Remarks:
         self.trouble = False
 
     def add(self, kind: NoteKind, message: str, *, member: str | None = None, offset: int | None = None) -> None:
-        """One remark about the archive as a whole, at byte ``offset`` of the file, or about ``member``."""
+        """Add one remark about the archive as a whole, at byte ``offset`` of the file, or about ``member``."""
         self.trouble |= kind in _TROUBLE
         self._notes.append(Note(kind, message, None if member is None else shown(member), offset))
 
     def about(self, kind: NoteKind, name: str, what: str, offset: int | None = None) -> None:
-        """A remark about the record ``name``: ``what`` completes "the record … ", and is equal for equal causes.
+        """Add a remark about the record ``name``: ``what`` completes "the record … ", equal for equal causes.
 
         ``offset`` is where in the file it shows.
         """
@@ -142,7 +142,7 @@ class Remarks:
             names.append(name)
 
     def notes(self) -> tuple[Note, ...]:
-        """All notes so far: those about the whole archive first."""
+        """Return all notes so far: those about the whole archive first."""
         grouped = [
             Note(kind, _sentence(names, count[0], what, offset), shown(names[0]))
             for (kind, what), (names, count, offset) in self._groups.items()

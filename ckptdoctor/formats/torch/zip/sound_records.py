@@ -32,7 +32,7 @@ _KNOWN = ("data.pkl", ".format_version", ".storage_alignment", "byteorder", "ver
 
 
 def salvage(source: Source, container: Container) -> Checkpoint:
-    """The contents with whatever is left of them; afterwards ``write`` copies what is whole.
+    """Return the contents with whatever is left of them; afterwards ``write`` copies what is whole.
 
     Storages of which nothing is left have no extent, those that are cut off a shorter one. Raises DamagedError where
     ``data.pkl``, which says what the storages are, is itself not there or damaged.
@@ -44,7 +44,7 @@ def salvage(source: Source, container: Container) -> Checkpoint:
 
 
 def _listed(source: Source) -> Directory | None:
-    """The directory of the archive itself, where it is sound."""
+    """Return the directory of the archive itself, where it is sound."""
     try:
         directory = directory_of(source)
     except CkptDoctorError:  # it is missing or damaged: the records are looked for one by one
@@ -53,17 +53,20 @@ def _listed(source: Source) -> Directory | None:
 
 
 def _walked(source: Source) -> Directory:
-    """The records that can be found by going through the file. Raises DamagedError where the first is no pickle."""
+    """Return the records that can be found by going through the file.
+
+    Raises DamagedError where the first is no pickle.
+    """
     name = first_name(source)
     if name is None or not name.lower().endswith(_PICKLE) or name.count("/") != 1:
         raise DamagedError(
-            f"{source.path} does not begin with a data.pkl, and nothing else says what its bytes are.", offset=0
+            f"{source.path} does not begin with a data.pkl, and nothing else describes its bytes.", offset=0
         )
     walk = Walk()
     try:
         sizes = declared_sizes(source, walk, name)
     except CkptDoctorError as error:
-        message = f"{source.path}: {error.message} Without it nothing says what the storages are."
+        message = f"{source.path}: {error.message} Without it nothing describes the storages."
         raise DamagedError(message, offset=error.offset) from error
     prefix = name[: -len(_PICKLE)]
     records = sound_records(_all(source, walk, sizes, prefix), list(sizes))
@@ -77,7 +80,10 @@ def _is_ours(record: Record, prefix: str, sizes: dict[str, int]) -> bool:
 
 
 def _all(source: Source, walk: Walk, sizes: dict[str, int], prefix: str) -> list[Found]:
-    """The records in file order, and where the file is damaged in front of them; those that are cut off come last."""
+    """Return the records in file order, and where the file is damaged in front of them.
+
+    Those that are cut off come last.
+    """
     found = [Found(walk.found[0], True)]
     cut = []
     resumed = False
@@ -98,7 +104,7 @@ def _all(source: Source, walk: Walk, sizes: dict[str, int], prefix: str) -> list
 
 
 def _next_header(source: Source, start: int, prefix: str) -> int | None:
-    """Where the next local header of a record in the folder ``prefix`` begins; None when there is none.
+    """Return where the next local header of a record in the folder ``prefix`` begins, or None when there is none.
 
     Weights may hold the four bytes of a header by chance; that the folder's name stands behind them settles it.
     """
@@ -128,7 +134,9 @@ class Found(NamedTuple):
 
 
 def sound_records(found: Sequence[Found], used: Sequence[str]) -> list[Record]:
-    """The records whose names are not in doubt. ``used`` are the names of the storages in the order of their first use.
+    """Return the records whose names are not in doubt.
+
+    ``used`` are the names of the storages in the order of their first use.
 
     A name that is there twice is in doubt wherever it stands. Where the others follow an order, so is one that does
     not: right behind a record its successor must follow, behind a damaged place some later one.
@@ -150,7 +158,10 @@ def sound_records(found: Sequence[Found], used: Sequence[str]) -> list[Record]:
 
 
 def _order(names: Sequence[str], used: Sequence[str]) -> Sequence[str]:
-    """The order in which the storages were written: by first use, or by name as torch did once; () where by neither."""
+    """Return the order in which the storages were written.
+
+    It is that of first use, or by name as torch did once; () where neither.
+    """
     storages = set(used)
     there = [name for name in names if name in storages]
     best = max((used, sorted(used)), key=lambda order: _in_turn(there, order))
@@ -158,6 +169,6 @@ def _order(names: Sequence[str], used: Sequence[str]) -> Sequence[str]:
 
 
 def _in_turn(names: Sequence[str], order: Sequence[str]) -> int:
-    """How many of the names are followed by the one that follows in the order."""
+    """Return how many of the names are followed by the one that follows in the order."""
     places = {name: place for place, name in enumerate(order)}
     return sum(places[other] == places[one] + 1 for one, other in pairwise(names))

@@ -30,7 +30,7 @@ _ZEROS = 4096
 _FIRST_WORDS = ((".format_version", 1), (".storage_alignment", 2), ("byteorder", 6))
 _LAST_WORDS = (("version", 2), (".data/serialization_id", 40))
 
-_GUIDANCE = "Fetch the file again, or take an earlier checkpoint"
+_GUIDANCE = "Download the file again, or use an earlier checkpoint"
 
 
 class _Declared:
@@ -47,14 +47,17 @@ class _Declared:
 
 
 def describe(source: Source, head: bytes, format_name: str, error: TruncatedError) -> Container | None:
-    """A container for a cut archive that begins with ``data.pkl``, whose note says how much is there; else None."""
+    """Return a container for a cut archive that begins with ``data.pkl``, or None.
+
+    Its note says how much is there.
+    """
     name = first_name(source)
     if name is None or not name.lower().endswith("/data.pkl") or name.count("/") != 1:
         return None
     try:
         message, some = _account(source, name)
     except CkptDoctorError:  # the pickle is damaged as well: less can be said, and that much is known
-        message = f"{_cut(source)}; what it should hold cannot be told, because {shown(name)} is not whole"
+        message = f"{_cut(source)}; its contents cannot be determined, because {shown(name)} is incomplete"
         some = False
     note = Note(NoteKind.TRUNCATED, message, offset=error.offset, guidance=IN_FRONT if some else "")
     guidance = f"{_GUIDANCE}; the storages that are complete can be salvaged." if some else f"{_GUIDANCE}."
@@ -69,13 +72,13 @@ def _cut(source: Source) -> str:
 
 
 def declared_sizes(source: Source, walk: Walk, name: str) -> dict[str, int]:
-    """The lengths of the storages' records (by name), from the pickle ``name``, which the walk takes as its first.
+    """Return the lengths of the storages' records (by name), from the pickle ``name``.
 
     Raises CkptDoctorError when it is not whole, or damaged.
     """
     step(source, walk, {})
     if not walk.found:
-        raise TruncatedError(f"The record {shown(name)} is not whole.", offset=walk.at)
+        raise TruncatedError(f"The record {shown(name)} is incomplete.", offset=walk.at)
     record = walk.found[0]
     declared = _Declared()
     interpret(decode(source.read(record.data_offset, record.size)), declared, shown(name))
@@ -83,7 +86,10 @@ def declared_sizes(source: Source, walk: Walk, name: str) -> dict[str, int]:
 
 
 def _account(source: Source, name: str) -> tuple[str, bool]:
-    """One sentence on what is there, and whether anything can be saved. Raises CkptDoctorError without ``data.pkl``."""
+    """Return one sentence on what is there, and whether anything can be saved.
+
+    Raises CkptDoctorError without ``data.pkl``.
+    """
     walk = Walk()
     sizes = declared_sizes(source, walk, name)
     while not walk.ended and len(walk.found) < MAX_RECORDS:
@@ -99,7 +105,7 @@ def _account(source: Source, name: str) -> tuple[str, bool]:
 
 
 def _complete(whole: int, every: int) -> str:
-    """How many storages are complete, as a clause."""
+    """Return how many storages are complete, as a clause."""
     if not every:
         return "it has no storages"
     if every == 1:
@@ -111,7 +117,7 @@ def _complete(whole: int, every: int) -> str:
 
 
 def _alignment(source: Source, walk: Walk) -> int:
-    """The alignment that the archive states, torch's usual one where it does not."""
+    """Return the alignment that the archive states, torch's usual one where it does not."""
     for record in walk.found:
         if record.name.endswith("/.storage_alignment") and record.size < 8:
             word = source.read(record.data_offset, record.size)
@@ -121,7 +127,10 @@ def _alignment(source: Source, walk: Walk) -> int:
 
 
 def _whole_size(source: Source, walk: Walk, sizes: dict[str, int]) -> int:
-    """The size that torch.save would give the file: the records found, the storages that are missing, and the rest."""
+    """Return the size that torch.save would give the file.
+
+    It adds up the records found, the storages that are missing, and the rest.
+    """
     names = {record.name: record.size for record in walk.found}
     folder = walk.found[0].name[: -len("data.pkl")]
     missing = [(name, size) for name, size in sizes.items() if name not in names]
@@ -170,7 +179,7 @@ class Local:
     deferred: bool
 
     def record(self, size: int, crc: int, there: int | None = None) -> Record:
-        """The record of ``size`` bytes, of which ``there`` are in the file (None: all)."""
+        """Return the record of ``size`` bytes, of which ``there`` are in the file (None: all)."""
         stored = structs.STORED
         count = size if there is None else there
         return Record(self.name, stored, self.flags, crc, size, count, self.header, self.data, False)
@@ -198,7 +207,7 @@ def step(source: Source, walk: Walk, sizes: Mapping[str, int]) -> None:
 
 
 def local_at(source: Source, at: int) -> Local | None:
-    """The local header at ``at``, of a record that is stored as it is; None where there is none."""
+    """Return the local header at ``at``, of a record that is stored as it is, or None where there is none."""
     if at + structs.LOCAL.size > source.size:
         return None
     fields = structs.LOCAL.unpack(source.read(at, structs.LOCAL.size))
@@ -211,7 +220,10 @@ def local_at(source: Source, at: int) -> Local | None:
 
 
 def _search(source: Source, data: int) -> int | None:
-    """The length of a record that only its descriptor tells: the one that gives just the length it stands behind."""
+    """Return the length of a record that only its descriptor tells.
+
+    It is the one that gives just the length it stands behind.
+    """
     reach = _FIRST_SEARCH
     while True:
         window = source.read(data, min(reach, source.size - data))
@@ -226,7 +238,7 @@ def _search(source: Source, data: int) -> int | None:
 
 
 def _behind(source: Source, local: Local, size: int) -> tuple[int, int] | None:
-    """The checksum, and the byte after a record's data and descriptor; None when they are not all there."""
+    """Return the checksum, and the byte after a record's data and descriptor, or None when they are not all there."""
     end = local.data + size
     if not local.deferred or not size:
         return (local.crc, end) if end <= source.size else None

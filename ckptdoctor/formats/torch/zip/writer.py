@@ -40,7 +40,7 @@ from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
 
 def write_copy(wanted: Wanted, source: Source) -> Recipe:
-    """How to write the archive so that it holds what is wanted.
+    """Return how to write the archive so that it holds what is wanted.
 
     Raises UnprovenError when the pickle does not encode back to its own bytes, or when readers disagree about the
     archive or the pickle; RefusedError when that is impossible or the data it needs is missing or damaged; and
@@ -55,14 +55,14 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
         table = ZipStorages(source.file, directory)
         storages = storages_in(pickle, table, shown(record.name))
         if table.notes and not directory.salvaged:
-            raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
+            raise RefusedError(f"A copy would be as damaged as the original: {table.notes[0].message}.")
     plans = reconcile(pickle, storages, wanted).storages
     big_endian = wanted.original.big_endian
     computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in wanted.edits)
     if computed and big_endian:
-        raise RefusedError("The values are big-endian, and are not computed with; convert the file first.")
+        raise RefusedError("The values are big-endian, so they cannot be used in computations; convert the file first.")
     if any(plan.new for plan in plans) and big_endian:
-        raise RefusedError("New storages would have another byte order than the others of this archive.")
+        raise RefusedError("New storages would not have the byte order of the others in this archive.")
     new = encode(pickle) + data[pickle.end :]
     crc = zlib.crc32(new) if record.crc else 0  # where none was computed, none is: a lone one would mean nothing
     head = Item(record.name, len(new), crc, (Literal(new),))
@@ -79,13 +79,12 @@ def _require_one_reading(source: Source, directory: Directory) -> None:
     first = min(record.header_offset for record in directory.records)
     if first:
         raise RefusedError(
-            f"{plural(first, 'byte stands', 'bytes stand')} before the archive, which a copy would lose; remove "
-            "what stands there first."
+            f"{plural(first, 'byte is', 'bytes are')} before the archive, which a copy would lose; remove them first."
         )
 
 
 def _proven(source: Source, record: Record) -> ReadPickle:
-    """The bytes and the graph of ``data.pkl``, once it is proven that one gives the other and that both are sound."""
+    """Return the bytes and the graph of ``data.pkl``, once it is proven that one gives the other."""
     name = shown(record.name)
     known = taken_pickle(source)
     if known is None:
@@ -105,7 +104,7 @@ def _proven(source: Source, record: Record) -> ReadPickle:
 def _items(
     source: Source, directory: Directory, head: Item, plans: Sequence[StoragePlan], old_keys: set[str]
 ) -> tuple[list[Item], int]:
-    """Every record of the copy in order, and the alignment: the original's order, the storages in one block."""
+    """Return every record of the copy in order, and the alignment: the original's order, the storages in one block."""
     alignment = whole_number(read_word(source, directory, ".storage_alignment"))
     if directory.find(".storage_alignment") is None:
         alignment = DEFAULT_ALIGNMENT
@@ -133,7 +132,7 @@ def _items(
             continue
         elif ascii_lower(record.name) in taken:
             name = shown(record.name)
-            raise RefusedError(f"The record {name}, which no tensor uses, is in the way of a storage's new number.")
+            raise RefusedError(f"The record {name}, which no tensor uses, has the name that a new storage needs.")
         else:
             items.append(copied(source, record))
     words = [word(directory.prefix, name, data) for name, data in directory.words]
@@ -141,14 +140,14 @@ def _items(
 
 
 def _in_original_order(plans: Sequence[StoragePlan], directory: Directory) -> list[StoragePlan]:
-    """The storages as the original orders them: before ``.format_version``, torch sorted them by name."""
+    """Return the storages as the original orders them: before ``.format_version``, torch sorted them by name."""
     places = {ascii_lower(record.name): place for place, record in enumerate(directory.records)}
     folder = f"{directory.prefix}/data/"
     return sorted(plans, key=lambda plan: places.get(ascii_lower(folder + plan.old.key), len(places)))
 
 
 def _behind_storages(directory: Directory) -> Record | None:
-    """The record before which torch writes the storages: there were none, and now there are."""
+    """Return the record before which torch writes the storages: there were none, and now there are."""
     return directory.find("version")
 
 
@@ -163,7 +162,7 @@ _WINDOW = 1 << 14
 
 
 def bridged(segments: Sequence[Segment], source: Source) -> tuple[Segment, ...]:
-    """The same output, with copies that continue each other made one.
+    """Return the same output, with copies that continue each other made one.
 
     A shift by a multiple of the alignment leaves every header and descriptor between two storages as it was, so that
     a file with a longer pickle is mostly one range of the original.
@@ -196,7 +195,7 @@ def bridged(segments: Sequence[Segment], source: Source) -> tuple[Segment, ...]:
 
 
 def _ended(first: Copy, begin: int, stop: int, between: Literal | None) -> list[Segment]:
-    """A copy that goes on no further, and what is written behind it."""
+    """Return a copy that goes on no further, and what is written behind it."""
     copy = first if stop - begin == first.length else Copy(begin, stop - begin)
     return [copy] if between is None else [copy, between]
 
@@ -210,7 +209,7 @@ class _Near:
         self._data = b""
 
     def read(self, at: int, length: int) -> bytes:
-        """These bytes of the file."""
+        """Return these bytes of the file."""
         begin = at - self._start
         if begin < 0 or begin + length > len(self._data):
             self._start, begin = at, 0
@@ -222,7 +221,7 @@ class _Near:
 
 
 def copied(source: Source, record: Record, name: str | None = None) -> Item:
-    """The same data under the same or a new name, always stored: torch maps deflated records to garbage.
+    """Return the same data under the same or a new name, always stored: torch maps deflated records to garbage.
 
     Raises DamagedError when the record is encrypted, or does not inflate.
     """
@@ -236,7 +235,7 @@ def copied(source: Source, record: Record, name: str | None = None) -> Item:
 
 
 def remade(source: Source, directory: Directory, plan: StoragePlan, sound: set[str] | None = None) -> Item:
-    """The record of one storage of the output. ``sound`` gathers the names of records that were checked.
+    """Return the record of one storage of the output. ``sound`` gathers the names of records that were checked.
 
     Raises RefusedError when its bytes cannot be trusted or taken apart, DamagedError when they cannot be read.
     """
@@ -266,7 +265,7 @@ def _found(directory: Directory, key: str) -> Record:
 
 
 def _new(source: Source, plan: StoragePlan) -> Segment:
-    """Bytes that come from no record of the archive."""
+    """Return bytes that come from no record of the archive."""
     if plan.data is not None:
         return Literal(plan.data)
     generate = plan.generate
@@ -275,25 +274,25 @@ def _new(source: Source, plan: StoragePlan) -> Segment:
 
 
 def _nothing(key: str, offset: int, length: int) -> bytes:
-    raise AssertionError(f"{length} bytes at {offset} of {key} were asked for, of which nothing was to be read")
+    raise AssertionError(f"{length} bytes at {offset} of {key} were requested, which should never be read")
 
 
 def _require_sound(source: Source, record: Record) -> None:
-    """Raises RefusedError for a record that cannot be taken apart, or whose damage would be hidden by that."""
+    """Raise RefusedError for a record that cannot be taken apart, or whose damage would be hidden by that."""
     check_readable(record)
     if record.method != structs.STORED:
         raise RefusedError(
-            f"{shown(record.name)} is compressed, and cannot be taken apart; repair the file without this edit first, "
-            "which writes it uncompressed."
+            f"{shown(record.name)} is compressed, so it cannot be taken apart; repair the file without this "
+            "edit first, which writes it uncompressed."
         )
     if record.crc and _checksum(chunks(source, record)) != record.crc:
         raise RefusedError(
-            f"{shown(record.name)} does not match its checksum, which this edit would hide; take another copy."
+            f"{shown(record.name)} does not match its checksum, which this edit would hide; use another copy."
         )
 
 
 def _summed(directory: Directory) -> bool:
-    """Whether the archive has checksums: where it has none, a lone one would mean nothing."""
+    """Return whether the archive has checksums: where it has none, a lone one would mean nothing."""
     return any(record.crc for record in directory.records)
 
 
@@ -312,12 +311,12 @@ def _pieces(source: Source, records: dict[str, Record], plan: StoragePlan) -> tu
 
 
 def _reader(source: Source, records: dict[str, Record]) -> ReadStorage:
-    """Reads ``length`` bytes at ``offset`` of one of some stored records."""
+    """Read ``length`` bytes at ``offset`` of one of some stored records."""
     return lambda key, offset, length: source.read(records[key].data_offset + offset, length)
 
 
 def _reopened(path: str, make: Callable[[Source], Iterator[bytes]]) -> Callable[[], Iterator[bytes]]:
-    """Chunks from the file at ``path``, opened each time, because the source of the plan may be closed by then."""
+    """Return chunks from the file at ``path``, opened each time, because the plan's source may be closed then."""
 
     def produce() -> Iterator[bytes]:
         with FileSource(path) as source:

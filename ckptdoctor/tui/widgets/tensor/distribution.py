@@ -14,16 +14,16 @@ from textual.events import Resize
 from textual.widget import Widget
 
 from ckptdoctor.checkpoint.dtypes import DType
-from ckptdoctor.look.inspector import Extreme, Look, Refused
+from ckptdoctor.look.inspector import Extreme, Look, Refused, Spectrum
 from ckptdoctor.rendering.escape import escape
-from ckptdoctor.rendering.numbers import plain, shape
+from ckptdoctor.rendering.numbers import count, plain, shape
 from ckptdoctor.rendering.value_numbers import number
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ElementWanted
 from ckptdoctor.tui.models.slices import Slice
 from ckptdoctor.tui.models.values import text
 from ckptdoctor.tui.widgets.line_view import LineView, fit
-from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, sampled, statistics
+from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, sampled, spectrum, statistics
 
 
 class Distribution(Widget, can_focus=True):
@@ -34,24 +34,40 @@ class Distribution(Widget, can_focus=True):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._seen: Look | Refused | None = None
+        self._spectrum: Spectrum | Refused | None = None
         self.scale = Scale.LINEAR
+        self.draws_spectrum = False
 
     def on_mount(self) -> None:
         """Name it."""
-        self.border_title = "histogram"
-        self.border_subtitle = f"{self.scale.value} · s changes"
+        self._tell()
 
     def show(self, seen: Look | Refused) -> None:
         """Show what was seen."""
         self._seen = seen
-        said = sampled(seen) if isinstance(seen, Look) else ""
-        self.border_title = f"histogram · {said}" if said else "histogram"
-        self.refresh()
+        self._tell()
 
     def turn_scale(self) -> None:
-        """To the next scale."""
-        self.scale = self.scale.next
+        """To the next scale; from singular values, back to the histogram."""
+        if not self.draws_spectrum:
+            self.scale = self.scale.next
+        self.draws_spectrum = False
+        self._tell()
+
+    def turn_spectrum(self, found: Spectrum | Refused | None) -> None:
+        """Draw singular values (None: they are still computed) instead of the histogram."""
+        self._spectrum, self.draws_spectrum = found, True
+        self._tell()
+
+    def _tell(self) -> None:
+        said = sampled(self._seen) if isinstance(self._seen, Look) else ""
+        self.border_title = f"histogram · {said}" if said else "histogram"
         self.border_subtitle = f"{self.scale.value} · s changes"
+        if self.draws_spectrum:
+            seen = self._spectrum
+            of = f" · {count(seen.rows)} × {count(seen.columns)}" if isinstance(seen, Spectrum) else ""
+            self.border_title = f"singular values{of}"
+            self.border_subtitle = "w histogram"
         self.refresh()
 
     def render(self) -> RenderResult:
@@ -59,6 +75,10 @@ class Distribution(Widget, can_focus=True):
         names = ("label", "bar", "warning", "error")
         styles = {name: self.get_component_rich_style(f"values--{name}") for name in names}
         width, height = self.content_size
+        if self.draws_spectrum:
+            if isinstance(self._spectrum, Spectrum):
+                return spectrum(self._spectrum, width, height, styles)
+            return Text(escape(self._spectrum.reason) if self._spectrum else "computing…", styles["label"])
         if self._seen is None:
             return Text("reading…", styles["label"])
         if isinstance(self._seen, Refused):

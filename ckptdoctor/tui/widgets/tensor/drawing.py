@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
+from itertools import pairwise
 
 from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
-from ckptdoctor.look.inspector import Look
+from ckptdoctor.look.inspector import Look, Spectrum
 from ckptdoctor.rendering.numbers import amount, count
 from ckptdoctor.rendering.value_numbers import number, share
 from ckptdoctor.tui.models.values import axis, bars, by_size, fewer
@@ -38,8 +39,12 @@ def sampled(look: Look) -> str:
 
 def statistics(look: Look, width: int, styles: Styles) -> Text:
     """The numbers, each with its name, in as many lines as they need."""
+    return _in_lines(_figures(look), width, styles)
+
+
+def _in_lines(figures: Iterable[tuple[str, str, str]], width: int, styles: Styles) -> Text:
     text, taken = Text(), 0
-    for name, said, style in _figures(look):
+    for name, said, style in figures:
         piece = f"{name} {said}".strip()
         if taken and taken + 2 + cell_len(piece) > width:
             text.append("\n")
@@ -104,6 +109,31 @@ def histogram(look: Look, scale: Scale, width: int, height: int, styles: Styles)
     for each in bars(drawn, height, scale is not Scale.LINEAR):
         text.append(each + "\n", styles["bar"])
     return text.append(f"{line}\n{ends}\n", styles["label"])
+
+
+def spectrum(seen: Spectrum, width: int, height: int, styles: Styles) -> Text:
+    """Singular values from the largest on as bars, and how many of them say anything."""
+    values = seen.values
+    figures = (
+        ("largest", number(values[0]), ""),
+        ("smallest", number(values[-1]), ""),
+        ("rank", f"{count(seen.rank)} of {count(len(values))}", ""),
+        ("effective rank", f"{seen.effective:.1f}", ""),
+    )
+    text = _in_lines(figures, width, styles)
+    text.no_wrap = True
+    if not seen.effective:
+        return text.append("Every value is zero.\n", styles["label"])
+    room = height - text.plain.count("\n") - 3
+    cells = min(len(values), width)
+    wide = max(1, width // len(values))
+    starts = [at * len(values) // cells for at in range(cells + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(starts)]
+    text.append("\n")
+    for each in bars([mean for mean in means for _ in range(wide)], max(1, room), False):
+        text.append(each + "\n", styles["bar"])
+    drawn = wide * cells
+    return text.append(f"{'─' * drawn}\n{_ends('1', count(len(values)), drawn)}\n", styles["label"])
 
 
 def _ends(left: str, right: str, width: int, middle: str = "") -> str:

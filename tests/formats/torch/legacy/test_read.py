@@ -156,7 +156,7 @@ def test_a_key_list_that_is_no_list_is_refused(tmp_path):
     before, _, after = parts({"a": torch.ones(2)})
     path = tmp_path / "a.pt"
     path.write_bytes(before + pickle.dumps(7, 2) + after)
-    with pytest.raises(DamagedError, match="no list"):
+    with pytest.raises(DamagedError, match="is not a list"):
         read(path)
 
 

@@ -89,7 +89,7 @@ def test_a_truncated_file_is_refused(tmp_path):
     """A copy of half a file would be half a file."""
     path = save({"a": torch.ones(20)}, tmp_path / "a.pt")
     os.truncate(path, path.stat().st_size - 4)
-    with pytest.raises(RefusedError, match="as broken as the original"):
+    with pytest.raises(RefusedError, match="as damaged as the original"):
         rewritten(path, [Rename((), (("a", "b"),))])
 
 

@@ -85,7 +85,7 @@ def test_two_keys_may_swap_their_names():
 def test_a_collision_is_refused_with_both_names():
     """A new name that another key keeps refuses the edit, and says which two meet."""
     saved = save({"encoder.norm.weight": torch.ones(1), "norm.weight": torch.ones(1)})
-    with pytest.raises(RefusedError, match=r"“norm\.weight”, but “norm\.weight” is already there"):
+    with pytest.raises(RefusedError, match=r'"norm\.weight", but "norm\.weight" already exists'):
         edited(saved, [Rename((), (("encoder.norm.weight", "norm.weight"),))])
 
 

@@ -150,7 +150,7 @@ def test_references_that_torch_does_not_know_are_noted(identity, tmp_path):
     data = b"\x80\x03}" + pickled("x") + identity + b"Qs."
     got = contents_of_bytes(data)
     assert [note.kind for note in got.notes] == [NoteKind.TENSOR_ODD]
-    assert got.notes[0].message == "x is a reference to something that torch does not know; torch refuses the file"
+    assert got.notes[0].message == "x is a reference that torch does not know; torch rejects the file"
     for weights_only in (True, False):
         with pytest.raises(Exception):  # noqa: B017  # each is refused in other words
             load(Saved(data, {"0": bytes(24)}), weights_only=weights_only)

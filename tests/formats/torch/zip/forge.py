@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.formats.torch.zip.directory import read_directory
 
@@ -97,6 +98,14 @@ def directory_of(data: bytes, folder):
         return read_directory(source)
 
 
+def noticed(data: bytes, folder):
+    """What is noticed of the outside of a file of these bytes."""
+    path = folder / "file.pt"
+    path.write_bytes(data)
+    with FileSource(path) as source:
+        return formats.examine(source)
+
+
 def loaded(data: bytes, folder, **options):
     """What torch loads from these bytes."""
     path = folder / "loaded.pt"
@@ -104,13 +113,13 @@ def loaded(data: bytes, folder, **options):
     return torch.load(path, weights_only=True, **options)
 
 
-def kinds(directory):
-    """The kinds of the directory's notes."""
-    return {note.kind for note in directory.notes}
+def kinds(found):
+    """The kinds of the notes on an archive."""
+    return {note.kind for note in found.notes}
 
 
-def noted(directory, kind, text, member=None):
+def noted(found, kind, text, member=None):
     """The one note of this kind that holds the text, about the member."""
-    (note,) = [note for note in directory.notes if note.kind == kind and text in note.message]
+    (note,) = [note for note in found.notes if note.kind == kind and text in note.message]
     assert member is None or note.member == member
     return note

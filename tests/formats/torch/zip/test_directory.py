@@ -6,23 +6,39 @@ import struct
 import pytest
 import torch
 
+from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileSource, NoteKind
 from ckptdoctor.errors import CkptDoctorError, HostileError
-from ckptdoctor.formats.torch.zip.directory import read_directory
-from tests.formats.torch.zip.forge import CONTENTS, Part, assembled, directory_of, kinds, noted, parts_of, saved
+from ckptdoctor.formats import open_checkpoint
+from tests.formats.torch.zip.forge import (
+    CONTENTS,
+    Part,
+    assembled,
+    directory_of,
+    kinds,
+    noted,
+    noticed,
+    part,
+    parts_of,
+    saved,
+)
+
+
+def read_back(data, folder):
+    """The contents of a file of these bytes."""
+    path = folder / "read.pt"
+    path.write_bytes(data)
+    return open_checkpoint(path)
 
 
 def test_torch_archive_has_no_notes(tmp_path):
     """What torch.save writes is read without a remark, and each record's data lies where the directory says."""
     data = saved(CONTENTS)
-    directory = directory_of(data, tmp_path)
-    assert directory.notes == ()
-    assert directory.repairable
-    assert directory.prefix == "archive"
-    assert directory.end == len(data)
-    for one in parts_of(data):
-        record = directory.find(one.name.decode().removeprefix("archive/"))
-        assert data[record.data_offset : record.end] == one.data
+    assert noticed(data, tmp_path).notes == ()
+    assert directory_of(data, tmp_path).repairable
+    storages = {f"archive/data/{each.key}": each.extent for each in read_back(data, tmp_path).storages}
+    values = {one.name.decode(): one.data for one in parts_of(data) if "/data/" in one.name.decode()}
+    assert {name: data[at.offset : at.offset + at.length] for name, at in storages.items()} == values != {}
 
 
 @pytest.mark.parametrize("alignment", [1, 8, 64, 4096])
@@ -32,23 +48,23 @@ def test_alignments(alignment, tmp_path):
 
     with config.patch({"save.storage_alignment": alignment}):
         data = saved(CONTENTS)
-    directory = directory_of(data, tmp_path)
-    assert directory.notes == ()
-    assert directory.find("data/0").data_offset % alignment == 0
+    assert noticed(data, tmp_path).notes == ()
+    assert all(each.extent.offset % alignment == 0 for each in read_back(data, tmp_path).storages)
 
 
 def test_archive_name_of_a_path(tmp_path):
-    """An archive saved to a path carries the file's stem as its folder."""
+    """An archive saved to a path carries the file's stem as its folder, and is read without a remark."""
     torch.save(CONTENTS, tmp_path / "my.model.pt")
-    with FileSource(tmp_path / "my.model.pt") as source:
-        directory = read_directory(source)
-    assert (directory.prefix, directory.notes) == ("my.model", ())
+    checkpoint = open_checkpoint(tmp_path / "my.model.pt")
+    assert (checkpoint.notes, [each.key for each in checkpoint.tensors]) == ((), list(CONTENTS))
 
 
 def test_unicode_name(tmp_path):
     """A name outside ASCII is read as UTF-8."""
-    data = assembled([Part(p.name.replace(b"archive", "modèle".encode()), p.data) for p in parts_of(saved([1]))])
-    assert directory_of(data, tmp_path).prefix == "modèle"
+    parts = [Part(each.name.replace(b"archive", "modèle".encode()), each.data) for each in parts_of(saved([1]))]
+    assert read_back(assembled(parts), tmp_path).tree.items == (1,)
+    part(parts, "data.pkl").central = {"version": 99}
+    noted(noticed(assembled(parts), tmp_path), NoteKind.ZIP_UNUSUAL, "version 9.9", "modèle/data.pkl")
 
 
 def test_sparse_archive_beyond_4_gib(tmp_path):
@@ -57,11 +73,12 @@ def test_sparse_archive_beyond_4_gib(tmp_path):
     with torch.serialization.skip_data():
         torch.save({"a": torch.UntypedStorage((1 << 32) + 8), "b": torch.UntypedStorage(16)}, path)
     with FileSource(path) as source:
-        directory = read_directory(source)
+        container = formats.examine(source)
+        first, second = formats.read(source, container).storages
         assert source.bytes_read < 100_000
-    assert directory.find("data/0").size == (1 << 32) + 8
-    assert directory.find("data/1").header_offset > 1 << 32
-    assert kinds(directory) == {NoteKind.CRC_NOT_COMPUTED}
+    assert first.nbytes == first.extent.length == (1 << 32) + 8
+    assert second.extent.offset > 1 << 32
+    assert kinds(container) == {NoteKind.CRC_NOT_COMPUTED}
 
 
 def test_dense_archive_is_read_in_windows(tmp_path):
@@ -77,7 +94,7 @@ def test_dense_archive_is_read_in_windows(tmp_path):
             return super().read(offset, length)
 
     with Counting(path) as source:
-        assert len(read_directory(source).records) == 3006
+        assert len(formats.read(source, formats.examine(source)).storages) == 3000
         assert source.reads < 30
 
 
@@ -103,7 +120,7 @@ class TestBusy:
             Part(b"archive/data.pkl", b"N."),
             *(Part(b"archive/%d" % (index % 3000), b"") for index in range(9000)),
         ]
-        directory = directory_of(assembled(parts, count=9001, here=9001), tmp_path)
+        directory = noticed(assembled(parts, count=9001, here=9001), tmp_path)
         assert len(directory.notes) < 20
         noted(directory, NoteKind.ZIP_AMBIGUOUS, "2,992 more names are shared")
 
@@ -118,7 +135,7 @@ class TestBusy:
         """A hundred thousand entries that all lead to the last bytes of the file are looked at once each."""
         entries = b"".join(central_entry(b"a/%d" % index, 0x7FFFFFF0) for index in range(60_000))
         data = b"PK\3\4" + bytes(26) + zip64_end(entries + central_entry(b"a/data.pkl", 0), 60_001, 30)
-        directory = directory_of(data.replace(b"\xf0\xff\xff\x7f", (len(data) - 31).to_bytes(4, "little")), tmp_path)
+        directory = noticed(data.replace(b"\xf0\xff\xff\x7f", (len(data) - 31).to_bytes(4, "little")), tmp_path)
         assert len(directory.notes) < 20
 
     def test_each_header_lies_in_its_own_way(self, tmp_path):
@@ -161,8 +178,13 @@ def test_wild_changes_never_escape(tmp_path):
         path.write_bytes(data[: rng.randrange(len(data))] if rng.random() < 0.2 else data)
         with FileSource(path) as source:
             try:
-                directory = read_directory(source)
+                container = formats.examine(source)
             except CkptDoctorError as error:
                 assert error.message.endswith(".")
-            else:
-                assert all(record.data_offset <= source.size for record in directory.records if not directory.notes)
+                continue
+            try:
+                checkpoint = formats.read(source, container)
+            except CkptDoctorError:
+                continue
+            silent = not (container.notes or checkpoint.notes)
+            assert all(each.extent.offset <= source.size for each in checkpoint.storages if silent)

@@ -7,7 +7,7 @@ import torch
 
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.errors import DamagedError, HostileError, NotACheckpointError, TruncatedError
-from tests.formats.torch.zip.forge import CONTENTS, assembled, directory_of, loaded, noted, parts_of, saved
+from tests.formats.torch.zip.forge import CONTENTS, assembled, directory_of, loaded, noted, noticed, parts_of, saved
 
 
 def test_trailing_bytes(tmp_path):
@@ -20,13 +20,13 @@ def test_trailing_bytes(tmp_path):
 
 def test_comment(tmp_path, parts):
     """A comment is no trailing bytes."""
-    assert directory_of(assembled(parts, comment=b"hello"), tmp_path).notes == ()
+    assert noticed(assembled(parts, comment=b"hello"), tmp_path).notes == ()
 
 
 def test_comment_cut_short(tmp_path, parts):
     """A comment that is shorter than announced is pointed out."""
     data = assembled(parts, comment=b"hello")[:-2]
-    noted(directory_of(data, tmp_path), NoteKind.ZIP_DAMAGED, "announces a comment of 5 bytes")
+    noted(noticed(data, tmp_path), NoteKind.ZIP_DAMAGED, "announces a comment of 5 bytes")
 
 
 def test_end_record_in_the_comment(tmp_path, parts):
@@ -75,8 +75,8 @@ def test_bytes_put_before_with_offsets_made_to_fit(tmp_path, parts):
 
 def test_fewer_entries_than_there_are(tmp_path, parts):
     """A directory that goes on after its last counted entry is ambiguous."""
-    directory = directory_of(assembled(parts, here=7, count=7), tmp_path)
-    noted(directory, NoteKind.ZIP_AMBIGUOUS, "goes on after its 7 entries")
+    directory = noticed(assembled(parts, here=7, count=7), tmp_path)
+    noted(directory, NoteKind.ZIP_AMBIGUOUS, "continues after its 7 entries")
 
 
 def test_more_entries_than_there_are(tmp_path, parts):
@@ -91,7 +91,7 @@ def test_directory_elsewhere(tmp_path, parts):
     (size,) = struct.unpack("<I", data[-10:-6])
     (offset,) = struct.unpack("<I", data[-6:-2])
     moved = data[:-22] + b"junk" + data[-22:]
-    noted(directory_of(moved, tmp_path), NoteKind.ZIP_AMBIGUOUS, f"look for it at byte {offset + 4:,}")
+    noted(noticed(moved, tmp_path), NoteKind.ZIP_AMBIGUOUS, f"look for it at byte {offset + 4:,}")
     assert size
 
 
@@ -99,7 +99,7 @@ def test_wrong_directory_offset(tmp_path, parts):
     """A directory that lies right before its end, but not where that says, is still found; torch refuses it."""
     data = assembled(parts, offset=5)
     directory = directory_of(data, tmp_path)
-    noted(directory, NoteKind.ZIP_DAMAGED, "not at 5 as its end says")
+    noted(directory, NoteKind.ZIP_DAMAGED, "not at 5 as its end record states")
     assert directory.find("data/0").size == 24
     with pytest.raises(RuntimeError):
         loaded(data, tmp_path)
@@ -107,7 +107,7 @@ def test_wrong_directory_offset(tmp_path, parts):
 
 def test_several_disks(tmp_path, parts):
     """An archive over several disks is refused by torch, and said to be."""
-    noted(directory_of(assembled(parts, here=3), tmp_path), NoteKind.ZIP_UNUSUAL, "several disks")
+    noted(noticed(assembled(parts, here=3), tmp_path), NoteKind.ZIP_UNUSUAL, "several disks")
 
 
 def test_zip64_record_that_disagrees(tmp_path):
@@ -115,7 +115,7 @@ def test_zip64_record_that_disagrees(tmp_path):
     data = bytearray(saved(CONTENTS))
     count = struct.unpack_from("<H", data, len(data) - 12)[0]
     struct.pack_into("<HH", data, len(data) - 14, count - 1, count - 1)
-    directory = directory_of(bytes(data), tmp_path)
+    directory = noticed(bytes(data), tmp_path)
     noted(directory, NoteKind.ZIP_AMBIGUOUS, "disagree on the number of records")
 
 
@@ -133,13 +133,13 @@ def test_zip64_record_of_an_odd_length(tmp_path):
     """A zip64 end record whose length torch refuses is pointed out."""
     data = bytearray(saved(CONTENTS))
     struct.pack_into("<Q", data, len(data) - 94, 3)
-    noted(directory_of(bytes(data), tmp_path), NoteKind.ZIP_UNUSUAL, "gives its own length as 3")
+    noted(noticed(bytes(data), tmp_path), NoteKind.ZIP_UNUSUAL, "gives its own length as 3")
 
 
 def test_end_record_that_needs_zip64(tmp_path, parts):
     """'All ones' in the end record without a zip64 record is damage."""
     directory = directory_of(assembled(parts, offset=0xFFFFFFFF), tmp_path)
-    noted(directory, NoteKind.ZIP_DAMAGED, "points to a zip64 end record that is not there")
+    noted(directory, NoteKind.ZIP_DAMAGED, "points to a missing zip64 end record")
     assert not directory.repairable
 
 

@@ -9,7 +9,7 @@ import torch
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.errors import DamagedError, NotACheckpointError
 from ckptdoctor.formats import open_checkpoint
-from tests.formats.torch.zip.forge import Part, assembled, directory_of, loaded, noted, part, parts_of, saved
+from tests.formats.torch.zip.forge import Part, assembled, directory_of, loaded, noted, noticed, part, parts_of, saved
 
 
 @pytest.mark.parametrize("count", range(2, 9))
@@ -46,7 +46,7 @@ def test_second_pickle_in_another_case(place, tmp_path, parts):
 
 def test_further_pickle(tmp_path, parts):
     """A pickle that torch.load never reads is pointed out."""
-    directory = directory_of(assembled([*parts, Part(b"archive/evil.pkl", b"N.")]), tmp_path)
+    directory = noticed(assembled([*parts, Part(b"archive/evil.pkl", b"N.")]), tmp_path)
     noted(directory, NoteKind.ZIP_UNUSUAL, "is a further pickle", "archive/evil.pkl")
 
 
@@ -54,13 +54,13 @@ def test_further_pickle(tmp_path, parts):
 def test_traversal(name, tmp_path, parts):
     """A name that leads out of the folder is pointed out; torch loads the file all the same."""
     data = assembled([*parts, Part(name, b"x")])
-    noted(directory_of(data, tmp_path), NoteKind.ZIP_UNUSUAL, "leads out of the folder", name.decode())
+    noted(noticed(data, tmp_path), NoteKind.ZIP_UNUSUAL, "leads out of the folder", name.decode())
 
 
 def test_mixed_folders(tmp_path, parts):
     """Records of another folder are pointed out, which make torch refuse the file."""
     data = assembled([*parts, Part(b"other/x", b"x")])
-    noted(directory_of(data, tmp_path), NoteKind.ZIP_UNUSUAL, "lies outside the folder archive", "other/x")
+    noted(noticed(data, tmp_path), NoteKind.ZIP_UNUSUAL, "is outside the folder archive", "other/x")
     with pytest.raises(RuntimeError, match="not in a subdirectory"):
         loaded(data, tmp_path)
 
@@ -86,21 +86,21 @@ def test_backslash(tmp_path, parts):
 def test_zero_byte(tmp_path, parts):
     """A zero byte in a name makes the archive ambiguous: zipfile cuts the name there, torch does not."""
     parts.append(Part(b"archive/data/7\0x", b"x"))
-    noted(directory_of(assembled(parts), tmp_path), NoteKind.ZIP_AMBIGUOUS, "zero byte")
+    noted(noticed(assembled(parts), tmp_path), NoteKind.ZIP_AMBIGUOUS, "zero byte")
 
 
 def test_long_name(tmp_path, parts):
     """A name longer than torch's buffer is pointed out, and shown short."""
     parts.append(Part(b"archive/" + b"v" * 600, b"x"))
-    note = noted(directory_of(assembled(parts), tmp_path), NoteKind.ZIP_UNUSUAL, "a name of 608 characters")
+    note = noted(noticed(assembled(parts), tmp_path), NoteKind.ZIP_UNUSUAL, "a name of 608 characters")
     assert len(note.member) < 150
 
 
 def test_name_that_is_not_utf_8(tmp_path, parts):
     """A name of wild bytes survives reading and is shown escaped."""
     parts.append(Part(b"other/\xff\xfe", b"x"))
-    directory = directory_of(assembled(parts), tmp_path)
-    assert noted(directory, NoteKind.ZIP_UNUSUAL, "lies outside").member.isprintable()
+    directory = noticed(assembled(parts), tmp_path)
+    assert noted(directory, NoteKind.ZIP_UNUSUAL, "is outside").member.isprintable()
 
 
 def test_torchscript_and_other_archives_are_not_ours(tmp_path, parts):

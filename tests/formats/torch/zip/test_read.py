@@ -72,7 +72,7 @@ class TestExamine:
         container = examined(assembled(parts, before=b"#!/bin/sh\n", shift=True))
         assert container.readable
         assert kinds(container.notes) == [NoteKind.ZIP_UNUSUAL]
-        assert "refuses" in container.notes[0].message
+        assert "rejects" in container.notes[0].message
 
     def test_notes_of_the_directory(self, examined, parts):
         """What is odd about the directory is in the container's notes."""

@@ -31,7 +31,7 @@ def test_every_cut(tmp_path):
     ends = [re.search(re.escape(tensor.numpy().tobytes()), data).end() + 16 for tensor in CONTENTS.values()][1:]
     for length in range(30 + len("archive/data.pkl"), len(data), 7):
         message = note_of(data[:length], tmp_path).message
-        if "is not whole" in message:
+        if "is incomplete" in message:
             assert length < data.index(b"PK\7\x08") + 16
         elif "all 10 storages are complete: nothing of value is lost" in message:
             assert length > data.index(b"PK\1\2")
@@ -60,7 +60,7 @@ def test_cut_in_the_middle(tmp_path):
             0.4,
             "none of 2 storages is complete, 236 bytes of values are lost",
         ),
-        (CONTENTS, 0.01, "what it should hold cannot be told"),
+        (CONTENTS, 0.01, "its contents cannot be determined"),
         ({"a": torch.ones(50)}, -80, "its only storage is complete: nothing of value is lost"),
         ({"epoch": 3}, -80, "it has no storages: nothing of value is lost"),
     ],
@@ -117,7 +117,7 @@ def test_damaged_pickle(tmp_path):
     """When the pickle is damaged as well, that is said, and nothing else is guessed."""
     data = bytearray(saved(CONTENTS))
     data[64:90] = b"\xff" * 26
-    assert "cannot be told" in note_of(bytes(data[:-200]), tmp_path).message
+    assert "cannot be determined" in note_of(bytes(data[:-200]), tmp_path).message
 
 
 def test_large_sparse_file(tmp_path):

@@ -1,14 +1,8 @@
-"""Tells the protocol of a pickle and the first value of a file by its first bytes; and strings of Python 2."""
+"""Tells by the first bytes of a file which protocol its pickle has, and where its first value begins."""
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint import (
-    Checkpoint,
-    Container,
-    Node,
-    Opaque,
-    Sequence,
-)
+from ckptdoctor.checkpoint.checkpoint import Container
 from ckptdoctor.noun import replace
 
 _LOCAL = b"PK\x03\x04"
@@ -18,7 +12,9 @@ _OLDEST, _NEWEST = 2, 5  # protocols that begin with PROTO
 
 
 def pickle_protocol(container: Container | None) -> int | None:
-    """The protocol of the contents; None where the first bytes do not tell: another format, or another first record.
+    """Return the protocol of the contents.
+
+    It is None where the first bytes do not tell: another format, or another first record.
 
     0 and 1 have no mark of their own: a legacy torch file without one is of protocol 1.
     """
@@ -34,7 +30,7 @@ def pickle_protocol(container: Container | None) -> int | None:
 
 
 def with_default_protocol(container: Container) -> Container:
-    """The file once its contents are pickled with the protocol of ``torch.save``, as far as its first bytes tell."""
+    """Return the file as it begins once its contents are pickled with the protocol of ``torch.save``."""
     head = container.head
     at = _record(head) if container.format == "torch zip" and head.startswith(_LOCAL) else 0
     if (pickle_protocol(container) or 0) <= _OLDEST:
@@ -43,7 +39,7 @@ def with_default_protocol(container: Container) -> Container:
 
 
 def first_value(container: Container) -> int | None:
-    """Where the first record of an archive, or the first value behind a safetensors header, begins in the file."""
+    """Return where the first record of an archive, or the first value behind a safetensors header, begins."""
     head = container.head
     if container.format == "torch zip":
         return _record(head) if head.startswith(_LOCAL) and len(head) >= _LOCAL_SIZE else None
@@ -53,7 +49,7 @@ def first_value(container: Container) -> int | None:
 
 
 def _record(head: bytes) -> int:
-    """Where the contents of the first record of a zip file begin."""
+    """Return where the contents of the first record of a zip file begin."""
     return _LOCAL_SIZE + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
 
 
@@ -63,34 +59,3 @@ def _stated(data: bytes) -> int | None:
     if data[0] != _PROTO:
         return 1
     return data[1] if _OLDEST <= data[1] <= _NEWEST else None
-
-
-# ---- strings of Python 2, of which protocol 2 and those before it know nothing but bytes
-
-
-_NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray")
-
-
-BYTES = ("b'", 'b"')  # how a key of bytes is spelt (formats.torch_objects.keys)
-
-
-def of_python_2(checkpoint: Checkpoint) -> bool:
-    """Whether bytes in the tree are strings of Python 2."""
-    protocol = pickle_protocol(checkpoint.container)
-    return protocol in (0, 1, 2) and all(each.full != "_codecs.encode" for each in checkpoint.globals)
-
-
-def array_values(node: Opaque) -> bytes | None:
-    """The values of a NumPy array or number that Python 2 wrote as a string; None for anything else."""
-    module, _, name = node.class_name.rpartition(".")
-    if module not in _NUMPY:
-        return None
-    held: tuple[Node, ...] = ()
-    if name == "scalar":
-        held = node.arguments if len(node.arguments) == 2 else ()
-    elif name == "_reconstruct" and isinstance(node.state, Sequence) and len(node.state.items) == 5:
-        held = node.state.items
-    value = held[-1] if held else None
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    return value if isinstance(value, bytes) else None

@@ -174,6 +174,20 @@ class Picture:
     sampled: bool = False
 
 
+@noun
+class Spectrum:
+    """The singular values of a matrix, largest first. ``rank`` counts those that are more than rounding.
+
+    ``effective`` is the exponential of their entropy: the number of equal ones that would say as much.
+    """
+
+    values: tuple[float, ...]
+    rows: int
+    columns: int
+    rank: int
+    effective: float
+
+
 # attention masks hold minus infinity; observers, metrics and ranges begin with infinite bounds, or have none
 _MAY_BE_INFINITE = frozenset(
     [

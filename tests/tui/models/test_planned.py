@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ckptdoctor.tui.models.output_names import free, objection
+from ckptdoctor.tui.models.planned import free, objection
 
 ZIP = "torch zip"
 

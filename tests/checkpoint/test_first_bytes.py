@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Container, FileSource
-from ckptdoctor.facts.protocols import first_value, pickle_protocol
+from ckptdoctor.checkpoint.first_bytes import first_value, pickle_protocol
 
 
 def examined(path):

@@ -14,12 +14,12 @@ _HARMLESS = r"\?(?:download|versionId|raw|dl)(?:=[\w.-]*)?"
 
 
 def is_address(path: str) -> bool:
-    """Whether ``path`` is no path of a local file, but says over which protocol bytes are fetched."""
+    """Return whether ``path`` is no path of a local file, but says over which protocol bytes are fetched."""
     return "://" in path and re.match(_SCHEME, path) is not None
 
 
 def shown(path: str) -> str:
-    """The path for a message: an address without user names, passwords and signatures; any other as it is."""
+    """Return the path for a message: an address without user names, passwords and signatures; any other as it is."""
     if "://" not in path:
         return path
     match = re.fullmatch(_PARTS, path, re.DOTALL)

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Opaque, Part, Sequence
-from ckptdoctor.checkpoint.addresses import shown
 from ckptdoctor.facts.optimizers import LIGHTNING, top
 from ckptdoctor.facts.plain_data import NotPlainError, as_plain
+from ckptdoctor.remote.addresses import shown
 from ckptdoctor.target.saved import DATAMODULE, Record, Saved
 
 _OWN = "hyper_parameters"
@@ -31,7 +31,7 @@ _STEPS = 100_000  # values that one argument may be made of, when every referenc
 
 
 def saved_arguments(checkpoint: Checkpoint) -> Saved | None:
-    """The arguments that the file keeps; None where it keeps none, and Lightning did not write it."""
+    """Return the arguments that the file keeps, or None where it keeps none, and Lightning did not write it."""
     entries = top(checkpoint)
     lightning = LIGHTNING in entries
     values: dict[str, object] = {}
@@ -62,7 +62,7 @@ def _entries(node: Node) -> Iterator[tuple[str, Node]]:
 
 
 def _content(node: Node) -> tuple[tuple[Part, Node], ...]:
-    """The entries of a dict, a Namespace or a configuration."""
+    """Return the entries of a dict, a Namespace or a configuration."""
     if isinstance(node, Mapping):
         return node.entries
     if isinstance(node, Opaque) and isinstance(node.state, Mapping):
@@ -82,7 +82,10 @@ class _Reference(str):
 
 
 def _plain(node: Node, config: bool = False, depth: int = 0) -> object:
-    """The value as ``as_plain`` gives it, where what had attributes still has them. ``config``: inside of omegaconf."""
+    """Return the value as ``as_plain`` gives it, where what had attributes still has them.
+
+    ``config``: inside of omegaconf.
+    """
     if depth > _DEPTH:
         raise NotPlainError(f"it is nested more than {_DEPTH} levels deep")
     if isinstance(node, Mapping) and (node.kind in _DICTS or node.kind.endswith(".AttributeDict")):
@@ -118,7 +121,7 @@ def _key(part: Part) -> str | int:
 
 
 def _as_root(node: Node) -> object:
-    """What references in a configuration are followed from."""
+    """Return what references in a configuration are followed from."""
     if not _is_config(node):
         return None
     found = Record()
@@ -131,10 +134,10 @@ def _as_root(node: Node) -> object:
 
 
 def _resolved(value: object, root: object, steps: Iterator[int], depth: int = 0) -> object:
-    """The value with what its references stand for. Raises NotPlainError for those that compute something."""
+    """Return the value with what its references stand for. Raises NotPlainError for those that compute something."""
     root = value if root is None else root
     if depth > _DEPTH or next(steps, None) is None:
-        raise NotPlainError("its references have no end")
+        raise NotPlainError("its references never end")
     if isinstance(value, _Reference):
         match = _REFERENCE.fullmatch(value)
         if match is None:
@@ -148,14 +151,17 @@ def _resolved(value: object, root: object, steps: Iterator[int], depth: int = 0)
 
 
 def _inert(value: object) -> object:
-    """The value itself. Raises NotPlainError for one that names what is to be called: who reads it would run it."""
+    """Return the value itself.
+
+    Raises NotPlainError for one that names what is to be called: who reads it would run it.
+    """
     stack = [value]
     while stack:
         each = stack.pop()
         if isinstance(each, dict):
             for key, inner in each.items():
                 if key in _CALLED and isinstance(inner, str) and _DOTTED.fullmatch(inner):
-                    raise NotPlainError(f"it names what would be called, {inner[:_DEPTH]} ({key})")
+                    raise NotPlainError(f"it names a callable, {inner[:_DEPTH]} ({key})")
             stack.extend(each.values())
         elif isinstance(each, (list, tuple)):
             stack.extend(each)
@@ -165,6 +171,6 @@ def _inert(value: object) -> object:
 def _at(root: object, path: str) -> object:
     for step in path.split("."):
         if not isinstance(root, dict) or step not in root:
-            raise NotPlainError(f"it refers to {path}, which is not there")
+            raise NotPlainError(f"it refers to {path}, which is missing")
         root = root[step]
     return root

@@ -16,10 +16,10 @@ _GLOB = set("*?[")
 
 
 def better_filter(text: str, table: Table, found: FoundRows) -> str:
-    """The filter most like ``text`` that matches something; "" where none comes to mind.
+    """Return the filter most like ``text`` that matches something, or "" where none comes to mind.
 
     A glob must match a whole name, which people forget: ``layer1.*`` is tried as ``*layer1.*``. A word that no name has
-    is tried as the one that is spelt most like it.
+    is tried as the one that is spelt most like it, and so are the words of a glob.
     """
     words = text.split()
     for number, word in enumerate(words):
@@ -35,11 +35,9 @@ def better_filter(text: str, table: Table, found: FoundRows) -> str:
 def _candidates(word: str, table: Table) -> Iterator[str]:
     if _GLOB & set(word):
         yield from (f"*{word}", f"{word}*", f"*{word}*")
-        return
-    if not re.fullmatch(r"[\w.]+", word):
+    if not re.fullmatch(r"[\w.*?]+", word):
         return
     parts = {part for name in table.folded[:_NAMES] for part in re.split(r"[./]", name)}
     known = sorted(parts)[:_PARTS]
-    spelt = [get_close_matches(part, known, 1, 0.6) for part in word.lower().split(".")]
-    if all(spelt):
-        yield ".".join([each[0] for each in spelt])
+    spelt = re.sub(r"\w+", lambda part: (get_close_matches(part[0], known, 1, 0.6) or [part[0]])[0], word.lower())
+    yield from (spelt, f"*{spelt}") if _GLOB & set(word) else (spelt,)

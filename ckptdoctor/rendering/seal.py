@@ -1,0 +1,144 @@
+"""Reports a seal that was made, and what became of a sealed path, as text for people and as JSON."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.json import SCHEMA, dump
+from ckptdoctor.rendering.numbers import size
+from ckptdoctor.rendering.paint import Paint
+from ckptdoctor.rendering.wrapping import abridged
+from ckptdoctor.sealing.manifest import IN_FOLDER, SUFFIX
+from ckptdoctor.sealing.seal import SealReport
+from ckptdoctor.sealing.verify import ChangedTensor, FileVerdict, Span, VerifyReport
+from ckptdoctor.wording import beyond, plural
+
+_LISTED = 20  # tensors and files that are named one by one
+_RANGES = 3  # ranges of bytes that a line names
+_NAME = 60  # characters of a name
+
+
+def sealed(report: SealReport, paint: Paint | None = None) -> str:
+    """What was sealed, and how it is verified later."""
+    return "\n".join(_sealed(report, paint or Paint()))
+
+
+def _sealed(report: SealReport, paint: Paint) -> Iterator[str]:
+    files, tensors = report.seal.files, sum(each.tensors for each in report.seal.files)
+    what = [plural(len(files), "file")] if report.seal.folder else []
+    digest = [] if report.seal.folder else [f"sha256 {files[0].digest}"]
+    yield " · ".join([escape(report.path), *what, plural(tensors, "tensor"), size(report.nbytes), *digest])
+    for name, reason in report.unnamed[:_LISTED]:
+        yield f"note · {escape(name or report.path)}: its tensors cannot be told apart. {escape(reason)}"
+    if len(report.unnamed) > _LISTED:
+        yield beyond(len(report.unnamed) - _LISTED, "file", before="note · ")
+    yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s"
+    if report.output.endswith((SUFFIX, IN_FOLDER)):
+        yield f"next · {paint.accent(f'ckptdoctor verify {shlex.quote(report.path)}')}"
+
+
+def sealed_json(report: SealReport, version: str) -> str:
+    """The same, schema ``ckptdoctor/1``."""
+    files = [
+        {"name": each.name, "size": each.size, "sha256": each.digest, "tensors": each.tensors}
+        for each in report.seal.files
+    ]
+    return dump(
+        {
+            "schema": SCHEMA,
+            "version": version,
+            "path": report.path,
+            "output": report.output,
+            "files": files,
+            "unnamed": [{"name": name, "reason": reason} for name, reason in report.unnamed],
+        }
+    )
+
+
+def verified(report: VerifyReport, paint: Paint | None = None) -> str:
+    """What is as it was sealed, and what is not: tensors by name, with the bytes of the file that changed."""
+    return "\n".join(_verified(report, paint or Paint()))
+
+
+def _verified(report: VerifyReport, paint: Paint) -> Iterator[str]:
+    tensors = sum(each.tensors for each in report.files)
+    read = f"read {size(report.bytes_read)} in {report.seconds:.2f} s"
+    if report.as_sealed:
+        what = [plural(len(report.files), "file")] if len(report.files) > 1 else []
+        yield " · ".join([escape(report.path), paint.strong("as sealed"), *what, plural(tensors, "tensor"), read])
+        if report.asked:
+            yield "Nothing else was read."
+        return
+    changed = sum(len(each.changed) for each in report.files)
+    yield " · ".join([escape(report.path), paint.strong("not as sealed"), _share(changed, tensors), read])
+    lines = [line for file in report.files if not file.as_sealed for line in _file(file, report)]
+    lines += [f"  new       {_short(name)}: sealed without it" for name in report.added]
+    yield from lines[:_LISTED]
+    if len(lines) > _LISTED:
+        yield beyond(len(lines) - _LISTED, "line", before="  and ", after="; --format json lists them all")
+    if report.asked:
+        yield "Nothing else was read."
+
+
+def _share(changed: int, tensors: int) -> str:
+    return f"{changed:,} of {plural(tensors, 'tensor')} changed" if changed else "no tensor changed"
+
+
+def _file(file: FileVerdict, report: VerifyReport) -> Iterator[str]:
+    place = f" of {_short(file.name)}" if len(report.files) > 1 else ""
+    if file.size is None:
+        yield f"  missing   {_short(file.name)}"
+        return
+    if file.size != file.sealed_size:
+        yield f"  size      {file.size:,} bytes{place}; sealed with {file.sealed_size:,}"
+    for tensor in file.changed:
+        yield f"  changed   {_short(tensor.name)}   {_bytes(tensor.ranges)}{place}"
+    if file.ranges:
+        yield f"  changed   {_bytes(file.ranges)}{place}"
+    if file.outside:
+        yield f"  changed   bytes outside of tensors{place}: names, shapes, or what is between tensors"
+
+
+def _bytes(ranges: Sequence[Span]) -> str:
+    shown = ", ".join([f"{start:,} to {stop - 1:,}" for start, stop in ranges[:_RANGES]])
+    return f"bytes {shown}{beyond(len(ranges) - _RANGES, 'range')}"
+
+
+def _short(name: str) -> str:
+    return abridged(escape(name), _NAME)
+
+
+def verified_json(report: VerifyReport, version: str) -> str:
+    """The same, schema ``ckptdoctor/1``; ranges are [first byte, one past the last]."""
+    return dump(
+        {
+            "schema": SCHEMA,
+            "version": version,
+            "path": report.path,
+            "seal": report.seal,
+            "as_sealed": report.as_sealed,
+            "files": [_entry(each) for each in report.files],
+            "added": list(report.added),
+            "asked": list(report.asked),
+            "bytes_read": report.bytes_read,
+        }
+    )
+
+
+def _entry(file: FileVerdict) -> dict[str, object]:
+    return {
+        "name": file.name,
+        "as_sealed": file.as_sealed,
+        "size": file.size,
+        "sealed_size": file.sealed_size,
+        "tensors": file.tensors,
+        "changed": [_changed(each) for each in file.changed],
+        "ranges": [list(each) for each in file.ranges],
+        "outside_of_tensors": file.outside,
+    }
+
+
+def _changed(tensor: ChangedTensor) -> dict[str, object]:
+    return {"name": tensor.name, "ranges": [list(each) for each in tensor.ranges]}

@@ -1,0 +1,153 @@
+"""``seal`` hashes a file or a folder, and keeps what it was in a small file next to it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from time import perf_counter
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import FileSource
+from ckptdoctor.checkpoint.progress import Work, phase
+from ckptdoctor.errors import CkptDoctorError, NotACheckpointError, UnreadableError, UsageError
+from ckptdoctor.noun import noun
+from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.sealing import manifest, openssf
+from ckptdoctor.sealing.hashing import hashed
+from ckptdoctor.sealing.layout import Place, places
+from ckptdoctor.sealing.manifest import BLOCK, Region, Seal, SealedFile, encoded
+from ckptdoctor.wording import system_says
+from ckptdoctor.writing.fresh import require, write_fresh
+
+# what is no part of a model: the state of tools that brought it here
+_LEFT_OUT = frozenset({".git", ".cache"})
+_KINDS = {"ckptdoctor": b'{"format":"ckptdoctor seal"', "openssf": b'{"_type":"https://in-toto.io/Statement/v1"'}
+
+
+@noun
+class SealReport:
+    """What was sealed, and where the seal is: ``path`` as it was named, ``output`` the file that was written.
+
+    ``unnamed`` are files in which no tensor could be told apart, by their names, with the reason: their blocks are
+    sealed, and a change in them is told by its bytes.
+    """
+
+    path: str
+    output: str
+    seal: Seal
+    nbytes: int
+    seconds: float
+    unnamed: tuple[tuple[str, str], ...] = ()
+
+
+def seal(path: str, output: str | None = None, *, form: str = "ckptdoctor", force: bool = False) -> SealReport:
+    """Seal the file or folder at ``path``, each byte of which is read once.
+
+    The seal is written to ``output`` (None: ``NAME.seal.json`` next to a file, ``ckptdoctor.seal.json`` in a folder).
+    ``form`` "openssf" writes the manifest that OpenSSF model signing signs instead (None: ``NAME.openssf.json`` next to
+    it). Raises UnreadableError where a file cannot be read or changes meanwhile, UsageError for an
+    address, and WriteError where the seal cannot be written, or is there and ``force`` is not given.
+    """
+    started = perf_counter()
+    if is_address(path):
+        raise UsageError(f"{path} is an address: only local files and folders are sealed. Download it first.")
+    if form not in _KINDS:
+        raise UsageError(f'"{form}" is not a format of seals. Use {" or ".join(_KINDS)}.')
+    written = output or (manifest.seal_beside(path) if form == "ckptdoctor" else openssf.beside(path))
+    what = "seal" if form == "ckptdoctor" else "manifest"
+    folder = os.path.isdir(path)
+    names = files_in(path, written) if folder else [""]
+    if folder and not names:
+        raise UnreadableError(f"{path} has no files to seal.")
+    require(written, _KINDS[form], force=force, what=what)
+    found, unnamed = _places(path, names)
+    sizes = [_size(_in(path, name)) for name in names]
+    with phase("hashing", sum(sizes)) as work:
+        files = tuple([_sealed(path, name, found.get(name, []), work) for name in names])
+    made = Seal(folder, files)
+    data = encoded(made) if form == "ckptdoctor" else openssf.statement(path, made)
+    write_fresh(data, written, _KINDS[form], force=force, what=what)
+    return SealReport(path, written, made, sum(each.size for each in files), perf_counter() - started, unnamed)
+
+
+def files_in(folder: str, but: str = "") -> list[str]:
+    """Return the files below a folder by their names in it, with slashes, sorted.
+
+    All but seals, ``but``, .git and .cache.
+
+    Links to files are files; links to folders are not followed. Raises UnreadableError where it cannot be listed.
+    """
+    found = []
+    for below, folders, names in os.walk(folder, onerror=_raise):
+        folders[:] = sorted(each for each in folders if each not in _LEFT_OUT)
+        for name in names:
+            path = os.path.join(below, name)
+            if name != manifest.IN_FOLDER and not _is_same(path, but):
+                found.append(os.path.relpath(path, folder).replace(os.sep, "/"))
+    return sorted(found)
+
+
+def _is_same(path: str, other: str) -> bool:
+    return bool(other) and os.path.realpath(path) == os.path.realpath(other)
+
+
+def _raise(error: OSError) -> None:
+    raise UnreadableError(f"{error.filename} cannot be listed: {system_says(error)}") from error
+
+
+def _in(path: str, name: str) -> str:
+    return os.path.join(path, *name.split("/")) if name else path
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError as error:
+        raise UnreadableError(f"{path} cannot be opened: {system_says(error)}") from error
+
+
+def _places(path: str, names: list[str]) -> tuple[dict[str, list[Place]], tuple[tuple[str, str], ...]]:
+    """Return where the tensors of each file are, by its name; and the files without any, each with the reason."""
+    by_path: dict[str, list[Place]] = {}
+    reasons: dict[str, str] = {}
+    if names != [""]:
+        by_path |= _read(path, reasons, "")
+    found: dict[str, list[Place]] = {}
+    for name in names:
+        real = os.path.realpath(_in(path, name))
+        if real not in by_path:
+            by_path |= _read(_in(path, name), reasons, name)
+        if by_path.get(real):
+            found[name] = by_path[real]
+            reasons.pop(name, None)
+    return found, tuple((name, reasons[name]) for name in names if name in reasons)
+
+
+def _read(path: str, reasons: dict[str, str], name: str) -> dict[str, list[Place]]:
+    """Return the regions by real path. What is not a checkpoint has none, and one that is damaged gives its reason."""
+    try:
+        return places(formats.open_checkpoint(path, headers=True))
+    except UnreadableError:
+        raise
+    except NotACheckpointError:
+        return {}
+    except CkptDoctorError as error:
+        reasons[name] = error.message
+        return {}
+
+
+def _sealed(path: str, name: str, found: list[Place], work: Work) -> SealedFile:
+    with closing(FileSource(_in(path, name))) as source:
+        spans = [(offset, length) for offset, length, _ in found] if found else [(0, source.size)]
+        digests = hashed(source.fill, source.size, spans, BLOCK, work)
+        now = os.stat(source.file)
+        assert source.identity is not None
+        if (now.st_size, now.st_mtime_ns) != (source.identity.size, source.identity.mtime_ns):
+            raise UnreadableError(f"{source.path} changed while it was read. Seal it when nothing writes it any more.")
+    tensors = [shown for _, _, shown in found] if found else [()]
+    regions = [
+        Region(offset, length, blocks, shown)
+        for (offset, length), blocks, shown in zip(spans, digests.spans, tensors, strict=True)
+    ]
+    kept = name or os.path.basename(os.path.abspath(path))
+    return SealedFile(kept, source.size, digests.whole, digests.rest, tuple(regions))

@@ -1,0 +1,258 @@
+"""``verify`` reads a sealed file or folder again, and names what is not as it was sealed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from hashlib import sha256
+from time import perf_counter
+
+from ckptdoctor.checkpoint import FileSource, Source
+from ckptdoctor.checkpoint.missing import missing
+from ckptdoctor.checkpoint.progress import Work, phase
+from ckptdoctor.errors import DamagedError, UnreadableError, UsageError
+from ckptdoctor.noun import noun
+from ckptdoctor.remote import open_remote
+from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.sealing.hashing import Digests, hashed
+from ckptdoctor.sealing.manifest import SUFFIX, Region, Seal, SealedFile, decoded, read_seal, seal_beside
+from ckptdoctor.sealing.seal import files_in
+from ckptdoctor.wording import did_you_mean
+
+Span = tuple[int, int]
+
+_REQUEST = 8 << 20  # bytes of a seal that are read at once over a network
+
+
+@noun
+class ChangedTensor:
+    """A tensor whose bytes are not those that were sealed, and where in the file: blocks of them, as far as known."""
+
+    name: str
+    ranges: tuple[Span, ...]
+
+
+@noun
+class FileVerdict:
+    """One sealed file as it is now. ``size`` is None where there is no such file.
+
+    ``ranges`` are changed bytes of a file in which no tensors are told apart; ``outside`` says that bytes of none of
+    the regions changed: headers, names, or what is between tensors.
+    """
+
+    name: str
+    sealed_size: int
+    size: int | None
+    tensors: int
+    changed: tuple[ChangedTensor, ...] = ()
+    ranges: tuple[Span, ...] = ()
+    outside: bool = False
+
+    @property
+    def as_sealed(self) -> bool:
+        """Whether nothing changed, as far as it was read."""
+        return self.size == self.sealed_size and not (self.changed or self.ranges or self.outside)
+
+
+@noun
+class VerifyReport:
+    """What became of a sealed path. ``asked`` are the tensors that were named; () where everything was read.
+
+    ``added`` are files in a folder that was sealed without them. ``bytes_read`` counts the bytes of sealed files.
+    """
+
+    path: str
+    seal: str
+    files: tuple[FileVerdict, ...]
+    added: tuple[str, ...]
+    asked: tuple[str, ...]
+    bytes_read: int
+    seconds: float
+
+    @property
+    def as_sealed(self) -> bool:
+        """Whether everything that was read is as it was sealed, and nothing is missing or new."""
+        return not self.added and all(each.as_sealed for each in self.files)
+
+
+def verify(path: str, seal: str | None = None, *, tensors: Sequence[str] = ()) -> VerifyReport:
+    """Compare the file or folder at ``path`` with its seal (None: the one that ``seal`` writes by itself).
+
+    With ``tensors`` only their blocks are read, of a file on another machine too. Raises UnreadableError where there
+    is no seal or a file cannot be read, DamagedError where the seal is not intact, and UsageError for a tensor that it
+    does not know.
+    """
+    started = perf_counter()
+    where = seal or (path + SUFFIX if is_address(path) else seal_beside(path))
+    found = _seal(where, path)
+    if found.folder and is_address(path):
+        raise UsageError(f"{where} is the seal of a folder. Name the folder on this machine, or one file and its seal.")
+    if found.folder != os.path.isdir(path) and not is_address(path):
+        kind = "a folder" if found.folder else "a file"
+        raise UsageError(f"{where} is the seal of {kind}, and {path} is {'a file' if found.folder else 'a folder'}.")
+    _require_known(tensors, found, where)
+    added: tuple[str, ...] = ()
+    if tensors:
+        verdicts, read = _named(path, found, frozenset(tensors))
+    else:
+        verdicts, read = _everything(path, where, found)
+        known = {each.name for each in found.files}
+        added = tuple(each for each in files_in(path, where) if each not in known) if found.folder else ()
+    return VerifyReport(path, where, verdicts, added, tuple(tensors), read, perf_counter() - started)
+
+
+def _seal(where: str, path: str) -> Seal:
+    if is_address(where):
+        with closing(open_remote(where)) as source:
+            pieces = [source.read(at, min(_REQUEST, source.size - at)) for at in range(0, source.size, _REQUEST)]
+            return decoded(b"".join(pieces), where)
+    if not os.path.lexists(where):
+        if not is_address(path) and not os.path.lexists(path):
+            raise missing(path)
+        raise UnreadableError(f"{path} has no seal: there is no {where}. Make one with ckptdoctor seal.")
+    return read_seal(where)
+
+
+def _require_known(tensors: Sequence[str], seal: Seal, where: str) -> None:
+    known = {tensor.name: None for file in seal.files for region in file.regions for tensor in region.tensors}
+    for each in tensors:
+        if each not in known:
+            raise UsageError(f'{where} has no tensor "{each}".{did_you_mean(each, known)}')
+
+
+def _opened(path: str, name: str, folder: bool) -> Source | None:
+    """Return the file, or None where there is none."""
+    if is_address(path):
+        return open_remote(path)
+    file = os.path.join(path, *name.split("/")) if folder else path
+    return FileSource(file) if os.path.exists(file) else None
+
+
+def _fill(source: Source, offset: int, view: memoryview) -> None:
+    if isinstance(source, FileSource):
+        source.fill(offset, view)
+    else:
+        view[:] = source.read(offset, len(view))
+
+
+# ---- everything
+
+
+def _everything(path: str, where: str, seal: Seal) -> tuple[tuple[FileVerdict, ...], int]:
+    verdicts, read = [], 0
+    with phase("hashing", sum(each.size for each in seal.files)) as work:
+        for file in seal.files:
+            source = _opened(path, file.name, seal.folder)
+            if source is None:
+                verdicts.append(FileVerdict(file.name, file.size, None, file.tensors))
+                continue
+            with closing(source):
+                verdicts.append(_verdict(file, source, where, seal.block, work))
+                read += source.bytes_read
+    return tuple(verdicts), read
+
+
+def _verdict(file: SealedFile, source: Source, where: str, block: int, work: Work) -> FileVerdict:
+    spans = [(each.offset, each.length) for each in file.regions]
+    now = hashed(lambda at, view: _fill(source, at, view), source.size, spans, block, work)
+    found = _compared(file, source.size, now, block)
+    if (now.whole == file.digest) != found.as_sealed:
+        raise DamagedError(
+            f"{where} contradicts itself: its digests of {file.name} as a whole and of its parts cannot both be true."
+            " The seal is damaged. Make a new one with ckptdoctor seal, once you know that the file is intact."
+        )
+    return found
+
+
+def _compared(file: SealedFile, size: int, now: Digests, block: int) -> FileVerdict:
+    changed: dict[str, list[Span]] = {}
+    ranges: list[Span] = []
+    for region, blocks in zip(file.regions, now.spans, strict=True):
+        unlike = _unlike(region, blocks, block)
+        if not region.tensors:
+            ranges += unlike
+        for name, span in _shown(region, unlike):
+            changed.setdefault(name, []).append(span)
+    tensors = tuple([ChangedTensor(name, tuple(_merged(spans))) for name, spans in changed.items()])
+    outside = now.rest != file.rest
+    return FileVerdict(file.name, file.size, size, file.tensors, tensors, tuple(_merged(ranges)), outside)
+
+
+def _unlike(region: Region, blocks: Sequence[str], block: int) -> list[Span]:
+    """Return the blocks of a region that are not as they were sealed, by their bytes in the file."""
+    end = region.offset + region.length
+    return [
+        (region.offset + at * block, min(region.offset + (at + 1) * block, end))
+        for at, was in enumerate(region.blocks)
+        if at >= len(blocks) or blocks[at] != was
+    ]
+
+
+def _shown(region: Region, unlike: Sequence[Span]) -> Iterator[tuple[str, Span]]:
+    """Yield what each tensor shows of blocks that changed."""
+    for start, stop in unlike:
+        for tensor in region.tensors:
+            first, last = max(start, region.offset + tensor.start), min(stop, region.offset + tensor.stop)
+            if first < last:
+                yield tensor.name, (first, last)
+
+
+def _merged(spans: Sequence[Span]) -> Iterator[Span]:
+    """Yield the same bytes as few ranges."""
+    begun: Span | None = None
+    for start, stop in sorted(spans):
+        if begun is not None and start <= begun[1]:
+            begun = begun[0], max(begun[1], stop)
+            continue
+        if begun is not None:
+            yield begun
+        begun = start, stop
+    if begun is not None:
+        yield begun
+
+
+# ---- some tensors
+
+
+def _named(path: str, seal: Seal, names: frozenset[str]) -> tuple[tuple[FileVerdict, ...], int]:
+    """Only the blocks of these tensors are read, and only files that have some of them are judged."""
+    verdicts, read = [], 0
+    for file in seal.files:
+        regions = [each for each in file.regions if any(tensor.name in names for tensor in each.tensors)]
+        if not regions:
+            continue
+        count = len({tensor.name for each in regions for tensor in each.tensors if tensor.name in names})
+        source = _opened(path, file.name, seal.folder)
+        if source is None:
+            verdicts.append(FileVerdict(file.name, file.size, None, count))
+            continue
+        with closing(source):
+            before = source.bytes_read
+            changed: dict[str, list[Span]] = {}
+            with phase("hashing", sum(each.length for each in regions)) as work:
+                for region in regions:
+                    for name, span in _shown(region, list(_unlike_of(region, source, names, seal.block, work))):
+                        if name in names:
+                            changed.setdefault(name, []).append(span)
+            tensors = tuple([ChangedTensor(name, tuple(_merged(spans))) for name, spans in changed.items()])
+            verdicts.append(FileVerdict(file.name, file.size, source.size, count, tensors))
+            read += source.bytes_read - before
+    return tuple(verdicts), read
+
+
+def _unlike_of(region: Region, source: Source, names: frozenset[str], block: int, work: Work) -> Iterator[Span]:
+    shown = [tensor for tensor in region.tensors if tensor.name in names]
+    for at, was in enumerate(region.blocks):
+        start, stop = at * block, min((at + 1) * block, region.length)
+        if not any(tensor.start < stop and start < tensor.stop for tensor in shown):
+            continue
+        first, last = region.offset + start, region.offset + stop
+        if last > source.size:
+            yield first, last
+            continue
+        view = memoryview(bytearray(last - first))
+        _fill(source, first, view)
+        if sha256(view).hexdigest() != was:
+            yield first, last
+        work.advance(last - first)

@@ -1,0 +1,279 @@
+"""A seal made of real files, and everything that ``verify`` says of what became of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+import ckptdoctor
+from ckptdoctor.errors import DamagedError, UnreadableError, UsageError, WriteError
+from ckptdoctor.sealing.manifest import decoded, encoded, read_seal
+from tests.commands import run_here
+from tests.remote.server import serving
+
+BIG = 300_000  # float32 elements: more than one block
+PAIR = {"a": torch.arange(float(BIG)), "b": torch.ones(5, dtype=torch.bfloat16)}
+
+
+@pytest.fixture(params=["zip", "legacy", "safetensors"])
+def path(request, tmp_path):
+    """Two tensors, one of which is longer than a block."""
+    path = tmp_path / ("model.safetensors" if request.param == "safetensors" else "model.pt")
+    if request.param == "safetensors":
+        save_file(PAIR, path)
+    else:
+        torch.save(PAIR, path, _use_new_zipfile_serialization=request.param == "zip")
+    return path
+
+
+def flipped(path, at):
+    """The same file with one bit changed."""
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 1
+    path.write_bytes(raw)
+
+
+def place_of(path, tensor):
+    """Where the bytes of a tensor begin in a file."""
+    return path.read_bytes().index(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+
+
+def test_what_was_not_touched_is_as_sealed(path):
+    """The file, and each tensor by itself."""
+    made = ckptdoctor.seal(path)
+    assert ckptdoctor.verify(path).as_sealed and ckptdoctor.verify(path, tensor=["a", "b"]).as_sealed
+    (file,) = made.seal.files
+    assert file.digest == hashlib.sha256(path.read_bytes()).hexdigest() and file.tensors == 2
+
+
+def test_digests_are_those_of_the_bytes_of_tensors(path):
+    """One of a block is the SHA-256 of its bytes; a longer one hashes the digests of its blocks."""
+    (file,) = ckptdoctor.seal(path).seal.files
+    found = {tensor.name: region for region in file.regions for tensor in region.tensors}
+    assert found["b"].digest == hashlib.sha256(PAIR["b"].view(torch.uint8).numpy().tobytes()).hexdigest()
+    raw = PAIR["a"].numpy().tobytes()
+    blocks = [hashlib.sha256(raw[at : at + (1 << 20)]).digest() for at in range(0, len(raw), 1 << 20)]
+    assert found["a"].digest == hashlib.sha256(b"".join(blocks)).hexdigest()
+    assert found["a"].blocks == tuple(each.hex() for each in blocks)
+
+
+def test_a_changed_bit_is_told_by_tensor_and_block(path):
+    """Only the block that it is in."""
+    ckptdoctor.seal(path)
+    at = place_of(path, PAIR["a"]) + (1 << 20) + 7
+    flipped(path, at)
+    (file,) = ckptdoctor.verify(path).files
+    (changed,) = file.changed
+    start = place_of(path, PAIR["a"][:10])
+    assert (changed.name, changed.ranges) == ("a", ((start + (1 << 20), start + 4 * BIG),))
+    assert not file.outside
+    assert not ckptdoctor.verify(path, tensor="a").as_sealed and ckptdoctor.verify(path, tensor="b").as_sealed
+
+
+def test_what_is_outside_of_tensors_is_told_as_that(path):
+    """The first byte is in none of them."""
+    ckptdoctor.seal(path)
+    flipped(path, 0)
+    (file,) = ckptdoctor.verify(path).files
+    assert file.outside and not file.changed
+
+
+@pytest.mark.parametrize("bytes_left", [0, 10, 700_000, -1])
+def test_a_truncated_file_names_what_is_not_there_any_more(path, bytes_left):
+    """A tensor that is there to its end is as it was."""
+    ckptdoctor.seal(path)
+    raw = path.read_bytes()
+    path.write_bytes(raw[:bytes_left])
+    (file,) = ckptdoctor.verify(path).files
+    gone = {name for name, tensor in PAIR.items() if place_end(raw, tensor) > len(raw[:bytes_left])}
+    assert {each.name for each in file.changed} == gone and not file.as_sealed
+
+
+def place_end(raw, tensor):
+    """One past the last byte of a tensor."""
+    held = tensor.view(torch.uint8).numpy().tobytes()
+    return raw.index(held) + len(held)
+
+
+def test_bytes_behind_the_end_are_told(path):
+    """Each tensor is as it was."""
+    ckptdoctor.seal(path)
+    path.write_bytes(path.read_bytes() + b"more")
+    (file,) = ckptdoctor.verify(path).files
+    assert file.outside and not file.changed and file.size == file.sealed_size + 4
+
+
+def test_of_a_tensor_only_its_blocks_are_read(path):
+    """A view, too: the rest of its storage stays unread."""
+    ckptdoctor.seal(path)
+    assert ckptdoctor.verify(path, tensor="b").bytes_read == 10
+    shared = torch.arange(float(BIG))
+    torch.save({"first": shared[:10], "all": shared}, path)
+    ckptdoctor.seal(path, force=True)
+    assert ckptdoctor.verify(path, tensor="first").bytes_read == 1 << 20
+    flipped(path, place_of(path, shared[BIG - 10 :]))
+    (file,) = ckptdoctor.verify(path).files
+    assert [each.name for each in file.changed] == ["all"]
+
+
+def test_a_folder_is_sealed_as_a_folder(tmp_path):
+    """What changed, is missing or is new is told by its name; tensors of shards by theirs."""
+    folder = tmp_path / "model"
+    (folder / "sub").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    (folder / ".git" / "HEAD").write_text("x")
+    for name, tensor in PAIR.items():
+        save_file({name: tensor}, folder / f"{name}.safetensors")
+    (folder / "config.json").write_text("{}")
+    (folder / "sub" / "notes.txt").write_text("hello")
+    made = ckptdoctor.seal(folder)
+    assert [each.name for each in made.seal.files] == ["a.safetensors", "b.safetensors", "config.json", "sub/notes.txt"]
+    assert ckptdoctor.verify(folder).as_sealed and ckptdoctor.verify(folder, tensor="b").bytes_read == 10
+    flipped(folder / "a.safetensors", -1)
+    (folder / "config.json").unlink()
+    (folder / "new.txt").write_text("")
+    report = ckptdoctor.verify(folder)
+    assert [each.name for each in report.files if not each.as_sealed] == ["a.safetensors", "config.json"]
+    assert [each.name for each in report.files[0].changed] == ["a"] and report.added == ("new.txt",)
+    printed = run_here("verify", "model", cwd=tmp_path)
+    assert printed.returncode == 1 and printed.stdout.count(b"\n") == 4, printed.stdout
+
+
+def test_any_file_is_sealed_by_its_blocks(tmp_path):
+    """What is not a checkpoint has no tensors; a change is told by its bytes."""
+    path = tmp_path / "notes.bin"
+    path.write_bytes(random.Random(1).randbytes(3 << 20))
+    ckptdoctor.seal(path)
+    flipped(path, 2 << 20)
+    (file,) = ckptdoctor.verify(path).files
+    assert file.ranges == ((2 << 20, 3 << 20),) and not file.changed
+
+
+def test_a_damaged_checkpoint_is_sealed_with_the_reason_why_its_tensors_are_not_named(path):
+    """Its headers cannot be read."""
+    path.write_bytes(path.read_bytes()[: 1 << 19])
+    made = ckptdoctor.seal(path)
+    assert len(made.unnamed) == (not made.seal.files[0].tensors)
+    assert ckptdoctor.verify(path).as_sealed
+
+
+def test_a_seal_is_replaced_only_if_asked(path):
+    """And only a seal: another file of this name is never replaced."""
+    made = ckptdoctor.seal(path)
+    with pytest.raises(WriteError, match="exists already"):
+        ckptdoctor.seal(path)
+    ckptdoctor.seal(path, force=True)
+    with open(made.output, "w") as file:
+        file.write('{"mine": 1}')
+    with pytest.raises(WriteError, match="is not a seal"):
+        ckptdoctor.seal(path, force=True)
+
+
+def test_what_cannot_be_compared_is_refused_in_one_sentence(path, tmp_path):
+    """No seal, a tensor that it does not know, the seal of a folder."""
+    with pytest.raises(UnreadableError, match="has no seal"):
+        ckptdoctor.verify(path)
+    made = ckptdoctor.seal(path)
+    with pytest.raises(UsageError, match=r'has no tensor "bb"\. Did you mean "b"\?'):
+        ckptdoctor.verify(path, tensor="bb")
+    with pytest.raises(UsageError, match="is the seal of a file"):
+        ckptdoctor.verify(tmp_path, seal=made.output)
+
+
+def test_a_seal_that_contradicts_itself_is_called_damaged(path):
+    """One digit of it changed: no file is blamed for that."""
+    made = ckptdoctor.seal(path)
+    (file,) = made.seal.files
+    for digest in (file.digest, file.rest, file.regions[0].blocks[0]):
+        with open(made.output) as opened:
+            text = opened.read()
+        with open(made.output, "w") as opened:
+            opened.write(text.replace(digest, digest[:-1] + ("0" if digest[-1] != "0" else "1")))
+        with pytest.raises(DamagedError, match="contradict"):
+            ckptdoctor.verify(path)
+        with open(made.output, "w") as opened:
+            opened.write(text)
+    assert ckptdoctor.verify(path).as_sealed
+
+
+def test_a_deep_check_reads_the_seal_as_well(path):
+    """It names the command that says what changed."""
+    ckptdoctor.seal(path)
+    assert "F012" not in [each.code for each in ckptdoctor.check(path, deep=True).findings]
+    flipped(path, place_of(path, PAIR["b"]))
+    found = [each for each in ckptdoctor.check(path, deep=True).findings if each.code == "F012"]
+    assert "its seal" in found[0].message and "ckptdoctor verify" in found[0].advice
+
+
+def test_seals_are_small(tmp_path):
+    """At most 170 bytes for a tensor besides its name, and 67 for each MiB."""
+    path = tmp_path / "many.safetensors"
+    save_file({f"{number:06}": torch.zeros(3) for number in range(2000)}, path)
+    made = ckptdoctor.seal(path)
+    assert len(encoded(made.seal)) < 400 + 2000 * (170 + 6)
+
+
+def test_the_manifest_of_openssf_lists_files_by_their_digests(tmp_path):
+    """In the order of their names; the digest of the model is that of all digests."""
+    folder = tmp_path / "m"
+    (folder / "d").mkdir(parents=True)
+    for name in ("b.bin", "a.bin", "d/c.bin"):
+        (folder / name).write_bytes(name.encode())
+    printed = run_here("seal", "m", "--format", "openssf", cwd=tmp_path)
+    statement = json.loads((tmp_path / "m.openssf.json").read_bytes())
+    resources = statement["predicate"]["resources"]
+    digests = [hashlib.sha256(each["name"].encode()) for each in resources]
+    assert printed.returncode == 0 and [each["name"] for each in resources] == ["a.bin", "b.bin", "d/c.bin"]
+    assert [each["digest"] for each in resources] == [each.hexdigest() for each in digests]
+    root = hashlib.sha256(b"".join(each.digest() for each in digests)).hexdigest()
+    assert statement["subject"] == [{"name": "m", "digest": {"sha256": root}}]
+
+
+@given(st.data())
+def test_a_seal_of_a_stranger_is_read_as_it_is_written_or_refused(tmp_path_factory, data):
+    """With one byte changed it is refused in a sentence with its name, or what it says now is what is read."""
+    made = _a_seal(tmp_path_factory)
+    raw = bytearray(made)
+    at = data.draw(st.integers(0, len(raw) - 1))
+    raw[at] = data.draw(st.integers(0, 255))
+    try:
+        found = decoded(bytes(raw), "m.seal.json")
+    except DamagedError as error:
+        assert "m.seal.json" in error.message
+    else:
+        assert decoded(encoded(found), "m.seal.json") == found
+
+
+_MADE: list[bytes] = []
+
+
+def _a_seal(factory):
+    if not _MADE:
+        path = factory.mktemp("seal") / "m.safetensors"
+        save_file({"a": torch.zeros(3), "b": torch.arange(float(BIG))}, path)
+        made = ckptdoctor.seal(path)
+        assert read_seal(made.output) == made.seal
+        with open(made.output, "rb") as file:
+            _MADE.append(file.read())
+    return _MADE[0]
+
+
+def test_of_a_remote_file_only_the_tensor_and_the_seal_are_fetched(path):
+    """The seal is expected next to the file there, too; what is not in its blocks is not noticed."""
+    ckptdoctor.seal(path)
+    flipped(path, place_of(path, PAIR["a"]))
+    files = {each.name: each.read_bytes() for each in path.parent.iterdir()}
+    with serving(files=files) as server:
+        report = ckptdoctor.verify(server.url(path.name), tensor="b")
+        assert report.as_sealed and report.bytes_read <= 1 << 18 < len(files[path.name])
+        assert server.sent < len(files[path.name]) / 3
+        assert not ckptdoctor.verify(server.url(path.name), tensor="a").as_sealed
+        (file,) = ckptdoctor.verify(server.url(path.name)).files
+        assert [each.name for each in file.changed] == ["a"]

@@ -1,0 +1,112 @@
+"""Where somebody has been: back and forward, bookmarks, files that were opened before, and jumps to a line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from ckptdoctor.tui.screens.browser import BrowserScreen
+from ckptdoctor.tui.screens.picker import PickerScreen
+from ckptdoctor.tui.screens.tensor import TensorScreen
+from ckptdoctor.tui.widgets.tree_view import TreeView
+from tests.tui import browse, text_of, walk
+
+BACK, FORWARD = "less_than_sign", "greater_than_sign"
+
+
+@pytest.fixture
+def remembering(tmp_path, monkeypatch):
+    """A home of its own, in which something is remembered."""
+    monkeypatch.delenv("CKPTDOCTOR_HISTORY")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "ckptdoctor" / "browser.json"
+
+
+def place(app):
+    """The screen, and in a tree the name under the cursor."""
+    screen = app.screen
+    if not isinstance(screen, BrowserScreen):
+        return type(screen).__name__
+    item = screen.query_one(TreeView).line().item
+    return screen.opened.name_of(item)
+
+
+def test_back_and_forward():
+    """From what a finding is about to where the cursor was; from a tensor to the tree; and each of them again."""
+    stages = {
+        ("end",): "log",
+        ("n", "n", "n"): "state_dict/module.conv1.weight",
+        ("enter",): "TensorScreen",
+        (BACK,): "state_dict/module.conv1.weight",
+        (BACK, BACK, BACK, BACK, BACK): "log",
+        (FORWARD, FORWARD, FORWARD): "state_dict/module.conv1.weight",
+        (FORWARD,): "TensorScreen",
+    }
+    assert dict(zip(stages, walk("resnet.pt", *stages, look=place), strict=True)) == stages
+
+
+def test_a_screen_is_come_back_to_as_it_was():
+    """The cursor of a tensor stays where it was; a new screen ends the way forward."""
+
+    def seen(app):
+        return app.screen.query_one("#values").index if isinstance(app.screen, TensorScreen) else place(app)
+
+    opening = ("home", "down", "down", "down", "enter")
+    found = walk(
+        "resnet.pt",
+        (*opening, "down", "escape"),
+        (FORWARD,),
+        ("escape", "up", "down", "enter", "escape", "enter"),
+        (FORWARD,),
+        look=seen,
+    )
+    assert found[1][2:] == (1, 0) and found[2] == found[3] == (0, 0, 0, 0)
+
+
+def test_bookmarks_stay_for_the_next_time(remembering):
+    """They have a star, lead from one to the next, and know modules as well as tensors and values."""
+    first = (("home", "b", "end", "b"), ("home", "down", "down", "b"))
+    assert walk("resnet.pt", *first)[-1].count("★") == 3
+    names = json.loads(remembering.read_text())["bookmarks"]
+    assert [*names.values()] == [["epoch", "log", "state_dict/module."]]
+    found = walk("resnet.pt", ("B",), ("B",), ("B",), ("b", "B"), look=place)
+    assert found == ["log", "state_dict/module.", "epoch", "log"]
+    assert json.loads(remembering.read_text())["bookmarks"] != names
+
+
+def test_files_that_were_opened_are_offered_again(library, remembering, tmp_path, monkeypatch):
+    """Below those of the folder, or alone where that has none; what has gone since is not."""
+    for name in ("a.pt", "b.pt"):
+        shutil.copy(library / "resnet.pt", tmp_path / name)
+    browse(tmp_path / "a.pt")
+    browse(tmp_path / "b.pt")
+    (tmp_path / "a.pt").unlink()
+    monkeypatch.chdir(library)
+    text = browse(".")
+    assert "recently opened" in text and "b.pt" in text and "a.pt" not in text
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert walk(".", ("enter",), look=lambda app: app.screen.path) == [str(tmp_path / "b.pt")]
+
+
+def test_a_history_that_cannot_be_read_is_none(remembering):
+    """Neither is one that cannot be written."""
+    remembering.parent.mkdir(parents=True)
+    remembering.write_text("[3]")
+    assert "resnet.pt" in browse("resnet.pt", "b")
+    remembering.unlink()
+    remembering.mkdir()
+    assert "resnet.pt" in browse("resnet.pt", "b")
+
+
+def test_a_letter_for_every_line():
+    """It takes the cursor there; any other key stays; in a line to type in there is another key for it."""
+    screens = walk("resnet.pt", ("J",), ("d",), ("J", "escape"), look=lambda app: (text_of(app), app.focused))
+    assert "s args" not in screens[0][0] and "Type the letter" in screens[0][0]
+    assert "Type the letter" not in screens[1][0] and screens[1][1].cursor == 2
+    assert screens[2][1].cursor == 2
+    found = walk(".", ("ctrl+o",), ("d", "enter"), look=lambda app: app.screen)
+    assert isinstance(found[1], BrowserScreen) and found[1].path == "hostile.pt"
+    assert not isinstance(found[1], PickerScreen)

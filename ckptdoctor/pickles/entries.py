@@ -142,5 +142,5 @@ def in_sequence(puts: bytes, first: int) -> bool:
 
 @lru_cache(maxsize=32)
 def _words(count: int) -> Struct:
-    """So many memo indices."""
+    """Return the layout of so many memo indices."""
     return Struct(f"<{count}I")

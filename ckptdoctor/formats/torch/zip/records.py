@@ -66,7 +66,7 @@ class Directory:
 
     @cached_property
     def _storages(self) -> dict[str, Record]:
-        """Storages by their keys in lower case: the numbers that torch gives them have none."""
+        """Return storages by their keys in lower case: the numbers that torch gives them have none."""
         folder = ascii_lower(f"{self.prefix}/data/")
         start = len(folder)
         return {name[start:]: record for name, record in self.found.items() if name.startswith(folder)}

@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from ckptdoctor.api.arguments import Listener, Path, Words, optional, several, target, told
-from ckptdoctor.crash import asking_for_torch
+from ckptdoctor.api.arguments import Listener, Path, Words, from_python, optional, several, target, told
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.edits.grafts import GraftReport
 from ckptdoctor.findings import RepairReport, SalvageReport
 
 
-@asking_for_torch()
+@from_python
 def fix(
     path: Path,
     output: Path | None = None,
@@ -108,7 +107,7 @@ def fix(
         return fixing.fix(request, dry=diff)
 
 
-@asking_for_torch()
+@from_python
 def convert(
     path: Path | Sequence[Path],
     output: Path,
@@ -140,7 +139,7 @@ def convert(
         return converting.convert(request)
 
 
-@asking_for_torch()
+@from_python
 def merge(
     paths: Path | Sequence[Path] = (),
     output: Path = "",
@@ -170,7 +169,7 @@ def merge(
         return converting.convert(request)
 
 
-@asking_for_torch()
+@from_python
 def salvage(
     path: Path, output: Path | None = None, *, force: bool = False, progress: Listener | None = None
 ) -> SalvageReport:
@@ -185,7 +184,7 @@ def salvage(
         return salvage(os.fspath(path), optional(output), force=force)
 
 
-@asking_for_torch()
+@from_python
 def graft(
     path: Path,
     donor: Path,

@@ -148,6 +148,11 @@ def diff(
     ``Difference.same`` is the answer in one word, ``Difference.summary`` in one sentence; ``Difference.unseen`` is what
     was not compared, such as files of a folder that are missing or damaged.
     Raises UsageError, UnreadableError, NotACheckpointError, or DamagedError.
+
+    >>> import ckptdoctor
+    >>> sick = "sample_ckpts/sick/N401-module-prefix.pt"
+    >>> ckptdoctor.diff(sick, sick, values=True).same
+    True
     """
     from ckptdoctor.diffing import diff as comparing
     from ckptdoctor.diffing.request import DiffRequest

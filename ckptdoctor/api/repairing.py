@@ -127,6 +127,12 @@ def convert(
     the name does not. The options do what those of ``ckptdoctor convert`` do.
     Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError, UnprovenError or WriteError;
     then nothing has changed.
+
+    >>> import ckptdoctor, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = ckptdoctor.convert("sample_ckpts/healthy/state_dict.pt", f"{folder}/it.safetensors")
+    ...     ckptdoctor.diff("sample_ckpts/healthy/state_dict.pt", made.output, values=True).same
+    True
     """
     from ckptdoctor.converting import conversion as converting
     from ckptdoctor.converting.request import ConvertRequest, size_of

@@ -4,6 +4,7 @@
 
     report = ckptdoctor.check("model.pt", model=net)         # findings, worst first; report.ok, report.to_json()
     checkpoint = ckptdoctor.open("model.pt")                  # headers; checkpoint["state_dict/fc.weight"] reads one
+    ckptdoctor.show("model.pt", stats=True)                   # the tree, or every tensor in numbers
     ckptdoctor.fix("model.pt", strip_module=True)             # a new file beside it, verified
     ckptdoctor.convert("model.pt", "model.safetensors")       # the same tensors in another container
     ckptdoctor.salvage("broken.pt")                           # every intact tensor
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from ckptdoctor.api.checking import CheckReport, check
     from ckptdoctor.api.looking import OpenCheckpoint, diff, explain, load_state_dict, open, report
     from ckptdoctor.api.repairing import convert, fix, graft, merge, salvage
+    from ckptdoctor.api.running import browse, train
     from ckptdoctor.api.sealing import seal, verify
+    from ckptdoctor.api.showing import Shown, show
     from ckptdoctor.checkpoint import Checkpoint, Tensor
     from ckptdoctor.checkpoint.expectation import Expected, Reference
     from ckptdoctor.checkpoint.progress import Progress
@@ -58,7 +61,9 @@ _MODULES = {
     "api.checking": ("CheckReport", "check"),
     "api.looking": ("OpenCheckpoint", "diff", "explain", "load_state_dict", "open", "report"),
     "api.repairing": ("convert", "fix", "graft", "merge", "salvage"),
+    "api.running": ("browse", "train"),
     "api.sealing": ("seal", "verify"),
+    "api.showing": ("Shown", "show"),
     "checkpoint": ("Checkpoint", "Tensor"),
     "checkpoint.expectation": ("Expected", "Reference"),
     "checkpoint.progress": ("Progress",),
@@ -101,6 +106,7 @@ __all__ = [
     "SalvageReport",
     "SealReport",
     "Severity",
+    "Shown",
     "Tensor",
     "TrainingError",
     "TruncatedError",
@@ -110,6 +116,7 @@ __all__ = [
     "VerifyReport",
     "WriteError",
     "__version__",
+    "browse",
     "check",
     "convert",
     "diff",
@@ -123,6 +130,8 @@ __all__ = [
     "report",
     "salvage",
     "seal",
+    "show",
+    "train",
     "verify",
 ]
 

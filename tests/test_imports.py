@@ -341,6 +341,7 @@ BEHIND_DOORS = {
     "cli/test_show_filter.py": {"filters.words"},
     "cli/test_show_stats.py": {"rendering.value_table"},
     "look/test_inspector.py": {"values.extremes", "values.preview"},
+    "test_python_api.py": {"api.arguments"},
     "test_docs.py": {"formats.registry", "rendering.sarif"},
     # what is shown of a noun, asked without the command around it
     "cli/test_explain.py": {"rendering.explain"},

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import ckptdoctor
+from ckptdoctor.api.arguments import in_arguments
 from ckptdoctor.cli.main import cli
 
 ROOT = Path(__file__).parents[1]
@@ -24,6 +25,11 @@ ROOT = Path(__file__).parents[1]
 # what an argument is called that cannot have its option's name, and options that only say how to print
 OTHERWISE = {("graft", "from"): "donor", ("explain", "error"): "error"}
 PRINTING = {"format", "color", "help", "all", "json", "summary", "statistics", "fail_on", "q", "quiet"}
+PRINTING |= {"show_work", "slurm", "devices"}  # of train, which print and train nothing, or print its first step
+COMMANDS = (
+    *("check", "fix", "convert", "merge", "salvage", "graft", "report", "seal", "verify", "show", "browse", "train"),
+    *("diff", "explain"),
+)
 DEFAULTS = {"keep_ties"}  # what a command does anyway
 
 
@@ -36,7 +42,7 @@ def path(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("name", ["check", "fix", "convert", "merge", "salvage", "graft", "report"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_arguments_have_the_names_of_options(name):
     """Every option of the command that does not only say how to print."""
     known = set(inspect.signature(getattr(ckptdoctor, name)).parameters)
@@ -44,6 +50,65 @@ def test_arguments_have_the_names_of_options(name):
         names = {each.lstrip("-").replace("-", "_") for each in (*option.opts, *option.secondary_opts)}
         names = {OTHERWISE.get((name, each), each) for each in names}
         assert option.param_type_name == "argument" or names & (known | PRINTING | DEFAULTS), names
+
+
+def test_every_command_is_a_function():
+    """But ``rules``, whose name is that of a package of ours, and ``setup``, which is about the command line."""
+    commands = set(cli.list_commands(None)) - {"rules", "setup"}
+    assert commands == set(COMMANDS) and commands <= set(ckptdoctor.__all__)
+
+
+def test_contents_are_shown(path):
+    """As the command prints them: the tree, the keys, statistics by key, and JSON."""
+    shown = ckptdoctor.show(path)
+    assert [tensor.key for tensor in shown.tensors] == ["module.weight", "module.bias"]
+    assert "epoch" in repr(shown) and shown.to_dict()["path"] == str(path) and shown.stats == {}
+    assert repr(ckptdoctor.show(path, keys=True, filter="bias")).count("module.") == 1
+    stats = ckptdoctor.show(path, stats=True, root="model", only="*weight", sort="norm")
+    assert {key: found.max for key, found in stats.stats.items()} == {"model/module.weight": 5.0}
+    assert "module.weight" in repr(stats) and stats.to_dict()["complete"]
+    for arguments in ({"keys": True, "stats": True}, {"sort": "norm"}, {"stats": True, "sort": "size of it"}):
+        with pytest.raises(ckptdoctor.UsageError, match=r"=True|sort="):
+            ckptdoctor.show(path, **arguments)
+
+
+def test_the_browser_needs_a_terminal(path):
+    """And the name of a model, for it is another process."""
+    with pytest.raises(ckptdoctor.UsageError, match=r"needs a terminal.*check\("):
+        ckptdoctor.browse(path)
+    with pytest.raises(ckptdoctor.UsageError, match="another process"):
+        ckptdoctor.browse(path, model=nn.Linear(3, 2))
+
+
+def test_a_run_that_cannot_start_says_why(capfd, monkeypatch):
+    """Training is a process of its own: its output is printed, and its last error is raised."""
+    with pytest.raises(ckptdoctor.TrainingError, match="nonsense"):
+        ckptdoctor.train("nonsense", out="nowhere")
+    assert "nonsense" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("said", "in_python"),
+    [
+        ("give another one with -o.", "give another one with output=."),
+        ("--strip-prefix encoder. would clash", 'strip_prefix="encoder." would clash'),
+        ("choose: --drop norm.weight, or --rename 'a=b'", 'choose: drop="norm.weight", or rename="a=b"'),
+        ("Leave it out: --drop KEY; --strip-module helps", "Leave it out: drop=KEY; strip_module=True helps"),
+        ("--drop leaves one out", "drop= leaves one out"),
+        ("Try: ckptdoctor fix a.pt --strip-module. Or --auto", "Try: ckptdoctor fix a.pt --strip-module. Or auto=True"),
+        ("--no-such-option and x--y stay", "--no-such-option and x--y stay"),
+    ],
+)
+def test_messages_name_arguments(said, in_python):
+    """Where the command has options; whole commands stay as they are typed."""
+    assert in_arguments(said, inspect.signature(ckptdoctor.fix)) == in_python
+
+
+def test_errors_that_are_raised_name_arguments(path):
+    """Each function of a command translates its own."""
+    with pytest.raises(ckptdoctor.UsageError, match=r"^only=\"nothing\*\" matches no tensor"):
+        ckptdoctor.show(path, stats=True, only="nothing*")
+    assert all(hasattr(getattr(ckptdoctor, name), "__wrapped__") for name in COMMANDS)
 
 
 def test_values_are_read_when_they_are_asked_for(path):
@@ -261,7 +326,7 @@ def test_arrays_that_numpy_cannot_have_stay_descriptions(tmp_path, code, shape, 
     assert (code, len(shape)) == ("f8", 64) or type(found["x"]).__name__ == "Inert"
 
 
-@pytest.mark.parametrize("name", ["check", "fix", "open"])
+@pytest.mark.parametrize("name", ["check", "fix", "open", "seal", "show"])
 def test_examples_in_docstrings_are_true(name, monkeypatch):
     """Those of one module each, run from a clone, where the samples are."""
     monkeypatch.chdir(ROOT)

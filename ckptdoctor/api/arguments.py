@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Union
+from functools import wraps
+from inspect import Signature, signature
+from typing import ParamSpec, TypeVar, Union
 
 from ckptdoctor.brief import MOST_LINES
 from ckptdoctor.checkpoint.progress import Progress, heard, now_and_then
+from ckptdoctor.crash import asking_for_torch
 from ckptdoctor.diagnose.settings import Settings
-from ckptdoctor.errors import UsageError
+from ckptdoctor.errors import CkptDoctorError, UsageError
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.target import Reference
 from ckptdoctor.target.mapping import as_reference
@@ -18,7 +23,61 @@ from ckptdoctor.target.mapping import as_reference
 Path = Union[str, "os.PathLike[str]"]
 Words = Union[str, Sequence[str]]
 _WIDTH = 80
+_QUOTES = "'\""
 Listener = Callable[[Progress], None]
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_OTHERWISE = {"from": "donor", "o": "output"}  # options that have another name in Python
+_COMMAND = re.compile(r"\bckptdoctor [a-z]+(?:[^\n.;,)]|[.;,)](?!\s|$))*")  # what is typed into a shell stays
+# an option, and its value where it is in quotes, a placeholder such as KEY, or cannot be a word of the sentence
+_OPTION = re.compile(
+    r"(?<![\w-])--?(?P<name>[a-z][a-z-]*)\b"
+    r"(?:[ =](?P<value>'[^'\n]*'|\"[^\"\n]*\"|[A-Z][A-Z_=]+\b|\w+\.(?=\s[a-z])|"
+    r"(?=\S*\w[.*_/=\d])[^\s,;:)]*[^\s,;:).?!]))?"
+)
+
+
+def from_python(function: Callable[P, R]) -> Callable[P, R]:
+    """Have a function raise its errors in the words of Python: messages name arguments where the command has options.
+
+    Where torch is missing, it raises MissingPackageError.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            with asking_for_torch():
+                return function(*args, **kwargs)
+        except CkptDoctorError as error:
+            error.message = in_arguments(error.message, signature(function))
+            error.args = (error.message, *error.args[1:])
+            raise
+
+    return call
+
+
+def in_arguments(message: str, known: Signature) -> str:
+    """Return the message with ``strip_module=True`` for ``--strip-module``, as far as these arguments are known.
+
+    Whole commands stay as they are typed into a shell.
+    """
+    commands = [match.span() for match in _COMMAND.finditer(message)]
+
+    def named(match: re.Match[str]) -> str:
+        name = match["name"].replace("-", "_")
+        name = _OTHERWISE.get(name, name)
+        if name not in known.parameters or any(begin <= match.start() < end for begin, end in commands):
+            return match[0]
+        value = match["value"]
+        if known.parameters[name].default is False:
+            return f"{name}=True" + ("" if value is None else f" {value}")
+        if value is None:
+            return f"{name}="
+        return f"{name}={value if value.isupper() else json.dumps(value.strip(_QUOTES), ensure_ascii=False)}"
+
+    return _OPTION.sub(named, message)
 
 
 def several(words: Words) -> tuple[str, ...]:

@@ -7,9 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ckptdoctor.api.arguments import Listener, Path, a_screen, target
+from ckptdoctor.api.arguments import Listener, Path, a_screen, from_python, target
 from ckptdoctor.checkpoint.progress import Progress, follow
-from ckptdoctor.crash import asking_for_torch
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.findings import FileReport, Finding, Report, Severity
 from ckptdoctor.noun import noun, replace
@@ -61,7 +60,7 @@ class CheckReport(FileReport):
         return cards(self)
 
 
-@asking_for_torch()
+@from_python
 def check(
     path: Path,
     *,

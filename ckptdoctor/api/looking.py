@@ -1,4 +1,4 @@
-"""What only looks, from Python: ``open``, ``diff``, ``report`` and ``explain``. And ``load_state_dict``."""
+"""Looks at checkpoints from Python: ``open``, ``diff``, ``report`` and ``explain``. And ``load_state_dict``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Literal
 
-from ckptdoctor.api.arguments import Listener, Path, a_screen, optional, target, told
+from ckptdoctor.api.arguments import Listener, Path, a_screen, from_python, optional, target, told
 from ckptdoctor.checkpoint import Checkpoint, at, show_path
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.crash import asking_for_torch
@@ -81,6 +81,7 @@ class OpenCheckpoint(Checkpoint):
             return read(source, container)
 
 
+@from_python
 def open(path: Path, *, framework: Framework = "pt") -> OpenCheckpoint:
     """Return what a checkpoint holds, from its headers.
 
@@ -102,7 +103,7 @@ def open(path: Path, *, framework: Framework = "pt") -> OpenCheckpoint:
     return OpenCheckpoint(**fields | {"framework": framework})
 
 
-@asking_for_torch()
+@from_python
 def load_state_dict(model: Any, path: Any, root: str | None = None, *, strict: bool = True) -> OrderedDict[str, Any]:
     """Load the weights of the checkpoint at ``path`` into ``model``, a torch.nn.Module; return tensors by key.
 
@@ -126,7 +127,7 @@ def load_state_dict(model: Any, path: Any, root: str | None = None, *, strict: b
     return weights
 
 
-@asking_for_torch()
+@from_python
 def diff(
     a: Path,
     b: Path,
@@ -147,6 +148,11 @@ def diff(
     ``Difference.same`` is the answer in one word, ``Difference.summary`` in one sentence; ``Difference.unseen`` is what
     was not compared, such as files of a folder that are missing or damaged.
     Raises UsageError, UnreadableError, NotACheckpointError, or DamagedError.
+
+    >>> import ckptdoctor
+    >>> sick = "sample_ckpts/sick/N401-module-prefix.pt"
+    >>> ckptdoctor.diff(sick, sick, values=True).same
+    True
     """
     from ckptdoctor.diffing import diff as comparing
     from ckptdoctor.diffing.request import DiffRequest
@@ -160,7 +166,7 @@ def diff(
         return comparing.diff(request, compare_values)
 
 
-@asking_for_torch()
+@from_python
 def report(
     path: Path,
     other: Path | None = None,
@@ -204,7 +210,7 @@ class Explained(Explanation):
         return a_screen(str(self), "print(explained)")
 
 
-@asking_for_torch()
+@from_python
 def explain(error: str | BaseException, path: Path | None = None) -> Explained:
     """Return what an error means: its text, a traceback, a whole log, or the exception itself.
 

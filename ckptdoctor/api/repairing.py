@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from ckptdoctor.api.arguments import Listener, Path, Words, optional, several, target, told
-from ckptdoctor.crash import asking_for_torch
+from ckptdoctor.api.arguments import Listener, Path, Words, from_python, optional, several, target, told
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.edits.grafts import GraftReport
 from ckptdoctor.findings import RepairReport, SalvageReport
 
 
-@asking_for_torch()
+@from_python
 def fix(
     path: Path,
     output: Path | None = None,
@@ -108,7 +107,7 @@ def fix(
         return fixing.fix(request, dry=diff)
 
 
-@asking_for_torch()
+@from_python
 def convert(
     path: Path | Sequence[Path],
     output: Path,
@@ -128,6 +127,12 @@ def convert(
     the name does not. The options do what those of ``ckptdoctor convert`` do.
     Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError, UnprovenError or WriteError;
     then nothing has changed.
+
+    >>> import ckptdoctor, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = ckptdoctor.convert("sample_ckpts/healthy/state_dict.pt", f"{folder}/it.safetensors")
+    ...     ckptdoctor.diff("sample_ckpts/healthy/state_dict.pt", made.output, values=True).same
+    True
     """
     from ckptdoctor.converting import conversion as converting
     from ckptdoctor.converting.request import ConvertRequest, size_of
@@ -140,7 +145,7 @@ def convert(
         return converting.convert(request)
 
 
-@asking_for_torch()
+@from_python
 def merge(
     paths: Path | Sequence[Path] = (),
     output: Path = "",
@@ -170,7 +175,7 @@ def merge(
         return converting.convert(request)
 
 
-@asking_for_torch()
+@from_python
 def salvage(
     path: Path, output: Path | None = None, *, force: bool = False, progress: Listener | None = None
 ) -> SalvageReport:
@@ -185,7 +190,7 @@ def salvage(
         return salvage(os.fspath(path), optional(output), force=force)
 
 
-@asking_for_torch()
+@from_python
 def graft(
     path: Path,
     donor: Path,

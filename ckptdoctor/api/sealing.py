@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from ckptdoctor.api.arguments import Listener, Path, Words, optional, several, told
+from ckptdoctor.api.arguments import Listener, Path, Words, from_python, optional, several, told
 from ckptdoctor.sealing.seal import SealReport
 from ckptdoctor.sealing.verify import VerifyReport
 
 
+@from_python
 def seal(
     path: Path,
     output: Path | None = None,
@@ -35,6 +36,7 @@ def seal(
         return seal(os.fspath(path), optional(output), form=format, force=force)
 
 
+@from_python
 def verify(
     path: Path, seal: Path | None = None, *, tensor: Words = (), progress: Listener | None = None
 ) -> VerifyReport:

@@ -1,0 +1,126 @@
+"""Runs from Python what needs a process of its own: the browser, which needs a terminal, and training."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator
+from typing import Literal
+
+from ckptdoctor.api.arguments import Path, Words, from_python, several
+from ckptdoctor.errors import TrainingError, UsageError
+
+_LAST = 20  # lines that an error may quote
+
+
+@from_python
+def browse(
+    path: Path = ".",
+    other: Path | None = None,
+    *,
+    model: str | None = None,
+    like: Path | None = None,
+    config: Path | None = None,
+    root: str | None = None,
+    deep: bool = False,
+    theme: str | None = None,
+    serve: bool = False,
+    host: str | None = None,
+    port: int | None = None,
+) -> None:
+    """Browse a checkpoint in the terminal of this process, or two side by side, until the browser is closed.
+
+    ``serve`` shows it as a web page instead. The browser is a process of its own, so ``model`` is the name of your
+    code ("nets:Net"). Raises UsageError without a terminal, and where the browser could not start, which has printed
+    why.
+    """
+    if model is not None and not isinstance(model, str):
+        raise UsageError('model= of browse() is the name of your code, "nets:Net": the browser is another process.')
+    if not serve and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(f"browse() needs a terminal. Without one: check({os.fspath(path)!r}), or serve=True.")
+    given: dict[str, object] = {
+        "model": model,
+        "like": like,
+        "config": config,
+        "root": root,
+        "deep": deep,
+        "theme": theme,
+    }
+    given |= {"serve": serve, "host": host, "port": port}
+    paths = [os.fspath(each) for each in (path, other) if each is not None]
+    status = subprocess.run(_command("browse", given, paths), check=False).returncode
+    if status == 2:
+        raise UsageError("The browser could not start: the reason is above.")
+
+
+@from_python
+def train(
+    network: str = "lenet",
+    *,
+    strategy: str = "single",
+    world_size: int | None = None,
+    gpus: str | None = None,
+    device: str = "auto",
+    data: str | None = None,
+    data_dir: Path | None = None,
+    epochs: int = 10,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    schedule: str = "cosine",
+    momentum: float = 0.9,
+    optimizer: str = "sgd",
+    amp: str = "no",
+    compile: bool = False,
+    ema: bool = False,
+    pin_memory: bool = False,
+    workers: int = 0,
+    seed: int = 0,
+    out: Path | None = None,
+    save: Words = "plain",
+    every: int = 1,
+    resume: bool = False,
+    tag_device: str | None = None,
+    timeout: float = 120,
+) -> str:
+    """Train a small network, save real checkpoints, and return their folder (None: ``runs/NETWORK-STRATEGY``).
+
+    Each argument does what the option of ``ckptdoctor train`` with its name does; ``save`` is one format or several.
+    It runs in a process of its own, whose output is printed. Raises TrainingError with the reason where the run could
+    not start or continue.
+    """
+    given: dict[str, object] = dict(locals())
+    del given["network"]
+    folder = os.fspath(out) if out is not None else os.path.join("runs", f"{network}-{strategy}")
+    given |= {"out": folder, "save": several(save)}
+    last: deque[str] = deque(maxlen=_LAST)
+    command = _command("train", given, [network])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                print(line, end="")
+                last.append(line)
+        except KeyboardInterrupt:  # the run has heard it, too, and saves before it ends
+            process.wait()
+            raise
+    if process.returncode:
+        reasons = [line.partition("error: ")[2] for line in last if "error: " in line]
+        raise TrainingError((reasons or list(last) or ["the run ended without a message."])[-1].strip())
+    return folder
+
+
+def _command(name: Literal["browse", "train"], given: dict[str, object], arguments: list[str]) -> list[str]:
+    return [sys.executable, "-m", "ckptdoctor", name, *_options(given), "--", *arguments]
+
+
+def _options(given: dict[str, object]) -> Iterator[str]:
+    """Yield options as they are typed; None and False are left out."""
+    for name, value in given.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            yield option
+        elif value is not None and value is not False:
+            for each in value if isinstance(value, tuple) else (value,):
+                yield f"{option}={os.fspath(each) if isinstance(each, os.PathLike) else each}"

@@ -212,8 +212,16 @@ def test_a_quant_state_of_another_weight_is_refused(tmp_path: Path):
         ({"w": torch.ones(4, 4), "s": torch.ones(4)}, {}, "cannot be computed"),
         ({"w": torch.ones(4, 4).to(torch.int8), "s": torch.ones(3)}, {"block": (1, 0)}, "its scales are"),
         ({"w": torch.ones(4, 4).to(torch.int8), "s": torch.ones(4).int()}, {"block": (1, 0)}, "has scales of int32"),
-        ({"w": torch.ones(4, 4).to(torch.int8), "s": torch.ones(4)}, {"dtype": "int8"}, "is not part of a computable weight"),
-        ({"w": torch.ones(4, 4).to(torch.int8), "s": torch.ones(4)}, {"scheme": "other"}, "is not part of a computable weight"),
+        (
+            {"w": torch.ones(4, 4).to(torch.int8), "s": torch.ones(4)},
+            {"dtype": "int8"},
+            "is not part of a computable weight",
+        ),
+        (
+            {"w": torch.ones(4, 4).to(torch.int8), "s": torch.ones(4)},
+            {"scheme": "other"},
+            "is not part of a computable weight",
+        ),
     ],
 )
 def test_what_is_not_quantised_so_is_refused(tmp_path: Path, contents, edit, words):

@@ -166,7 +166,7 @@ def objection(output: str, original: str, format: str) -> str:
     if os.path.lexists(output):
         if os.path.exists(output) and os.path.exists(original) and os.path.samefile(output, original):
             return f"{name} is the original: give the new file another name."
-        return f"{name} exists already: give another name."
+        return f"{name} already exists: give another name."
     if not os.path.isdir(folder):
         return f"There is no folder {folder}."
     if not os.access(folder, os.W_OK):

@@ -286,7 +286,7 @@ def _seen(request: FixRequest, target: SharedTarget) -> _Sight:
     own, remark = plan.output, ""
     if request.output is None and plan.recipe is not None:
         plan = replace(plan, output=free(own))
-        remark = "" if plan.output == own else f"{os.path.basename(own)} exists already"
+        remark = "" if plan.output == own else f"{os.path.basename(own)} already exists"
     report, tree = preview(plan), plan.original.tree
     return _Sight(
         request,

@@ -81,7 +81,7 @@ def test_two_sets_of_tensors_take_a_choice(tmp_path: Path):
     """Refused with both ways; --root says what was left out, --flatten takes everything."""
     contents = run()
     source = saved(tmp_path, contents)
-    with pytest.raises(RefusedError, match=r"choose: --root state_dict, or --flatten"):
+    with pytest.raises(RefusedError, match=r'choose: root="state_dict", or flatten=True'):
         convert(source, tmp_path / "got.safetensors")
     assert os.listdir(tmp_path) == ["model.pt"]
     report = convert(source, tmp_path / "root.safetensors", root="state_dict")

@@ -263,5 +263,5 @@ def test_trouble(tmp_path):
     torch.save(weights(), tmp_path / "a.pt")
     with pytest.raises(UnreadableError):
         ckptdoctor.diff(tmp_path / "a.pt", tmp_path / "b.pt")
-    with pytest.raises(UsageError, match="--rtol"):
+    with pytest.raises(UsageError, match="rtol="):
         ckptdoctor.diff("a", "b", rtol=-1)

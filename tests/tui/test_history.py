@@ -78,17 +78,19 @@ def test_bookmarks_stay_for_the_next_time(remembering):
 
 def test_files_that_were_opened_are_offered_again(library, remembering, tmp_path, monkeypatch):
     """Below those of the folder, or alone where that has none; what has gone since is not."""
-    for name in ("a.pt", "b.pt"):
+    for name in ("gone.pt", "kept.pt"):
         shutil.copy(library / "resnet.pt", tmp_path / name)
-    browse(tmp_path / "a.pt")
-    browse(tmp_path / "b.pt")
-    (tmp_path / "a.pt").unlink()
-    monkeypatch.chdir(library)
+        browse(tmp_path / name)
+    (tmp_path / "gone.pt").unlink()
+    (tmp_path / "folder").mkdir()
+    for name in ("one.pt", "other.pt"):
+        shutil.copy(library / "resnet.pt", tmp_path / "folder" / name)
+    monkeypatch.chdir(tmp_path / "folder")
     text = browse(".")
-    assert "recently opened" in text and "b.pt" in text and "a.pt" not in text
+    assert "recently opened" in text and "other.pt" in text and "kept.pt" in text and "gone.pt" not in text
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    assert walk(".", ("enter",), look=lambda app: app.screen.path) == [str(tmp_path / "b.pt")]
+    assert walk(".", ("enter",), look=lambda app: app.screen.path) == [str(tmp_path / "kept.pt")]
 
 
 def test_a_history_that_cannot_be_read_is_none(remembering):
@@ -101,12 +103,14 @@ def test_a_history_that_cannot_be_read_is_none(remembering):
     assert "resnet.pt" in browse("resnet.pt", "b")
 
 
-def test_a_letter_for_every_line():
+def test_a_letter_for_every_line(library, tmp_path):
     """It takes the cursor there; any other key stays; in a line to type in there is another key for it."""
     screens = walk("resnet.pt", ("J",), ("d",), ("J", "escape"), look=lambda app: (text_of(app), app.focused))
     assert "s args" not in screens[0][0] and "Type the letter" in screens[0][0]
     assert "Type the letter" not in screens[1][0] and screens[1][1].cursor == 2
     assert screens[2][1].cursor == 2
-    found = walk(".", ("ctrl+o",), ("d", "enter"), look=lambda app: app.screen)
-    assert isinstance(found[1], BrowserScreen) and found[1].path == "hostile.pt"
+    for name in "abcd":  # the third line of the picker: letters are handed out along the home row
+        shutil.copy(library / "resnet.pt", tmp_path / f"{name}.pt")
+    found = walk(tmp_path, ("ctrl+o",), ("d", "enter"), look=lambda app: app.screen)
+    assert isinstance(found[1], BrowserScreen) and found[1].path == str(tmp_path / "c.pt")
     assert not isinstance(found[1], PickerScreen)

@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
+from ckptdoctor.errors import TrainingError
 from ckptdoctor.trainer.config import MICRO_SHARDS, RunConfig
 from ckptdoctor.trainer.strategies.module_strategy import ModuleStrategy, compiled, on_cpu
 from ckptdoctor.trainer.strategies.strategy import StateTensors, StepTally, precise
@@ -53,6 +54,7 @@ class FullySharded(ModuleStrategy):
 
     def wrap(self) -> nn.Module:
         """Shard in place; the averaged model, a copy, in the same way."""
+        _require_means(self.team)
         mesh = init_device_mesh(self.team.device.type, (self.team.world_size,))
         for model in (self.model, self.ema.module if isinstance(self.ema, AveragedModel) else None):
             if model is not None:
@@ -98,6 +100,22 @@ class FullySharded(ModuleStrategy):
         self.optimizer.load_state_dict({**optimizer, "state": slots})
         if self.ema is not None and ema is not None:
             self.ema.load_state_dict(_sharded(ema, self.ema.state_dict()))
+
+
+def _require_means(team: Team) -> None:
+    """Raise TrainingError where FSDP2 trains something else on CPUs: what reduces gradients there adds them up.
+
+    torch 2.7 does so, and 2.6 fails: its streams of a CPU record no events.
+    """
+    if team.device.type != "cpu":
+        return
+    mean = torch.zeros(1)
+    ranks = torch.full((team.world_size,), float(team.rank))
+    distributed.reduce_scatter_tensor(mean, ranks, op=distributed.ReduceOp.AVG)
+    if mean.item() != (team.world_size - 1) / 2 or not hasattr(torch.cpu.Stream, "record_event"):
+        raise TrainingError(
+            f"torch {torch.__version__} does not average the gradients of fsdp on CPUs: upgrade torch, or use ddp."
+        )
 
 
 def _gathered(state: dict[str, Any]) -> dict[str, Any]:

@@ -224,7 +224,7 @@ def test_the_best_checkpoints_of_lightning(tmp_path):
     path = Path(best.last_model_path)
     assert_same(ckptdoctor.load(path), torch.load(path, weights_only=True))
     (nested,) = [each for each in ckptdoctor.check(path).findings if each.code.startswith("W3")]
-    assert nested.code == "W301" and nested.message == 'the weights lie under "state_dict"'
+    assert nested.code == "W301" and nested.message == 'the weights are under "state_dict"'
 
 
 def test_names_stay_apart_that_read_the_same(tmp_path):

@@ -117,8 +117,8 @@ def test_files_that_say_different_numbers_of_heads_decide_nothing(tmp_path):
     torch.save(meta().state_dict(), tmp_path / "consolidated.00.pth")
     (tmp_path / "params.json").write_text(json.dumps({"n_heads": 2}))
     said = refused(tmp_path, "consolidated.00.pth", "--like", "like/pytorch_model.bin")
-    assert "config.json says 4" in said
-    assert "params.json says 2" in said
+    assert "config.json has 4" in said
+    assert "params.json has 2" in said
 
 
 @real

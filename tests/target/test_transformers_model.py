@@ -71,7 +71,8 @@ def test_without_a_config_the_defaults_are_said_to_be_used(folder, capsys):
     fit = json.loads(capsys.readouterr().out)["files"][0]["coverage"]
     assert fit["keys"] == fit["total_keys"] > 0
     assert fit["told"] == (
-        "there is no config.json beside bert.pt: settings of transformers:BertForMaskedLM is as BertConfig"
+        "there is no config.json next to bert.pt: settings of transformers:BertForMaskedLM that you do not give have the "
+        "defaults of BertConfig"
     )
 
 
@@ -116,7 +117,7 @@ def test_a_tower_takes_its_part_of_the_config(folder):
         ("transformers:BertModel(hidden_size=33)", "cannot build the BertModel of .*: ValueError: The hidden size"),
         (
             "transformers:GPT2Model",
-            r"config\.json describes a model of the type bert, and transformers:GPT2Model takes",
+            r"config\.json describes a model of the type bert, and transformers:GPT2Model accepts",
         ),
     ],
 )

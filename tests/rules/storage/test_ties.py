@@ -149,5 +149,5 @@ def test_a_head_that_only_has_the_checksum_is_not_tied(tmp_path, llama):
     at = data.index(bytes(state[HEAD].numpy().tobytes()))
     data[data.index(bytes(state[HEAD].numpy().tobytes()), at + 1)] ^= 1
     path.write_bytes(bytes(data))
-    with pytest.raises(RefusedError, match="other bytes"):
+    with pytest.raises(RefusedError, match="different bytes"):
         fixed(path, tmp_path / "fixed.pt", "A703", unsafe=True)

@@ -90,7 +90,7 @@ def _remedy(checkpoint: Checkpoint) -> str:
 # how the reader's notes on metadata begin (formats.safetensors.header)
 ENTRY = "the __metadata__ entry "
 _METADATA = (ENTRY, "__metadata__ is not an object of strings")
-_REST = "are not listed"  # how its last note ends, which only counts
+_REST = " not listed"  # how its last note ends, which only counts
 
 
 def metadata_notes(notes: Iterable[Note]) -> list[Note]:

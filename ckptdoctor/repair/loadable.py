@@ -32,7 +32,7 @@ _BLOCKING = ("C", "F", "P", "M", "D605", "A712")
 _PACKED = "C102"  # it is packed in an archive: its repair unpacks it
 _SCRIPT = "C107"  # TorchScript; as a remark: a server wants it there
 _NAME = "C101"  # the name of the file, by which torch.load leaves it to safetensors, and which that does not look at
-_REFUSED = "torch refuses"  # how the notes on an archive word what torch does not read; others are harmless
+_REFUSED = "torch rejects"  # how the notes on an archive word what torch does not read; others are harmless
 _GRADIENTS = "A712"  # torch makes such a tensor, and then may not give it its values
 _UNREADABLE = "C105"  # as an error it says that torch cannot read what torch wrote in its old format
 

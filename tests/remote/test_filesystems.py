@@ -88,7 +88,7 @@ def test_values_are_loaded(s3):
 @pytest.mark.slow
 def test_what_is_not_there_is_told(s3):
     """A file, a bucket; of a folder, which files could be meant."""
-    assert "s3://weights/none.pt is not there" in ckptdoctor.check("s3://weights/none.pt").error
+    assert "s3://weights/none.pt does not exist" in ckptdoctor.check("s3://weights/none.pt").error
     assert "does not exist" in ckptdoctor.check("s3://nobody/a.pt").error
     error = ckptdoctor.check("s3://weights/run").error
     assert "is a folder" in error and "s3://weights/run/a.pt or s3://weights/run/a.safetensors" in error
@@ -103,7 +103,7 @@ def test_public_files_need_no_credentials(s3, monkeypatch):
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     s3fs.S3FileSystem.clear_instance_cache()
     assert ckptdoctor.check("s3://weights/run/a.safetensors").error is None
-    assert "wants credentials" in ckptdoctor.check("s3://weights/run/a.pt").error
+    assert "requires credentials" in ckptdoctor.check("s3://weights/run/a.pt").error
 
 
 def test_whatever_fsspec_has_a_file_system_for_is_read(tmp_path):

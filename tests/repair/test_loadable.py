@@ -83,6 +83,13 @@ def test_the_samples_are_told_as_torch_reads_them():
     assert [each for each in map(disagreement, files) if each] == []
 
 
+def test_an_archive_of_a_version_that_torch_does_not_read_is_told_as_that(tmp_path: Path):
+    """No finding blocks it: a note of the archive alone says so."""
+    _, example = SICK["C106", "saved by a future torch"]
+    path = build(example, tmp_path)
+    assert "torch rejects" in (told(path) or "") and disagreement(path) == ""
+
+
 @pytest.mark.parametrize("name", TORCH)
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_every_kind_of_contents_is_told_as_torch_reads_it(tmp_path: Path, name: str, protocol: int):

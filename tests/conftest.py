@@ -193,9 +193,12 @@ def pytest_xdist_setupnodes(config, specs):
     here = Path(__file__).parent
     compiled = f"__pycache__/*.{sys.implementation.cache_tag}-pytest-*.pyc"
     if len(specs) > 1 and not sys.dont_write_bytecode and not any((here / "cli").glob(compiled)):
+        package = [sys.executable, "-m", "compileall", "-q", "ckptdoctor"]
         collecting = [sys.executable, "-m", "pytest", "-n", "0", "--collect-only", "-qq", *config.args]
-        # what fails in it fails in each worker again, and is told there
-        subprocess.run(collecting, cwd=config.rootpath, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # what fails in them fails in each worker again, and is told there
+        quiet = {"cwd": config.rootpath, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen(package, **quiet):
+            subprocess.run(collecting, **quiet)
 
 
 def pytest_xdist_make_scheduler(config, log):

@@ -51,6 +51,7 @@ def executed(notebook: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "model.pt").write_bytes(SAMPLE.read_bytes())
         os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        os.environ["COLUMNS"] = "100"  # lines are as long wherever it runs
         client = NotebookClient(fresh, timeout=200, kernel_name="python3", resources={"metadata": {"path": folder}})
         client.execute()
     for cell in fresh.cells:

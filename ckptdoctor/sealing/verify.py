@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from hashlib import sha256
+from shlex import quote
 from time import perf_counter
 
 from ckptdoctor.checkpoint import FileSource, Source
@@ -110,7 +111,7 @@ def _seal(where: str, path: str) -> Seal:
     if not os.path.lexists(where):
         if not is_address(path) and not os.path.lexists(path):
             raise missing(path)
-        raise UnreadableError(f"{path} has no seal: there is no {where}. Make one with ckptdoctor seal.")
+        raise UnreadableError(f"{path} has no seal: there is no {where}. Make one: ckptdoctor seal {quote(path)}")
     return read_seal(where)
 
 

@@ -71,8 +71,8 @@ def test_without_a_config_the_defaults_are_said_to_be_used(folder, capsys):
     fit = json.loads(capsys.readouterr().out)["files"][0]["coverage"]
     assert fit["keys"] == fit["total_keys"] > 0
     assert fit["told"] == (
-        "there is no config.json next to bert.pt: settings of transformers:BertForMaskedLM that you do not give have the "
-        "defaults of BertConfig"
+        "there is no config.json next to bert.pt: settings of transformers:BertForMaskedLM that you do not give have "
+        "the defaults of BertConfig"
     )
 
 

@@ -207,9 +207,7 @@ def _compare(window: _Window, entry: Entry, name_length: int, extra_length: int,
     header = window.at(entry.offset, structs.LOCAL.size)
     signature, _, flags, method, _, _, crc, compressed, size, _, _ = structs.LOCAL.unpack(header)
     if signature != structs.LOCAL_SIGNATURE:
-        what = (
-            "has no local header where the directory points: torch rejects it, but maps garbage with mmap=True"
-        )
+        what = "has no local header where the directory points: torch rejects it, but maps garbage with mmap=True"
         remarks.about(NoteKind.ZIP_DAMAGED, entry.name, what, entry.offset)
         return
     raw = window.at(entry.offset + structs.LOCAL.size, name_length)

@@ -26,13 +26,22 @@ BAD = ("Traceback (most recent call last)", "ckptdoctor itself failed")
 # one browser is opened, every screen of it is visited, and it is closed
 BROWSER = """
 import asyncio
+from textual.worker import WorkerCancelled
 from ckptdoctor.tui.app import BrowserApp
+
+async def at_rest(app):
+    for _ in range(1000):
+        try:
+            return await app.workers.wait_for_complete()
+        except WorkerCancelled:  # another one took its place
+            await asyncio.sleep(0.01)
+    raise TimeoutError("workers take each other's place without end")
 
 async def visit(app, *keys):
     async with app.run_test(size=(120, 40)) as pilot:
         for key in keys:
             await pilot.press(key)
-            await app.workers.wait_for_complete()
+            await at_rest(app)
             await pilot.pause()
 
 keys = ("down", "down", "down", "enter", "escape", "t", "t", "slash", "c", "enter", "e", "f", "escape", "question_mark")

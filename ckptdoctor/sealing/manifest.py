@@ -15,6 +15,7 @@ from typing import Any
 from ckptdoctor.errors import DamagedError, UnreadableError
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
+from ckptdoctor.wording import system_says
 
 FORMAT = "ckptdoctor seal"
 VERSION = 1
@@ -139,8 +140,6 @@ def read_seal(path: str) -> Seal:
         with open(path, "rb") as file:
             raw = file.read(_LONGEST + 1)
     except OSError as error:
-        from ckptdoctor.wording import system_says
-
         raise UnreadableError(f"{path} cannot be opened: {system_says(error)}") from error
     return decoded(raw, path)
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import closing
 from time import perf_counter
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import FileSource
+from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Tensor, show_path
 from ckptdoctor.checkpoint.progress import Work, phase
+from ckptdoctor.checkpoint.tensor import byte_span
 from ckptdoctor.errors import CkptDoctorError, NotACheckpointError, UnreadableError, UsageError
 from ckptdoctor.noun import noun
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.sealing import manifest, openssf
 from ckptdoctor.sealing.hashing import hashed
-from ckptdoctor.sealing.layout import Place, places
-from ckptdoctor.sealing.manifest import BLOCK, Region, Seal, SealedFile, encoded
+from ckptdoctor.sealing.manifest import BLOCK, Region, Seal, SealedFile, SealedTensor, encoded
 from ckptdoctor.wording import system_says
 from ckptdoctor.writing.fresh import require, write_fresh
+
+# the offset of a region, its length, and the tensors that it shows
+Place = tuple[int, int, tuple[SealedTensor, ...]]
 
 # what is no part of a model: the state of tools that brought it here
 _LEFT_OUT = frozenset({".git", ".cache"})
@@ -60,7 +64,7 @@ def seal(path: str, output: str | None = None, *, form: str = "ckptdoctor", forc
     if folder and not names:
         raise UnreadableError(f"{path} has no files to seal.")
     require(written, _KINDS[form], force=force, what=what)
-    found, unnamed = _places(path, names)
+    found, unnamed = _by_file(path, names)
     sizes = [_size(_in(path, name)) for name in names]
     with phase("hashing", sum(sizes)) as work:
         files = tuple([_sealed(path, name, found.get(name, []), work) for name in names])
@@ -106,7 +110,7 @@ def _size(path: str) -> int:
         raise UnreadableError(f"{path} cannot be opened: {system_says(error)}") from error
 
 
-def _places(path: str, names: list[str]) -> tuple[dict[str, list[Place]], tuple[tuple[str, str], ...]]:
+def _by_file(path: str, names: list[str]) -> tuple[dict[str, list[Place]], tuple[tuple[str, str], ...]]:
     """Return where the tensors of each file are, by its name; and the files without any, each with the reason."""
     by_path: dict[str, list[Place]] = {}
     reasons: dict[str, str] = {}
@@ -126,7 +130,7 @@ def _places(path: str, names: list[str]) -> tuple[dict[str, list[Place]], tuple[
 def _read(path: str, reasons: dict[str, str], name: str) -> dict[str, list[Place]]:
     """Return the regions by real path. What is not a checkpoint has none, and one that is damaged gives its reason."""
     try:
-        return places(formats.open_checkpoint(path, headers=True))
+        return _regions_of(formats.open_checkpoint(path, headers=True))
     except UnreadableError:
         raise
     except NotACheckpointError:
@@ -151,3 +155,48 @@ def _sealed(path: str, name: str, found: list[Place], work: Work) -> SealedFile:
     ]
     kept = name or os.path.basename(os.path.abspath(path))
     return SealedFile(kept, source.size, digests.whole, digests.rest, tuple(regions))
+
+
+# ---- where the tensors of a checkpoint are in its files: the regions that are hashed by themselves
+
+
+def _regions_of(checkpoint: Checkpoint) -> dict[str, list[Place]]:
+    """Return the regions of each file by its real path, sorted and apart: extents that overlap are one."""
+    found: dict[str, dict[tuple[int, int], list[SealedTensor]]] = {}
+    for tensor in checkpoint.tensors:
+        name = show_path(tensor.path)
+        for piece, extent in _pieces(tensor):
+            inside = found.setdefault(os.path.realpath(extent.file), {})
+            shown = inside.setdefault((extent.offset, extent.length), [])
+            shown.append(_seen(name, piece, extent.length))
+    return {file: _apart(inside) for file, inside in found.items()}
+
+
+def _pieces(tensor: Tensor) -> Iterator[tuple[Tensor, Extent]]:
+    """Yield the tensors that hold the elements of one, each with the place of its storage."""
+    if tensor.storage is not None and tensor.storage.extent is not None:
+        yield tensor, tensor.storage.extent
+    for part in tensor.parts:
+        yield from _pieces(part)
+    for _, chunk in tensor.chunks:
+        yield from _pieces(chunk)
+
+
+def _seen(name: str, tensor: Tensor, length: int) -> SealedTensor:
+    if tensor.storage is None or tensor.storage.compressed:  # bytes of a deflated record are nobody's alone
+        return SealedTensor(name, 0, length)
+    start, stop = byte_span(tensor)
+    return SealedTensor(name, min(start, length), min(stop, length))
+
+
+def _apart(inside: dict[tuple[int, int], list[SealedTensor]]) -> list[Place]:
+    regions: list[Place] = []
+    for (offset, length), tensors in sorted(inside.items(), key=lambda item: (item[0][0], -item[0][1])):
+        if regions and offset < regions[-1][0] + regions[-1][1]:
+            start, had, shown = regions.pop()
+            by = offset - start
+            moved = [SealedTensor(each.name, each.start + by, each.stop + by) for each in tensors]
+            regions.append((start, max(had, offset + length - start), (*shown, *moved)))
+        else:
+            regions.append((offset, length, tuple(tensors)))
+    return [(offset, length, tuple(dict.fromkeys(tensors))) for offset, length, tensors in regions]

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ckptdoctor.api.checking import CheckReport, check
     from ckptdoctor.api.looking import OpenCheckpoint, diff, explain, load_state_dict, open, report
-    from ckptdoctor.api.repairing import convert, fix, graft, merge, salvage
+    from ckptdoctor.api.repairing import convert, fix, graft, merge, salvage, undo
     from ckptdoctor.api.running import browse, train
     from ckptdoctor.api.sealing import seal, verify
     from ckptdoctor.api.showing import Shown, show
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         WriteError,
     )
     from ckptdoctor.findings import FileReport, Finding, RepairReport, Report, SalvageReport, Severity
+    from ckptdoctor.inplace.history import UndoReport
     from ckptdoctor.loading.load import load
     from ckptdoctor.sealing.seal import SealReport
     from ckptdoctor.sealing.verify import VerifyReport
@@ -60,7 +61,7 @@ __version__: str
 _MODULES = {
     "api.checking": ("CheckReport", "check"),
     "api.looking": ("OpenCheckpoint", "diff", "explain", "load_state_dict", "open", "report"),
-    "api.repairing": ("convert", "fix", "graft", "merge", "salvage"),
+    "api.repairing": ("convert", "fix", "graft", "merge", "salvage", "undo"),
     "api.running": ("browse", "train"),
     "api.sealing": ("seal", "verify"),
     "api.showing": ("Shown", "show"),
@@ -76,6 +77,7 @@ _MODULES = {
         *("UnreadableError", "UsageError", "WriteError"),
     ),
     "findings": ("FileReport", "Finding", "RepairReport", "Report", "SalvageReport", "Severity"),
+    "inplace.history": ("UndoReport",),
     "loading": ("load",),
     "sealing.seal": ("SealReport",),
     "sealing.verify": ("VerifyReport",),
@@ -110,6 +112,7 @@ __all__ = [
     "Tensor",
     "TrainingError",
     "TruncatedError",
+    "UndoReport",
     "UnprovenError",
     "UnreadableError",
     "UsageError",
@@ -132,6 +135,7 @@ __all__ = [
     "seal",
     "show",
     "train",
+    "undo",
     "verify",
 ]
 

@@ -170,6 +170,24 @@ class Proof:
 
 
 @noun
+class InPlace:
+    """How a file was changed where it is.
+
+    ``means`` is "clone" where the file system shares blocks and the file got its new contents in one step, or else
+    "journal". ``written`` bytes went into the file, ``journal`` bytes into what undoes it. Of the storages ``left``
+    were neither written nor read, ``moved`` were written elsewhere and compared there. ``inserted`` bytes came in
+    front of the file.
+    """
+
+    means: str
+    written: int
+    journal: int
+    inserted: int
+    left: int
+    moved: int
+
+
+@noun
 class RepairReport:
     """All that is said of one repair: planned, or carried out when there is a ``proof``.
 
@@ -177,6 +195,7 @@ class RepairReport:
     findings for which nothing was done. ``weights`` is where the model's state dict is in the output. ``next`` says
     what to do with the output, or where there is nothing to repair with the original. ``converts`` is the container
     that the output is to be, where it is not the original's, and ``conversion`` what became of that.
+    ``in_place`` says how the original itself was changed.
     """
 
     path: str
@@ -193,6 +212,7 @@ class RepairReport:
     next: NextStep | None = None
     converts: str | None = None
     conversion: ConvertReport | None = None
+    in_place: InPlace | None = None
 
     @property
     def blocked(self) -> bool:

@@ -90,6 +90,9 @@ convert model.pt dcp --to dcp
 merge shards -o merged.pt
 salvage cut.pt -o salvaged.pt
 graft flipped.pt --from model.pt -o grafted.pt
+fix auto.pt --in-place --rename conv=layer --force
+undo auto.pt --list
+undo auto.pt
 diff model.pt fixed.pt
 diff --values model.pt half.safetensors
 report model.pt -o report.html

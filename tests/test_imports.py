@@ -379,6 +379,7 @@ BEHIND_DOORS = {
     "account/test_account.py": {"checkpoint.changed_trees", "repair.draft"},
     "pairs/models.py": {"trainer.networks"},
     "repair/applying.py": {"account.account"},
+    "inplace/test_promises.py": {"repair.in_place"},
     "repair/test_index.py": {"cli.fix", "converting.repaired"},
     # what is computed is held against what proves it, and contents that were written against those that were wanted
     "converting/test_dcp.py": {"formats.fresh.dcp", "formats.fresh.strided"},

@@ -27,7 +27,21 @@ OTHERWISE = {("graft", "from"): "donor", ("explain", "error"): "error"}
 PRINTING = {"format", "color", "help", "all", "json", "summary", "statistics", "fail_on", "q", "quiet"}
 PRINTING |= {"show_work", "slurm", "devices"}  # of train, which print and train nothing, or print its first step
 COMMANDS = (
-    *("check", "fix", "convert", "merge", "salvage", "graft", "report", "seal", "verify", "show", "browse", "train"),
+    *(
+        "check",
+        "fix",
+        "convert",
+        "merge",
+        "salvage",
+        "graft",
+        "undo",
+        "report",
+        "seal",
+        "verify",
+        "show",
+        "browse",
+        "train",
+    ),
     *("diff", "explain"),
 )
 DEFAULTS = {"keep_ties"}  # what a command does anyway

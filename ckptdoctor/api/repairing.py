@@ -1,4 +1,4 @@
-"""What writes a new file from Python: ``fix``, ``convert``, ``merge``, ``salvage`` and ``graft``, as the commands do.
+"""What repairs and converts from Python: ``fix``, ``convert``, ``merge``, ``salvage``, ``graft`` and ``undo``.
 
 Each output is verified before it gets its name, and whatever is raised, nothing has changed then.
 """
@@ -12,6 +12,7 @@ from ckptdoctor.api.arguments import Listener, Path, Words, from_python, optiona
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.edits.grafts import GraftReport
 from ckptdoctor.findings import RepairReport, SalvageReport
+from ckptdoctor.inplace.history import Entry, UndoReport
 
 
 @from_python
@@ -50,13 +51,15 @@ def fix(
     unsafe_fixes: bool = False,
     diff: bool = False,
     force: bool = False,
+    in_place: bool = False,
     progress: Listener | None = None,
 ) -> RepairReport:
     """Repair one checkpoint into a new, verified file (None: beside the original, ``name.fixed.ext``).
 
     Each argument does what the option of ``ckptdoctor fix`` with its name does; with none, the safe fixes of all
     findings are applied. ``drop``, ``keep``, ``strip_prefix`` and ``rename`` ("REGEX=REPL") take one text or several.
-    A target, of which ``model`` may be a torch.nn.Module, implies ``auto``. ``diff`` writes nothing.
+    A target, of which ``model`` may be a torch.nn.Module, implies ``auto``. ``diff`` writes nothing. ``in_place``
+    changes the file itself, which ``undo`` restores.
     Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError, UnprovenError or WriteError.
 
     >>> import ckptdoctor
@@ -102,6 +105,7 @@ def fix(
         heads=heads,
         expert_layout=expert_layout,
         orthogonal_map=orthogonal_map,
+        in_place=in_place,
     )
     with told(progress):
         return fixing.fix(request, dry=diff)
@@ -218,3 +222,21 @@ def graft(
     named = os.fspath(path), os.fspath(donor), optional(output)
     with told(progress):
         return grafting.graft(GraftRequest(*named, several(key), root, from_root, unsafe_fixes, force, diff))
+
+
+@from_python
+def undo(path: Path, *, list: bool = False) -> UndoReport | tuple[Entry, ...]:
+    """Restore a file that ``fix(in_place=True)`` changed: each call undoes one change, an interrupted one first.
+
+    ``UndoReport.journal`` is the change that was undone, None where there was none. ``list`` returns the changes that
+    can be undone, the latest first, and changes nothing.
+    Raises UnreadableError, RefusedError where the file is not what the change left, DamagedError for a damaged journal,
+    or WriteError.
+    """
+    from ckptdoctor.inplace import history
+    from ckptdoctor.inplace.disk import SystemDisk
+
+    history.require_there(os.fspath(path))
+    if list:
+        return tuple(history.history(SystemDisk(), os.fspath(path)))
+    return history.undo(SystemDisk(), os.fspath(path))

@@ -7,6 +7,7 @@ from ckptdoctor.noun import replace
 
 _LOCAL = b"PK\x03\x04"
 _LOCAL_SIZE = 30  # of a zip record's header, before its name (APPNOTE.TXT 4.3.7)
+_LONGEST_PADDING = 67  # four bytes, and less than the alignment of 64
 _PROTO = 0x80
 _OLDEST, _NEWEST = 2, 5  # protocols that begin with PROTO
 
@@ -39,9 +40,15 @@ def with_default_protocol(container: Container) -> Container:
 
 
 def first_value(container: Container) -> int | None:
-    """Return where the first record of an archive, or the first value behind a safetensors header, begins."""
+    """Return where the first record of an archive, or the first value behind a safetensors header, begins.
+
+    It is None for a pickle that was replaced in place: the padding before it is longer than any writer's, and it begins
+    where it has to.
+    """
     head = container.head
     if container.format == "torch zip":
+        if int.from_bytes(head[28:30], "little") > _LONGEST_PADDING:
+            return None
         return _record(head) if head.startswith(_LOCAL) and len(head) >= _LOCAL_SIZE else None
     if container.format == "safetensors":
         return 8 + int.from_bytes(head[:8], "little")

@@ -19,6 +19,7 @@ class NoteKind(str, Enum):
     ZERO_FILLED = "zero-filled"  # the file, or this much of it, is zero bytes
     TRUNCATED = "truncated"  # where it ends and where it should
     TRAILING_BYTES = "trailing-bytes"  # how many bytes follow the end
+    INTERRUPTED = "interrupted"  # a change in place was not completed; the guidance is the command that undoes it
     WRONG_SUFFIX = "wrong-suffix"  # the suffix that fits the contents
     ARCHIVE_WRAPPED = "archive-wrapped"  # what it is packed in; the member is its name in there
     # zip directory

@@ -46,7 +46,7 @@ _GROUPS = {
         *("qkv_layout", "expert_layout", "heads", "orthogonal_map"),
     ),
     "Safety": ("select", "unsafe", "diff"),
-    "Output": ("output", "force", "style", "quiet", "color"),
+    "Output": ("output", "in_place", "force", "style", "quiet", "color"),
 }
 
 
@@ -58,6 +58,11 @@ _GROUPS = {
     metavar="OUT",
     shell_complete=files,
     help="The file to write, or a directory; the suffix decides the format.  [default: PATH.fixed.EXT]",
+)
+@click.option(
+    "--in-place",
+    is_flag=True,
+    help="Change the file itself, without copying it; ckptdoctor undo PATH restores it.",
 )
 @click.option("--strip-module", is_flag=True, help='Strip prefixes that training wrappers add: "module." and others.')
 @click.option("--strip-prefix", "strip_prefixes", multiple=True, metavar="P", help="Strip this prefix from keys.")
@@ -125,7 +130,7 @@ def command(path: str, diff: bool, style: str, color: str, **asked: Any) -> Exit
     Without options, every safe repair of what check finds is applied. With options, just those: first --root, then
     --map, --drop and --keep, --slim, --strip-module, --strip-prefix, --rename, --add-prefix, --merge-adapter, --to-cpu,
     --weights-only-safe, --clone-shared, --tie, --auto, --remap-optimizer, --dtype, and last --select. The output is
-    verified before it gets its name, and the original is never touched.
+    verified before it gets its name, and the original is never touched, except with --in-place or --force.
 
     Exit status: 0 repaired and verified, or nothing to repair, and nothing prevents loading; 1 something was refused or
     is still wrong; 2 invalid usage or an unreadable path.

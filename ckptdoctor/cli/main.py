@@ -137,6 +137,7 @@ _GROUPS = {
         "fix": "ckptdoctor.cli.fix",
         "salvage": "ckptdoctor.cli.salvage",
         "graft": "ckptdoctor.cli.graft",
+        "undo": "ckptdoctor.cli.undo",
     },
     "Change": {
         "convert": "ckptdoctor.cli.convert",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ckptdoctor.errors import UsageError
 from ckptdoctor.findings import RepairReport
+from ckptdoctor.inplace.guards import require_safe
 from ckptdoctor.repair import map_file, name_map
 from ckptdoctor.repair.fits_target import UnfitError
 from ckptdoctor.repair.name_map import NameMap
@@ -18,6 +19,10 @@ def fix(request: FixRequest, *, dry: bool = False) -> RepairReport:
     Where no chain of repairs makes the file fit its target, the map that is written is the draft of what is uncertain.
     Raises what ``plan``, ``repair`` and ``carry_out`` raise.
     """
+    if request.in_place:
+        if request.output is not None:
+            raise UsageError("--in-place changes the file itself, and -o writes another: leave one of them out.")
+        require_safe(request.path, force=request.force)
     try:
         planned = plan(request)
     except UnfitError as error:
@@ -29,6 +34,10 @@ def fix(request: FixRequest, *, dry: bool = False) -> RepairReport:
         map_file.require_room(request.write_map)
     if dry:
         report = preview(planned)
+    elif request.in_place:
+        from ckptdoctor.repair.in_place import repair_in_place  # most repairs write a new file
+
+        report = repair_in_place(planned).report
     elif planned.converts is None:
         report = repair(planned).report
     else:

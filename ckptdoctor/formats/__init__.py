@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Aside, Checkpoint, Container, FileSource, FolderSource, NoteKind, Source
+from ckptdoctor.checkpoint import Aside, Checkpoint, Container, FileSource, FolderSource, Note, NoteKind, Source
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.edits import SetSuffix, Truncate
 from ckptdoctor.errors import (
@@ -24,6 +24,7 @@ from ckptdoctor.errors import (
     UnreadableError,
 )
 from ckptdoctor.formats.registry import built_in, folder_formats, format_named, plugged_in
+from ckptdoctor.inplace.names import interrupted, undo_command
 from ckptdoctor.noun import replace
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.wording import listed, plural
@@ -45,6 +46,7 @@ __all__ = [
     "salvage",
     "split_member",
     "write",
+    "write_in_place",
 ]
 
 # how much of the beginning of a file is looked at to recognise it
@@ -84,7 +86,7 @@ def opened(
     """
     source, member = _source(os.fspath(path), here)
     with closing(source):
-        container = examine(source)
+        container = _whole_or_interrupted(source, examine(source))
         if container.format not in PACKED or isinstance(source, FolderSource):
             if member is not None:
                 raise UnreadableError(f"{os.fspath(path)} cannot be opened: {source.path} is not an archive.")
@@ -94,6 +96,15 @@ def opened(
 
         with opened_inside(source, container, examine, member, headers, passed) as inside:
             yield inside
+
+
+def _whole_or_interrupted(source: Source, container: Container) -> Container:
+    """Return the container; one that a change in place did not complete is not readable, and a note says so."""
+    owner = None if source.distant else interrupted(source.path)
+    if owner is None:
+        return container
+    note = Note(NoteKind.INTERRUPTED, "a change in place was not completed", guidance=undo_command(owner))
+    return replace(container, readable=False, notes=(note,))
 
 
 def passed_by(front: Front | Thin, size: int, error: DamagedError | None) -> tuple[Source, Container]:
@@ -239,6 +250,8 @@ def named_in(source: Source) -> tuple[Aside, ...]:
 def _unreadable(container: Container) -> CkptDoctorError:
     """Return why a container cannot be read: it is damaged, or it is something else."""
     for note in container.notes:
+        if note.kind is NoteKind.INTERRUPTED:
+            return DamagedError(f"{container.path} is interrupted: {note.message}. Restore it: {note.guidance}")
         if note.kind in _DAMAGE or note.kind is NoteKind.TRUNCATED:
             kind = TruncatedError if note.kind is NoteKind.TRUNCATED else DamagedError
             message = f"{container.path}: {note.message.rstrip('.')}. {container.guidance}".rstrip()
@@ -270,6 +283,8 @@ def salvage(source: Source, container: Container) -> Checkpoint:
     Raises NotACheckpointError for a container that cannot be salvaged, and DamagedError where its headers are lost.
     """
     _require_local(source)
+    if any(note.kind is NoteKind.INTERRUPTED for note in container.notes):
+        raise _unreadable(container)
     what_is_left = getattr(format_named(container.format), "salvage", None) if container.format in _WRITTEN else None
     if what_is_left is None:
         article = "an" if container.format[:1].lower() in "aeiou" else "a"
@@ -305,6 +320,34 @@ def write(wanted: Wanted, source: Source | None) -> Recipe:
         if not 0 <= length <= source.size:
             raise RefusedError(f"The file has {plural(source.size, 'byte')}: it cannot be cut after {length:,}.")
     return Recipe(source.file, (Copy(0, min(lengths, default=source.size)),))
+
+
+@collector_paused()
+def write_in_place(wanted: Wanted, source: Source, block: int | None) -> Recipe:
+    """Return how to write what is wanted in the file itself: a recipe in which ranges of tensors stay where they are.
+
+    Where the file system can put whole blocks in front of a file, ``block`` is their size. Raises NotInPlaceError
+    where that cannot be, and what ``write`` raises.
+    """
+    from ckptdoctor.inplace.change import NotInPlaceError
+
+    _require_local(source)
+    if any(isinstance(edit, SetSuffix) for edit in wanted.edits):
+        raise NotInPlaceError("its name has to change")
+    if wanted.stored:
+        raise NotInPlaceError("bytes of tensors would be written, not only names")
+    lengths = [edit.length for edit in wanted.edits if isinstance(edit, Truncate)]
+    if len(lengths) == len(wanted.edits):
+        return write(wanted, source)
+    if wanted.original.format == "torch zip":
+        from ckptdoctor.formats.torch.zip import in_place as zip_in_place
+
+        return zip_in_place.write_in_place(wanted, source)
+    if wanted.original.format == "safetensors":
+        from ckptdoctor.formats.safetensors import in_place as safetensors_in_place
+
+        return safetensors_in_place.write_in_place(wanted, source, block)
+    raise NotInPlaceError("only PyTorch .pt (zip) and safetensors files can be")
 
 
 def _require_local(source: Source) -> None:

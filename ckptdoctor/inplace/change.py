@@ -14,6 +14,10 @@ MOST_WRITTEN = 64 << 20
 SECTOR = 512
 
 
+class NotInPlaceError(RefusedError):
+    """A file cannot be changed where it is. The message is a reason; whoever knows the command completes it."""
+
+
 @noun
 class Write:
     """New bytes, and where they are in the file afterwards."""
@@ -63,7 +67,7 @@ class FileChange:
 def in_place(recipe: Recipe, name: str, size: int, read: Callable[[int, int], bytes]) -> FileChange:
     """Return what the recipe changes in its source, which has ``size`` bytes: ranges that stay where they are, stay.
 
-    Raises RefusedError where that writes more than a new file is worth, and where bytes are computed.
+    Raises NotInPlaceError where that writes more than a new file is worth, and where bytes are computed.
     """
     placed: list[tuple[int, Segment]] = []
     at = 0
@@ -81,15 +85,17 @@ def in_place(recipe: Recipe, name: str, size: int, read: Callable[[int, int], by
             continue
         total += segment.length
         if total > MOST_WRITTEN:
-            raise RefusedError(f"more than {MOST_WRITTEN >> 20} MB would be written in place")
+            raise NotInPlaceError(f"more than {MOST_WRITTEN >> 20} MB would be written in place")
         if isinstance(segment, Literal):
             data = segment.data
         elif copied is not None:
             data = read(copied.offset, copied.length)
         else:
-            raise RefusedError("bytes of tensors would be written, not only names")
+            raise NotInPlaceError("bytes of tensors would be written, not only names")
         if writes and writes[-1].end == start:
             writes[-1] = Write(writes[-1].at, writes[-1].data + data)
         else:
             writes.append(Write(start, data))
+    if size - (at - inserted) > MOST_WRITTEN:
+        raise NotInPlaceError(f"more than {MOST_WRITTEN >> 20} MB would be cut off, and kept to undo that")
     return FileChange(name, size, at, inserted, tuple([each for each in writes if each.data]))

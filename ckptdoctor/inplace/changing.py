@@ -122,9 +122,7 @@ def _opened(disk: Disk, path: str, was: FileIdentity) -> int:
     try:
         if not disk.lock(fd):
             raise RefusedError(f"{path} is locked by another process. Wait until that has ended, then try again.")
-        status = disk.status(fd)
-        if FileIdentity(status.device, status.inode, status.size, status.mtime_ns) != was:
-            raise WriteError(f"{path} changed while it was being repaired; nothing was written. Repair it again.")
+        _require_same(disk, path, fd, was)
     except BaseException:
         disk.close(fd)
         raise
@@ -150,7 +148,7 @@ def _take_back(disk: Disk, path: str, folder: str, hot: str, opened: list[int], 
     while opened:
         disk.close(opened.pop())
     try:
-        restore(disk, folder, load(disk, hot))
+        restore(disk, folder, load(disk, hot), own=True)
         disk.unlink(hot)
         disk.fsync_dir(folder)
     except (OSError, CkptDoctorError) as trouble:
@@ -169,3 +167,64 @@ def _failed(path: str, error: OSError) -> CkptDoctorError:
         f"{path} could not be fixed in place: {error.strerror or error}. It was left as it is; write a new file with "
         "-o OUT."
     )
+
+
+# ---- the same by a clone, where the file system has one: the file gets its new contents with its name, in one step
+
+
+def change_clone(
+    disk: Disk,
+    path: str,
+    change: FileChange,
+    was: FileIdentity,
+    words: Sequence[str],
+    verify: Callable[[str], None],
+) -> Done | None:
+    """Change a clone of the file and put it in its place: None where the file system has no clones.
+
+    ``verify`` gets the path of the clone. The journal serves undo alone: it gets its name once the file has it.
+    Raises what ``change_files`` raises; then nothing has changed.
+    """
+    folder, name = os.path.split(os.path.realpath(path))
+    temporary = os.path.join(folder, f".{name[:120]}.{os.urandom(6).hex()}.ckptdoctor-tmp{os.path.splitext(name)[1]}")
+    opened: list[int] = []
+    left = [temporary]
+    try:
+        if os.path.basename(hot_journal(path)) in disk.names(folder):
+            raise RefusedError(told(path, path))
+        opened.append(_opened(disk, path, was))
+        opened.append(disk.create(temporary))
+        if not disk.clone(opened[0], opened[1]):
+            return None
+        now = time.time_ns()
+        kept = record(disk, opened[1], change, was.mtime_ns, now)
+        number = max(numbers(path, disk.names(folder)), default=0) + 1
+        journal = Journal(number, now, tuple(words), (kept,))
+        if change.inserted and not _can_be_shifted(kept):
+            raise RefusedError(f"{path} has too many holes to be shifted as a whole. Write a new file: add -o OUT.")
+        _write(disk, opened[1], change, kept)
+        verify(temporary)
+        disk.copy_owner(opened[0], opened[1])
+        disk.set_time(opened[1], now)
+        disk.fsync(opened[1])
+        _require_same(disk, path, opened[0], was)
+        process.commit()
+        disk.rename(temporary, os.path.realpath(path))
+        left.clear()
+        disk.fsync_dir(folder)
+        store(disk, journal, undo_journal(path, number))
+    except OSError as error:
+        raise _failed(path, error) from error
+    finally:
+        for each in left:
+            if os.path.basename(each) in disk.names(folder):
+                disk.unlink(each)
+        while opened:
+            disk.close(opened.pop())
+    return Done(number, change.written, len(encode(journal)))
+
+
+def _require_same(disk: Disk, path: str, fd: int, was: FileIdentity) -> None:
+    status = disk.status(fd)
+    if FileIdentity(status.device, status.inode, status.size, status.mtime_ns) != was:
+        raise WriteError(f"{path} changed while it was being repaired; nothing was written. Repair it again.")

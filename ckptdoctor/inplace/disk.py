@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ckptdoctor.checkpoint.source import read_at
 from ckptdoctor.noun import noun
-from ckptdoctor.writing.system import BINARY, UNSUPPORTED, clone, lock, sync_directory, write_at
+from ckptdoctor.writing.system import BINARY, UNSUPPORTED, clone, lock, restore, sync_directory, write_at
 
 # linux/falloc.h
 _KEEP_SIZE, _COLLAPSE, _INSERT = 0x01, 0x08, 0x20
@@ -90,6 +90,9 @@ class Disk(Protocol):
 
     def clone(self, source: int, target: int) -> bool:
         """Make the new file share every block of the other. False where the file system cannot."""
+
+    def copy_owner(self, source: int, target: int) -> None:
+        """Give the new file the other's owner, permissions and extended attributes."""
 
 
 class SystemDisk:
@@ -194,6 +197,10 @@ class SystemDisk:
     def clone(self, source: int, target: int) -> bool:
         """Make the new file share every block of the other. False where the file system cannot."""
         return clone(source, target)
+
+    def copy_owner(self, source: int, target: int) -> None:
+        """Give the new file the other's owner, permissions and extended attributes."""
+        restore(source, target)
 
 
 def _fallocate(fd: int, mode: int, offset: int, length: int) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 
-from ckptdoctor.errors import CkptDoctorError, RefusedError, WriteError
+from ckptdoctor.checkpoint.missing import missing
+from ckptdoctor.errors import CkptDoctorError, RefusedError, UnreadableError, WriteError
 from ckptdoctor.inplace.disk import Disk
-from ckptdoctor.inplace.journal import Journal, load
-from ckptdoctor.inplace.names import hot_journal, interrupted, numbers, place, undo_journal
+from ckptdoctor.inplace.journal import Journal, load, store
+from ckptdoctor.inplace.names import hot_journal, interrupted, numbers, place, undo_command, undo_journal
 from ckptdoctor.inplace.restoring import opened_file, require_complete, restore
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.wording import system_says
 
 
 @noun
-class Undone:
+class UndoReport:
     """What was taken back: a change by its number, ``was_hot`` if it had been interrupted; None: there was nothing."""
 
     path: str
@@ -23,7 +24,17 @@ class Undone:
     left: int
 
 
-def undo(disk: Disk, path: str) -> Undone:
+def require_there(path: str) -> None:
+    """Raise MissingFileError, or UnreadableError where the folder with its journals cannot be listed."""
+    if not os.path.exists(path):
+        raise missing(path)
+    try:
+        os.listdir(place(path)[0])
+    except OSError as error:
+        raise UnreadableError(f"{path} cannot be opened: {system_says(error)}") from error
+
+
+def undo(disk: Disk, path: str) -> UndoReport:
     """Take back the change that was interrupted, or else the last one. Killed at any moment, it can be called again.
 
     Raises RefusedError where the file is not the one that the journal is about, DamagedError for a damaged journal,
@@ -40,29 +51,42 @@ def undo(disk: Disk, path: str) -> Undone:
             if other is not None and other != path:
                 raise RefusedError(f"{path} belongs to a change that was interrupted. First: ckptdoctor undo {other}")
             if not done:
-                return Undone(path, None, False, 0)
+                return UndoReport(path, None, False, 0)
             last = undo_journal(path, done[-1])
-            _require_complete(disk, folder, load(disk, last))
-            disk.rename(last, hot)
-            disk.fsync_dir(folder)
+            found = _complete(disk, folder, load(disk, last))
+            if found == load(disk, last):
+                disk.rename(last, hot)
+                disk.fsync_dir(folder)
+            else:
+                store(disk, found, hot)
         journal = load(disk, hot)
         restore(disk, folder, journal)
+        copy = undo_journal(path, journal.number)
+        if os.path.basename(copy) in disk.names(folder):  # of a file that a clone replaced since
+            disk.unlink(copy)
+            disk.fsync_dir(folder)
         disk.unlink(hot)
         disk.fsync_dir(folder)
     except OSError as error:
-        raise WriteError(f"{path} could not be restored: {system_says(error)} Try again: ckptdoctor undo") from error
-    return Undone(path, journal, was_hot, len(done) - (0 if was_hot else 1))
+        raise WriteError(
+            f"{path} could not be restored: {system_says(error)} Try again: {undo_command(path)}"
+        ) from error
+    return UndoReport(path, journal, was_hot, len(done) - (0 if was_hot else 1))
 
 
-def _require_complete(disk: Disk, folder: str, journal: Journal) -> None:
+def _complete(disk: Disk, folder: str, journal: Journal) -> Journal:
+    """Return the journal of files that are exactly as the change left them; a clone since then is another inode."""
     opened: list[int] = []
     try:
         for record in journal.files:
             opened.append(opened_file(disk, folder, record))
             require_complete(disk, opened[-1], record, folder)
+        inodes = [disk.status(fd).inode for fd in opened]
     finally:
         for fd in opened:
             disk.close(fd)
+    files = [replace(record, inode=inode) for record, inode in zip(journal.files, inodes, strict=True)]
+    return replace(journal, files=tuple(files))
 
 
 @noun

@@ -66,8 +66,11 @@ def _listed(folder: str) -> list[str]:
         return []
 
 
+def undo_command(owner: str) -> str:
+    """Return the command that restores a file or folder."""
+    return f"ckptdoctor undo {shlex.quote(owner)}"
+
+
 def told(path: str, owner: str) -> str:
     """Return what is said of a file or folder with such a journal, and what to type next."""
-    return (
-        f"{path} is interrupted: a change in place was not completed. Restore it: ckptdoctor undo {shlex.quote(owner)}"
-    )
+    return f"{path} is interrupted: a change in place was not completed. Restore it: {undo_command(owner)}"

@@ -30,16 +30,17 @@ class _Shift:
         return at + self.length if at >= self.gap else at
 
 
-def restore(disk: Disk, folder: str, journal: Journal) -> None:
+def restore(disk: Disk, folder: str, journal: Journal, *, own: bool = False) -> None:
     """Make every file what it was before the change. Raises RefusedError before any is written, and OSError.
 
-    The files are those of a hot journal: nobody else may have changed them.
+    The files are those of a hot journal: nobody else may have changed them. ``own`` says that this process has just
+    written them, so that bytes which are neither old nor new are a fault of the disk, and are written again.
     """
     opened: list[int] = []
     try:
         for record in journal.files:
             opened.append(opened_file(disk, folder, record))
-        shifts = [require_hot(disk, fd, record, folder) for fd, record in zip(opened, journal.files, strict=True)]
+        shifts = [require_hot(disk, fd, record, folder, own) for fd, record in zip(opened, journal.files, strict=True)]
         for fd, record, shift in zip(opened, journal.files, shifts, strict=True):
             _restore(disk, fd, record, shift)
     finally:
@@ -94,7 +95,7 @@ def require_complete(disk: Disk, fd: int, record: FileRecord, folder: str) -> No
         raise RefusedError(f"{path} changed after it was fixed in place, so the fix cannot be undone.")
 
 
-def require_hot(disk: Disk, fd: int, record: FileRecord, folder: str) -> _Shift | None:
+def require_hot(disk: Disk, fd: int, record: FileRecord, folder: str, own: bool) -> _Shift | None:
     """Return how far the file is shifted. Raises RefusedError unless it is between the old and the new one."""
     path, status = os.path.join(folder, record.name), disk.status(fd)
     other = RefusedError(
@@ -110,12 +111,12 @@ def require_hot(disk: Disk, fd: int, record: FileRecord, folder: str) -> _Shift 
             raise other
     elif not min(record.old_size, record.new_size) <= status.size <= max(record.old_size, record.new_size):
         raise other
-    if not _sectors_agree(disk, fd, record, shift, status.size) or not _samples_agree(disk, fd, record, shift):
+    if not (own or _sectors_agree(disk, fd, record, shift)) or not _samples_agree(disk, fd, record, shift):
         raise other
     return shift
 
 
-def _sectors_agree(disk: Disk, fd: int, record: FileRecord, shift: _Shift | None, size: int) -> bool:
+def _sectors_agree(disk: Disk, fd: int, record: FileRecord, shift: _Shift | None) -> bool:
     """Return whether each sector that the change touches holds what it held or what it was to hold."""
     for kept in record.kept:
         for (begin, end), new in zip(sectors(kept.at, kept.at + len(kept.old)), kept.new, strict=True):

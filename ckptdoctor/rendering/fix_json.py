@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.edits.fix import Change, Step
-from ckptdoctor.findings import Finding, Proof, RepairReport
+from ckptdoctor.findings import Finding, InPlace, Proof, RepairReport
 from ckptdoctor.rendering.fix_text import left, left_at, next_step
 from ckptdoctor.rendering.json import SCHEMA, dump, fix_of
 
@@ -27,6 +27,7 @@ def render(report: RepairReport, version: str) -> str:
             "steps": [_step(step) for step in report.steps],
             "bytes": {"total": report.size, "new": report.new_bytes},
             "proof": _proof(report.proof) if report.proof is not None else None,
+            "in_place": _in_place(report.in_place) if report.in_place is not None else None,
             "left": [_finding(each, left_at(report)) for each in left(report)],
             "next": next_step(report) if report.proof is not None or report.blocked else None,
             "loads": not report.blocked if report.next is not None else None,
@@ -69,6 +70,17 @@ def _proof(proof: Proof) -> dict[str, object]:
         "inflated": proof.inflated,
         "computed": proof.computed,
         "not_compared": proof.elided,
+    }
+
+
+def _in_place(done: InPlace) -> dict[str, object]:
+    return {
+        "means": done.means,
+        "bytes_written": done.written,
+        "journal_bytes": done.journal,
+        "bytes_inserted": done.inserted,
+        "storages_not_written": done.left,
+        "storages_moved": done.moved,
     }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.edits import Safety, WriteIndex
 from ckptdoctor.edits.fix import Change, Step
-from ckptdoctor.findings import Finding, Loader, NextStep, Proof, RepairReport, Severity
+from ckptdoctor.findings import Finding, InPlace, Loader, NextStep, Proof, RepairReport, Severity
 from ckptdoctor.rendering import conversion
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.grouping import grouped, in_short, pattern
@@ -56,11 +56,33 @@ def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[
         yield from conversion.rows(report.conversion, width)
     if report.proof is None:
         return
-    yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s; {kept(report)}"
+    if report.in_place is not None:
+        yield from wrapped(_changed(report, report.in_place, paint), width, "", "  ")
+    else:
+        yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s; {kept(report)}"
     yield from wrapped(f"verified · {verified(report, report.proof)}", width, "", "  ")
     worth = [each for each in left(report) if each.severity is not Severity.INFO]
     yield from _left(worth, left_at(report), paint, width)
     yield from _next(report, paint, width)
+
+
+def _changed(report: RepairReport, done: InPlace, paint: Paint) -> str:
+    """How the file itself was changed, and how that is undone."""
+    how = "by a clone" if done.means == "clone" else "with a journal"
+    shifted = f", shifted by {size(done.inserted)}" if done.inserted else ""
+    undo = f"ckptdoctor undo {quote(report.path)}"
+    return (
+        f"{paint.strong('changed')} {escape(report.path)} in place {how} in {report.seconds:.2f} s; "
+        f"{size(done.written + done.journal)} written{shifted}; undo: {paint.accent(escape(undo))}"
+    )
+
+
+def _left_alone(done: InPlace) -> Iterator[str]:
+    """What became of the bytes of tensors: those that were not written were not read either."""
+    if done.left:
+        yield f"{plural(done.left, 'storage')} not written (nor re-read)"
+    if done.moved:
+        yield f"{plural(done.moved, 'storage')} moved to the end and compared"
 
 
 def _undone(report: RepairReport) -> str:
@@ -190,6 +212,8 @@ _PLURALS = {
 
 def verified(report: RepairReport, proof: Proof) -> str:
     """The proof of the repair, and of what became of it in another container."""
+    if report.in_place is not None:
+        return " · ".join(["headers re-read, nothing else changed", *_left_alone(report.in_place), _still(proof)])
     if report.conversion is None:
         return proven(proof)
     told = [conversion.proven(report.conversion), _still(proof)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from time import perf_counter
 
 from ckptdoctor import formats
 from ckptdoctor.account.account import require_accounted
-from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource
+from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Source
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.checkpoint.source import to_be_rewritten
 from ckptdoctor.diagnose.findings import findings_of, possible
@@ -27,10 +28,15 @@ from ckptdoctor.edits import (
 )
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.fix import Step
+from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.findings import Finding, NextStep, Severity
 from ckptdoctor.formats.suffixes import asked_for, unwrapped_path
 from ckptdoctor.formats.unrepairable import refusal
+from ckptdoctor.inplace.change import NotInPlaceError
+from ckptdoctor.inplace.disk import SystemDisk
+from ckptdoctor.inplace.guards import block_to_insert
+from ckptdoctor.inplace.names import place
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.casts import values_fixes
 from ckptdoctor.repair.draft import Draft
@@ -129,19 +135,22 @@ def plan(request: FixRequest) -> Plan:
         require_accounted(original, wanted.contents, edits, wanted.remade, wanted.pieces)
         index = draft.index if alone else None
         in_place = converts is None and not all(isinstance(each, WriteIndex) for each in edits)
-        if in_place and isinstance(source, FolderSource):
+        if in_place and isinstance(source, FolderSource) and not request.in_place:
             flat = all(len(each.path) == 1 for each in wanted.contents.tensors)
             raise refusal(original, again(elsewhere(request, flat)))
         recipe = after = None
-        if edits and (converts is None or formats.is_written(original.format)):
+        if edits and request.in_place:
+            recipe = _in_place(wanted, source, request)
+        elif edits and (converts is None or formats.is_written(original.format)):
             recipe = formats.write(wanted, source)
         if not edits:
             wrong = _wrong(original, container, request)
             left += [each for each in wrong if (each.code, each.keys) not in {(one.code, one.keys) for one in left}]
             after = next_step(request.path, original, wrong, weights_only_refusal(source, container))
+    output = index_path(request, index) if index is not None else _output(request, draft, container)
     return Plan(
         request=request,
-        output=index_path(request, index) if index is not None else _output(request, draft, container),
+        output=output,
         wanted=wanted,
         steps=tuple(draft.steps),
         recipe=recipe,
@@ -167,8 +176,24 @@ def _require_values(original: Checkpoint, edits: tuple[Edit, ...]) -> None:
         require_own_values(original)
 
 
+def _in_place(wanted: Wanted, source: Source, request: FixRequest) -> Recipe:
+    """Return how to change the file itself. Raises RefusedError, with the command that writes a new file instead."""
+    elsewhere = again(replace(request, in_place=False, output=output_path(request, None)))
+    try:
+        if isinstance(source, FolderSource):
+            raise NotInPlaceError("it is a folder, and only single files can be")
+        if os.path.realpath(source.file) != os.path.realpath(request.path):
+            raise NotInPlaceError("it is packed in an archive")
+        return formats.write_in_place(wanted, source, block_to_insert(SystemDisk(), place(request.path)[0]))
+    except NotInPlaceError as error:
+        message = f"{request.path} cannot be fixed in place: {error.message}. Write a new file: {elsewhere}"
+        raise RefusedError(message) from error
+
+
 def _output(request: FixRequest, draft: Draft, container: Container) -> str:
     """Return where the output goes."""
+    if request.in_place:
+        return request.path
     suffix = next((edit.suffix for edit in reversed(draft.edits) if isinstance(edit, SetSuffix)), None)
     return output_path(request, suffix, unwrapped_path(container))
 

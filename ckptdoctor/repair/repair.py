@@ -17,7 +17,7 @@ from ckptdoctor.diagnose.fixes import container_findings
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.facts.globals import is_allowed, modern
-from ckptdoctor.findings import Finding, Proof, RepairReport
+from ckptdoctor.findings import Finding, InPlace, Proof, RepairReport
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.output import trace
 from ckptdoctor.prove.same_contents import read_back, require_same
@@ -39,6 +39,7 @@ class Outcome:
     written: Written | None = None
     proof: Proof | None = None
     conversion: ConvertReport | None = None
+    in_place: InPlace | None = None
 
     @property
     def report(self) -> RepairReport:
@@ -47,7 +48,9 @@ class Outcome:
         seconds = 0.0 if done is None else self.plan.seconds + done.seconds
         after = self.proof.next if self.proof is not None else self.plan.next
         made = preview(self.plan)
-        return replace(made, proof=self.proof, seconds=seconds, next=after, conversion=self.conversion)
+        return replace(
+            made, proof=self.proof, seconds=seconds, next=after, conversion=self.conversion, in_place=self.in_place
+        )
 
 
 def repair(plan: Plan) -> Outcome:
@@ -148,6 +151,11 @@ def verify(path: str, plan: Plan) -> Proof:
     with read_back(), formats.opened(path) as (source, container):
         written = formats.read(source, container)
         refusal = weights_only_refusal(source, container)
+    return proven(written, container, refusal, plan)
+
+
+def proven(written: Checkpoint, container: Container, refusal: str, plan: Plan) -> Proof:
+    """Compare what was read back with the plan. Raises WriteError, with the place, when it is not what was planned."""
     require_same(plan.expected, written)
     _require_no_new_names(plan.original, written)
     assert plan.recipe is not None

@@ -81,6 +81,7 @@ class FixRequest:
     heads: int | None = None
     expert_layout: str | None = None
     orthogonal_map: str | None = None
+    in_place: bool = False
 
     @property
     def named(self) -> bool:
@@ -124,7 +125,11 @@ def again(request: FixRequest) -> str:
     asked = (("--slim", request.slim), ("--strip-module", request.strip_module), ("--to-cpu", request.to_cpu))
     more = (("--weights-only-safe", request.weights_only_safe), ("--clone-shared", request.clone_shared))
     last = (("--tie", request.tie), ("--remap-optimizer", request.remap_optimizer), ("--unsafe-fixes", request.unsafe))
-    words += [option for option, wanted in (*asked, *more, *last, ("--force", request.force)) if wanted]
+    words += [
+        option
+        for option, wanted in (*asked, *more, *last, ("--in-place", request.in_place), ("--force", request.force))
+        if wanted
+    ]
     words += [] if request.name_map is None or not request.name_map.file else ["--map", request.name_map.file]
     words += [] if request.write_map is None else ["--write-map", request.write_map]
     words += ["--auto"] if request.auto else []

@@ -79,6 +79,7 @@ OUTSIDE: dict[str, Condition] = {
     "file.git_lfs_pointer": noticed,
     "file.html_error_page": noticed,
     "file.impossible_tensor": noticed,
+    "file.interrupted_change": noticed,
     "file.leftover_temp_file": always,
     "file.replaced_values": noticed,
     "file.storage_size_mismatch": noticed,

@@ -11,7 +11,8 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Tensor, show_path
 from ckptdoctor.checkpoint.progress import Work, phase
 from ckptdoctor.checkpoint.tensor import byte_span
-from ckptdoctor.errors import CkptDoctorError, NotACheckpointError, UnreadableError, UsageError
+from ckptdoctor.errors import CkptDoctorError, NotACheckpointError, RefusedError, UnreadableError, UsageError
+from ckptdoctor.inplace.names import interrupted, told
 from ckptdoctor.noun import noun
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.sealing import manifest, openssf
@@ -61,6 +62,9 @@ def seal(path: str, output: str | None = None, *, form: str = "ckptdoctor", forc
     what = "seal" if form == "ckptdoctor" else "manifest"
     folder = os.path.isdir(path)
     names = files_in(path, written) if folder else [""]
+    owner = interrupted(path)
+    if owner is not None:
+        raise RefusedError(told(path, owner))
     if folder and not names:
         raise UnreadableError(f"{path} has no files to seal.")
     require(written, _KINDS[form], force=force, what=what)

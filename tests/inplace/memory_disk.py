@@ -167,6 +167,9 @@ class MemoryDisk:
     def clone(self, source: int, target: int) -> bool:
         return False
 
+    def copy_owner(self, source: int, target: int) -> None:
+        self._say("owner", target)
+
 
 class Killed(BaseException):
     """The process ends here."""

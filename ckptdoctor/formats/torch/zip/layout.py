@@ -106,11 +106,11 @@ def lay_out(items: Sequence[Item], alignment: int = DEFAULT_ALIGNMENT) -> tuple[
         made.add(header)
         for segment in item.data:
             made.put(segment)
-        footer = _descriptor(item, at, item.crc)
+        footer = descriptor(item, at, item.crc)
         if item.summed is None:
             made.add(footer)
         else:
-            made.put(_stating([item], partial(_descriptor, item, at)))
+            made.put(_stating([item], partial(descriptor, item, at)))
         at += len(header) + item.size + len(footer)
     made.put(_stating(items, partial(_directory, placed, at)))
     return tuple(made.segments())
@@ -136,8 +136,8 @@ def _directory(placed: Sequence[tuple[Item, int]], at: int, *checksums: int) -> 
     It begins at byte ``at``.
     """
     pairs = zip(placed, checksums, strict=True)
-    data = b"".join([_central_header(item, offset, crc) for (item, offset), crc in pairs])
-    return data + _end(len(placed), len(data), at)
+    data = b"".join([central_header(item, offset, crc) for (item, offset), crc in pairs])
+    return data + end_of(len(placed), len(data), at)
 
 
 def local_header(name: str, size: int, at: int, alignment: int) -> bytes:
@@ -177,14 +177,16 @@ def _flags(size: int) -> int:
     return structs.UTF8 | structs.HAS_DESCRIPTOR if size else structs.UTF8
 
 
-def _descriptor(item: Item, at: int, crc: int) -> bytes:
+def descriptor(item: Item, at: int, crc: int) -> bytes:
+    """Return what follows the data of a record whose header begins at byte ``at``."""
     if not item.size:
         return b""
     form = structs.DESCRIPTOR64 if item.size >= structs.MAX32 or at >= structs.MAX32 else structs.DESCRIPTOR
     return form.pack(structs.DESCRIPTOR_SIGNATURE, crc, item.size, item.size)
 
 
-def _central_header(item: Item, at: int, crc: int) -> bytes:
+def central_header(item: Item, at: int, crc: int) -> bytes:
+    """Return the entry of such a record in the directory."""
     raw, size, offset, extra = raw_name(item.name), item.size, at, b""
     if size >= structs.MAX32 or at >= structs.MAX32:
         wide = size.to_bytes(8, "little") * 2 if size >= structs.MAX32 else b""
@@ -199,7 +201,7 @@ def _central_header(item: Item, at: int, crc: int) -> bytes:
     return fixed + raw + extra
 
 
-def _end(count: int, size: int, offset: int) -> bytes:
+def end_of(count: int, size: int, offset: int) -> bytes:
     """Return the end of the archive.
 
     It is the zip64 end record and locator, which torch writes always, and the end record.

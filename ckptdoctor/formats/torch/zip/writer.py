@@ -21,7 +21,7 @@ from ckptdoctor.formats.torch.patch.storage_plans import ReadStorage, StoragePla
 from ckptdoctor.formats.torch.read import storages_in
 from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out, new_item, word
-from ckptdoctor.formats.torch.zip.local_headers import check_readable, chunks
+from ckptdoctor.formats.torch.zip.local_headers import check_readable, chunks, first_name
 from ckptdoctor.formats.torch.zip.read import (
     ReadPickle,
     ZipStorages,
@@ -47,9 +47,9 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
     DamagedError when the archive cannot be read.
     """
     directory = directory_of(source)
-    _require_one_reading(source, directory)
+    require_one_reading(source, directory)
     record = pickle_record(directory)
-    read = _proven(source, record)
+    read = proven(source, record)
     data, pickle, storages = read.data, read.pickle, read.storages
     if storages is None:
         table = ZipStorages(source.file, directory)
@@ -71,19 +71,20 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
     return Recipe(source.file, bridged(lay_out(items, alignment), source))
 
 
-def _require_one_reading(source: Source, directory: Directory) -> None:
+def require_one_reading(source: Source, directory: Directory) -> None:
+    """Raise UnprovenError or RefusedError where it is not certain what the archive holds."""
     if not directory.repairable:
         trouble = (NoteKind.ZIP_AMBIGUOUS, NoteKind.ZIP_DAMAGED, NoteKind.TRUNCATED)
         reason = next(note.message for note in directory.notes if note.kind in trouble)
         raise UnprovenError(f"Lossless repair cannot be proven, because readers may disagree on the archive: {reason}.")
     first = min(record.header_offset for record in directory.records)
-    if first:
+    if first and first_name(source) != pickle_record(directory).name:  # an old pickle, replaced in place, is no loss
         raise RefusedError(
             f"{plural(first, 'byte is', 'bytes are')} before the archive, which a copy would lose; remove them first."
         )
 
 
-def _proven(source: Source, record: Record) -> ReadPickle:
+def proven(source: Source, record: Record) -> ReadPickle:
     """Return the bytes and the graph of ``data.pkl``, once it is proven that one gives the other."""
     name = shown(record.name)
     known = taken_pickle(source)
@@ -243,7 +244,7 @@ def remade(source: Source, directory: Directory, plan: StoragePlan, sound: set[s
     if plan.new:
         return new_item(name, plan.nbytes, (_new(source, plan),), source.file, _summed(directory))
     record = _found(directory, plan.old.key)
-    if _untouched(plan, record):
+    if is_untouched(plan, record):
         return copied(source, record, name)
     records = {key: _found(directory, key) for key in plan.sources or (plan.old.key,)}
     for each in records.values():
@@ -296,7 +297,8 @@ def _summed(directory: Directory) -> bool:
     return any(record.crc for record in directory.records)
 
 
-def _untouched(plan: StoragePlan, record: Record) -> bool:
+def is_untouched(plan: StoragePlan, record: Record) -> bool:
+    """Return whether the storage keeps all bytes of its record."""
     if plan.generate is not None:
         return False
     return plan.pieces is None or plan.pieces == (((0, record.size),) if record.size else ())

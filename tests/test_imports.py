@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -148,6 +149,15 @@ def _reached(module, below):
 def test_no_files_import_each_other_in_a_circle():
     """Wherever the imports stand."""
     assert circles() == set()
+
+
+def test_private_names_are_used():
+    """What a module keeps to itself is named in it once more than where it is made, or is left over from a change."""
+    made = re.compile(r"^(?:def |class )?(_[a-z]\w*)(?=\(| = |: )", re.IGNORECASE | re.MULTILINE)
+    for path in MODULES:
+        text = path.read_text(encoding="utf-8")
+        alone = {name for name in made.findall(text) if len(re.findall(rf"\b{name}\b", text)) == 1}
+        assert alone <= {"_assert_loads"}, path  # a fixture, which pytest asks for by another name
 
 
 def test_heavy_libraries_wait_until_they_are_needed():

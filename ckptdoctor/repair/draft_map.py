@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import isqrt
 
@@ -328,9 +328,3 @@ def _why(found: _Open, old: str, partner: str | None, names: Sequence[str]) -> s
     if other_layout(tuple(old.split(".")), tuple(partner.split("."))) and old != partner:
         reasons.append("its rows may be in another order there")
     return "; ".join(reasons) or "its shape is different"
-
-
-def unfilled(draft: NameMap, wanted: Iterable[str]) -> list[str]:
-    """Return what is wanted and gets nothing from a draft."""
-    there = {name for mark in draft.marks.values() for name in mark.given.to}
-    return [key for key in wanted if key not in there]

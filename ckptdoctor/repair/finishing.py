@@ -29,7 +29,6 @@ from ckptdoctor.wording import and_more, beyond, plural
 
 _SHOWN = 5  # names that a sentence lists
 _NUMBERS = 3  # numbers of heads that are offered
-_MANY = 20_000  # keys of which only what is likely is tried
 
 
 @noun

@@ -139,11 +139,6 @@ def _of_whole_file(error: LoadError, state_dict: StateDict, source: str) -> From
     return _told(error, Reference(source, expected), guessed)
 
 
-def reference_from_error(checkpoint: Checkpoint, text: str, source: str = "the model of the error") -> Reference:
-    """Return the expectation that the model of an error text has of this checkpoint; see ``as_reference``."""
-    return as_reference(from_error(text), checkpoint, source).reference
-
-
 def _meant(error: LoadError, checkpoint: Checkpoint) -> StateDict:
     """Return the state dict that was loaded: the one with most of the keys that the error names."""
     named = _named(error)

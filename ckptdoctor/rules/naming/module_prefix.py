@@ -156,9 +156,6 @@ def _bare(prefix: str) -> str:
     return prefix[: -len(names.MODULE)]
 
 
-_WRAPPED_CLASSES = ("DataParallel", "DistributedDataParallel", "OptimizedModule", "AveragedModel")
-
-
 @judges(Turn.WRAPPER, general=1)
 def of_all_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Most unexpected keys begin with ``module.``, and without it they are the model's."""

@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 import re
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from ckptdoctor.facts.siblings import folder_of
 from ckptdoctor.noun import noun
-
-if TYPE_CHECKING:
-    pass
 
 # slices of tensor parallelism: Llama's, and others'
 _SLICES = re.compile(r"(consolidated[._]|model_part-)(\d{1,3})(\.(?:pth|pt|bin|safetensors))")

@@ -18,9 +18,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import orthogonals, parametrized
 from ckptdoctor.match.published.families import family_of, layout
 from ckptdoctor.match.published.table import QUERIES
+from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.match.shapes.projections import HEAD_BY_HEAD, HEAD_SIZES, QKV_LAYOUTS
-from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.draft_map import drafted
 from ckptdoctor.repair.name_map import NameMap, resolved

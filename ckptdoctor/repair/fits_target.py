@@ -19,9 +19,9 @@ from ckptdoctor.match.norms import final_versions, missing_counters
 from ckptdoctor.match.parametrized import computable, parametrized
 from ckptdoctor.match.published.families import family_of, layout
 from ckptdoctor.match.rivals import parts_alike
+from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.match.shapes.experts import stacks
 from ckptdoctor.match.shapes.fused import spelled
-from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.repair.draft_map import may_be_turned
 from ckptdoctor.repair.finishing import Try, ways, with_heads, without_an_answer
 from ckptdoctor.repair.name_map import NameMap

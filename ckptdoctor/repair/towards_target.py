@@ -21,9 +21,9 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.nested_parts import parts_for
 from ckptdoctor.match.parametrized import orthogonals
 from ckptdoctor.match.prefixes import prefix_code
+from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.match.shapes.projections import HEAD_BY_HEAD, Ranges, rows
-from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.draft import Draft
 from ckptdoctor.repair.finishing import Attempt

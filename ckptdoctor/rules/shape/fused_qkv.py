@@ -35,9 +35,9 @@ from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.edits import Edit, Fix, Fuse, Safety, Split, Transpose
 from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.match.shapes.projections import Ranges, fuse_order, rows, split_parts
-from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Repair

@@ -10,7 +10,7 @@ from ckptdoctor.match.comparison import Comparison, Explained
 from ckptdoctor.match.shapes.experts import Experts, experts
 from ckptdoctor.match.shapes.fused import Fused, fused
 from ckptdoctor.match.shapes.heads import Head, Vocabulary, heads, vocabulary
-from ckptdoctor.match.shapes.kinds import is_first
+from ckptdoctor.match.shapes.layer_names import is_first
 from ckptdoctor.match.shapes.pairs import Pair, model_order, pairs_of, same_but_for_ones
 from ckptdoctor.match.shapes.placeholders import placeholders
 from ckptdoctor.match.shapes.positions import Positions, positions

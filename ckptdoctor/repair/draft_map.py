@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from math import isqrt
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
@@ -24,7 +23,7 @@ from ckptdoctor.match.norms import final_versions, missing_counters
 from ckptdoctor.match.published.kernels import forward
 from ckptdoctor.match.rewordings import template
 from ckptdoctor.match.second_names import known_partner
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.name_map import Form, Given, Mark, NameMap, of_steps
 from ckptdoctor.wording import plural
 

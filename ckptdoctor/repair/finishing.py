@@ -6,7 +6,6 @@ Each is planned as it would be carried out, from headers alone, and named only i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.expectation import Reference
@@ -21,7 +20,7 @@ from ckptdoctor.match.published.table import QUERIES
 from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.match.shapes.projections import HEAD_BY_HEAD, HEAD_SIZES, QKV_LAYOUTS
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.draft_map import drafted
 from ckptdoctor.repair.name_map import NameMap, resolved
 from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest, again, draft_path

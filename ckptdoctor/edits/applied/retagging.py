@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor
 from ckptdoctor.checkpoint.changed_trees import derived, mapped, with_tree
 from ckptdoctor.edits import Retag
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change
+from ckptdoctor.noun import replace
 
 
 def _retag(checkpoint: Checkpoint, edit: Retag) -> Checkpoint:

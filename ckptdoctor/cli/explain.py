@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +16,7 @@ from ckptdoctor.diagnose.catalogue import all_rules, look_up
 from ckptdoctor.errors import UsageError
 from ckptdoctor.explaining.explanation import Explanation, explain
 from ckptdoctor.explaining.reading import is_text, read_text
+from ckptdoctor.noun import replace
 from ckptdoctor.rendering import rule_table
 
 if TYPE_CHECKING:

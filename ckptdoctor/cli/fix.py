@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -19,7 +18,7 @@ from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import RepairReport
 from ckptdoctor.match.shapes.projections import QKV_LAYOUTS
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.request import (
     EXPERT_LAYOUTS,
     ORTHOGONAL_MAPS,

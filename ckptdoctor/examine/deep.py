@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ckptdoctor.formats.packed.front import Front
     from ckptdoctor.formats.packed.thin import Thin
-    from ckptdoctor.values.checks import Checks
+    from ckptdoctor.values.storage_checks import Checks
 
 
 _REASONS = 5  # different reasons that a report names for values that were not looked at
@@ -93,7 +93,7 @@ def read_everything(
     readers = _readers(rules)
     if not readers:
         return (yield from integrity_of(checkpoint, source)), WorkDone()
-    from ckptdoctor.values.checks import Checks
+    from ckptdoctor.values.storage_checks import Checks
 
     checks = Checks()
     values = yield from _values_of(checkpoint, source, _asked(readers, pictures), checks)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from shlex import quote
 from time import perf_counter
 from typing import Union
@@ -31,7 +30,7 @@ from ckptdoctor.grafting.choice import Choice, with_others
 from ckptdoctor.grafting.damage import Health, examined, storages_of
 from ckptdoctor.grafting.recipe import Healed, grafted, write
 from ckptdoctor.grafting.request import GraftRequest, output_of
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.values.diff_bytes import same_bytes
 from ckptdoctor.wording import and_so_on, first_few, listed, plural
 from ckptdoctor.writing.target import resolve

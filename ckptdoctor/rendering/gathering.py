@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field
 from datetime import datetime
 
 from ckptdoctor.checkpoint.progress import Listener, heard
@@ -16,7 +15,7 @@ from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.examine.files import examine_all
 from ckptdoctor.examine.paths import STANDARD_INPUT, expand
 from ckptdoctor.findings import FileReport
-from ckptdoctor.noun import noun, replace
+from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.rendering.fates import damaged_file, fates
 from ckptdoctor.rendering.html.examined import DamagedFile, Examined
 from ckptdoctor.values.statistics import Values

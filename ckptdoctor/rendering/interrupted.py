@@ -9,6 +9,8 @@ from ckptdoctor.findings import FileReport, Report
 from ckptdoctor.rendering.numbers import plural, size
 from ckptdoctor.wording import and_more
 
+_NAMED = 3  # files of a list
+
 
 def interrupted(report: FileReport) -> str:
     """As in “Interrupted: checksums 1.2 of 3.2 GB, values 1.2 of 3.2 GB. No findings so far.”."""
@@ -39,6 +41,3 @@ def left_behind(report: Report) -> str:
     named = and_more(some, _NAMED, say=lambda each: f"{each.path} ({size(each.nbytes)})")
     them = "it" if len(some) == 1 else "them"
     return f"Left by a write that was killed: {named}. The next write to the folder removes {them}." if some else ""
-
-
-_NAMED = 3  # files

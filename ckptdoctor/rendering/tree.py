@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field
 
 from ckptdoctor.checkpoint import (
     Checkpoint,
@@ -17,7 +16,7 @@ from ckptdoctor.checkpoint import (
     children,
     show_part,
 )
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.rendering.contents import place, value
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import amount, plural, shape, size

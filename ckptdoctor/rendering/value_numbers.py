@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
 from math import inf, sqrt
 
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.values.statistics import Histogram, TensorValues
 from ckptdoctor.wording import percent
 

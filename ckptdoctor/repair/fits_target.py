@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import prod
 from shlex import quote
 
@@ -19,9 +18,10 @@ from ckptdoctor.match.norms import final_versions, missing_counters
 from ckptdoctor.match.parametrized import computable, parametrized
 from ckptdoctor.match.published.families import family_of, layout
 from ckptdoctor.match.rivals import parts_alike
+from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.match.shapes.experts import stacks
 from ckptdoctor.match.shapes.fused import spelled
-from ckptdoctor.match.shapes.sorting import shapes
+from ckptdoctor.noun import replace
 from ckptdoctor.repair.draft_map import may_be_turned
 from ckptdoctor.repair.finishing import Try, ways, with_heads, without_an_answer
 from ckptdoctor.repair.name_map import NameMap

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from time import perf_counter
 
 from ckptdoctor import formats
@@ -31,7 +30,7 @@ from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.findings import Finding, NextStep, Severity
 from ckptdoctor.formats.suffixes import asked_for, unwrapped_path
 from ckptdoctor.formats.unrepairable import refusal
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.casts import values_fixes
 from ckptdoctor.repair.draft import Draft
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal

@@ -20,8 +20,6 @@ from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.errors import CkptDoctorError, StoppedError
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
 from ckptdoctor.noun import field, noun, replace
-from ckptdoctor.values.bytes import TensorBytes
-from ckptdoctor.values.checks import Checks
 from ckptdoctor.values.chunks import ChunkMeasure
 from ckptdoctor.values.distinct import distinct, shown_by
 from ckptdoctor.values.flat_chunks import BYTES, CHUNK, SCANNED, Strip, strips
@@ -29,7 +27,9 @@ from ckptdoctor.values.float8_counts import is_counted
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.regions import UnreadError
 from ckptdoctor.values.statistics import TensorValues, Unread, Values
+from ckptdoctor.values.storage_checks import Checks
 from ckptdoctor.values.summing_up import Narrowing, duplicated_rows, step_of, summed_up
+from ckptdoctor.values.tensor_bytes import TensorBytes
 
 _PART = 16 * CHUNK  # values of a large tensor that a thread takes at a time
 _GRACE = 2.0  # seconds that interrupted threads have for their chunk

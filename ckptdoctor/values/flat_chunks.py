@@ -12,8 +12,8 @@ from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
 from ckptdoctor.noun import noun, replace
-from ckptdoctor.values.bytes import TensorBytes
 from ckptdoctor.values.regions import UnreadError, computable_dtype, require_values
+from ckptdoctor.values.tensor_bytes import TensorBytes
 
 CHUNK = 1 << 18  # values at a time, and bytes: the second pass finds them in the cache, and calls into NumPy are few
 BYTES = 1 << 19

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.match.shapes.kinds import is_vocabulary
+from ckptdoctor.match.shapes.layer_names import is_vocabulary
 from ckptdoctor.match.shapes.pairs import Pair, block
 from ckptdoctor.noun import noun
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from math import ceil, floor, log10
 
 from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.rendering.html.examined import Examined
 from ckptdoctor.rendering.html.markup import coordinate, element, lines, name, section, text
 from ckptdoctor.rendering.numbers import amount, plural

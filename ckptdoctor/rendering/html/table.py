@@ -7,12 +7,11 @@ modules, each piece once, and the figures in columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from math import isfinite
 
 from ckptdoctor.checkpoint import KeyPath, Tensor, show_part
 from ckptdoctor.differences import Difference, Pair, Verdict
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.html.examined import Examined
 from ckptdoctor.rendering.html.markup import coordinate, element, lines, name, permalink, section, tensor_id, text

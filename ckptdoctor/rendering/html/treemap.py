@@ -149,7 +149,7 @@ def _range(pieces: Sequence[str]) -> str:
     return f"{{{first}…{numbers[-1]}}}{sign}"
 
 
-def _drawn(area: _Area, box: Rectangle, colour: int, inner: bool = False) -> str:
+def _drawn(area: _Area, box: Rectangle, colour: int, *, inner: bool) -> str:
     name = area.name.rstrip("./")
     title = f"<title>{text(name)}: {text(size(area.nbytes))}</title>"
     width, height = max(0.0, box.width - 1), max(0.0, box.height - 1)

@@ -17,9 +17,9 @@ from ckptdoctor.checkpoint import Checkpoint, Extent, Source, Storage, Tensor, s
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import storage_span
 from ckptdoctor.errors import DamagedError
-from ckptdoctor.values.checks import Checks
 from ckptdoctor.values.files import Files
 from ckptdoctor.values.regions import Boxes
+from ckptdoctor.values.storage_checks import Checks
 from ckptdoctor.wording import count, plural
 
 _INFLATED = 64 << 20  # a compressed record of which a view with gaps is wanted is held whole, up to this size

@@ -13,10 +13,10 @@ from safetensors.torch import save_file
 
 from ckptdoctor import formats
 from ckptdoctor.examine.integrity import examine_integrity
-from ckptdoctor.values.checks import Checks, _has_blank_page
 from ckptdoctor.values.damage import HOLE, PAGE, Integrity
 from ckptdoctor.values.examine import examine_values
 from ckptdoctor.values.flat_chunks import CHUNK
+from ckptdoctor.values.storage_checks import Checks, _has_blank_page
 
 
 def both(path: Path, threads: int) -> tuple[Integrity, Integrity, set[str]]:

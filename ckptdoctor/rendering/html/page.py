@@ -102,7 +102,7 @@ def _left_out(examined: Examined) -> Iterator[str]:
         yield f"{each.what[:1].upper()}{each.what[1:]}" + (f": {why}" if why else "")
     found = examined.difference
     if found is not None:
-        yield f"What is wrong with {found.b.path}: findings are those of the first file"
+        yield f"Problems in {found.b.path}: the findings are those of the first file"
         if not found.compared:
             yield "How far the values of both files are apart: left out by --headers-only"
 

@@ -77,7 +77,6 @@ MESSAGES_TO_DO: tuple[str, ...] = (
     "cli/show.py",
     "cli/train.py",
     "rendering/html",
-    "tui",
 )
 DOCSTRINGS_TO_DO: tuple[str, ...] = (
     "__init__.py",
@@ -113,7 +112,6 @@ DOCSTRINGS_TO_DO: tuple[str, ...] = (
     "salvaging",
     "target",
     "trainer",
-    "tui",
     "values",
     "wording.py",
     "writing",

@@ -102,6 +102,7 @@ def plan(request: FixRequest) -> Plan:
     rules = request.selection.chosen(all_rules()) if asked else ()  # importing all takes as long as reading many files
     with formats.opened(request.path, here=True) as (source, container):
         to_be_rewritten(source)
+        formats.require_own(container)
         original = formats.read(source, container)
         request = with_target(request, original)
         require_confirmed(request)
@@ -181,6 +182,7 @@ def is_carried_out(request: FixRequest) -> bool:
     Raises what ``plan`` does where it is refused.
     """
     with formats.opened(request.path) as (source, container):
+        formats.require_own(container)
         original = formats.read(source, container)
         draft = Draft(original, request.unsafe)
         add_options(draft, request)

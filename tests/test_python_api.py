@@ -28,7 +28,7 @@ PRINTING = {"format", "color", "help", "all", "json", "summary", "statistics", "
 PRINTING |= {"show_work", "slurm", "devices"}  # of train, which print and train nothing, or print its first step
 COMMANDS = (
     *("check", "fix", "convert", "merge", "salvage", "graft", "report", "seal", "verify", "show", "browse", "train"),
-    *("diff", "explain"),
+    *("diff", "explain", "latest"),
 )
 DEFAULTS = {"keep_ties"}  # what a command does anyway
 

@@ -145,6 +145,7 @@ _GROUPS = {
     "Keep": {
         "seal": "ckptdoctor.cli.seal",
         "verify": "ckptdoctor.cli.verify",
+        "latest": "ckptdoctor.cli.latest",
     },
     "Practise": {"train": "ckptdoctor.cli.train"},
     "Set up": {"setup": "ckptdoctor.cli.setup"},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ckptdoctor.remote.addresses import shown
 
 if TYPE_CHECKING:
+    from ckptdoctor.remote.folders import RemoteEntry
     from ckptdoctor.remote.source import RemoteFile, RemoteSource
 
 
@@ -33,3 +34,18 @@ def open_remote(address: str) -> RemoteSource:
 
         file = FilesystemFile(address, path)
     return RemoteSource(path, file)
+
+
+def list_folder(address: str) -> list[RemoteEntry]:
+    """Return what is directly in the folder at an address that fsspec can list, such as ``s3://bucket/run``.
+
+    Raises UnreadableError, with what to do, where it cannot be listed.
+    """
+    from ckptdoctor.errors import UnreadableError
+
+    path = shown(address)
+    if address.partition("://")[0].lower() in ("http", "https", "hf"):
+        raise UnreadableError(f"{path} cannot be listed as a folder. Download it, or name one of its files.")
+    from ckptdoctor.remote.filesystems import FilesystemFolder
+
+    return FilesystemFolder(address, path).entries()

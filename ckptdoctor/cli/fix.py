@@ -162,7 +162,7 @@ def _request(
     error: str | None,
     **asked: Any,
 ) -> FixRequest:
-    """The command line; where it names no change at all, the project's configuration says which rules matter."""
+    """Return the command line; where it names no change at all, the project's configuration says which rules matter."""
     with drawn(NOTHING_WRITTEN):
         reference = read_reference(Settings(like=like, model=model, config=config, error=error), path)
     if reference is not None and reference.told:

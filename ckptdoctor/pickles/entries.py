@@ -135,7 +135,7 @@ class Entries:
 
 
 def in_sequence(puts: bytes, first: int) -> bool:
-    """Whether the memo indices, four bytes each, are ``first`` and the numbers after it."""
+    """Return whether the memo indices, four bytes each, are ``first`` and the numbers after it."""
     count = len(puts) >> 2
     return _words(count).pack(*range(first, first + count)) == puts
 

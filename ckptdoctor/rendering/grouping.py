@@ -25,12 +25,12 @@ def in_short(pairs: Sequence[Renamed]) -> list[Renamed]:
     ``module.{conv,fc}.*`` and ``{conv,fc}.*`` show what changes; ``{0..2}.*`` and ``{0..2}.*`` would hide that it is
     the last token: that is ``*.gamma`` and ``*.weight``, ``*.beta`` and ``*.bias``. What is too much is ``("…", "")``.
     """
-    olds, news = [tuple(old.split(".")) for old, _ in pairs], [tuple(new.split(".")) for _, new in pairs]
+    olds, news = [old.split(".") for old, _ in pairs], [new.split(".") for _, new in pairs]
     before, after = _pattern(olds), _pattern(news)
-    kinds = dict.fromkeys(map(_change, olds, news))
-    told = _told(olds)
-    if before != after and all(start <= told for start, *_ in kinds):
+    behind = _told(olds) + 1
+    if before != after and all(old[:behind] != new[:behind] for old, new in zip(olds, news, strict=True)):
         return [(before, after)]
+    kinds = dict.fromkeys([_change(tuple(old), tuple(new)) for old, new in zip(olds, news, strict=True)])
     shown = list(dict.fromkeys([_tokens(kind) for kind in kinds]))
     return [*shown[:_KINDS], ("…", "")] if len(shown) > _KINDS else shown
 

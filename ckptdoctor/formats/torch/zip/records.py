@@ -61,12 +61,12 @@ class Directory:
 
     def storage(self, key: str) -> Record | None:
         """Return the record in which torch looks for the storage with this key."""
-        found = self._storages.get(key)
+        found = self.storages.get(key)
         return self.find(f"data/{key}") if found is None else found
 
     @cached_property
-    def _storages(self) -> dict[str, Record]:
-        """Return storages by their keys in lower case: the numbers that torch gives them have none."""
+    def storages(self) -> dict[str, Record]:
+        """Records of storages by their keys in lower case: the numbers that torch gives them have none."""
         folder = ascii_lower(f"{self.prefix}/data/")
         start = len(folder)
         return {name[start:]: record for name, record in self.found.items() if name.startswith(folder)}

@@ -18,7 +18,7 @@ ORDER = (
     # words and nouns
     *("wording", "brief", "noun", "regex", "errors", "crash", "config", "checkpoint"),
     # bytes: pickles, files, other machines
-    *("pickles", "writing", "remote"),
+    *("pickles", "writing", "inplace", "remote"),
     # what several rooms ask, edits and what they compute, containers
     *("facts", "match", "casting", "edits", "computing", "formats"),
     # what is found and said

@@ -23,7 +23,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ckptdoctor.api.checking import CheckReport, check
+    from ckptdoctor.api.checking import CheckReport, check, list_rules
     from ckptdoctor.api.looking import OpenCheckpoint, diff, explain, load_state_dict, open, report
     from ckptdoctor.api.repairing import convert, fix, graft, merge, salvage
     from ckptdoctor.api.running import browse, train
@@ -61,7 +61,7 @@ __version__: str
 
 # The module that holds each public name
 _MODULES = {
-    "api.checking": ("CheckReport", "check"),
+    "api.checking": ("CheckReport", "check", "list_rules"),
     "api.looking": ("OpenCheckpoint", "diff", "explain", "load_state_dict", "open", "report"),
     "api.repairing": ("convert", "fix", "graft", "merge", "salvage"),
     "api.running": ("browse", "train"),
@@ -130,6 +130,7 @@ __all__ = [
     "fix",
     "graft",
     "latest",
+    "list_rules",
     "load",
     "load_state_dict",
     "merge",

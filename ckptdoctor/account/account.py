@@ -301,10 +301,12 @@ class _Walk:
         store = self.account.store(mine)
         if its is None:
             raise UnaccountedError(f"{show_path(path)} would have no bytes")
-        if self.there.get(mine.key) == its.key:
+        bound = self.there.get(mine.key)
+        if bound == its.key:
             return store
-        if self.there.setdefault(mine.key, its.key) != its.key:
+        if bound is not None:
             raise UnaccountedError(f"{show_path(path)} would no longer share memory with others")
+        self.there[mine.key] = its.key
         if self.back.setdefault(its.key, mine.key) != mine.key:
             raise UnaccountedError(f"{show_path(path)} would share memory with others that it did not")
         listed = self.storages.get(its.key)

@@ -183,6 +183,12 @@ def report(
     """Write one HTML page about a checkpoint, and return where it is; with ``other``, how that one differs.
 
     Every byte is read unless ``headers_only``. Raises UsageError, UnreadableError or WriteError; then there is no page.
+
+    >>> import ckptdoctor, pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = ckptdoctor.report("sample_ckpts/healthy/state_dict.pt", output=f"{folder}/report.html")
+    ...     pathlib.Path(page).read_text(encoding="utf-8").startswith("<!doctype html>")
+    True
     """
     from ckptdoctor.rendering.gathering import write_report
 

@@ -33,7 +33,7 @@ class _Place:
         """Return the first answer: what is public needs no credentials."""
         try:
             return self._asked(ask)
-        except _Unsigned:
+        except _NoCredentialsError:  # a public file needs no credentials
             self._system, self._file = self._connected(self._address, anon=True)
             return self._asked(ask)
 
@@ -70,7 +70,7 @@ class _Place:
                 ) from error
             except Exception as error:  # each file system has errors of its own, with no common base
                 if type(error).__name__ == "NoCredentialsError":
-                    raise _Unsigned from error
+                    raise _NoCredentialsError from error
                 if delay is None or not isinstance(error, (TimeoutError, ConnectionError)):
                     raise UnreadableError(f"{self._path} cannot be read: {_why(error)}.") from error
             time.sleep(delay)
@@ -107,9 +107,9 @@ class FilesystemFile(_Place):
 
     def _some_files(self) -> str:
         """Return the end of a sentence: the first files in a folder that look like checkpoints."""
-        names = [str(each) for each in self._asked(lambda: self._system.ls(self._file, detail=False))]
-        found = [name for name in sorted(names) if name.endswith(_WEIGHTS)][:_MOST_NAMED]
-        return f", such as {' or '.join(map(str, map(self._system.unstrip_protocol, found)))}" if found else ""
+        files = [str(each) for each in self._asked(lambda: self._system.ls(self._file, detail=False))]
+        named = [self._system.unstrip_protocol(each) for each in sorted(files) if each.endswith(_WEIGHTS)][:_MOST_NAMED]
+        return f", such as {' or '.join(map(str, named))}" if named else ""
 
 
 class FilesystemFolder(_Place):
@@ -133,5 +133,5 @@ def _why(error: Exception) -> str:
     return said.strip(" .:") or type(error).__name__
 
 
-class _Unsigned(Exception):
+class _NoCredentialsError(Exception):
     """There are no credentials, and none may be needed."""

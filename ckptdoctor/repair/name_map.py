@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
 from math import prod
 
 from ckptdoctor.checkpoint import Checkpoint, show_path
@@ -18,7 +17,7 @@ from ckptdoctor.edits.fix import Step
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun, replace
 
 _BELOW = "/"  # of a tensor in a part of its own that is dropped, the map has the path
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from shlex import join, quote
 
 from ckptdoctor.checkpoint import (
@@ -33,7 +32,7 @@ from ckptdoctor.facts.devices import CPU, rng_tensors
 from ckptdoctor.facts.optimizers import saved_optimizers, scalers, top
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.casts import dtype_edits
 from ckptdoctor.repair.draft import Draft
 from ckptdoctor.repair.name_map import name_edits, root_edits, turn_edits

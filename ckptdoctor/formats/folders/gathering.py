@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import (
@@ -26,6 +25,7 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
+from ckptdoctor.noun import replace
 from ckptdoctor.wording import plural
 
 

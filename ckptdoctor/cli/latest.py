@@ -11,8 +11,8 @@ from ckptdoctor.cli.options import as_json, files, quiet
 from ckptdoctor.cli.progress import drawn
 
 _EXAMPLES = (
-    ("Resume from the newest checkpoint that allows it", 'train.py --resume "$(ckptdoctor latest runs/x --resumable)"'),
-    ("The newest one of which every byte and value is good", "ckptdoctor latest runs/x --verified"),
+    ("The newest checkpoint that a training can resume from", "ckptdoctor latest run --resumable"),
+    ("The newest one of which every byte and value is good", "ckptdoctor latest run --verified"),
 )
 
 
@@ -31,11 +31,11 @@ def command(run: str, resumable: bool, verified: bool, json: bool, style: str) -
     """Print the path of the newest valid checkpoint of a run.
 
     RUN is the folder of a training: of transformers, Lightning, accelerate, DeepSpeed, Megatron, torchtitan, ckptdoctor
-    train, or any other that numbers its files. It may be an address such as s3://bucket/runs/x. Nothing but the path
-    is printed on stdout. On stderr are what was proven of it, and why each newer checkpoint was passed over.
+    train, or any other that numbers its files. It may be an address such as s3://bucket/runs/x.
 
-    The order is that of the steps in the contents, then of the numbers in names. What is still being written is never
-    printed.
+    Only the path is on stdout: train.py --resume "$(ckptdoctor latest RUN --resumable)". On stderr are what was proven
+    of it, and why each newer checkpoint was passed over. What is still being written is never printed. The order is
+    that of the steps in the contents, then of the numbers in names.
 
     Exit status: 0 there is one, 1 there is none, 2 invalid usage, or a folder that cannot be listed.
     """

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
-from ckptdoctor.remote.folders import RemoteEntry, entry_of
 from ckptdoctor.wording import plural
 
 _DELAYS = (0.5, 1.0)
@@ -116,12 +115,16 @@ class FilesystemFile(_Place):
 class FilesystemFolder(_Place):
     """A folder of one of fsspec's file systems."""
 
-    def entries(self) -> list[RemoteEntry]:
-        """Return what is directly in it, as it is now. Raises UnreadableError where it cannot be listed."""
+    def listing(self) -> list[dict[str, Any]] | None:
+        """Return what its file system says of each name in it, as it is now; None where it is a file.
+
+        Raises UnreadableError where it cannot be listed.
+        """
         self._system.invalidate_cache()  # a training writes here meanwhile
-        found = self._first(lambda: self._system.ls(self._file, detail=True))
-        entries = [entry_of(self._address, each) for each in found]
-        return [each for each in entries if each is not None]
+        found: list[dict[str, Any]] = self._first(lambda: self._system.ls(self._file, detail=True))
+        own = self._file.strip("/")
+        alone = len(found) == 1 and found[0].get("type") != "directory" and bool(found[0].get("size"))
+        return None if alone and str(found[0].get("name")).strip("/") == own else found
 
 
 def _why(error: Exception) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.runs.latest import Latest, Search
-from ckptdoctor.wording import listed, plural
+from ckptdoctor.runs.validity import Level
+from ckptdoctor.wording import listed
 
 
 def told(search: Search) -> str:
@@ -40,8 +41,10 @@ def nothing(search: Search) -> str:
     """Why there is no path: one sentence."""
     if not search.candidates:
         return f"{search.run} holds no checkpoint."
-    what = {"V0": "is intact", "V3": "is intact and can resume a training"}.get(search.asked[-1].value, "is intact")
-    return f"None of the {plural(search.candidates, 'checkpoint')} in {search.run} {what}."
+    what = "intact and resumable" if Level.RESUMABLE in search.asked else "intact"
+    if search.candidates == 1:
+        return f"The only checkpoint in {search.run} is not {what}."
+    return f"None of the {search.candidates:,} checkpoints in {search.run} is {what}."
 
 
 def as_json(search: Search, version: str) -> str:

@@ -16,7 +16,7 @@ from ckptdoctor import formats
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.remote.addresses import is_address, shown
-from ckptdoctor.runs.listing import Entry, below, entries, read_small
+from ckptdoctor.runs.listing import Entry, below, entries, is_file, read_small
 from ckptdoctor.runs.step import Key, Numbers, numbers_in
 from ckptdoctor.wording import listed, plural
 
@@ -85,7 +85,7 @@ def candidates(run: str) -> tuple[Candidate, ...]:
 
     Raises UnreadableError where it cannot be listed, and UsageError where it holds several runs.
     """
-    if not is_address(run) and os.path.isfile(run):
+    if is_file(run):
         return (_alone(run, folder=False),)
     found = entries(run)
     names = {each.name for each in found}

@@ -32,9 +32,12 @@ class Entry:
 def entries(path: str) -> list[Entry]:
     """Return what is directly in a folder, links followed. Raises UnreadableError where it cannot be listed."""
     if is_address(path):
-        from ckptdoctor.remote import list_folder
+        from ckptdoctor.remote.folders import list_folder
 
-        return [Entry(each.name, each.address, each.folder, each.size, each.modified) for each in list_folder(path)]
+        listed = list_folder(path)
+        if listed is None:
+            raise UnreadableError(f"{path} is a file, not a folder.")
+        return [Entry(each.name, each.address, each.folder, each.size, each.modified) for each in listed]
     found = []
     try:
         with os.scandir(path) as scanned:
@@ -49,6 +52,15 @@ def entries(path: str) -> list[Entry]:
     except OSError as error:
         raise UnreadableError(f"{path} cannot be listed: {system_says(error)}") from error
     return found
+
+
+def is_file(path: str) -> bool:
+    """Return whether it is a file. Raises UnreadableError for an address that cannot be asked."""
+    if is_address(path):
+        from ckptdoctor.remote.folders import list_folder
+
+        return list_folder(path) is None
+    return os.path.isfile(path)
 
 
 def below(path: str, name: str) -> str:

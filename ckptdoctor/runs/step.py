@@ -28,6 +28,7 @@ _EPOCHS = frozenset({"epoch", "epochs", "ep"})
 # words that do not say what is counted
 _ANYTHING = frozenset(
     {"", "checkpoint", "checkpoints", "ckpt", "chkpt", "cp", "model", "weights", "net", "snapshot", "state", "save"}
+    | {"optim", "optimizer"}
 )
 _VERSION = "v"  # Lightning adds -v1, -v2 where a name is taken
 _MOST_DIGITS = 18

@@ -254,7 +254,7 @@ def _optimizer(checkpoints: Sequence[Checkpoint], parts: Parts, position: Positi
     if any(not _has(each, "lr_schedulers") or not _has(each, "loops") for each in lightning):
         return "it lacks the state of the loops and schedulers, as save_weights_only=True leaves them out"
     begun = position.step is None or position.step > 0
-    if begun and states and not roles and all(map(_forgotten, states)):
+    if begun and states and not any(each.tensors for each in roles) and all(map(_forgotten, states)):
         return "the optimizer's state is empty"
     if begun and any(map(_all_zero, checkpoints)):
         return "the optimizer's moments are all zero"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from time import perf_counter
 
 from ckptdoctor import formats
@@ -37,7 +36,7 @@ from ckptdoctor.inplace.change import NotInPlaceError
 from ckptdoctor.inplace.disk import SystemDisk
 from ckptdoctor.inplace.guards import block_to_insert
 from ckptdoctor.inplace.names import place
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.casts import values_fixes
 from ckptdoctor.repair.draft import Draft
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
@@ -109,6 +108,7 @@ def plan(request: FixRequest) -> Plan:
     rules = request.selection.chosen(all_rules()) if asked else ()  # importing all takes as long as reading many files
     with formats.opened(request.path, here=True) as (source, container):
         to_be_rewritten(source)
+        formats.require_own(container)
         original = formats.read(source, container)
         request = with_target(request, original)
         require_confirmed(request)
@@ -207,6 +207,7 @@ def is_carried_out(request: FixRequest) -> bool:
     Raises what ``plan`` does where it is refused.
     """
     with formats.opened(request.path) as (source, container):
+        formats.require_own(container)
         original = formats.read(source, container)
         draft = Draft(original, request.unsafe)
         add_options(draft, request)

@@ -117,11 +117,11 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("Y", "copy_python", "copy Python", "Copy the Python that loads what is under the cursor"),
         key("less_than_sign,alt+left", "go_back", "go back", "Back to where you were, as in a web browser"),
-        key("greater_than_sign,alt+right", "go_forward", "go forward", "Forward again to where you came back from"),
-        key("J,ctrl+o", "jump", "jump", "Put a letter on every line that is to be seen: type it to go there"),
+        key("greater_than_sign,alt+right", "go_forward", "go forward", "Forward again, after going back"),
+        key("J,ctrl+o", "jump", "jump", "Label every visible line with a letter; type one to go there"),
         key("ctrl+p,colon", "command_palette", "commands", "Command palette"),
         *ANYWHERE,
-        key("ctrl+c", "help_quit", "how to leave", "Say which key leaves"),
+        key("ctrl+c", "help_quit", "how to leave", "Show which key quits"),
     ]
 
     def __init__(
@@ -155,7 +155,7 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Of the commands of every Textual application only the one that is about this one, and that writes no file."""
-        yield SystemCommand("Change the colours", "Dark or light, or another theme", self.action_change_theme)
+        yield SystemCommand("Change the colours", "Dark, light or another theme", self.action_change_theme)
 
     def action_command_palette(self) -> None:
         """Find a command by typing."""

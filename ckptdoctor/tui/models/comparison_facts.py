@@ -24,10 +24,10 @@ _NAME = 120
 
 _TOLD = {
     Verdict.EQUAL: "equal, bit for bit",
-    Verdict.ROUNDED: "exactly what converting gives",
+    Verdict.ROUNDED: "exactly as converted",
     Verdict.CLOSE: "within the tolerances",
     Verdict.CHANGED: "changed",
-    Verdict.OTHER_BYTES: "other bytes",
+    Verdict.OTHER_BYTES: "different bytes",
     Verdict.NOT_COMPARED: "not compared",
 }
 
@@ -43,7 +43,7 @@ def title(comparison: ComparedEntries, line: ComparisonLine) -> str:
         return _name(comparison.groups[line.group])
     if isinstance(line, FoldLine):
         return same(comparison, len(line.entries))
-    return _name(comparison.found.others[line.number].name) if line.number >= 0 else "beside the tensors"
+    return _name(comparison.found.others[line.number].name) if line.number >= 0 else "other values"
 
 
 def same(comparison: ComparedEntries, number: int) -> str:
@@ -72,8 +72,8 @@ def _entry(comparison: ComparedEntries, entry: int) -> Iterator[Fact]:
     pair = comparison.pair(entry)
     if pair is None:
         one, other = comparison.tensors(entry)
-        yield "A", _tensor(one) if one is not None else "not there"
-        yield "B", _tensor(other) if other is not None else "not there"
+        yield "A", _tensor(one) if one is not None else "missing"
+        yield "B", _tensor(other) if other is not None else "missing"
     else:
         yield "A", _tensor(pair.a)
         yield "B", _tensor(pair.b)
@@ -105,7 +105,7 @@ def _values(comparison: ComparedEntries, pair: Pair) -> Iterator[Fact]:
     if numbers is not None and numbers.changed:
         told += f" · {count(numbers.changed)} of {plural(numbers.elements, 'element')} ({_share(numbers)})"
     if pair.transposed:
-        told += " · with rows and columns exchanged"
+        told += " · transposed"
     yield "values", told + (f": {escape(values.why)}" if values.why else "")
     if numbers is not None:
         yield from distances(numbers)
@@ -126,9 +126,9 @@ def _share(numbers: Numbers) -> str:
 
 def _name_told(comparison: ComparedEntries, pair: Pair) -> Iterator[Fact]:
     if pair.by_content:
-        yield "renamed", "found by its contents, which are the same"
+        yield "renamed", "identified by its contents, which are the same"
     elif not pair.sure:
-        yield "renamed", "a guess: names and shapes allow others"
+        yield "renamed", "a guess: other tensors fit as well"
     elif pair.renamed and comparison.found.steps:
         yield "renamed", abridged(escape(", ".join(comparison.found.steps)), _NAME)
 
@@ -139,9 +139,9 @@ def _ties(ties: Sequence[Tie], name: str) -> Iterator[Fact]:
         here, there = ("A", "B") if tie.side == "a" else ("B", "A")
         others = [_name(each) for each in (*tie.names, *tie.missing) if each != name]
         named = and_more(others, _NAMED, spelt=str)
-        ways = [f"apart in {there}"] if tie.apart else []
+        ways = [f"separate in {there}"] if tie.apart else []
         ways += [f"{there} lacks {plural(len(tie.missing), 'of them', 'of them')}"] if tie.missing else []
-        yield "ties", f"one with {named} in {here}; {', '.join(ways)}"
+        yield "ties", f"tied to {named} in {here}; {', '.join(ways)}"
 
 
 def _head(comparison: ComparedEntries, line: HeadLine) -> Iterator[Fact]:
@@ -169,13 +169,13 @@ def _names(comparison: ComparedEntries, entries: Sequence[int]) -> Iterator[Fact
         yield "", short([comparison.name(entry) for entry in entries])
         return
     groups = list(dict.fromkeys([comparison.group_of[entry] for entry in entries]))
-    named = [_name(comparison.groups[group]) or "outside of modules" for group in groups[:_NAMED]]
+    named = [_name(comparison.groups[group]) or "outside any module" for group in groups[:_NAMED]]
     yield "", ", ".join(named) + beyond(len(groups) - _NAMED, "module")
 
 
 def _other(other: Other) -> Iterator[Fact]:
     for side, node in (("A", other.a), ("B", other.b)):
-        yield side, "not there" if isinstance(node, Absent) else value(node)
+        yield side, "missing" if isinstance(node, Absent) else value(node)
 
 
 def _name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Labels the facts that headers tell of a tensor, a level or a value. Text from the file is escaped."""
+"""Labels the facts that headers give about a tensor, a level or a value. Text from the file is escaped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def facts(opened: OpenedCheckpoint, item: TreeItem) -> Iterator[Fact]:
     elif isinstance(item, TreeBranch):
         yield from _branch(opened, item)
     elif item.more:
-        yield "", f"{plural(item.more, 'more value')} that are not shown"
+        yield "", f"{plural(item.more, 'more value')} not shown"
     else:
         yield "value", value(item.node)
         if isinstance(item.node, str | bytes):
@@ -68,13 +68,13 @@ def _tensor(tensor: Tensor) -> Iterator[Fact]:
         yield "details", ", ".join([f"{name} {value(each)}" for name, each in tensor.details])
     if tensor.parts:
         yield "parts", ", ".join([f"{part.dtype.name} {shape(part.shape)}" for part in tensor.parts[:_NAMED]])
-    yield "rebuilt by", escape(tensor.rebuild)
+    yield "loader", escape(tensor.rebuild)
 
 
 def _storage(tensor: Tensor) -> str:
     storage = tensor.storage
     if storage is None:
-        return "none: " + ("the values stand in the pickle" if tensor.values is not None else "no bytes of its own")
+        return "none: " + ("the values are in the pickle" if tensor.values is not None else "no bytes of its own")
     extent = storage.extent
     where = f"bytes {count(extent.offset)} + {count(extent.length)}" if extent is not None else "not in the file"
     offset = f", from element {count(tensor.offset)}" if tensor.offset else ""

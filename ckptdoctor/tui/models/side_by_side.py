@@ -91,7 +91,7 @@ class EntryLine:
 
 @dataclass(frozen=True, slots=True)
 class OtherLine:
-    """A value beside the tensors that differs, by its number; -1 is the line above all of them."""
+    """A value other than a tensor that differs, by its number; -1 is the line above all of them."""
 
     number: int
 
@@ -122,7 +122,7 @@ def next_show(show: Show) -> Show:
 
 
 def require_filter(text: str) -> None:
-    """Raises UsageError, with a sentence, for a filter that makes no sense."""
+    """Raises UsageError, with a sentence, for a filter that is invalid."""
     _understood(text)
 
 

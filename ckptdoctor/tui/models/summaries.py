@@ -79,7 +79,7 @@ def blocks_of(opened: OpenedCheckpoint, branch: TreeBranch) -> TreeBranch | None
 def blocks(branch: TreeBranch, values_of: ValuesOf, is_weight: Callable[[int], bool] = lambda row: True) -> list[Block]:
     """The blocks in their order; none where the values of a block are not known.
 
-    ``is_weight`` tells which tensors are no good as nothing but zeros: biases begin so.
+    ``is_weight`` tells which tensors should not be all zeros: biases begin so.
     """
     found = []
     for block in branch.blocks:

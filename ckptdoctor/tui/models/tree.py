@@ -244,7 +244,7 @@ class Tree:
         return [items[place] for place in naturally(names)]
 
     def _folded(self, branch: TreeBranch, items: list[TreeItem]) -> list[TreeItem]:
-        """The items with neighbours that are alike but for their number, such as the layers of a network, as one."""
+        """The items with neighbours that are alike except for their number, such as the layers of a network, as one."""
         found: list[TreeItem] = []
         run: list[TreeBranch] = []
         before: object = None
@@ -262,7 +262,7 @@ class Tree:
         return found
 
     def _signature(self, block: TreeBranch) -> object:
-        """The keys, shapes and dtypes in a block, but for what all its keys begin with."""
+        """The keys, shapes and dtypes in a block, without what all its keys begin with."""
         steps, tensors, begin = self.table.steps(len(block.path)), self.table.tensors, len(block.prefix)
         return tuple([(steps[row][begin:], (each := tensors[row]).shape, each.dtype.name) for row in block.rows])
 
@@ -307,7 +307,7 @@ class Tree:
             yield self._metadata(self.checkpoint.metadata)
 
     def _state_dict(self, branch: TreeBranch) -> Iterator[TreeItem]:
-        """The modules and tensors of a state dict, then what else lies in it."""
+        """The modules and tensors of a state dict, then whatever else is in it."""
         others = _others(branch.node)
         rows = branch.rows
         if others:

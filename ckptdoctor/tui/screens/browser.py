@@ -62,20 +62,20 @@ class BrowserScreen(Screen[None], StillReading):
     VERTICAL_BREAKPOINTS = STACKED
     AUTO_FOCUS = "TreeView"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("slash", "filter", "filter", "Show only what fits: names, dtypes, shapes, sizes, findings", show=True),
-        key("t", "switch", "list", "All tensors in one list, or the tree again", show=True),
-        key("n", "next_finding(1)", "next finding", "The next finding, and what it is about"),
-        key("N", "next_finding(-1)", "finding before", "The finding before, and what it is about"),
-        key("b", "bookmark", "bookmark", "Put a bookmark here, which stays for the next time, or take it away"),
-        key("B", "next_bookmark", "next bookmark", "To the next bookmark"),
+        key("slash", "filter", "filter", "Filter by name, dtype, shape, size or finding", show=True),
+        key("t", "switch", "list", "Switch between the tree and a list of all tensors", show=True),
+        key("n", "next_finding(1)", "next finding", "Go to the next finding and what it is about"),
+        key("N", "next_finding(-1)", "finding before", "Go to the previous finding and what it is about"),
+        key("b", "bookmark", "bookmark", "Set a bookmark here, or remove it; bookmarks are kept"),
+        key("B", "next_bookmark", "next bookmark", "Go to the next bookmark"),
         *PANES,
         key("e", "examine_deeply", "deep", "Read every byte: checksums and values", show=True),
         key("f", "repair", "repair", "Choose repairs, see the plan, write a repaired file", show=True),
-        key("s", "salvage", "salvage", "What is intact in the file that a finding calls damaged, and how to save it"),
-        key("c", "fit", "fit", "How much of the model, config or file fits that --model, --config or --like names"),
-        key("D", "compare", "compare", "Compare with another file of the folder"),
-        key("z", "maximise", "maximise", "Give the pane all the room, or share it again"),
-        key("escape", "stop", "stop or back", "Stop reading every byte; or show everything again; or go back"),
+        key("s", "salvage", "salvage", "Show what is intact in a damaged file, and save it"),
+        key("c", "fit", "fit", "Show how much of it fits the target of --model, --config or --like"),
+        key("D", "compare", "compare", "Compare with another file in the folder"),
+        key("z", "maximise", "maximise", "Maximise the pane, or restore it"),
+        key("escape", "stop", "stop or back", "Stop reading, clear the filter, or go back"),
         key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True),
     ]
 
@@ -96,7 +96,7 @@ class BrowserScreen(Screen[None], StillReading):
         self._has_begun = False  # the examination: whatever it is held against has been read
 
     def compose(self) -> ComposeResult:
-        """The panes; which stand side by side is for app.tcss to say."""
+        """The panes; which are side by side is for app.tcss to say."""
         yield TitleBar([escape(addresses.shown(self.path)), *_size(self.path)], id="title")
         yield FindingsView(id="findings")
         yield FilterBar(lambda: self._contents().focus(), id="filter")
@@ -151,8 +151,8 @@ class BrowserScreen(Screen[None], StillReading):
         self.opened = message.opened
         self.query_one(TreeView).show(self.opened)
         self.query_one(ListView).show(self.opened)
-        self.query_one(TreeView).say_nothing("It is empty.")
-        self.query_one(ListView).say_nothing("It has no tensors.")
+        self.query_one(TreeView).say_nothing("This checkpoint is empty.")
+        self.query_one(ListView).say_nothing("This checkpoint has no tensors.")
         self.query_one(TitleBar).say(state="reading the target…" if self.target.is_named else "examining…")
         self._tell_order()
         self.refresh()  # now: only what the screen itself knows of is drawn before what is to come after a refresh
@@ -234,7 +234,7 @@ class BrowserScreen(Screen[None], StillReading):
         """Show all that the finding says."""
         advice = with_path(message.finding.advice, self.path)
         if damaged_file(self.path, message.finding) is not None:
-            advice += " Press s for more about the file, and for what of it can be saved."
+            advice += " Press s to see what is intact in the file and to save it."
         self.query_one(Detail).show_finding(
             replace(
                 message.finding,
@@ -341,14 +341,14 @@ class BrowserScreen(Screen[None], StillReading):
             return
         marked = opened.bookmarks
         if not marked:
-            self.app.notify("There is no bookmark yet: b puts one on what the cursor is on.", markup=False)
+            self.app.notify("There are no bookmarks yet: press b to set one at the cursor.", markup=False)
             return
         here = opened.name_of(item)
         name = marked[(marked.index(here) + 1) % len(marked) if here in marked else 0]
 
         def go(found: TreeItem | None) -> None:
             if found is None:
-                self.app.notify(f"{escape(name)} is not in the checkpoint any more.", markup=False)
+                self.app.notify(f"{escape(name)} is no longer in the checkpoint.", markup=False)
             else:
                 self._trail.leave(self._under_cursor())
                 self._show_item(found)
@@ -361,7 +361,7 @@ class BrowserScreen(Screen[None], StillReading):
         self._tell_cursor()
 
     def _tell_cursor(self) -> None:
-        """Say again what is known of what is under the cursor: it is something else by now, or more is known."""
+        """Show again what is known of the thing under the cursor: that has changed, or more is known."""
         if not self.query_one(FindingsView).has_focus:
             self._contents().selected(self._contents().cursor)
 
@@ -422,7 +422,9 @@ class BrowserScreen(Screen[None], StillReading):
     def action_compare(self) -> None:
         """Choose what to compare with."""
         if addresses.is_address(self.path):
-            self.app.notify("It is not on this machine: give both paths to browse.", markup=False)
+            self.app.notify(
+                "This file is not on this machine. To compare it, start browse with both paths.", markup=False
+            )
         else:
             self.post_message(messages.ComparisonWanted(self.path, self.settings))
 
@@ -458,7 +460,7 @@ class BrowserScreen(Screen[None], StillReading):
         if self.opened is None or examination is None:
             return
         if addresses.is_address(self.path):
-            self.app.notify("It is not on this machine, and is not repaired where it is: download it.", markup=False)
+            self.app.notify("Only files on this machine can be repaired: download it first.", markup=False)
             return
         findings, report = list(self.findings), self.report
 
@@ -479,8 +481,8 @@ class BrowserScreen(Screen[None], StillReading):
 
         if not offered:
             ended = self.examination is None or self.examination.ended.is_set()
-            said = "Nothing was found" if ended else "Nothing has been found so far"
-            self.app.notify(f"{said} that could be repaired.", markup=False)
+            so_far = "" if ended else " so far"
+            self.app.notify(f"No finding{so_far} has a repair.", markup=False)
         elif self.is_current:
             view = self.query_one(FindingsView)
             at = view.findings[view.cursor].code if view.has_focus and view.findings else None
@@ -491,7 +493,7 @@ class BrowserScreen(Screen[None], StillReading):
         return action != "salvage" or self._damaged() is not None
 
     def action_salvage(self) -> None:
-        """Show what is whole of the damaged file of the finding under the cursor, or of the first that is about one."""
+        """Show what is intact in the damaged file of the finding under the cursor, or of the first of them."""
         finding = self._damaged()
         if finding is not None:
             self._salvage(finding)
@@ -515,7 +517,7 @@ class BrowserScreen(Screen[None], StillReading):
         self.compute(lambda: check(file), show, OPENS)
 
     def action_fit(self) -> None:
-        """Hold it against what the options name."""
+        """Compare it with the target that the options name."""
         if self.opened is None:
             return
         if self.target.is_named:
@@ -523,7 +525,7 @@ class BrowserScreen(Screen[None], StillReading):
 
             self.app.push_screen(FitScreen(self.path, self.opened.checkpoint, self.settings, self.target, self._of))
         else:
-            self.app.notify("What should it fit? Open it with --model, --config or --like.", markup=False)
+            self.app.notify("There is no target to fit: open the file with --model, --config or --like.", markup=False)
 
     def _repaired(self, output: str | None) -> None:
         """Open what was written."""

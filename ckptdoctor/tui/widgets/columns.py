@@ -1,4 +1,4 @@
-"""Chooses the columns beside names in tree and list: which there is room for, and what is in them."""
+"""Chooses the columns next to names in tree and list: which there is room for, and what is in them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Pieces = Iterator[tuple[str, str]]
 
 @lru_cache(maxsize=64)
 def chosen(width: int, least: int, measured: bool = False) -> tuple[dict[str, int], int]:
-    """The columns that fit into a line of ``width`` cells beside ``least`` for the name, and what is left for that.
+    """The columns that fit into a line of ``width`` cells next to ``least`` for the name, and what is left for that.
 
     Where values are ``measured``, they have columns before what the headers say.
     """

@@ -59,7 +59,7 @@ class CompareView(LineView):
         super().__init__(id=id)
         self.comparison: ComparedEntries | None = None
         self.lines: list[ComparisonLine] = []
-        self.say_nothing("Nothing is like that: m shows other kinds, / other names.")
+        self.say_nothing("No tensor matches: press m for other kinds of change, / for another filter.")
 
     def show(self, comparison: ComparedEntries, lines: list[ComparisonLine]) -> None:
         """Show these lines; the cursor stays on what it was on, where that still has one."""
@@ -130,7 +130,7 @@ class CompareView(LineView):
             self.cursor += 1
 
     def action_fold(self) -> None:
-        """Close the line, or go to the one that it stands under."""
+        """Close the line, or go to the one that it is listed under."""
         line = self.line()
         if line is None:
             return
@@ -208,7 +208,7 @@ def _side(
 ) -> Pieces:
     """The name, and shape and dtype as far as there is room, above all where they differ."""
     if tensor is None:
-        yield fit("not there", room), "dim"
+        yield fit("missing", room), "dim"
         return
     shown = name[len(lead) + 1 :] if lead and name.startswith(f"{lead}.") else name
     text = abridged(escape(shown), _NAME)
@@ -311,11 +311,11 @@ def _beside(comparison: ComparedEntries, line: OtherLine, width: int) -> Pieces:
     others = comparison.found.others
     if line.number < 0:
         yield "▾ ", "accent"
-        yield fit(f"beside the tensors: {count(len(others))} differ", width - 2), "level"
+        yield fit(f"other values: {count(len(others))} differ", width - 2), "level"
         return
     other = others[line.number]
     room = (width - 2 - _SIGN) // 3
-    sides = ["not there" if isinstance(node, Absent) else value(node) for node in (other.a, other.b)]
+    sides = ["missing" if isinstance(node, Absent) else value(node) for node in (other.a, other.b)]
     yield "  " + fit_middle(abridged(escape(other.name), _NAME), room - 1) + " ", "plain"
     yield fit(sides[0], room), "dim" if isinstance(other.a, Absent) else "plain"
     yield " ≠ ", "warning"

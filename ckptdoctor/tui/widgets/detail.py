@@ -1,6 +1,6 @@
 """Shows the facts about the thing under the cursor: a tensor, a level, a value or a finding.
 
-Here the view of a tensor's values will stand; what the headers say comes first, at once, without reading anything.
+What the headers say comes first, at once, without reading anything; values follow when the cursor rests.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Detail(VerticalScroll):
     """A pane that scrolls when there is more than fits. Layers that are drawn by depth can be chosen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("left,h", "step(-1)", "layer before", "Of layers that are drawn by depth, the one before", display="←"),
-        key("right,l", "step(1)", "layer after", "Of layers that are drawn by depth, the one after", display="→"),
-        key("enter", "go_there", "go there", "Go to the layer that was chosen", show=True),
+        key("left,h", "step(-1)", "layer before", "Choose the previous layer in the depth strip", display="←"),
+        key("right,l", "step(1)", "layer after", "Choose the next layer in the depth strip", display="→"),
+        key("enter", "go_there", "go there", "Go to the chosen layer", show=True),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         f"detail--{name}" for name in ("label", "error", "warning", "info", "code")
@@ -236,7 +236,7 @@ class Detail(VerticalScroll):
         if finding.cause:
             text.append(f"\n{escape(finding.cause)}\n")
         if finding.torch_says:
-            text.append("\nLoading says\n", self._style("label"))
+            text.append("\nLoading reports\n", self._style("label"))
             text.append("".join([f"  {escape(line)}\n" for line in finding.torch_says]))
         if finding.fix is not None:
             text.append(f"\n{finding.fix.safety.value} repair  ", self._style("label"))

@@ -113,7 +113,7 @@ class LineView(ScrollView, Background, can_focus=True):
         return self.get_component_rich_style(f"line--{name}")
 
     def redraw(self) -> None:
-        """Draw everything anew: what the lines show, or how many there are, has changed."""
+        """Draw everything again: what the lines show, or how many there are, has changed."""
         self._strips.clear()
         self.virtual_size = Size(1, self.count())
         if self.cursor >= self.count():

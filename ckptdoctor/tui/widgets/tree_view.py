@@ -37,8 +37,8 @@ class TreeView(LineView):
         key("left,h", "close", "fold", "Close the level, or go to the one above", display="←"),
         key("enter", "activate", "open", "Open or close a level; show a tensor", show=True),
         key("space", "toggle_level", "open or close", "Open or close the level"),
-        key("asterisk", "open_all", "open all", "Open everything below, as far as it is not too much", display="*"),
-        key("o", "order", "order", "Natural order, file order, largest first, and once values are read, by these"),
+        key("asterisk", "open_all", "open all", f"Expand all below, up to {_OPENED} rows", display="*"),
+        key("o", "order", "order", "Order: natural, as in the file, largest first, or by values once read"),
     ]
 
     def __init__(self, id: str | None = None) -> None:

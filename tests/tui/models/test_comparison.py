@@ -226,7 +226,7 @@ def test_facts():
     said = dict(facts(made, EntryLine(0, 0)))
     assert said["values"] == "changed · 2 of 4 elements (50.0 %)"
     assert said[""] == "max |Δ| 0.5 · mean |Δ| 0.15 · rel. L2 0.1 · cosine 0.995000"
-    assert said["ties"] == "one with y in A; apart in B"
+    assert said["ties"] == "tied to y in A; separate in B"
     assert "v compares" in dict(facts(made, EntryLine(1, 0)))["values"]
 
 

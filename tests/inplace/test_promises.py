@@ -10,6 +10,7 @@ import mmap
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ import safetensors.torch
 import torch
 
 from ckptdoctor.inplace import changing, guards
-from ckptdoctor.inplace.disk import SystemDisk
+from ckptdoctor.inplace.disk import SystemDisk, _fallocate
+from ckptdoctor.repair import plan
 from tests.commands import run_here
 from tests.repair.checkpoints import every_way
 
@@ -430,6 +432,35 @@ def test_rolling_back_can_be_killed_and_started_again(path, options):
     assert "interrupted" in undo(path, "--list")[1]
     assert undo(path)[0] == 0
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("gap", [0, 4096, 8192, 28672, None], ids=str)
+def test_a_shift_that_stopped_halfway_is_taken_back_by_the_file_system(saved, gap):
+    """The size has grown, extents from ``gap`` on have moved, and there is a hole between; None: only the size has."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        if not hasattr(os, "pwrite") or guards.block_to_insert(SystemDisk(), folder) != 4096:
+            pytest.skip("the file system cannot insert blocks of 4096 bytes")
+        path = Path(folder) / "model.safetensors"
+        path.write_bytes(saved[path.name])
+        if guards.file_system(folder) != "ext4":
+            pytest.skip("where the file system clones, nothing is shifted in place")
+        fd = os.open(path, os.O_RDWR)
+        child = os.fork()
+        if not child:  # it dies in the call that would insert
+            SystemDisk.insert = lambda self, fd, length: os._exit(9) if path.samefile(f"/proc/self/fd/{fd}") else None
+            guards.block_to_insert = plan.block_to_insert = lambda disk, folder: 4096
+            guards.opened_by = lambda path: []
+            fix(path, *LONGER)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        if gap is None:
+            os.truncate(path, len(saved[path.name]) + 4096)
+        else:
+            _fallocate(fd, 0x20, gap, 4096)
+        os.close(fd)
+        assert path.read_bytes() != saved[path.name]
+        assert undo(path)[0] == 0
+        assert path.read_bytes() == saved[path.name]
 
 
 # ---- 8: O(header)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
@@ -22,6 +23,7 @@ _MOST = 12  # lines of one kind before the rest is counted
 _ROWS = 16  # modules in a table
 _PATTERNS = 3  # of one line
 _LOST = "in missing or damaged files of {}"
+_LIST = re.compile(r"\{([^{}]*)\}")  # alternatives of a pattern
 _COMPARED = 5000  # names for which exact patterns are looked for
 
 Kind = TypeVar("Kind", bound=Hashable)
@@ -80,14 +82,32 @@ def rows(found: Difference, every: bool = False) -> list[DiffRow]:
     return sorted(made, key=lambda row: -_far(row.numbers))[:_ROWS] if len(made) > _ROWS else made
 
 
-def short(names: Sequence[str]) -> str:
-    """Names in a few patterns, safe to print; paths keep their slashes."""
+def short(names: Sequence[str], limit: int = NAME) -> str:
+    """Names in a few patterns of at most ``limit`` characters, safe to print; paths keep their slashes."""
     paths = all("/" in name for name in names)
     dotted = [name.replace(".", "\0").replace("/", ".") for name in names] if paths else list(names)
     shown = _exactly(dotted) or [pattern(dotted)]
     if paths:
         shown = [each.replace("..", "\1").replace(".", "/").replace("\1", "..").replace("\0", ".") for each in shown]
-    return ", ".join([abridged(escape(each), NAME) for each in shown])
+    return ", ".join([abridged(_with_fewer(escape(each), limit), limit) for each in shown])
+
+
+def _with_fewer(text: str, limit: int) -> str:
+    """A pattern that is too long with fewer alternatives: ``{q_proj,…,o_proj}``, none of them cut."""
+    while len(text) > limit:
+        lists = [found for found in _LIST.finditer(text) if len(_words(found)) > 1]
+        longest = max(lists, key=lambda found: len(found[0]), default=None)
+        if longest is None:
+            return text
+        *head, last = _words(longest)
+        tail = [] if longest[1].endswith("…") or len(head) == 1 else [last]
+        kept = [*(head[:-1] if tail else head), "…", *tail]
+        text = f"{text[: longest.start(1)]}{','.join(kept)}{text[longest.end(1) :]}"
+    return text
+
+
+def _words(found: re.Match[str]) -> list[str]:
+    return [word for word in found[1].split(",") if word != "…"]
 
 
 def _exactly(names: Sequence[str]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
 
@@ -20,7 +19,7 @@ from ckptdoctor.diffing.pairing import Counterparts, Renaming, pair_up, renaming
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.diffing.summary import summary
 from ckptdoctor.errors import StoppedError, UnreadableError
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.remote import addresses
 
 

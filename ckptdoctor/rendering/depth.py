@@ -44,13 +44,13 @@ class DepthMap:
 
 
 def of_difference(found: Difference) -> DepthMap | None:
-    """The layers of the tensors that both have; None where there are few layers."""
+    """Return the layers of the tensors that both have; None where there are few layers."""
     entries = [(pair.name, magnitude(pair), not pair.alike) for pair in found.pairs]
     return depth_map([entries[place] for place in naturally([name for name, _, _ in entries])], found.compared)
 
 
 def depth_map(entries: Sequence[tuple[str, float, bool]], complete: bool) -> DepthMap | None:
-    """The layers of the network that has most of them; None where there are few.
+    """Return the layers of the network that has most of them; None where there are few.
 
     An entry is a tensor that both have: its name, the magnitude of its change, and whether it differs in more than its
     name.
@@ -77,7 +77,7 @@ def depth_map(entries: Sequence[tuple[str, float, bool]], complete: bool) -> Dep
 
 
 def magnitude(pair: Pair) -> float:
-    """The distance of both sides: the norm of the difference by that of A.
+    """Return the distance of both sides: the norm of the difference by that of A.
 
     NaN where it is not known, infinite where one side alone has NaN, FROM_ZERO where A is all zeros, as biases are
     before any training: nothing can be said of how large such a change is.
@@ -91,13 +91,13 @@ def magnitude(pair: Pair) -> float:
 
 
 def far(numbers: Numbers) -> float:
-    """The same of values that were compared."""
+    """Return the distance of both sides by the values that were compared."""
     relative = numbers.relative
     return inf if numbers.odd else FROM_ZERO if relative != relative else relative
 
 
 def short_kinds(kinds: tuple[str, ...]) -> list[str]:
-    """The kinds with as many of their last words as tell them apart: ``q_proj``, ``q_proj.bias``."""
+    """Return the kinds with as many of their last words as tell them apart: ``q_proj``, ``q_proj.bias``."""
     words = [kind.removesuffix(".weight").split(".") for kind in kinds]
     counts = Counter([tuple(each[at:]) for each in words for at in range(len(each))])
     ends = [[".".join(each[at:]) for at in range(len(each)) if counts[tuple(each[at:])] == 1] for each in words]
@@ -105,7 +105,7 @@ def short_kinds(kinds: tuple[str, ...]) -> list[str]:
 
 
 def in_columns(row: tuple[float | None, ...], columns: int) -> list[float | None]:
-    """The row in at most so many columns: of neighbours that share one, the largest change."""
+    """Return the row in at most so many columns: of neighbours that share one, the largest change."""
     columns = min(columns, len(row))
     ends = [round(at * len(row) / columns) for at in range(columns + 1)]
     found: list[float | None] = []
@@ -116,7 +116,7 @@ def in_columns(row: tuple[float | None, ...], columns: int) -> list[float | None
 
 
 def _runs(numbers: tuple[int, ...], layers: tuple[int, ...]) -> list[str]:
-    """``200–219``: neighbours among the layers as one."""
+    """Return the layers with neighbours as one: ``200–219``."""
     places = {layer: place for place, layer in enumerate(layers)}
     runs: list[list[int]] = []
     for number in numbers:

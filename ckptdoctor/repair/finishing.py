@@ -6,7 +6,6 @@ Each is planned as it would be carried out, from headers alone, and named only i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.expectation import Reference
@@ -18,10 +17,10 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import orthogonals, parametrized
 from ckptdoctor.match.published.families import family_of, layout
 from ckptdoctor.match.published.table import QUERIES
+from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.match.shapes.projections import HEAD_BY_HEAD, HEAD_SIZES, QKV_LAYOUTS
-from ckptdoctor.match.shapes.sorting import shapes
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.draft_map import drafted
 from ckptdoctor.repair.name_map import NameMap, resolved
 from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest, again, draft_path
@@ -29,7 +28,6 @@ from ckptdoctor.wording import and_more, beyond, plural
 
 _SHOWN = 5  # names that a sentence lists
 _NUMBERS = 3  # numbers of heads that are offered
-_MANY = 20_000  # keys of which only what is likely is tried
 
 
 @noun

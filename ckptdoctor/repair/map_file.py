@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Union
 
 from ckptdoctor.checkpoint.missing import offer
 from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.errors import RefusedError, UnreadableError, UsageError, WriteError
+from ckptdoctor.noun import replace
 from ckptdoctor.repair.name_map import Form, Given, Mark, NameMap, add
 from ckptdoctor.repair.request import FixRequest, again
 from ckptdoctor.wording import first_few, plural

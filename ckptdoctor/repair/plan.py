@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from time import perf_counter
 
 from ckptdoctor import formats
@@ -31,7 +30,7 @@ from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.findings import Finding, NextStep, Severity
 from ckptdoctor.formats.suffixes import asked_for, unwrapped_path
 from ckptdoctor.formats.unrepairable import refusal
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.casts import values_fixes
 from ckptdoctor.repair.draft import Draft
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
@@ -103,6 +102,7 @@ def plan(request: FixRequest) -> Plan:
     rules = request.selection.chosen(all_rules()) if asked else ()  # importing all takes as long as reading many files
     with formats.opened(request.path, here=True) as (source, container):
         to_be_rewritten(source)
+        formats.require_own(container)
         original = formats.read(source, container)
         request = with_target(request, original)
         require_confirmed(request)
@@ -182,6 +182,7 @@ def is_carried_out(request: FixRequest) -> bool:
     Raises what ``plan`` does where it is refused.
     """
     with formats.opened(request.path) as (source, container):
+        formats.require_own(container)
         original = formats.read(source, container)
         draft = Draft(original, request.unsafe)
         add_options(draft, request)

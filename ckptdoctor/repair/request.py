@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import field, replace
 
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import complete
@@ -14,7 +13,7 @@ from ckptdoctor.edits.casts import TARGETS, named
 from ckptdoctor.edits.computing import ORTHOGONAL
 from ckptdoctor.errors import UsageError
 from ckptdoctor.match.shapes.experts import SLICE_LAYOUTS
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.repair.name_map import NameMap
 from ckptdoctor.wording import did_you_mean
 

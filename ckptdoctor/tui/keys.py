@@ -17,7 +17,6 @@ from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 from ckptdoctor.errors import UsageError
 from ckptdoctor.rendering.escape import escape
 
-FOOTER = 8  # keys that the footer shows at most
 KNOWN: dict[str, str] = {}  # the ids of all bindings made so far, and what they do
 
 

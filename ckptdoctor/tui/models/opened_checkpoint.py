@@ -19,9 +19,6 @@ from ckptdoctor.values.statistics import TensorValues
 
 _WEIGHTS = (Role.MODEL.value, Role.EMA.value)
 _SCREEN = 200  # lines that are open to begin with
-_NAMES = 20_000  # names whose words are compared with what was typed for a filter
-_PARTS = 2_000  # different ones
-_GLOB = set("*?[")
 
 
 @dataclass(slots=True)

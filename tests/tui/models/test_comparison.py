@@ -85,7 +85,7 @@ def test_a_long_pattern_has_fewer_alternatives():
     made = comparison([pair(name) for name in names])
     (fold,) = arranged(made, WantedLines())
     assert dict(facts(made, fold))[""] == (
-        "model.decoder.layers.{0..19}.{self_attention,cross_attention,feed_forward,…,relative_position_bias}.kernel"
+        "model.decoder.layers.{0..19}.{self_attention,cross_attention,feed_forward,layer_normalization,…}.kernel"
     )
 
 

@@ -29,7 +29,7 @@ from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.rendering.value_numbers import number
 from ckptdoctor.rendering.wrapping import abridged
-from ckptdoctor.tui.background import FEW, Background, until_cancelled
+from ckptdoctor.tui.background import Background, until_cancelled
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemWanted
 from ckptdoctor.tui.models import summaries
@@ -49,6 +49,7 @@ _BLOCKS = 8  # blocks that are named
 _MAP = 5  # lines that a heatmap has at least
 _LABEL = 8  # cells of what a line is called
 _COUNTED = 100  # parts of a large level, and of these parts
+_AT_ONCE = 2_000  # tensors of a level that are counted while a key waits
 _LOW = 8  # lines of the pane up to which there is no room for all that the headers say
 _TALL = 20  # lines of the pane from which on what is drawn by depth has two
 _SHARE = 9  # cells of a share of the whole, and the blanks around it
@@ -108,7 +109,7 @@ class Detail(VerticalScroll):
             text.append(f"{name:<10} " if name else "", label).append(said + "\n")
         self._findings(opened, item, text, low)
         branch = item if isinstance(item, TreeBranch) and item.rows else None
-        large = branch is not None and len(branch.rows) > FEW // 4 and self._prepared is not branch
+        large = branch is not None and len(branch.rows) > _AT_ONCE and self._prepared is not branch
         if branch is not None and not large:
             self._sum_up(opened, branch, text, "" if low else "\n")
         self._say(text)

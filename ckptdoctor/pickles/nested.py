@@ -59,7 +59,7 @@ _GLOBAL = regex(rb"[ci][A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n")
 
 
 def texts_of(data: bytes, pickle: Pickle) -> list[tuple[int, bytes]]:
-    """Return the texts of a decoded pickle that are pickles themselves, or may be, each with where it stands."""
+    """Return the strings of a decoded pickle that are pickles themselves, or may be, each with its offset."""
     if not _may_hold_pickles(data, pickle):
         return []
     texts = Texts()
@@ -84,7 +84,7 @@ def _may_hold_pickles(data: bytes, pickle: Pickle) -> bool:
 
 
 def _is_number(data: bytes, at: int) -> bool:
-    """Return whether the two bytes are no protocol but 640, 896 or so, as the sizes of tensors are written."""
+    """Return whether the two bytes are a number such as 640 or 896, as sizes of tensors are written, not a protocol."""
     return data[at - 1] == op.BININT2 and data[at - 2] not in _SHORT
 
 
@@ -119,7 +119,7 @@ class Texts:
         self._room = MOST_KEPT
 
     def handlers(self, usual: tuple[Handler, ...] = HANDLERS) -> tuple[Handler, ...]:
-        """Return the same handlers, with those of texts looking at what stands in them."""
+        """Return the same handlers, with those of strings looking at what is in them."""
         table = list(usual)
         for code, width in _BYTES.items():
             table[code] = self._of_bytes(usual[code], width)

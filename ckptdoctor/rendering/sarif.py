@@ -227,7 +227,7 @@ class ArtifactPlaces:
             yield {"fullyQualifiedName": member, "kind": "resource"}
 
     def _tensor(self, key: KeyPath) -> _Object:
-        """The bytes of a tensor, where they lie in the file as they are."""
+        """The bytes of a tensor, where they are in the file unchanged."""
         tensor = self._tensors.get(key)
         storage = tensor.storage if tensor is not None else None
         if tensor is None or storage is None or storage.extent is None or tensor.chunks or tensor.parts:
@@ -261,7 +261,7 @@ class ArtifactPlaces:
 
 
 def _region(offset: int | None, length: int | None) -> _Object | None:
-    """3.30.9 and 3.30.10: what is no text has neither lines nor columns."""
+    """3.30.9 and 3.30.10: a file that is not text has neither lines nor columns."""
     if offset is None or offset < 0:
         return None
     region: _Object = {"byteOffset": offset}

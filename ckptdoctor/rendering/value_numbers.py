@@ -90,7 +90,7 @@ class Total:
 
 
 def totals(values: Iterable[tuple[str, TensorValues]]) -> dict[str, Total]:
-    """By what stands beside the values."""
+    """The figures of all values with the same name, by that name."""
     found: dict[str, Total] = {}
     for name, each in values:
         found.setdefault(name, Total()).add(each)

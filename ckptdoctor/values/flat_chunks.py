@@ -98,7 +98,7 @@ def _require_room(tensor: Tensor) -> None:
 
 
 def _in_memory_order(tensor: Tensor) -> Tensor | None:
-    """The elements in the order in which they lie, where they lie without gaps; None where they do not."""
+    """The elements in memory order, where they are without gaps; None where they are not."""
     step = 1
     dimensions = sorted([pair for pair in zip(tensor.stride, tensor.shape, strict=True) if pair[1] != 1])
     for stride, size in dimensions:
@@ -129,7 +129,7 @@ def _parts(tensor: Tensor) -> int:
 
 
 def _cut(tensor: Tensor, source: TensorBytes, weight: int) -> Strip:
-    """A view with gaps, or with a conj or neg bit: copied block by block, in the order in which it lies."""
+    """A view with gaps, or with a conj or neg bit: copied block by block, in memory order."""
     source.require_unpacked(tensor)
     tensor = _turned(tensor, _outermost_first(tensor))
     details, parts = dict(tensor.details), _parts(tensor)

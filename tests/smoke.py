@@ -96,6 +96,7 @@ report model.pt -o report.html
 seal model.pt
 verify model.pt
 verify model.pt --tensor conv1.weight
+verify half.safetensors --against sick.pt
 seal shards --format openssf
 explain N401
 rules

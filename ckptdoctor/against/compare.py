@@ -106,7 +106,7 @@ class Meter:
                 wrong = _unequal(self._cast(numbers, dtype, ""), held, self._export.dtype)
             self._unlike(wrong, at)
         if not self._exact or self._ways != [""]:
-            self._measure(self._wide(numbers, dtype), widened(held, self._export.dtype))
+            self._measure(self._wide(numbers, dtype), widened(held, self._export.dtype), sizes=not self._ways)
 
     def _numbers(self, given: Array) -> Array:
         if self._source.packed and given.dtype == np.uint8:
@@ -132,8 +132,11 @@ class Meter:
             self._first = at + int(np.argmax(unequal))
         self._differing += count
 
-    def _measure(self, given: Array, held: Array) -> Array:
-        """Add up distances; what is not finite on either side counts as infinite where the two are not alike."""
+    def _measure(self, given: Array, held: Array, sizes: bool = True) -> Array:
+        """Add up distances; what is not finite on either side counts as infinite where the two are not alike.
+
+        Without ``sizes``, what tells whether one is a multiple of the other is left out.
+        """
         wide = held.astype(given.dtype, copy=False)
         apart = wide - given
         np.abs(apart, out=apart)
@@ -145,6 +148,8 @@ class Meter:
         self._sum += float(np.add.reduce(apart, dtype=np.float64))
         self._apart += float(np.dot(apart, apart))
         self._squares += float(np.dot(given, given))
+        if not sizes:
+            return apart
         self._product += float(np.dot(given, wide))
         square = float(np.dot(wide, wide))
         self._export_squares += square

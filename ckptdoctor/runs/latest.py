@@ -152,7 +152,8 @@ class _Looking:
         self._ask_the_last_modified(series)
         while series:
             heads = []
-            for name in list(series):
+            version = max(each[0].version for each in series.values())  # older ones wait until it has nothing left
+            for name in [name for name, each in series.items() if each[0].version == version]:
                 head = series[name][0]
                 if self._contradicts(head) and name not in self._sure:
                     self._ask_all(name, series)

@@ -5,10 +5,10 @@
     report = ckptdoctor.check("model.pt", model=net)         # findings, worst first; report.ok, report.to_json()
     checkpoint = ckptdoctor.open("model.pt")                  # headers; checkpoint["state_dict/fc.weight"] reads one
     ckptdoctor.show("model.pt", stats=True)                   # the tree, or every tensor in numbers
-    ckptdoctor.fix("model.pt", strip_module=True)             # a new file beside it, verified
+    ckptdoctor.fix("model.pt", strip_module=True)             # a new file next to it, verified
     ckptdoctor.convert("model.pt", "model.safetensors")       # the same tensors in another container
     ckptdoctor.salvage("broken.pt")                           # every intact tensor
-    ckptdoctor.seal("model.pt")                               # hashes beside it, for ckptdoctor.verify
+    ckptdoctor.seal("model.pt")                               # hashes next to it, for ckptdoctor.verify
     ckptdoctor.latest("runs/x", resumable=True)               # the newest checkpoint to resume from, or None
     difference = ckptdoctor.diff("a.pt", "b.safetensors", values=True)   # what changed, and by how much
     contents = ckptdoctor.load("model.pt")                    # plain Python with CPU tensors; framework="np": arrays

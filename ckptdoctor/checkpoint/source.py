@@ -200,9 +200,9 @@ class FolderSource:
         return b""
 
     def open(self, name: str) -> Source:
-        """Return the file ``name``, which may lie deeper (``a/b.pt``) but not outside the folder.
+        """Return the file ``name``, which may be deeper (``a/b.pt``) but not outside the folder.
 
-        It stays open until many others were opened, or the folder is closed: do not keep it.
+        It stays open until many others have been opened, or the folder is closed: do not keep it.
         Raises HostileError for a name that leads out of the folder, and UnreadableError for a file that is not there.
         """
         steps = name.replace("\\", "/").split("/")

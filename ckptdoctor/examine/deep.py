@@ -173,7 +173,7 @@ def _is_whole(tensor: Tensor) -> bool:
 def passed_by(
     checkpoint: Checkpoint, front: Front | Thin, rules: Iterable[Rule], pictures: bool
 ) -> Generator[Progress, None, WorkDone[Passed]]:
-    """Read a compressed file to its end, once: its values as they lie, and whatever else is heard of it."""
+    """Read a compressed file to its end, once: its values in the order of the file, and what its headers say."""
 
     readers = _readers(rules)
 

@@ -12,7 +12,7 @@ from ckptdoctor.differences import Absent, Difference, Numbers, Other, Pair, Sin
 from ckptdoctor.noun import noun
 from ckptdoctor.rendering.contents import value
 from ckptdoctor.rendering.escape import escape
-from ckptdoctor.rendering.grouping import grouped, in_short, pattern
+from ckptdoctor.rendering.grouping import grouped, in_short, pattern, shortened
 from ckptdoctor.rendering.numbers import plain, shape
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.wording import beyond
@@ -87,7 +87,7 @@ def short(names: Sequence[str]) -> str:
     shown = _exactly(dotted) or [pattern(dotted)]
     if paths:
         shown = [each.replace("..", "\1").replace(".", "/").replace("\1", "..").replace("\0", ".") for each in shown]
-    return ", ".join([abridged(escape(each), NAME) for each in shown])
+    return ", ".join([shortened(escape(each), NAME) for each in shown])
 
 
 def _exactly(names: Sequence[str]) -> list[str]:
@@ -153,7 +153,7 @@ def _renamed(found: Difference, every: bool) -> Iterator[DiffGroup]:
         lines = names if every or not names else _in_short(names)
         remark = remark or escape(", ".join(found.steps))
         for number, (old, new) in enumerate(lines):
-            text = f"{abridged(escape(old), NAME)} → {abridged(escape(new), NAME)}" if new else "…"
+            text = f"{shortened(escape(old), NAME)} → {shortened(escape(new), NAME)}" if new else "…"
             yield DiffGroup(
                 "renamed", 1 if every else len(each) if number == 0 else 0, text, remark if not number else ""
             )

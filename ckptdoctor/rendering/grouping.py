@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
+from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.wording import and_so_on, span
 
 Renamed = tuple[str, str]
@@ -117,6 +118,37 @@ def _pattern(split: Sequence[Sequence[str]]) -> str:
     longer = max(map(len, split)) > shared + 1
     lead = "".join(f"{token}." for token in split[0][:shared])
     return f"{lead}{braced(nexts)}{'.*' if longer else ''}"
+
+
+def shortened(pattern: str, limit: int) -> str:
+    """A pattern in at most ``limit`` characters: its lists in braces lose their last names, and no name is cut.
+
+    What is too long without such a list loses its middle.
+    """
+    while len(pattern) > limit:
+        lists = [(end - begin, begin, end, names) for begin, end, names in _lists(pattern) if len(names) > 1]
+        if not lists:
+            return abridged(pattern, limit)
+        _, begin, end, names = max(lists)
+        pattern = f"{pattern[:begin]}{{{','.join([*names[:-1], '…'])}}}{pattern[end:]}"
+    return pattern
+
+
+def _lists(pattern: str) -> Iterator[tuple[int, int, list[str]]]:
+    """Where each pair of outer braces begins and ends, and the names in it without the "…" for more."""
+    depth, begin, names, name = 0, 0, list[str](), 0
+    for at, sign in enumerate(pattern):
+        if sign == "{":
+            depth += 1
+            if depth == 1:
+                begin, names, name = at, [], at + 1
+        elif depth == 1 and sign in ",}":
+            names.append(pattern[name:at])
+            name = at + 1
+        if sign == "}" and depth:
+            depth -= 1
+            if not depth:
+                yield begin, at + 1, names[:-1] if names[-1] == "…" else names
 
 
 def braced(tokens: Sequence[str], most: int = _ALTERNATIVES) -> str:

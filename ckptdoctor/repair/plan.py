@@ -35,7 +35,7 @@ from ckptdoctor.repair.casts import values_fixes
 from ckptdoctor.repair.draft import Draft
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.map_file import require_confirmed
-from ckptdoctor.repair.request import FixRequest, again, elsewhere, index_path, output_path
+from ckptdoctor.repair.request import FixRequest, command_line, index_path, into_a_new_folder, output_path
 from ckptdoctor.repair.steps_from_options import add_last_options, add_options, in_its_place
 from ckptdoctor.repair.towards_target import ROUNDS, bring_to_target, fit_to_reference, with_target
 from ckptdoctor.repair.witness import with_ties
@@ -131,7 +131,7 @@ def plan(request: FixRequest) -> Plan:
         in_place = converts is None and not all(isinstance(each, WriteIndex) for each in edits)
         if in_place and isinstance(source, FolderSource):
             flat = all(len(each.path) == 1 for each in wanted.contents.tensors)
-            raise refusal(original, again(elsewhere(request, flat)))
+            raise refusal(original, command_line(into_a_new_folder(request, flat)))
         recipe = after = None
         if edits and (converts is None or formats.is_written(original.format)):
             recipe = formats.write(wanted, source)

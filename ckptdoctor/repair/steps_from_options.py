@@ -23,9 +23,8 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.patterns import dropped_paths, kept_paths
 from ckptdoctor.checkpoint.roots import beside, find_root
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
-from ckptdoctor.edits import Drop, Edit, MoveToCpu, Rename, Retag, Safety, TakeRoot
+from ckptdoctor.edits import Compute, Drop, Edit, MoveToCpu, Rename, Retag, Safety, TakeRoot
 from ckptdoctor.edits.applied.moving import moved_tensors
-from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
 from ckptdoctor.facts.devices import CPU, rng_tensors

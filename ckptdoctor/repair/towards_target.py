@@ -12,8 +12,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.diagnose.findings import findings_of
 from ckptdoctor.diagnose.fixes import fixes, independent, outside
-from ckptdoctor.edits import Drop, Edit, Flatten, Safety, TakeRoot
-from ckptdoctor.edits.kinds import Compute
+from ckptdoctor.edits import Compute, Drop, Edit, Flatten, Safety, TakeRoot
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison

@@ -42,7 +42,8 @@ def _nibbles(packed: Array) -> Array:
 
 def _fifth_bits(blocks: Array, start: int) -> Array:
     """Return 16 where the bit of an element is set, of 32 in four bytes."""
-    return np.unpackbits(blocks[:, start : start + 4], axis=1, bitorder="little") << np.uint8(4)
+    bits: Array = np.unpackbits(blocks[:, start : start + 4], axis=1, bitorder="little") << np.uint8(4)
+    return bits
 
 
 def _q8_0(blocks: Array) -> Told:

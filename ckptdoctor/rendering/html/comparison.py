@@ -17,6 +17,7 @@ from ckptdoctor.wording import beyond
 
 _LETTERS = 60  # of the name of a kind
 _COLUMNS = 120  # of layers: neighbours share one where there are more
+_MARKS = 5  # below the layers, besides the first
 _LIMITS = (1e-4, 1e-3, 1e-2, 1e-1)
 _SHADES = ("no change", "up to 0.01 % of the norm", "0.1 %", "1 %", "10 %", "more")
 _NAMED = 200  # tensors that only one has
@@ -46,7 +47,7 @@ def _sentence(summary: str) -> str:
 
 def _sides(found: Difference) -> str:
     body = "".join([_side(mark, side) for mark, side in (("A", found.a), ("B", found.b))])
-    return f'<div class="scroll"><table class="plain"><tbody>{body}</tbody></table></div>'
+    return f'<div class="scroll"><table class="plain sides"><tbody>{body}</tbody></table></div>'
 
 
 def _side(mark: str, side: Side) -> str:
@@ -62,7 +63,7 @@ def _groups(found: Sequence[DiffGroup]) -> str:
     body = "".join(
         [
             f'<tr><th scope="row"><span class="way {each.label.split(" ")[0]}">{text(each.label)}</span></th>'
-            f'<td class="n">{count(each.count) if each.count else ""}</td>'
+            f'<td class="n" data-label="tensors">{count(each.count) if each.count else ""}</td>'
             f'<td class="key">{name(each.text, 400)}</td><td class="soft">{text(each.remark)}</td></tr>'
             for each in found
         ]
@@ -77,8 +78,9 @@ def _depth(found: DepthMap | None) -> str:
         return ""
     kinds = zip(short_kinds(found.kinds), found.cells, strict=True)
     body = "".join([_kind(found, kind, row) for kind, row in kinds])
-    step = max(1, (len(found.layers) - 1) // 5)
-    labels = "".join([f"<span>{layer}</span>" for layer in found.layers[::step]])
+    last = len(found.layers) - 1
+    marks = min(_MARKS, last)  # evenly spread, so that the last one is that of the last layer
+    labels = "".join([f"<span>{found.layers[round(mark * last / marks)]}</span>" for mark in range(marks + 1)])
     axis = f'<tr><td></td><td class="layers"><div>{labels}</div></td></tr>'
     key = "".join([f'<span><i class="c{number}"></i>{text(told)}</span>' for number, told in enumerate(_SHADES)])
     headline = f'<p class="about">{text(found.headline.capitalize())}.</p>' if found.headline else ""

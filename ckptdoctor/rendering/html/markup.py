@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from html import escape as quoted
 from urllib.parse import quote
@@ -10,7 +11,8 @@ from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.wrapping import abridged
 
 _UNCODED = "-_.!~*()"  # signs of an address that stay as they are
-_BREAKS = "./"  # where long names may go on in the next line
+_SPELT = {"torch zip": "PyTorch (zip)", "torch legacy": "PyTorch (before 1.6)"}
+_BREAKS = re.compile(r"(?<=[./_,])(?!\.)")  # where long names may go on in the next line
 
 
 def text(value: str, limit: int = 400) -> str:
@@ -20,10 +22,12 @@ def text(value: str, limit: int = 400) -> str:
 
 def name(value: str, limit: int = 160) -> str:
     """Return a key: it may be broken where its parts end."""
-    shown = abridged(escape(value), limit)
-    for sign in _BREAKS:
-        shown = shown.replace(sign, f"{sign}\0")
-    return quoted(shown).replace("\0", "<wbr>")
+    return "<wbr>".join([quoted(part) for part in _BREAKS.split(abridged(escape(value), limit))])
+
+
+def spelt(format_name: str) -> str:
+    """Return the name of a format as people write it."""
+    return _SPELT.get(format_name, format_name)
 
 
 def attributes(**given: object) -> str:

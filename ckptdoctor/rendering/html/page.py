@@ -21,7 +21,7 @@ from ckptdoctor.rendering.html.charts import depth, distributions
 from ckptdoctor.rendering.html.comparison import comparison
 from ckptdoctor.rendering.html.damage import damage
 from ckptdoctor.rendering.html.examined import Examined
-from ckptdoctor.rendering.html.markup import command, coordinate, element, lines, name, permalink, section, text
+from ckptdoctor.rendering.html.markup import command, coordinate, element, lines, name, permalink, section, spelt, text
 from ckptdoctor.rendering.html.table import bounded, modules, payload, table
 from ckptdoctor.rendering.html.treemap import treemap
 from ckptdoctor.rendering.numbers import amount, count, plural, size
@@ -182,7 +182,7 @@ def _tiles(examined: Examined) -> Iterator[str]:
     report = examined.report
     yield _verdict(examined)
     if report.container is not None:
-        yield _tile("Size", size(report.container.size), report.container.format or "unknown contents")
+        yield _tile("Size", size(report.container.size), spelt(report.container.format) or "unknown contents")
     if examined.checkpoint is None:
         return
     figures = summarise(examined.checkpoint)

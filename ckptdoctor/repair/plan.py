@@ -41,7 +41,7 @@ from ckptdoctor.repair.casts import values_fixes
 from ckptdoctor.repair.draft import Draft
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.map_file import require_confirmed
-from ckptdoctor.repair.request import FixRequest, again, elsewhere, index_path, output_path
+from ckptdoctor.repair.request import FixRequest, command_line, index_path, into_a_new_folder, output_path
 from ckptdoctor.repair.steps_from_options import add_last_options, add_options, in_its_place
 from ckptdoctor.repair.towards_target import ROUNDS, bring_to_target, fit_to_reference, with_target
 from ckptdoctor.repair.witness import with_ties
@@ -59,12 +59,12 @@ class Plan:
 
     ``wanted`` is what the output must hold. ``recipe`` says how to write it in the container of the original; it is
     None where there is nothing to repair, and where that container is read but not written. ``left`` are the findings
-    of the rules that were to be fixed for which no fix is in the plan: there is none, or it is unsafe.
-    ``index`` is the name of the index that is written anew, where the checkpoint is a folder: the output is that index.
-    Planning took so many ``seconds``: a cast is measured first.
-    ``next`` is what to do with the original where there is nothing to repair. ``converts`` is the container that the
-    output's name asks for, where the original's is another: what is wanted is written in that one. ``file`` is where
-    the original's bytes are: itself, what it was unpacked into, or a folder.
+    of the rules that were to be fixed for which no fix is in the plan: there is none, or it is unsafe. ``index`` is the
+    name of the index that is written again, where the checkpoint is a folder: the output is that index. Planning took
+    so many ``seconds``: a cast is measured first. ``next`` is what to do with the original where there is nothing to
+    repair. ``converts`` is the container that the output's name asks for, where the original's is another: what is
+    wanted is written in that one. ``file`` is where the original's bytes are: itself, what it was unpacked into, or a
+    folder.
     """
 
     request: FixRequest
@@ -137,7 +137,7 @@ def plan(request: FixRequest) -> Plan:
         in_place = converts is None and not all(isinstance(each, WriteIndex) for each in edits)
         if in_place and isinstance(source, FolderSource) and not request.in_place:
             flat = all(len(each.path) == 1 for each in wanted.contents.tensors)
-            raise refusal(original, again(elsewhere(request, flat)))
+            raise refusal(original, command_line(into_a_new_folder(request, flat)))
         recipe = after = None
         if edits and request.in_place:
             recipe = _in_place(wanted, source, request)
@@ -164,7 +164,7 @@ def plan(request: FixRequest) -> Plan:
 
 
 def _unpack(draft: Draft, container: Container) -> None:
-    """Take what fits as it is out of the archive that it is packed in; what is written anew is not packed anyway."""
+    """Take a checkpoint that fits as it is out of the archive that it is packed in; new output is never packed."""
     for finding in () if draft.steps else container_findings(container, all_rules()):
         if finding.code == "C102" and finding.fix is not None:
             draft.add(finding.code, finding.name, finding.fix.title, finding.fix.safety, finding.fix.edits)
@@ -178,7 +178,7 @@ def _require_values(original: Checkpoint, edits: tuple[Edit, ...]) -> None:
 
 def _in_place(wanted: Wanted, source: Source, request: FixRequest) -> Recipe:
     """Return how to change the file itself. Raises RefusedError, with the command that writes a new file instead."""
-    elsewhere = again(replace(request, in_place=False, output=output_path(request, None)))
+    elsewhere = command_line(replace(request, in_place=False, output=output_path(request, None)))
     try:
         if isinstance(source, FolderSource):
             raise NotInPlaceError("it is a folder, and only single files can be")

@@ -1,4 +1,4 @@
-"""Holds the values of two checkpoints against each other: bytes first, numbers only where those differ."""
+"""Compares the values of two checkpoints: bytes first, numbers only where those differ."""
 
 from __future__ import annotations
 

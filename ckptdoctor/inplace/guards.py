@@ -33,6 +33,8 @@ def require_safe(path: str, *, force: bool = False) -> None:
             f"{path} is a symbolic link to {real}, which others may use. Name that file: --in-place {shlex.quote(real)}"
             ", or write a new one: add -o OUT."
         )
+    if stat.S_ISDIR(status.st_mode):
+        raise RefusedError(f"{path} is a folder, and only single files can be fixed in place. {instead}")
     if not stat.S_ISREG(status.st_mode):
         raise RefusedError(f"{path} is not a regular file, so it cannot be fixed in place. {instead}")
     if status.st_nlink > 1:

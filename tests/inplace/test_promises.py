@@ -411,6 +411,14 @@ def test_folders_and_packed_files_are_refused(zipped):
     packed = zipped.with_name("model.pt.gz")
     packed.write_bytes(gzip.compress(zipped.read_bytes()))
     assert "it is packed in an archive" in refused(packed)
+    folder = zipped.with_name("folder")
+    folder.mkdir()
+    assert "only single files can be fixed in place" in refused_folder(folder)
+
+
+def refused_folder(folder):
+    """The reason of a refusal of a folder."""
+    return fix(folder, *SHORTER)[1]
 
 
 # ---- 7: rolling back can itself be killed

@@ -40,6 +40,15 @@ def test_what_is_lost_is_marked():
     assert "● state_dict/module.fc.bias" in text
 
 
+def test_an_interrupted_file_is_called_so(cut):
+    """With the command that restores it; nothing of it can be saved, for it may be half old and half new."""
+    (cut / ".cut.pt.ckptdoctor-hot").write_bytes(b"a journal")
+    text = browse("cut.pt", "s")
+    assert "F018" in text
+    assert "ckptdoctor undo cut.pt" in text
+    assert sorted(os.listdir(cut)) == [".cut.pt.ckptdoctor-hot", "cut.pt"]
+
+
 def test_nothing_is_written_before_the_answer(cut):
     """Neither by looking, nor by going back."""
     browse("cut.pt", "s", "escape")

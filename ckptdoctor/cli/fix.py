@@ -132,7 +132,7 @@ def command(path: str, diff: bool, style: str, color: str, **asked: Any) -> Exit
     from ckptdoctor.converting.fixing import fix
 
     voice = _Voice(path, style, color, diff)
-    request = _request(path, **asked)
+    request = request_of(path, **asked)
     try:
         with drawn(NOTHING_WRITTEN):
             report = fix(request, dry=diff)
@@ -150,7 +150,7 @@ def command(path: str, diff: bool, style: str, color: str, **asked: Any) -> Exit
     return status
 
 
-def _request(
+def request_of(
     path: str,
     select: tuple[str, ...] | None,
     renames: tuple[str, ...],

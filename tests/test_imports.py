@@ -311,8 +311,7 @@ BEHIND_DOORS = {
     # the makers of checkpoints without a file are nouns of other rooms put together
     "rules/nouns.py": {"checkpoint.state_dicts", "checkpoint.tensor", "checkpoint.weights", "match.comparison"},
     "rendering/samples.py": {"checkpoint.tensor"},
-    # the laws of all examples ask for what no command shows: the request of a command, which they plan without writing
-    # what is planned, and the objects of a file
+    # the laws of all examples ask for what no command shows: the request of a command, of which they want the plan
     "rules/sick.py": {"cli.fix"},
     "rules/test_printed_commands.py": {"checkpoint.weights"},
     # what rules are made of, given what no reader gives: a note of each kind, a comparison of nothing

@@ -162,7 +162,10 @@ def request_of(
     error: str | None,
     **asked: Any,
 ) -> FixRequest:
-    """Return the command line; where it names no change at all, the project's configuration says which rules matter."""
+    """Return the request of a command line.
+
+    Where it names no change at all, the project's configuration says which rules matter.
+    """
     with drawn(NOTHING_WRITTEN):
         reference = read_reference(Settings(like=like, model=model, config=config, error=error), path)
     if reference is not None and reference.told:

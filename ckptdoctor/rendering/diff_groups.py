@@ -80,14 +80,14 @@ def rows(found: Difference, every: bool = False) -> list[DiffRow]:
     return sorted(made, key=lambda row: -_far(row.numbers))[:_ROWS] if len(made) > _ROWS else made
 
 
-def short(names: Sequence[str]) -> str:
-    """Return names in a few patterns, safe to print; paths keep their slashes."""
+def short(names: Sequence[str], limit: int = NAME) -> str:
+    """Return names in a few patterns of at most ``limit`` characters, safe to print; paths keep their slashes."""
     paths = all("/" in name for name in names)
     dotted = [name.replace(".", "\0").replace("/", ".") for name in names] if paths else list(names)
     shown = _exactly(dotted) or [pattern(dotted)]
     if paths:
         shown = [each.replace("..", "\1").replace(".", "/").replace("\1", "..").replace("\0", ".") for each in shown]
-    return ", ".join([shortened(escape(each), NAME) for each in shown])
+    return ", ".join([shortened(escape(each), limit) for each in shown])
 
 
 def _exactly(names: Sequence[str]) -> list[str]:
@@ -316,7 +316,7 @@ def order(tensor: Tensor) -> str:
 
 
 def _lies(tensor: Tensor, dimensions: tuple[int, ...]) -> bool:
-    """Return whether elements have no gaps in the order of these dimensions, from the slowest to the fastest."""
+    """Return whether the elements are without gaps, in this order of dimensions, from the slowest to the fastest."""
     wanted = contiguous_stride(tuple([tensor.shape[each] for each in dimensions]))
     return all(
         tensor.shape[each] == 1 or tensor.stride[each] == want for each, want in zip(dimensions, wanted, strict=True)

@@ -65,7 +65,7 @@ def _fate(lost: LostTensor | None) -> tuple[str, str]:
     from ckptdoctor.rendering.salvage import state
 
     if lost is None:
-        return SAVED, "whole"
+        return SAVED, "intact"
     return (PARTIAL if 0 < lost.share < 1 else LOST), state(lost)
 
 

@@ -17,9 +17,9 @@ from ckptdoctor.noun import noun
 
 @noun
 class Histogram:
-    """How often values lie between two neighbouring ``edges``; ``sampled``: among evenly spaced values only.
+    """How many values are between two neighbouring ``edges``; ``sampled``: among evenly spaced values only.
 
-    ``exponents`` says how often the size of a value that is not zero lies in ``[2 ** (e - 1), 2 ** e)``, by ``e``.
+    ``exponents`` counts the nonzero values whose magnitude is in ``[2 ** (e - 1), 2 ** e)``, by ``e``.
     """
 
     edges: tuple[float, ...]
@@ -137,11 +137,11 @@ class Extremes:
 
 @noun
 class Look:
-    """The values of one tensor in numbers, from ``looked`` of its ``total`` elements, evenly spread.
+    """The values of one tensor in figures, from ``looked`` of its ``total`` elements, evenly spread.
 
-    ``bins`` are how many finite values lie in equal parts of the range from the least to the greatest; ``sizes`` how
-    many lie in ``[2 ** (e - 1), 2 ** e)``, by exponent: negative ones, then positive ones. NaN comes first among
-    extremes, then infinities. ``dimensions`` has the extremes along each dimension.
+    ``bins`` count the finite values in equal parts of the range from the smallest to the largest; ``sizes`` count those
+    with a magnitude in ``[2 ** (e - 1), 2 ** e)``, by exponent: negative values, then positive ones. NaN comes first
+    among extremes, then infinities. ``dimensions`` has the extremes along each dimension.
     """
 
     looked: int

@@ -184,7 +184,7 @@ def input_channels(comparison: Comparison | None, pairs: list[Pair]) -> Pair | N
 
 
 def inflated(pairs: list[Pair]) -> tuple[Pair, ...]:
-    """Return convolutions with the same channels and the same kernel, but for one more side of it, or one fewer."""
+    """Return convolutions with the same channels, whose kernels differ only in one dimension more or fewer."""
     return tuple([pair for pair in pairs if _inflates(pair.here, pair.there) or _inflates(pair.there, pair.here)])
 
 

@@ -107,6 +107,10 @@ class ComparedEntries:
         """Whether there is anything to be said of it."""
         return self.flags[entry] & _DIFFERENT != 0
 
+    def changes(self, entry: int) -> bool:
+        """Whether it differs in more than its name."""
+        return self.flags[entry] & _DIFFERENT & ~_RENAMED != 0
+
     def numbers(self, group: int) -> Numbers:
         """The distance of all tensors of a module, as far as it is known."""
         if group not in self._sums:
@@ -175,7 +179,7 @@ def by_depth(comparison: ComparedEntries) -> DepthMap | None:
     if len(comparison) > _DRAWN:
         return None
     both = [entry for entry in comparison.order if comparison.pair(entry) is not None]
-    entries = [(comparison.name(each), comparison.magnitudes[each], comparison.differs(each)) for each in both]
+    entries = [(comparison.name(each), comparison.magnitudes[each], comparison.changes(each)) for each in both]
     return depth_map(entries, comparison.found.compared)
 
 

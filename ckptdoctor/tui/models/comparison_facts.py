@@ -53,6 +53,11 @@ def same(comparison: ComparedEntries, number: int) -> str:
     return f"{plural(number, 'tensor')} alike by name, shape and dtype"
 
 
+def differ(number: int) -> str:
+    """The verb for so many."""
+    return "differs" if number == 1 else "differ"
+
+
 def facts(comparison: ComparedEntries, line: ComparisonLine) -> Iterator[Fact]:
     """The facts about the line, most important first."""
     if isinstance(line, HeadLine):
@@ -63,7 +68,8 @@ def facts(comparison: ComparedEntries, line: ComparisonLine) -> Iterator[Fact]:
         if line.number >= 0:
             yield from _other(comparison.found.others[line.number])
         else:
-            yield "", f"{plural(len(comparison.found.others), 'value')} that differ"
+            others = len(comparison.found.others)
+            yield "", f"{plural(others, 'value')} that {differ(others)}"
     else:
         yield from _entry(comparison, line.entry)
 
@@ -146,7 +152,8 @@ def _ties(ties: Sequence[Tie], name: str) -> Iterator[Fact]:
 
 def _head(comparison: ComparedEntries, line: HeadLine) -> Iterator[Fact]:
     elements = sum([_elements(comparison, entry) for entry in line.entries])
-    yield "", f"{plural(len(line.entries), 'tensor')} · {amount(elements)} elements · {count(line.differing)} differ"
+    differing = f"{count(line.differing)} {'renamed' if line.renamed == line.differing else differ(line.differing)}"
+    yield "", f"{plural(len(line.entries), 'tensor')} · {amount(elements)} elements · {differing}"
     numbers = comparison.numbers(line.group)
     if numbers.changed:
         yield (
@@ -166,7 +173,7 @@ def _names(comparison: ComparedEntries, entries: Sequence[int]) -> Iterator[Fact
     elements = sum([_elements(comparison, entry) for entry in entries[:_SHORTENED]])
     if len(entries) <= _SHORTENED:
         yield "", f"{amount(elements)} elements"
-        yield "", short([comparison.name(entry) for entry in entries])
+        yield "", short([comparison.name(entry) for entry in entries], _NAME)
         return
     groups = list(dict.fromkeys([comparison.group_of[entry] for entry in entries]))
     named = [_name(comparison.groups[group]) or "outside any module" for group in groups[:_NAMED]]

@@ -49,12 +49,13 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class HeadLine:
-    """The line of a module: those of its entries that are shown, and how many of them differ."""
+    """The line of a module: those of its entries that are shown, how many of them differ, and how many in name only."""
 
     group: int
     entries: Sequence[int]
     differing: int
     is_open: bool
+    renamed: int
 
     @property
     def key(self) -> tuple[str, int]:
@@ -208,7 +209,8 @@ def _by_module(
             yield from _inside(comparison, members, 0, turned, folding)
             continue
         is_open = turned.get(("head", group), not many)
-        yield HeadLine(group, members, len(apart[group]), is_open)
+        renamed = sum([not comparison.changes(entry) for entry in apart[group]])
+        yield HeadLine(group, members, len(apart[group]), is_open, renamed)
         if is_open:
             yield from _inside(comparison, members, 1, turned, folding)
     yield from _folded(waiting, 0, turned)

@@ -48,7 +48,9 @@ def parts(opened: OpenedCheckpoint, branch: TreeBranch, most: int) -> list[Part]
     for part, item in found:
         listed.append(part)
         inside = item.blocks[0] if isinstance(item, TreeBranch) and item.blocks else item
-        below = _parts(opened, inside, 1)[: max(0, room)] if isinstance(inside, TreeBranch) and len(found) > 1 else []
+        if room < 1 or len(found) < 2 or not isinstance(inside, TreeBranch):  # nothing is grown that is not shown
+            continue
+        below = _parts(opened, inside, 1)[:room]
         if len(below) > 1:
             listed += [each for each, _ in below]
             room -= len(below)

@@ -26,7 +26,7 @@ from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import LineActivated, LineSelected, LinesWanted
 from ckptdoctor.tui.models.comparison import ComparedEntries, Flag
-from ckptdoctor.tui.models.comparison_facts import facts, same, title
+from ckptdoctor.tui.models.comparison_facts import differ, facts, same, title
 from ckptdoctor.tui.models.side_by_side import ComparisonLine, EntryLine, FoldLine, HeadLine, OtherLine
 from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_middle
 
@@ -285,9 +285,11 @@ def _bar(far: float, cells: int) -> str:
 def _head(comparison: ComparedEntries, line: HeadLine, width: int) -> Pieces:
     numbers = comparison.numbers(line.group)
     shown = _columns(width) if comparison.measuring or comparison.found.compared else 0
-    differing = f"{count(line.differing)} of {count(len(line.entries))} differ"
+    differing = f"{count(line.differing)} of {count(len(line.entries))} {differ(line.differing)}"
     if not line.differing:
         differing = count(len(line.entries))
+    elif line.renamed == line.differing:
+        differing = f"{count(line.renamed)} renamed"
     room = width - 2 - shown - len(differing) - 1
     yield "▾ " if line.is_open else "▸ ", "accent"
     yield fit_middle(abridged(escape(comparison.groups[line.group]), _NAME), room) + " ", "level"
@@ -311,7 +313,7 @@ def _beside(comparison: ComparedEntries, line: OtherLine, width: int) -> Pieces:
     others = comparison.found.others
     if line.number < 0:
         yield "▾ ", "accent"
-        yield fit(f"other values: {count(len(others))} differ", width - 2), "level"
+        yield fit(f"other values: {count(len(others))} {differ(len(others))}", width - 2), "level"
         return
     other = others[line.number]
     room = (width - 2 - _SIGN) // 3
@@ -340,8 +342,8 @@ class DepthStrip(Widget):
         self._map: DepthMap | None = None
 
     def show(self, found: DepthMap | None) -> None:
-        """Draw this; hide where there is nothing to draw."""
-        drawn = found is not None and any(each is not None for row in found.cells for each in row)
+        """Draw this; hide where no layer has changed, or none is known to have."""
+        drawn = found is not None and any(each for row in found.cells for each in row)
         self._map = found if drawn else None
         self.set_class(drawn, "-drawn")  # where the screen is low, the lines need the room
         self.refresh(layout=True)
@@ -374,7 +376,8 @@ class DepthStrip(Widget):
             text.append("\n")
         first, last = str(found.layers[0]), str(found.layers[-1])
         ends = first + last.rjust(drawn - len(first)) if drawn > len(first) + len(last) else first
-        return text.append(" " * (label + 2) + ends, view.look("dim"))
+        more = fit(f"and {count(found.more)} more" if found.more else "", label)
+        return text.append(f"{more}  {ends}", view.look("dim"))
 
 
 class CompareDetail(VerticalScroll):

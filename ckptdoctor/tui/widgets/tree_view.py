@@ -10,11 +10,11 @@ from textual.binding import BindingType
 
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.filters.table import Rows
-from ckptdoctor.rendering.contents import value
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
+from ckptdoctor.tui.models.facts import said
 from ckptdoctor.tui.models.lines import TreeLine, Visible
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, TreeOrder, TreeValue, ValuesOf
@@ -292,4 +292,4 @@ def _value(item: TreeValue, indent: str, width: int, marks: str) -> Iterator[tup
         return
     name = escape(item.name) or '""'
     yield f"{indent}{fit_middle(name, min(cell_len(name), width // 2))}{marks}  ", "plain"
-    yield value(item.node), "dim"
+    yield said(item.node), "dim"

@@ -98,6 +98,7 @@ verify model.pt
 verify model.pt --tensor conv1.weight
 latest epochs --json
 latest epochs --resumable --verified
+verify half.safetensors --against sick.pt
 seal shards --format openssf
 explain N401
 rules

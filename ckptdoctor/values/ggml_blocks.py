@@ -1,7 +1,7 @@
 """Gives the numbers that blocks of GGUF stand for, by the definition of each format, and how far apart its levels are.
 
-Source: ``dequantize_row_*`` in ``ggml/src/ggml-quants.c`` of llama.cpp; its gguf package is what tests hold this
-against. A block is a run of elements with its scales. ``LEVELS`` lists what can be told here: the formats of one scale
+Source: ``dequantize_row_*`` in ``ggml/src/ggml-quants.c`` of llama.cpp; tests compare this with its gguf
+package. A block is a run of elements with its scales. ``LEVELS`` lists what can be told here: the formats of one scale
 for 32 elements, and those of 256 elements in groups, whose scales have scales. Formats that choose from long tables of
 vectors (IQ1 to IQ3, TQ) are left out: a tensor in one of them is not compared.
 """
@@ -32,18 +32,20 @@ def dequantized(raw: Array, kind: str) -> Told:
 
 def _halves(blocks: Array, start: int) -> Array:
     """Return the float16 of each block at this byte, as (blocks, 1) float32."""
-    return np.ascontiguousarray(blocks[:, start : start + 2]).view(np.float16).astype(np.float32)
+    made: Array = np.ascontiguousarray(blocks[:, start : start + 2]).view(np.float16).astype(np.float32)
+    return made
 
 
 def _nibbles(packed: Array) -> Array:
     """Return the lower half of each byte, and behind these the upper halves: rows are (…, bytes)."""
-    return np.concatenate((packed & 15, packed >> 4), axis=-1)
+    made: Array = np.concatenate((packed & 15, packed >> 4), axis=-1)
+    return made
 
 
 def _fifth_bits(blocks: Array, start: int) -> Array:
     """Return 16 where the bit of an element is set, of 32 in four bytes."""
-    bits: Array = np.unpackbits(blocks[:, start : start + 4], axis=1, bitorder="little") << np.uint8(4)
-    return bits
+    made: Array = np.unpackbits(blocks[:, start : start + 4], axis=1, bitorder="little") << np.uint8(4)
+    return made
 
 
 def _q8_0(blocks: Array) -> Told:

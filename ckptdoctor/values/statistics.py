@@ -273,6 +273,8 @@ def not_finite(values: Values, role: Role | None = None) -> list[tuple[Tensor, T
 
 def may_be_infinite(tensor: Tensor) -> bool:
     """Return whether its name or dtype is that of a tensor that holds infinities by its nature."""
+    if tensor.path[:1] == ("callbacks",):  # the scores of Lightning's callbacks, before there is one
+        return True
     leaf = tensor.key.rpartition(".")[2].lower()
     words = _WORD.findall(leaf)
     named = "mask" in leaf or not _MAY_BE_INFINITE.isdisjoint(words)

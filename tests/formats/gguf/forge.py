@@ -39,14 +39,16 @@ def gguf_bytes(
     order: str = "<",
     version: int = 3,
     alignment: int = 32,
+    step: int = 0,
 ) -> bytes:
-    """A file of tensors (type, shape, bytes) by name."""
+    """A file of tensors (type, shape, bytes) by name; with ``step`` they are so far apart, and to be written later."""
     pairs = {"general.architecture": "llama", **(metadata or {})}
     head = b"GGUF" + struct.pack(f"{order}IQQ", version, len(tensors), len(pairs))
     head += b"".join(text(key, order) + value(held, order) for key, held in pairs.items())
-    data = b""
-    for name, (kind, shape, raw) in tensors.items():
+    data = bytearray()
+    for number, (name, (kind, shape, raw)) in enumerate(tensors.items()):
         data += bytes(-len(data) % alignment)
-        head += entry(name, shape, kind if isinstance(kind, int) else CODES[kind], len(data), order)
+        begin = number * step or len(data)
+        head += entry(name, shape, kind if isinstance(kind, int) else CODES[kind], begin, order)
         data += raw
-    return head + bytes(-len(head) % alignment) + data
+    return head + bytes(-len(head) % alignment) + bytes(data)

@@ -311,7 +311,7 @@ BEHIND_DOORS = {
     # the makers of checkpoints without a file are nouns of other rooms put together
     "rules/nouns.py": {"checkpoint.state_dicts", "checkpoint.tensor", "checkpoint.weights", "match.comparison"},
     "rendering/samples.py": {"checkpoint.tensor"},
-    # the laws of all examples ask for what no command shows: the request of a command, the objects of a file
+    # the laws of all examples ask for what no command shows: the request of a command, of which they want the plan
     "rules/sick.py": {"cli.fix"},
     "rules/test_printed_commands.py": {"checkpoint.weights"},
     # what rules are made of, given what no reader gives: a note of each kind, a comparison of nothing
@@ -407,7 +407,6 @@ BEHIND_DOORS = {
     "repair/test_fusing_norms.py": {"edits.norms", "prove.norms"},
     "repair/test_merge_adapter.py": {"edits.computing"},
     "repair/test_orthogonal.py": {"computing.proof", "edits.computing", "edits.elements"},
-    "values/test_storage_checks.py": {"examine.integrity"},
     # edits of whole modules name the tensors of these; what a plan says of an edit that no option asks for
     "edits/applied/test_told.py": {"rendering.fix_json", "rendering.fix_text"},
     "edits/applied/test_unwrapping.py": {"rules.kit.sharded_samples"},

@@ -85,7 +85,7 @@ def _may_hold_pickles(data: bytes, pickle: Pickle) -> bool:
 
 
 def _is_number(data: bytes, at: int) -> bool:
-    """Return whether the bytes are not a protocol but part of a number: of 640, 896 and 2,622,080, for instance.
+    """Return whether the bytes belong to a number, not to a protocol: those of 640, 896 and 2,622,080 look like one.
 
     Sizes of tensors are such numbers, and so are indices of the memo where there are some 300,000 tensors. No text that
     is looked at has one of these opcodes right before its first byte, where its length is, unless it is short.

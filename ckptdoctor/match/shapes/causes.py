@@ -118,7 +118,7 @@ def _single_pairs(found: Shapes) -> list[Pair]:
 
 
 def _of_single_layers(comparison: Comparison, pairs: list[Pair], found: Shapes) -> Shapes:
-    """Return the same with the causes that are in single layers.
+    """Return the same with the causes that single layers show.
 
     Where the model is another one altogether, other sizes of its head say nothing.
     """

@@ -327,6 +327,7 @@ BEHIND_DOORS = {
         *("pickles.graph", "pickles.opcode_handlers.containers", "pickles.weights_only"),
     },
     # a limit that is lowered, or a step that is counted
+    "pickles/test_nested.py": {"pickles.nested"},
     "examine/test_deep.py": {"examine.deep"},
     "examine/test_integrity.py": {"checkpoint.source", "examine.integrity", "values.storage_damage"},
     "loading/test_runs.py": {"loading.storages"},

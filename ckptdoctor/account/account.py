@@ -94,7 +94,7 @@ def discrepancy(
 
 
 class _Walk:
-    """The wanted contents beside the account."""
+    """The wanted contents compared with the account."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class _Walk:
         self._names()
 
     def _names(self) -> None:
-        """The pickle names what it did, but for what only the things showed that are gone."""
+        """The pickle names what it did before, except for what was named only by things that are gone."""
         account, source, wanted = self.account, self.account.source, self.wanted
         if wanted.globals is source.globals and wanted.asides == source.asides:
             return
@@ -281,7 +281,7 @@ class _Walk:
         return place * 8 // mine.dtype.bits
 
     def _devices(self, mine: Tensor, its: Tensor) -> frozenset[str]:
-        """Return the tags that it may have: where its storage lies, if it lay there, or where its parts lie."""
+        """Return the tags that it may have: its storage's, if it had the same as its storage, or those of its parts."""
         if not self.account.retaggings:
             return frozenset({mine.device})
         if mine.storage is not None:

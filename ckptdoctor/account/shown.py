@@ -65,7 +65,7 @@ class Store:
         self._before = (0, *accumulate([length for _, length in kept]))
 
     def place_of(self, byte: int) -> int:
-        """Return where one of its bytes lies since it shrank, or -1 for one that is gone."""
+        """Return where one of its bytes is since it shrank, or -1 for one that is gone."""
         if self.kept is None:
             return byte
         at = bisect_right(self.kept, (byte, self.noun.nbytes)) - 1
@@ -86,7 +86,7 @@ class Window(NamedTuple):
 
 
 class Inline(NamedTuple):
-    """Elements that stand in no storage."""
+    """Elements that are not in a storage."""
 
     data: object
     width: int

@@ -44,6 +44,13 @@ def verify(
 
     With ``tensor``, one key or several, only their bytes are read; ``path`` may be an address then.
     Raises UsageError, UnreadableError, or DamagedError for a seal that is not intact.
+
+    >>> import ckptdoctor, shutil, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = shutil.copy("sample_ckpts/healthy/state_dict.pt", folder)
+    ...     sealed = ckptdoctor.seal(path)
+    ...     ckptdoctor.verify(path, tensor="fc.bias").files[0].as_sealed
+    True
     """
     from ckptdoctor.sealing.verify import verify
 

@@ -143,7 +143,7 @@ _but_place = attrgetter(*Tensor.__match_args__[1:-1])
 
 
 def moved(tree: Node, old: KeyPath, new: KeyPath) -> Node:
-    """Return the subtree that stood at ``old``, with the paths that it has at ``new``."""
+    """Return the subtree that was at ``old``, with the paths that it has at ``new``."""
     if old == new:
         return tree
     if isinstance(tree, Tensor):

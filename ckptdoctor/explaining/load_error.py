@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import field
 from itertools import islice
 
 from ckptdoctor.explaining.text import PastedText, squeeze
 from ckptdoctor.match.shapes.pairs import Pair, Shape
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.rules.incompatible_keys import LoadError
 from ckptdoctor.wording import and_so_on
 
@@ -115,7 +114,7 @@ def load_error(text: PastedText) -> LoadError | None:
 
 
 def read_keys(text: str, at: int) -> tuple[list[str], bool]:
-    """Return the quoted keys that stand at ``at``, one after the other, and whether the list goes on to its end."""
+    """Return the quoted keys that begin at ``at``, one after the other, and whether the list is complete."""
     opened = _OPEN.match(text, at)
     at = opened.end() if opened is not None else at
     keys: list[str] = []

@@ -60,7 +60,7 @@ _GLOBAL = regex(rb"[ci][A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n")
 
 
 def texts_of(data: bytes, pickle: Pickle) -> list[tuple[int, bytes]]:
-    """Return the texts of a decoded pickle that are pickles themselves, or may be, each with where it stands."""
+    """Return the strings of a decoded pickle that are pickles themselves, or may be, each with its offset."""
     if not _may_hold_pickles(data, pickle):
         return []
     texts = Texts()
@@ -124,7 +124,7 @@ class Texts:
         self._room = MOST_KEPT
 
     def handlers(self, usual: tuple[Handler, ...] = HANDLERS) -> tuple[Handler, ...]:
-        """Return the same handlers, with those of texts looking at what stands in them."""
+        """Return the same handlers, with those of strings looking at what is in them."""
         table = list(usual)
         for code, width in _BYTES.items():
             table[code] = self._of_bytes(usual[code], width)

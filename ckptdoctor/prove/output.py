@@ -34,7 +34,7 @@ _EVERY = 0.1  # seconds
 
 @noun
 class Direct:
-    """Elements that are views of files, and where the storages lie that they name."""
+    """Elements that are views of files, and where the storages are that they name."""
 
     elements: Elements
     places: Mapping[str, Extent]
@@ -64,7 +64,7 @@ def prove(files: Mapping[str, str], output: str, wanted: Wanted, recipe: Recipe)
 
     Raises WriteError for anything unexpected.
 
-    ``files`` are the paths under which the files of the container lie, by their names; ``output`` is what it will be.
+    ``files`` are the current paths of the container's files, by name; ``output`` is its final path.
     """
     with read_back():
         written = _reopened(files, output)
@@ -190,11 +190,11 @@ def _as_it_lies(tensor: Tensor, swapped: bool, stack: ExitStack) -> Direct | Non
 
 
 def _extent(storage: Storage, stack: ExitStack, unpacked: bool) -> Extent | None:
-    """Return where the storage lies as it is.
+    """Return where the storage is, as it is.
 
-    One that does so nowhere comes into a temporary file, and is proven there.
+    One that is nowhere in that form is written to a temporary file, and proven there.
 
-    That is a new one, of which tensors are cut out, and one that is deflated if it is to be ``unpacked``.
+    That is a new one, from which tensors are cut out, and a compressed one if it is to be ``unpacked``.
     """
     if not isinstance(storage, NewStorage) and not (storage.compressed and unpacked):
         return None if storage.compressed else storage.extent

@@ -7,10 +7,10 @@ import re
 import shlex
 import sys
 from contextlib import redirect_stdout
-from dataclasses import replace
 from typing import Any
 
 from ckptdoctor.errors import UsageError
+from ckptdoctor.noun import replace
 from ckptdoctor.remote.addresses import is_address, shown
 from ckptdoctor.target import Reference, hub_cache
 from ckptdoctor.target.blame import in_words
@@ -63,7 +63,7 @@ def from_transformers(text: str, path: str | None = None) -> Reference:
 
 
 def _beside(path: str | None) -> str | None:
-    """Return the config.json beside the file, or in the folder."""
+    """Return the config.json next to the file, or in the folder."""
     if path is None or is_address(path):
         return None
     file = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), NAME)

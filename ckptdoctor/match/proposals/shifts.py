@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import field
 from itertools import islice, pairwise
 
 from ckptdoctor.match.moves import Gap, Move, move
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 
 _DEPTH = 32  # numbers of a key that are looked at
 _EVEN = 3  # members of a list that are evenly apart, at least
@@ -64,7 +63,7 @@ def _spread(ours: set[int], theirs: set[int]) -> dict[int, int]:
 
 
 def _containers(keys: Iterable[str], number: re.Pattern[str]) -> list[str]:
-    """Return what stands before a number in some key, each once, shortest first."""
+    """Return what precedes a number in some key, each once, shortest first."""
     found = {container for key in keys for container, _, _ in _split(key, number)}
     return sorted(found, key=lambda container: (container.count("."), container))
 
@@ -81,6 +80,6 @@ def _numbered(keys: Iterable[str], containers: list[str], digits: re.Pattern[str
 
 
 def _split(key: str, number: re.Pattern[str]) -> Iterator[tuple[str, int, str]]:
-    """Yield (what stands before, the number, what follows) for each number of a key."""
+    """Yield (what precedes it, the number, what follows it) for each number of a key."""
     for found in islice(number.finditer(key), _DEPTH):
         yield key[: found.start()], int(found[0]), key[found.end() :]

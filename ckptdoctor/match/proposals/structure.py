@@ -6,13 +6,12 @@ Numbers inside names may change their places, and only some of the parts of a li
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from ckptdoctor.match.likeness import alike, other_layout
 from ckptdoctor.match.module_trees import Forms, Match, ModuleNode, ParameterKind, counterparts, tree
 from ckptdoctor.match.moves import Gap, Move, move
 from ckptdoctor.match.rewordings import Rewording, describe, template
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 
 Shape = tuple[int, ...]
 Kinds = Callable[[str, Shape], ParameterKind | None]
@@ -108,7 +107,7 @@ def _pairs(gap: Gap, kind: Kinds) -> list[NamePair]:
 
 
 def _token(old: str, new: str) -> tuple[str, str, str] | None:
-    """Return the one token that two names differ in, and what stands before it: a word, and a word with a number."""
+    """Return the one token that two names differ in, and what precedes it: a word, and a word with a number."""
     ours, theirs = old.split("."), new.split(".")
     differ = [at for at, each in enumerate(ours[:-1]) if at < len(theirs) and each != theirs[at]]
     if len(ours) != len(theirs) or ours[-1] != theirs[-1] or len(differ) != 1:

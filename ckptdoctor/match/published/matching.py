@@ -7,7 +7,6 @@ every shape is right afterwards. Names decide, as they were published: no shape 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from math import prod
 
@@ -19,7 +18,7 @@ from ckptdoctor.match.meanings import is_code
 from ckptdoctor.match.published.catalogue import WAYS
 from ckptdoctor.match.published.kernels import KERNELS, kernels, second_biases
 from ckptdoctor.match.published.table import GROUPED, ROTARY, ROWS, SAME, STACKED, TURNED, TURNED_ROWS, Published
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 
 Here = Mapping[str, Tensor]
 Shape = tuple[int, ...]
@@ -160,7 +159,7 @@ def _by(way: Published, here: Here, reference: Reference) -> LayoutConversion | 
 
 
 def _odd(way: Published, shape: Shape) -> bool:
-    """Return whether nothing tells of a matrix that stands in no row that it is not turned as the others are."""
+    """Return whether a matrix outside of every row may be transposed as others are: a square shape shows nothing."""
     return way.shown and len(shape) == 2 and shape[0] == shape[1]
 
 
@@ -201,7 +200,7 @@ def _whole(
 
 
 def _lead(keys: Iterable[str], template: str) -> str | None:
-    """Return what stands before the one key of this kind, which is before all of them.
+    """Return what precedes the one key of this kind, and so precedes all of them.
 
     It is None where there is not exactly one.
     """

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
 from math import prod
 
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.pairs import Shape, is_index
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun, replace
 
 _EXPERTS = ("experts", "expert", "local_experts")
 
@@ -57,7 +56,7 @@ def _same(stacked: _Layer, apart: _Layer) -> bool:
 
 
 def _gathered(shapes: dict[str, Shape]) -> dict[str, _Layer]:
-    """Return the experts' keys by the block around them: mixtures call what lies between differently."""
+    """Return the experts' keys by the block around them: mixtures have different names for what is in between."""
     found: dict[str, _Layer] = {}
     for key, shape in shapes.items():
         tokens = key.split(".")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.match.shapes.kinds import is_head, is_vocabulary
+from ckptdoctor.match.shapes.layer_names import is_head, is_vocabulary
 from ckptdoctor.match.shapes.pairs import Pair, model_order
 from ckptdoctor.noun import noun
 
@@ -85,7 +85,7 @@ def _head(comparison: Comparison | None, module: str, pairs: list[Pair]) -> Head
 
 
 def _matrices_first(pairs: list[Pair]) -> tuple[Pair, ...]:
-    """Return a layer's weight before its bias, wherever they stand in the file."""
+    """Return a layer's weight before its bias, wherever they are in the file."""
     return tuple(sorted(pairs, key=lambda pair: -len(pair.here)))
 
 

@@ -12,9 +12,8 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
-from ckptdoctor.edits import Cast
+from ckptdoctor.edits import Cast, Compute, Dequantize, FuseNorm
 from ckptdoctor.edits.applied.wanted import Wanted
-from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats.torch.patch.reconcile import reconcile
 from ckptdoctor.formats.torch.patch.storage_plans import ReadStorage, StoragePlan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 
 from ckptdoctor.checkpoint import DType, KeyPath, Storage, Tensor, show_path
@@ -45,11 +45,14 @@ class NewStorages:
     def __init__(self, graph: GraphEdit, storages: Iterable[Storage], wanted: Wanted) -> None:
         self._graph = graph
         self._old = {storage.key: storage for storage in storages}
-        self._goal = {storage.key: storage for storage in wanted.contents.storages}
         self._wanted = wanted
         self._plans: dict[str, StoragePlan] = {}
         self._texts: dict[str, String] = {}  # the key of a new storage, which all references to it share
         self._held = 0
+
+    @cached_property
+    def _goal(self) -> dict[str, Storage]:
+        return {storage.key: storage for storage in self._wanted.contents.storages}
 
     def plan(self, key: str) -> StoragePlan:
         """Return what the storage is made of."""
@@ -63,6 +66,8 @@ class NewStorages:
 
     def retag(self) -> None:
         """Change the device tag in the persistent ids of storages: in that slot only, whoever shares it."""
+        if self._wanted.contents.storages is self._wanted.original.storages:
+            return  # as of nearly every repair
         tags = {
             key: self._goal[key].device
             for key, old in self._old.items()

@@ -77,7 +77,6 @@ QUOTED: dict[str, tuple[str, ...]] = {
 # what is still to be edited: rooms and files, which only ever leave these lists
 MESSAGES_TO_DO: tuple[str, ...] = ("tui",)
 DOCSTRINGS_TO_DO: tuple[str, ...] = (
-    "formats",
     "rules",
     "tui",
 )

@@ -160,7 +160,7 @@ def local_header(name: str, size: int, at: int, alignment: int) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _around_name(flags: int, length: int, padding: int) -> tuple[bytes, bytes]:
-    """Return what stands before and behind a name of so many bytes in the header of a record within the first 4 GiB."""
+    """Return the header bytes before and after a name of ``length`` bytes, for a record within the first 4 GiB."""
     extra = _padding(padding)
     return _fixed(flags, length, len(extra)), extra
 
@@ -269,9 +269,9 @@ _FLAGS = (structs.UTF8, structs.UTF8 | structs.HAS_DESCRIPTOR)
 def predicted_records(entries: Sequence[Entry], directory_offset: int, remarks: Remarks) -> list[Record] | None:
     """Return the records of ``entries``, in the same order, which is that of the file.
 
-    It is None where one lies otherwise.
+    It is None where one is somewhere else.
 
-    Each place is worked out twice: from its header's offset on, and from where the next record begins backwards.
+    Each place is computed twice: forwards from its header's offset, and backwards from where the next record begins.
     """
     behind = [*(entry.offset for entry in entries[1:]), directory_offset]
     records = []

@@ -201,7 +201,7 @@ def _ended(first: Copy, begin: int, stop: int, between: Literal | None) -> list[
 
 
 class _Near:
-    """Reads short ranges one behind the other, with one call of the system for many that lie close together."""
+    """Reads short ranges one after another, with one system call for many that are close together."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

@@ -18,21 +18,24 @@ from ckptdoctor.edits import (
     Cast,
     Clone,
     Compact,
+    Compute,
     Densify,
+    Dequantize,
     Fill,
     Fuse,
+    FuseNorm,
     MakeContiguous,
     MakeTensors,
     MoveToCpu,
     Reshape,
     Retag,
     Split,
+    Tie,
     Transpose,
     Unwrap,
 )
 from ckptdoctor.edits.computing import LOW_RANK, TURNED
 from ckptdoctor.edits.elements import Calculated, Converted, Dequantized, Normed, Scattered
-from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie
 from ckptdoctor.edits.quantization import SAME
 from ckptdoctor.edits.tensors import gone_keys, place_of, sources, with_new
 from ckptdoctor.facts import devices

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import (
     KeyPath,
@@ -32,7 +31,7 @@ from ckptdoctor.facts.whole_modules import outermost_modules
 from ckptdoctor.formats.fresh import pickling
 from ckptdoctor.formats.fresh.safetensors import Entry, code_of
 from ckptdoctor.formats.fresh.strided import refusal
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.wording import first_few
 
 _LISTED = 10  # what is refused is named one by one up to here

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import ROOT, KeyPath, Node, at, show_path, walk
 from ckptdoctor.checkpoint import Mapping as Entries
@@ -18,7 +17,7 @@ from ckptdoctor.formats.fresh import dcp, safetensors, torch_zip
 from ckptdoctor.formats.fresh.dcp import Flat, flat
 from ckptdoctor.formats.fresh.safetensors import Entry
 from ckptdoctor.formats.fresh.sidecar import sidecar
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.wording import and_more
 
 _FORMAT = {"format": "pt"}  # how metadata says whose arrays they are

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileIdentity, KeyPath, Role, Source, Tensor
@@ -13,7 +12,7 @@ from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.prove.output import Checksums, CopyTally, prove
 from ckptdoctor.writing import Literal, Part, Recipe, publish_together
 from ckptdoctor.writing.folder import publish_folder

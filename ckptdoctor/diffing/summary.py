@@ -8,7 +8,7 @@ from itertools import takewhile
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, Verdict
 from ckptdoctor.facts.weight_sets import BUFFERS
-from ckptdoctor.match.shapes.kinds import is_head
+from ckptdoctor.match.shapes.layer_names import is_head
 from ckptdoctor.wording import listed, plural
 
 _NAMED = 4  # modules that are named one by one

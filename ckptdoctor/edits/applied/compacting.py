@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Extent, Node, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.changed_trees import derived, mapped, with_tree
@@ -14,6 +13,7 @@ from ckptdoctor.edits.applied.arranging import made_tensor, view_of
 from ckptdoctor.edits.elements import Elements
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.noun import replace
 
 Piece = tuple[int, int]  # first byte of a storage, and how many from there
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, DType, Node, Storage, Tensor
 from ckptdoctor.checkpoint.changed_trees import derived, mapped, names_in, with_tree
@@ -13,6 +12,7 @@ from ckptdoctor.edits.applied.act import Act, Original
 from ckptdoctor.edits.elements import Elements, View
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.facts import devices
+from ckptdoctor.noun import replace
 
 
 def movable(tensor: Tensor, edit: MoveToCpu) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor
 from ckptdoctor.checkpoint.changed_trees import mapped, tensors_in
@@ -15,7 +14,7 @@ from ckptdoctor.edits.applied.compacting import Piece, kept_pieces, narrowed
 from ckptdoctor.edits.elements import Elements, NewStorage, View, nbytes, of_ranges, reshaped
 from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.writing.recipe import Copy, Segment
 
 

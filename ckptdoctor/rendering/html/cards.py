@@ -16,7 +16,7 @@ _CARD = "border-left:4px solid {colour};padding:.2em 0 .2em .8em;margin:.5em 0"
 
 
 def cards(report: FileReport) -> str:
-    """The file in one line, and a card for each finding; one in green where nothing was found."""
+    """Return the file in one line, and a card for each finding; one in green where nothing was found."""
     container = report.container
     kind = f" · {text(spelt(container.format))}" if container is not None and container.format else ""
     return element("div", lines([element("div", f"<b>{text(report.path)}</b>{kind}"), *_cards(report)]))

@@ -24,7 +24,7 @@ _NAMED = 200  # tensors that only one has
 
 
 def comparison(examined: Examined) -> str:
-    """The section; "" where there is one file alone."""
+    """Return the section; "" where there is one file alone."""
     found = examined.difference
     if found is None:
         return ""
@@ -73,7 +73,7 @@ def _groups(found: Sequence[DiffGroup]) -> str:
 
 
 def _depth(found: DepthMap | None) -> str:
-    """The change of each kind of tensor in each layer, in shades; neighbours of one shade are one piece."""
+    """Return the change of each kind of tensor in each layer, in shades; neighbours of one shade are one piece."""
     if found is None:
         return ""
     kinds = zip(short_kinds(found.kinds), found.cells, strict=True)
@@ -89,7 +89,7 @@ def _depth(found: DepthMap | None) -> str:
 
 
 def _kind(found: DepthMap, kind: str, row: Sequence[float | None]) -> str:
-    """The row of a kind: a bar with the layers from left to right."""
+    """Return the row of a kind: a bar with the layers from left to right."""
     shades = [shade(far) for far in in_columns(tuple(row), _COLUMNS)]
     drawn, at = [], 0
     for number, run in groupby(shades):
@@ -106,14 +106,14 @@ def _kind(found: DepthMap, kind: str, row: Sequence[float | None]) -> str:
 
 
 def _layers(found: DepthMap, begin: int, end: int, columns: int) -> str:
-    """The layers that some of so many columns are for."""
+    """Return the layers that some of so many columns are for."""
     layers = len(found.layers)
     first, last = found.layers[round(begin * layers / columns)], found.layers[round(end * layers / columns) - 1]
     return f"layer {first}" if first == last else f"layers {first} to {last}"
 
 
 def shade(far: float | None) -> int | None:
-    """The shade of a change, as the areas of sizes have them; None where it is not known.
+    """Return the shade of a change, as the areas of sizes have them; None where it is not known.
 
     What was all zeros has no norm to compare with: it is shown as the smallest change.
     """
@@ -125,7 +125,7 @@ def shade(far: float | None) -> int | None:
 
 
 def _modules(found: Sequence[DiffRow]) -> str:
-    """The distance of the values of modules, with a bar for the difference relative to A."""
+    """Return the distance of the values of modules, with a bar for the difference relative to A."""
     if not found:
         return ""
     finite = [row.numbers.relative for row in found if row.numbers.relative == row.numbers.relative]
@@ -139,7 +139,7 @@ def _modules(found: Sequence[DiffRow]) -> str:
 
 
 def _module(row: DiffRow, top: float, odd: bool) -> str:
-    """One row; with ``odd`` it also tells where values are NaN on one side only, which no other figure counts."""
+    """Return a row; with ``odd`` it also says where values are NaN on one side only, which no figure counts."""
     relative = row.numbers.relative
     wide = 120 * min(1.0, relative / top) if relative == relative else 0.0
     bar = element("rect", width=coordinate(max(wide, 1)), height=10, rx=2, class_="bin")

@@ -36,7 +36,7 @@ class _Area:
 
 
 def treemap(examined: Examined, made: Modules) -> str:
-    """The section; "" where there are no bytes."""
+    """Return the section; "" where there are no bytes."""
     nbytes = [0 if number in examined.tied else bounded(each.nbytes) for number, each in enumerate(examined.tensors)]
     if not sum(nbytes):
         return ""
@@ -84,7 +84,7 @@ class _Drawing:
                 yield from self._areas(self._inside(area), room, None if fills else own, depth + 1)
 
     def _inside(self, area: _Area) -> list[_Area]:
-        """The contents of an area, largest first; the smallest as one."""
+        """Return the contents of an area, largest first; the smallest as one."""
         inner, leaves = self._split(area.levels)
         found = [self._folded(name, inside, area.path) for name, inside in inner]
         pieces = self.made.pieces
@@ -108,7 +108,7 @@ class _Drawing:
             name += more
 
     def _split(self, levels: tuple[int, ...]) -> tuple[list[tuple[str, tuple[int, ...]]], Counter[int]]:
-        """The levels below by name, and the bytes of the tensors by the number of theirs; what is empty is left out."""
+        """Return the levels below by name, and bytes by the number of the tensor; what is empty is left out."""
         inner: dict[int, list[int]] = {}
         leaves: Counter[int] = Counter()
         for level in levels:
@@ -122,7 +122,7 @@ class _Drawing:
         return list(self._grouped(inner)), leaves
 
     def _grouped(self, inner: dict[int, list[int]]) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """The levels by name; many that are called by numbers and have the same tensors are one: ``{0…219}.``."""
+        """Yield the levels by name; many that are called by numbers and have the same tensors are one: ``{0…219}.``."""
         alike: dict[frozenset[int] | int, list[int]] = {}
         for piece, levels in inner.items():
             numbered = self.made.pieces[piece].rstrip("./").isdigit()
@@ -136,7 +136,7 @@ class _Drawing:
 
 
 def _kinds(made: Modules, below: dict[int, tuple[list[int], list[int]]]) -> list[int]:
-    """A number for each level: the same for those with the same names in them, all the way down."""
+    """Return a number for each level: the same for those with the same names in them, all the way down."""
     numbers: dict[object, int] = {}
     found = [0] * len(made.parents)
     for level in range(len(found) - 1, -1, -1):  # a level comes after its parent
@@ -148,7 +148,7 @@ def _kinds(made: Modules, below: dict[int, tuple[list[int], list[int]]]) -> list
 
 
 def _range(pieces: Sequence[str]) -> str:
-    """``{0…219}.`` for ``0.``, ``1.``, and so on; ``{0, 8…56}.`` where some are left out."""
+    """Return ``{0…219}.`` for ``0.``, ``1.``, and so on; ``{0, 8…56}.`` where some are left out."""
     sign = pieces[0][len(pieces[0].rstrip("./")) :]
     numbers = sorted([int(piece.rstrip("./")) for piece in pieces])
     first = str(numbers[0]) if numbers[-1] - numbers[0] == len(numbers) - 1 else f"{numbers[0]}, {numbers[1]}"
@@ -156,13 +156,13 @@ def _range(pieces: Sequence[str]) -> str:
 
 
 def _label(area: _Area) -> str:
-    """The name, and for a number the module that it is one of: ``layers.0``."""
+    """Return the name, and for a number the module that it is one of: ``layers.0``."""
     before = area.path.removesuffix(area.name) if area.name[:1].isdigit() or area.name.startswith("{") else ""
     module = before.rstrip("./").replace("/", ".").rpartition(".")[2]
     return (before[len(before.rstrip("./")) - len(module) :] + area.name).rstrip("./")
 
 
-def _drawn(area: _Area, box: Rectangle, colour: int, inner: bool = False) -> str:
+def _drawn(area: _Area, box: Rectangle, colour: int, *, inner: bool) -> str:
     name = area.name.rstrip("./")
     title = f"<title>{text(area.path.rstrip('./') or name)}: {text(size(area.nbytes))}</title>"
     width, height = max(0.0, box.width - 1), max(0.0, box.height - 1)
@@ -198,13 +198,13 @@ class Rectangle:
     height: float
 
     def within(self, margin: float, top: float) -> Rectangle:
-        """The rest of it inside of a margin, and below a title."""
+        """Return the rest of it inside of a margin, and below a title."""
         width, height = max(0.0, self.width - 2 * margin), max(0.0, self.height - top - margin)
         return Rectangle(self.x + margin, self.y + top, width, height)
 
 
 def squarified(sizes: Sequence[float], box: Rectangle) -> Iterator[Rectangle]:
-    """A rectangle for each size, largest first as they must come; together they fill the box."""
+    """Yield a rectangle for each size, largest first as they must come; together they fill the box."""
     total = sum(sizes)
     if total <= 0:
         return
@@ -229,7 +229,7 @@ def squarified(sizes: Sequence[float], box: Rectangle) -> Iterator[Rectangle]:
 
 
 def _worst(largest: float, smallest: float, row: float, side: float) -> float:
-    """The worst ratio of sides in a row of such areas."""
+    """Return the worst ratio of sides in a row of such areas."""
     if not (row and smallest and side):
         return float("inf")
     return max(side * side * largest / (row * row), row * row / (side * side * smallest))

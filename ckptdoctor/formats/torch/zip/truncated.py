@@ -8,7 +8,6 @@ in the descriptor behind it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from shlex import quote
 
 from ckptdoctor.checkpoint import Container, DType, Note, NoteKind, Source, Storage
@@ -21,7 +20,7 @@ from ckptdoctor.formats.torch.zip.central_directory import MAX_RECORDS
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out
 from ckptdoctor.formats.torch.zip.local_headers import first_name
 from ckptdoctor.formats.torch.zip.records import Record, shown
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import decode
 
 # a file that ends in this many zero bytes was given its full size before its contents

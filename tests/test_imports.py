@@ -407,7 +407,6 @@ BEHIND_DOORS = {
     "repair/test_fusing_norms.py": {"edits.norms", "prove.norms"},
     "repair/test_merge_adapter.py": {"edits.computing"},
     "repair/test_orthogonal.py": {"computing.proof", "edits.computing", "edits.elements"},
-    "values/test_ggml_blocks.py": {"formats.gguf.kinds"},
     "values/test_storage_checks.py": {"examine.integrity"},
     # edits of whole modules name the tensors of these; what a plan says of an edit that no option asks for
     "edits/applied/test_told.py": {"rendering.fix_json", "rendering.fix_text"},

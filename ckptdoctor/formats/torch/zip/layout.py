@@ -120,12 +120,12 @@ def lay_out(items: Sequence[Item], alignment: int = DEFAULT_ALIGNMENT) -> tuple[
 def lay_out_moved(
     head: tuple[str, bytes, int], rest: Sequence[Record], alignment: int, read: Callable[[int, int], bytes]
 ) -> tuple[Segment, ...] | None:
-    """Return the archive in which only the first record is another: all that is behind it moves, as it is.
+    """Return the archive in which only the first record is different: everything after it moves unchanged.
 
-    ``head`` is the name, the data and the CRC of that record, ``rest`` are the others in the order in which they lie in
-    the original, and ``read`` gives bytes of it. The data of every record is aligned, so behind the first header that
-    has to be written anew everything moves by a multiple of the alignment. None where something between the records is
-    not what ``lay_out`` would write there: each header is compared, but no items and segments are made of each.
+    ``head`` is the name, the data and the CRC of that record, ``rest`` are the others in the order of the original, and
+    ``read`` gives bytes of it. The data of every record is aligned, so after the first header that has to be rewritten
+    everything moves by a multiple of the alignment. None where something between the records is not what ``lay_out``
+    would write there: each header is compared, but no items and segments are made of each.
     """
     name, data, crc = head
     new, first, last = Item(name, len(data), crc, (Literal(data),)), rest[0], rest[-1]

@@ -170,9 +170,9 @@ def _behind_storages(directory: Directory) -> Record | None:
 def _moved(
     source: Source, directory: Directory, head: tuple[str, bytes, int], storages: Sequence[Storage]
 ) -> tuple[Segment, ...] | None:
-    """Return the whole copy where all that is behind the pickle can move as one block, as in nearly every archive.
+    """Return the whole copy where everything after the pickle can move as one block, as in nearly every archive.
 
-    None where records may have to change their order, or be written anew.
+    None where records may have to change their order, or be rewritten.
     """
     records, alignment = directory.records, _alignment(source, directory)
     folder, names = f"{directory.prefix}/data/", [record.name for record in records]

@@ -228,7 +228,7 @@ class NewStorages:
         return PersistentId(op.BINPERSID, new.tuple([*parts, *([None] if len(like) > len(parts) else [])]))
 
     def hold(self, new: NewNodes, data: bytes, element: DType) -> PersistentId:
-        """Return a reference to a new storage with these elements, which stood in the pickle."""
+        """Return a reference to a new storage with these elements, which were in the pickle."""
         self._held += 1
         key = f"array {self._held}"  # never a key of torch, so it is free; it gets a number in the end
         storage = Storage(key, len(data), element, _CPU, None)
@@ -314,7 +314,7 @@ def _lies_in(span: tuple[int, int], pieces: Sequence[Piece]) -> bool:
 
 
 def _moved(byte: int, kept: Sequence[Piece]) -> int:
-    """Return where a byte lies once only the kept ranges are left."""
+    """Return where a byte is once only the kept ranges are left."""
     passed = 0
     for start, length in kept:
         if start <= byte < start + length:

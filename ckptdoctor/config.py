@@ -96,15 +96,6 @@ def _config(path: str, table: object) -> Config:
     return Config(**lists, **choices, keys=keys, path=path)  # type: ignore[arg-type]  # field names, checked above
 
 
-def _meant(key: str) -> str:
-    """Return the setting with the nearest name, or else all of them."""
-    from difflib import get_close_matches
-
-    known = (*_LISTS, *_CHOICES, _KEYS)
-    near = get_close_matches(key, known, n=1)
-    return f'Did you mean "{near[0]}"?' if near else f"Settings are {', '.join(known)}."
-
-
 def _list(path: str, key: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise UsageError(f'{path}: {key} must be a list of rule codes, such as ["N401"].')

@@ -17,10 +17,10 @@ from pathlib import Path
 import hypothesis
 import pytest
 from hypothesis.internal.conjecture import providers
-from xdist.scheduler import LoadGroupScheduling
 
 from tests.libraries import MARKED_ONLY, NEVER_COLLECTED, imported, real
 from tests.scale import Scale
+from tests.workers import OneFileOneWorker, hear_once_a_test, tell_once_a_test
 
 # several tests run at a time, and keep the cores busy by themselves: torch's own threads would wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -92,6 +92,8 @@ def pytest_configure(config):
     elif hasattr(providers, "_get_local_constants"):
         nothing = providers._local_constants
         providers._get_local_constants = lambda: nothing
+    if hasattr(config, "workerinput"):
+        tell_once_a_test(config)
 
 
 def pytest_sessionstart(session):
@@ -139,9 +141,13 @@ def pytest_collection(session):
 
 
 def pytest_collection_finish(session):
-    """Keep the collector from visiting all tests again later, too: what is there now stays until the end."""
+    """Keep the collector from visiting all tests again later, too: what is there now stays until the end.
+
+    Of what tests make nearly all goes as soon as it is no longer used, so it looks seldom for the rest.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 10, 20)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -174,14 +180,6 @@ def pytest_runtest_teardown(item):
         pytest.fail(f"imports {', '.join(sorted(new))}: mark it with “real” of tests.libraries", pytrace=False)
 
 
-class OneFileOneWorker(LoadGroupScheduling):
-    """Hands out whole files, which share fixtures, and groups of files that share an import of gigabytes."""
-
-    def _split_scope(self, nodeid):
-        scope = super()._split_scope(nodeid)
-        return nodeid.split("::", 1)[0] if scope == nodeid else scope
-
-
 def pytest_xdist_auto_num_workers(config):
     """Two more than there are cores: hundreds of tests wait for processes and keys, and meanwhile others work."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
@@ -199,6 +197,11 @@ def pytest_xdist_setupnodes(config, specs):
         quiet = {"cwd": config.rootpath, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         with subprocess.Popen(package, **quiet):
             subprocess.run(collecting, **quiet)
+
+
+def pytest_configure_node(node):
+    """Understand what the workers say."""
+    hear_once_a_test(node)
 
 
 def pytest_xdist_make_scheduler(config, log):

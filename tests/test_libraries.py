@@ -96,3 +96,21 @@ def test_what_is_not_installed_skips_the_test_that_asks():
     assert not hasattr(absent, "__wrapped__")
     with pytest.raises(pytest.skip.Exception, match="no_such_library"):
         _ = absent.anything
+
+
+def test_what_workers_say_arrives_whole(tmp_path):
+    """A failure with its lines and output, a warning, a skip, an error of tearing down, and what killed its worker."""
+    test = (
+        "import os, pytest, warnings\n\n"
+        "@pytest.fixture\ndef left():\n    yield\n    assert 5 == 6\n\n"
+        "def test_passes(): warnings.warn('beware')\n\n"
+        "def test_fails():\n    print('before it')\n    assert 1 == 2\n\n"
+        "def test_skipped(): pytest.skip('not here')\n\n"
+        "def test_torn(left): pass\n\n"
+        "def test_kills(): os._exit(3)\n"
+    )
+    status, out = said(tmp_path, test, "-n", "1", "--dist", "loadgroup", "--max-worker-restart", "0", "-rs")
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert "2 failed, 2 passed, 1 skipped, 1 warning, 1 error" in out
+    assert all(each in out for each in ("assert 1 == 2", "before it", "assert 5 == 6", "beware", "not here"))
+    assert "crashed while running 'test_it.py::test_kills'" in out

@@ -19,16 +19,16 @@ from torch import nn
 import ckptdoctor
 from ckptdoctor.api.arguments import in_arguments
 from ckptdoctor.cli.main import cli
+from tests.commands import run_here
 
 ROOT = Path(__file__).parents[1]
 
 # what an argument is called that cannot have its option's name, and options that only say how to print
 OTHERWISE = {("graft", "from"): "donor", ("explain", "error"): "error"}
 PRINTING = {"format", "color", "help", "all", "json", "summary", "statistics", "fail_on", "q", "quiet"}
-PRINTING |= {"show_work", "slurm", "devices"}  # of train, which print and train nothing, or print its first step
 COMMANDS = (
     *("check", "fix", "convert", "merge", "salvage", "graft", "report", "seal", "verify", "show", "browse", "train"),
-    *("diff", "explain"),
+    *("diff", "explain", "latest"),
 )
 DEFAULTS = {"keep_ties"}  # what a command does anyway
 
@@ -53,9 +53,17 @@ def test_arguments_have_the_names_of_options(name):
 
 
 def test_every_command_is_a_function():
-    """But ``rules``, whose name is that of a package of ours, and ``setup``, which is about the command line."""
+    """But ``setup``, which is about the command line; ``rules`` is a package, so that command is ``list_rules``."""
     commands = set(cli.list_commands(None)) - {"rules", "setup"}
-    assert commands == set(COMMANDS) and commands <= set(ckptdoctor.__all__)
+    assert commands == set(COMMANDS) and commands | {"list_rules"} <= set(ckptdoctor.__all__)
+
+
+def test_rules_are_listed_as_the_command_lists_them():
+    """One of each code; a session shows a screen of the table, and JSON is that of the command."""
+    rules = ckptdoctor.list_rules()
+    assert len({rule.code for rule in rules}) == len(rules) > 150
+    assert repr(rules).count("\n") < 60 and "more: print(rules)" in repr(rules) and "N401  module-prefix" in str(rules)
+    assert rules.to_json() == run_here("rules", "--format", "json", cwd=ROOT).stdout.decode().rstrip("\n")
 
 
 def test_contents_are_shown(path):
@@ -326,9 +334,14 @@ def test_arrays_that_numpy_cannot_have_stay_descriptions(tmp_path, code, shape, 
     assert (code, len(shape)) == ("f8", 64) or type(found["x"]).__name__ == "Inert"
 
 
-@pytest.mark.parametrize("name", ["check", "fix", "open", "seal", "show"])
+@pytest.mark.parametrize("name", ["browse", "check", "fix", "open", "seal", "show"])
 def test_examples_in_docstrings_are_true(name, monkeypatch):
     """Those of one module each, run from a clone, where the samples are."""
     monkeypatch.chdir(ROOT)
     ran = doctest.testmod(inspect.getmodule(getattr(ckptdoctor, name)))
     assert ran.attempted > 0 and ran.failed == 0
+
+
+def test_every_function_of_a_command_has_an_example():
+    """In its docstring, where ``help()`` shows it."""
+    assert [name for name in (*COMMANDS, "list_rules") if ">>> " not in getattr(ckptdoctor, name).__doc__] == []

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.api.arguments import Listener, Path, a_screen, from_python, target
 from ckptdoctor.checkpoint.progress import Progress, follow
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.findings import FileReport, Finding, Report, Severity
 from ckptdoctor.noun import noun, replace
+
+if TYPE_CHECKING:
+    from ckptdoctor.rules.framework import Rule
 
 
 @noun
@@ -58,6 +61,42 @@ class CheckReport(FileReport):
         from ckptdoctor.rendering.html.cards import cards
 
         return cards(self)
+
+
+class RuleList(tuple["Rule", ...]):
+    """What ``list_rules`` gives: every rule, with its ``code``, ``name``, ``severity``, ``summary`` and ``page``.
+
+    Its ``repr`` is what the command prints, cut to a screen.
+    """
+
+    def to_json(self) -> str:
+        """Return the document that ``ckptdoctor rules --format json`` prints."""
+        from ckptdoctor.rendering.rule_table import as_json
+
+        return as_json(self)
+
+    def __str__(self) -> str:
+        from ckptdoctor.rendering.rule_table import as_text
+
+        return as_text(self, 80)
+
+    def __repr__(self) -> str:
+        return a_screen(str(self), "print(rules)")
+
+
+def list_rules() -> RuleList:
+    """Return every rule that ``check`` knows, in the order of the codes: what ``ckptdoctor rules`` lists.
+
+    It is not called ``rules``, because ``ckptdoctor.rules`` is the package from which plugins import what a rule is
+    made of.
+
+    >>> import ckptdoctor
+    >>> [rule.name for rule in ckptdoctor.list_rules() if rule.code == "N401"]
+    ['module-prefix']
+    """
+    from ckptdoctor.diagnose.catalogue import all_rules
+
+    return RuleList(all_rules())
 
 
 @from_python

@@ -141,13 +141,13 @@ def diff(
 ) -> Difference:
     """Return how two checkpoints differ, whatever their containers.
 
-    Names, shapes, dtypes, device tags, and what is beside tensors are compared.
+    Names, shapes, dtypes, device tags and everything that is not a tensor are compared.
 
-    ``values`` compares the values too, and measures those that differ; so do the tolerances, which say what does not
-    count. ``root`` is the part that matters ("state_dict"), ``root_b`` that of ``b`` where it is another.
+    ``values`` compares the values too, and measures those that differ; so do the tolerances, below which a difference
+    does not count. ``root`` is the part to compare ("state_dict"), ``root_b`` that of ``b`` if it is a different one.
     ``Difference.same`` is the answer in one word, ``Difference.summary`` in one sentence; ``Difference.unseen`` is what
-    was not compared, such as files of a folder that are missing or damaged.
-    Raises UsageError, UnreadableError, NotACheckpointError, or DamagedError.
+    was not compared, such as files of a folder that are missing or damaged. Raises UsageError, UnreadableError,
+    NotACheckpointError, or DamagedError.
 
     >>> import ckptdoctor
     >>> sick = "sample_ckpts/sick/N401-module-prefix.pt"
@@ -183,6 +183,12 @@ def report(
     """Write one HTML page about a checkpoint, and return where it is; with ``other``, how that one differs.
 
     Every byte is read unless ``headers_only``. Raises UsageError, UnreadableError or WriteError; then there is no page.
+
+    >>> import ckptdoctor, pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = ckptdoctor.report("sample_ckpts/healthy/state_dict.pt", output=f"{folder}/report.html")
+    ...     pathlib.Path(page).read_text(encoding="utf-8").startswith("<!doctype html>")
+    True
     """
     from ckptdoctor.rendering.gathering import write_report
 

@@ -52,7 +52,7 @@ def fix(
     force: bool = False,
     progress: Listener | None = None,
 ) -> RepairReport:
-    """Repair one checkpoint into a new, verified file (None: beside the original, ``name.fixed.ext``).
+    """Repair one checkpoint into a new, verified file (None: next to the original, ``name.fixed.ext``).
 
     Each argument does what the option of ``ckptdoctor fix`` with its name does; with none, the safe fixes of all
     findings are applied. ``drop``, ``keep``, ``strip_prefix`` and ``rename`` ("REGEX=REPL") take one text or several.
@@ -159,6 +159,13 @@ def merge(
 
     ``part`` names files that hold one part of a model each ({"encoder": "e.pt"}): their keys get the name before them.
     A key that is in two files must have the same values. Raises what ``convert`` raises.
+
+    >>> import ckptdoctor, tempfile
+    >>> parts = {"encoder": "sample_ckpts/healthy/layers.pt", "head": "sample_ckpts/healthy/head100.pt"}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = ckptdoctor.merge(output=f"{folder}/both.safetensors", part=parts)
+    ...     ckptdoctor.open(made.output).keys()[-1]
+    'head.fc.weight'
     """
     from ckptdoctor.converting import conversion as converting
     from ckptdoctor.converting.request import ConvertRequest, size_of
@@ -179,10 +186,17 @@ def merge(
 def salvage(
     path: Path, output: Path | None = None, *, force: bool = False, progress: Listener | None = None
 ) -> SalvageReport:
-    """Recover every intact tensor of a truncated or damaged checkpoint (None: beside it, ``name.salvaged.ext``).
+    """Recover every intact tensor of a truncated or damaged checkpoint (None: next to it, ``name.salvaged.ext``).
 
     Every byte is read; what is lost is listed in ``SalvageReport.lost``, and nothing is ever filled in.
-    Raises UnreadableError, NotACheckpointError, DamagedError, RefusedError where no tensor is intact, or WriteError.
+    Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError where no tensor is intact, or
+    WriteError.
+
+    >>> import ckptdoctor, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     saved = ckptdoctor.salvage("sample_ckpts/sick/F005-truncated-zip.pt", f"{folder}/saved.pt")
+    >>> saved.recovered, [tensor.path[-1] for tensor in saved.lost]
+    (14, ['fc.weight', 'fc.bias'])
     """
     from ckptdoctor.salvaging.salvage import salvage
 
@@ -206,11 +220,17 @@ def graft(
 ) -> GraftReport:
     """Take the damaged tensors of ``path`` from another copy, ``donor``, into a new, verified file.
 
-    ``output`` None is beside it (``name.grafted.ext``). ``key`` are patterns of tensors to take even where nothing is
-    known to be wrong with them. ``root`` and ``from_root`` are the parts of both that belong together. ``unsafe_fixes``
-    consents to a mixture of two saves, and ``diff`` writes nothing. ``GraftReport.left`` is what stays damaged.
-    Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError or WriteError; then nothing has
+    ``output`` None is next to it (``name.grafted.ext``). ``key`` takes patterns of tensors to replace whether or not
+    they are known to be damaged. ``root`` and ``from_root`` are the corresponding parts of both files. ``unsafe_fixes``
+    consents to a mixture of two saves, and ``diff`` writes nothing. ``GraftReport.left`` is what stays damaged. Raises
+    UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError or WriteError; then nothing has
     changed.
+
+    >>> import ckptdoctor
+    >>> damaged, copy = "sample_ckpts/sick/F009-crc-mismatch.pt", "sample_ckpts/healthy/state_dict.pt"
+    >>> planned = ckptdoctor.graft(damaged, copy, diff=True)
+    >>> [(each.path[-1], each.trouble) for each in planned.grafted]
+    [('fc.weight', 'does not match its checksum')]
     """
     from ckptdoctor.grafting import heal as grafting
     from ckptdoctor.grafting.request import GraftRequest

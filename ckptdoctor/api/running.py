@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Literal
 
 from ckptdoctor.api.arguments import Path, Words, from_python, several
@@ -35,6 +35,11 @@ def browse(
     ``serve`` shows it as a web page instead. The browser is a process of its own, so ``model`` is the name of your
     code ("nets:Net"). Raises UsageError without a terminal, and where the browser could not start, which has printed
     why.
+
+    >>> import ckptdoctor
+    >>> ckptdoctor.browse("model.pt")  # in a script, whose output goes into a file
+    Traceback (most recent call last):
+    ckptdoctor.errors.UsageError: browse() needs a terminal. Without one: check('model.pt'), or serve=True.
     """
     if model is not None and not isinstance(model, str):
         raise UsageError('model= of browse() is the name of your code, "nets:Net": the browser is another process.')
@@ -83,19 +88,33 @@ def train(
     resume: bool = False,
     tag_device: str | None = None,
     timeout: float = 120,
+    show_work: bool = False,
+    slurm: bool = False,
+    devices: bool = False,
 ) -> str:
     """Train a small network, save real checkpoints, and return their folder (None: ``runs/NETWORK-STRATEGY``).
 
     Each argument does what the option of ``ckptdoctor train`` with its name does; ``save`` is one format or several.
-    It runs in a process of its own, whose output is printed. Raises TrainingError with the reason where the run could
-    not start or continue.
+    The run is a process of its own, and its output is printed. With ``slurm`` or ``devices`` nothing is trained: the
+    text that the command would print is returned, which is the sbatch script for this run, or the table of devices.
+    Raises TrainingError with the reason if the run could not start or continue.
+
+    >>> import ckptdoctor
+    >>> script = ckptdoctor.train("lenet", strategy="ddp", world_size=8, slurm=True)
+    >>> [line for line in script.splitlines() if "gres" in line][0]
+    '#SBATCH --gres=gpu:8'
     """
     given: dict[str, object] = dict(locals())
     del given["network"]
     folder = os.fspath(out) if out is not None else os.path.join("runs", f"{network}-{strategy}")
     given |= {"out": folder, "save": several(save)}
-    last: deque[str] = deque(maxlen=_LAST)
     command = _command("train", given, [network])
+    if slurm or devices:
+        printed = subprocess.run(command, capture_output=True, text=True, check=False)
+        if printed.returncode:
+            raise TrainingError(_reason(printed.stderr.splitlines()))
+        return printed.stdout
+    last: deque[str] = deque(maxlen=_LAST)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         try:
@@ -106,9 +125,14 @@ def train(
             process.wait()
             raise
     if process.returncode:
-        reasons = [line.partition("error: ")[2] for line in last if "error: " in line]
-        raise TrainingError((reasons or list(last) or ["the run ended without a message."])[-1].strip())
+        raise TrainingError(_reason(last))
     return folder
+
+
+def _reason(lines: Collection[str]) -> str:
+    """Return the error that the last lines of a process print."""
+    reasons = [line.partition("error: ")[2] for line in lines if "error: " in line]
+    return (reasons or list(lines) or ["the run ended without a message."])[-1].strip()
 
 
 def _command(name: Literal["browse", "train"], given: dict[str, object], arguments: list[str]) -> list[str]:

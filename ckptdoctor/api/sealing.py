@@ -76,6 +76,13 @@ def verify(
     With ``against``, ``path`` is an export of that checkpoint, and every tensor of both is accounted for:
     ``accounted``, and the fate of each. ``dropped`` and ``added`` are patterns of what is on one side on purpose.
     Raises UsageError, UnreadableError, RefusedError, or DamagedError for a seal or file that is not intact.
+
+    >>> import ckptdoctor, shutil, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = shutil.copy("sample_ckpts/healthy/state_dict.pt", folder)
+    ...     sealed = ckptdoctor.seal(path)
+    ...     ckptdoctor.verify(path, tensor="fc.bias").files[0].as_sealed
+    True
     """
     if against is not None:
         from ckptdoctor.against.against import against as compare

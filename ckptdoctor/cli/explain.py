@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +16,7 @@ from ckptdoctor.diagnose.catalogue import all_rules, look_up
 from ckptdoctor.errors import UsageError
 from ckptdoctor.explaining.explanation import Explanation, explain
 from ckptdoctor.explaining.reading import is_text, read_text
+from ckptdoctor.noun import replace
 from ckptdoctor.rendering import rule_table
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def command(what: str | None, source: str | None, style: str, color: str) -> Exi
 
 
 def _is_file(what: str) -> bool:
-    """Whether a word is meant as a checkpoint: it exists, and an error text comes in."""
+    """Return whether a word is meant as a checkpoint: it exists, and an error text comes in."""
     return os.path.exists(what) and not _is_terminal()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -19,7 +18,7 @@ from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import RepairReport
 from ckptdoctor.match.shapes.projections import QKV_LAYOUTS
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.request import (
     EXPERT_LAYOUTS,
     ORTHOGONAL_MAPS,
@@ -163,7 +162,7 @@ def _request(
     error: str | None,
     **asked: Any,
 ) -> FixRequest:
-    """The command line; where it names no change at all, the project's configuration says which rules matter."""
+    """Return the command line; where it names no change at all, the project's configuration says which rules matter."""
     with drawn(NOTHING_WRITTEN):
         reference = read_reference(Settings(like=like, model=model, config=config, error=error), path)
     if reference is not None and reference.told:

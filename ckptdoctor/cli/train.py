@@ -134,7 +134,7 @@ def command(slurm: bool, devices: bool, gpus: str | None, **asked: Any) -> ExitS
 
 
 def _config(strategy: str, world_size: int | None, device: str, cluster: bool = False, **asked: Any) -> RunConfig:
-    """The command line with every default settled; ``cluster``: for machines elsewhere, which have GPUs."""
+    """Return the command line with every default settled; ``cluster``: for machines elsewhere, which have GPUs."""
     if cluster:
         device = "cuda" if device == "auto" else device
         default_world_size = 1 if strategy == "single" else GPUS_PER_NODE
@@ -191,7 +191,8 @@ def _show_devices() -> ExitStatus:
 def _show_script(config: RunConfig) -> ExitStatus:
     require_choices(config)
     arguments = click.get_current_context().meta[_ARGUMENTS]
-    command = ["ckptdoctor", "train", *arguments]
+    # the script adds --resume at the end, where it would be no option after a "--"; no network begins with a dash
+    command = ["ckptdoctor", "train", *[each for each in arguments if each != "--"]]
     nodes = nodes_for(config.world_size) if config.strategy in PROCESSES else 1
     emit(script(config, nodes=nodes, gpus_per_node=GPUS_PER_NODE, command=command).rstrip("\n"))
     return ExitStatus.CLEAN

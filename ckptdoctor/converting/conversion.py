@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 from shlex import join, quote
 from time import perf_counter
@@ -23,7 +22,7 @@ from ckptdoctor.edits.conversion import ConvertReport, Twins
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.devices import whole_dtensors
 from ckptdoctor.formats.suffixes import SHARDED, TORCH_ZIP
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
@@ -51,7 +50,7 @@ def convert(request: ConvertRequest) -> ConvertReport:
 
 
 def _stays(request: ConvertRequest, given: Inputs) -> bool:
-    """Return whether it is one file of torch's, which is edited where it stands."""
+    """Return whether the input is one file of torch, which is edited as it is."""
     return len(request.paths) == 1 and given.checkpoints[0].format in _LOSSLESS and not any(request.names)
 
 

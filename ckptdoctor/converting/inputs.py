@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from shlex import quote
 
 from ckptdoctor import formats
@@ -35,7 +34,7 @@ from ckptdoctor.facts.devices import whole_dtensors
 from ckptdoctor.facts.reader_notes import require_every_file, require_own_values, to_salvage
 from ckptdoctor.formats.folders.shards import shard_sets
 from ckptdoctor.formats.fresh.strided import refusal, segments
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.wording import and_more
 from ckptdoctor.writing.checksums import Bytes
 

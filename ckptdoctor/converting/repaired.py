@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import ROOT, NoteKind, Tensor
@@ -18,6 +17,7 @@ from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.examine.file import check
 from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.findings import Loader, NextStep, Proof
+from ckptdoctor.noun import replace
 from ckptdoctor.prove.output import counted
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.plan import Plan

@@ -24,16 +24,6 @@ DCP = DISTRIBUTED
 KINDS = ("torch", "safetensors", "dcp")
 
 
-_GGUF = " For GGUF use llama.cpp's convert_hf_to_gguf.py."
-
-
-def _refused(suffix: str) -> str:
-    """Name what the suffix of an output asks for, and that nothing here writes."""
-    if not suffix:
-        return "ckptdoctor chooses the format by the output's suffix, and there is none."
-    return f"ckptdoctor cannot write {suffix.removeprefix('.').upper()}."
-
-
 @noun
 class ConvertRequest:
     """Checkpoints to write as one, and how.

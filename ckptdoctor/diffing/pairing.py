@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from typing import Generic, TypeVar
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
@@ -13,7 +12,7 @@ from ckptdoctor.differences import Side
 from ckptdoctor.facts import names
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun, replace
 
 _LOOKED_AT = 64  # state dicts of one role that are held against each other by their keys
 

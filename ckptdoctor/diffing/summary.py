@@ -8,7 +8,7 @@ from itertools import takewhile
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, Verdict
 from ckptdoctor.facts.weight_sets import BUFFERS
-from ckptdoctor.match.shapes.kinds import is_head
+from ckptdoctor.match.shapes.layer_names import is_head
 from ckptdoctor.wording import listed, plural
 
 _NAMED = 4  # modules that are named one by one
@@ -215,7 +215,7 @@ def _modules(names: Sequence[str]) -> list[str]:
 
 
 def _whole(every: set[str], changed: set[str]) -> list[str] | None:
-    """The outermost modules all of whose tensors changed; None where a tensor changed beside them."""
+    """The outermost modules all of whose tensors changed; None where a tensor outside of them changed too."""
     total, apart = _counts(every), _counts(changed)
     found: dict[str, None] = {}
     for name in sorted(changed):

@@ -7,8 +7,7 @@ and the chain of repairs that makes the file fit a target (``--auto``).
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, get_args
 
 from ckptdoctor.checkpoint import Checkpoint, Container
@@ -17,7 +16,7 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Safety
 from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import Coverage, Finding, Severity
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.wording import beyond, plural
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 AUTO = "--auto"
 _DROP = "--drop"
+_ORDER = (Safety.SAFE, Safety.CONFIRMED, Safety.UNSAFE, None)
 
 
 @noun
@@ -50,21 +50,19 @@ class Offer:
 
 def offers(findings: Iterable[Finding], coverage: Coverage | None = None) -> list[Offer]:
     """Return what can be chosen, what makes the file fit its target first, what cannot be repaired last."""
-    alone, explained = _selectable(), {step.code for step in coverage.steps} if coverage is not None else set()
+    selectable, in_steps = _selectable(), {step.code for step in coverage.steps} if coverage is not None else set()
     groups: dict[tuple[str, Safety | None], list[Finding]] = {}
     towards: list[Finding] = []
     for finding in findings:
         safety = finding.fix.safety if finding.fix is not None and finding.fix.edits else None
-        if coverage is not None and safety is not None and _is_towards(finding, alone, explained):
+        if coverage is not None and safety is not None and _is_towards(finding, selectable, in_steps):
             towards.append(finding)
         elif safety is not None or finding.severity is not Severity.INFO:
             groups.setdefault((finding.code, safety), []).append(finding)
-    found = [_offer(group, alone) for group in groups.values()]
-    fit = [] if coverage is None else _fit(coverage, towards)
-    return [*fit, *sorted(found, key=lambda offer: _ORDER.index(offer.safety))]
-
-
-_ORDER = (Safety.SAFE, Safety.CONFIRMED, Safety.UNSAFE, None)
+    found = [_offer(group, selectable) for group in groups.values()]
+    found.sort(key=lambda offer: _ORDER.index(offer.safety))
+    fit = None if coverage is None else _way_to_the_target(coverage, towards)
+    return found if fit is None else [fit, *found]
 
 
 def usual(offered: Sequence[Offer]) -> frozenset[int]:
@@ -87,6 +85,7 @@ def toggled(offered: Sequence[Offer], chosen: Collection[int], at: int) -> froze
 
 
 def _together(offered: Sequence[Offer], chosen: Collection[int]) -> frozenset[int]:
+    """Return the choice as the command line can make it: a rule once for all its offers, if any of them is unsafe."""
     if not any(offered[each].safety is not Safety.SAFE and offered[each].code != AUTO for each in chosen):
         return frozenset(chosen)
     codes = {offered[each].code for each in chosen if not offered[each].patterns}
@@ -141,15 +140,15 @@ def _selectable() -> frozenset[str]:
     return frozenset([*codes, *BY_VALUES])
 
 
-def _is_towards(finding: Finding, alone: Collection[str], explained: Collection[str]) -> bool:
+def _is_towards(finding: Finding, selectable: Collection[str], in_steps: Collection[str]) -> bool:
     """Return whether the fix is one of those that bring the file towards its target."""
     assert finding.fix is not None
-    if finding.code in explained or finding.fix.option.startswith(AUTO):
+    if finding.code in in_steps or finding.fix.option.startswith(AUTO):
         return True
-    return finding.code not in alone and not _patterns(finding.fix.option)
+    return finding.code not in selectable and not _patterns(finding.fix.option)
 
 
-def _offer(group: Sequence[Finding], alone: Collection[str]) -> Offer:
+def _offer(group: Sequence[Finding], selectable: Collection[str]) -> Offer:
     first = group[0]
     more = beyond(len(group) - 1, before=" (and ", after=")")
     severity = max([each.severity for each in group], key=lambda each: each.rank)
@@ -158,7 +157,7 @@ def _offer(group: Sequence[Finding], alone: Collection[str]) -> Offer:
         return replace(offer, why=first.advice)
     titles = list(dict.fromkeys([each.fix.title for each in group if each.fix is not None]))
     offer = replace(offer, safety=first.fix.safety, title="; ".join(titles))
-    if first.code in alone:
+    if first.code in selectable:
         from ckptdoctor.repair.casts import BY_VALUES
 
         own = first.code not in BY_VALUES  # what only the values tell is never looked for where nothing is named
@@ -178,30 +177,24 @@ def _patterns(option: str) -> tuple[str, ...]:
     return tuple(words[1::2])
 
 
-def _fit(coverage: Coverage, towards: Sequence[Finding]) -> list[Offer]:
-    """Return the way to the target, where there is one and something is missing."""
+def _way_to_the_target(coverage: Coverage, towards: Sequence[Finding]) -> Offer | None:
+    """Return the offer of all repairs that make the file fit; None where it fits, or no repair comes nearer."""
     after = coverage.steps[-1].keys if coverage.steps else coverage.keys
     if coverage.keys + coverage.retied >= coverage.total_keys and not towards:
-        return []
+        return None
     in_steps = {step.code for step in coverage.steps}
     besides = [each for each in towards if each.code not in in_steps]
     guessed = besides if coverage.option else towards  # named: the target decides every step, and nothing is left over
     unsafe = any(each.fix is not None and each.fix.safety is Safety.UNSAFE for each in guessed)
     whole = after + coverage.retied >= coverage.total_keys
-    steps = [*dict.fromkeys([*[step.title for step in coverage.steps], *_titles(besides)])]
+    titles = [*[step.title for step in coverage.steps], *[each.fix.title for each in besides if each.fix is not None]]
     fits = f"{coverage.keys:,} of {plural(coverage.total_keys, 'key fits', 'keys fit')}"
-    return [
-        Offer(
-            AUTO,
-            f"fit {coverage.reference}",
-            Severity.INFO if whole else Severity.WARNING,
-            Safety.UNSAFE if unsafe else Safety.CONFIRMED,
-            fits if not coverage.steps else f"{fits}, {after:,} after {plural(len(coverage.steps), 'step')}",
-            title="; ".join(steps),
-            usual=whole and not unsafe,
-        )
-    ]
-
-
-def _titles(towards: Sequence[Finding]) -> Iterator[str]:
-    yield from (each.fix.title for each in towards if each.fix is not None)
+    return Offer(
+        AUTO,
+        f"fit {coverage.reference}",
+        Severity.INFO if whole else Severity.WARNING,
+        Safety.UNSAFE if unsafe else Safety.CONFIRMED,
+        fits if not coverage.steps else f"{fits}, {after:,} after {plural(len(coverage.steps), 'step')}",
+        title="; ".join(dict.fromkeys(titles)),
+        usual=whole and not unsafe,
+    )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import field
 from itertools import islice
 
 from ckptdoctor.explaining.text import PastedText, squeeze
 from ckptdoctor.match.shapes.pairs import Pair, Shape
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.rules.incompatible_keys import LoadError
 from ckptdoctor.wording import and_so_on
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from itertools import groupby
 
 from ckptdoctor.explaining import other_messages
 from ckptdoctor.explaining.load_error import line_of, load_error, words_of
 from ckptdoctor.explaining.text import PastedText, squeeze
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Judge, LoadError, Repair
 from ckptdoctor.rules.messages import SEE, Message, Way, Weight

@@ -7,7 +7,6 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Table
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from ckptdoctor.loading.storages import StorageReader
 from ckptdoctor.loading.torch_tensors import TorchTensors
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Alignment, Comparison, sort_keys
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.target.mapping import as_reference
 from ckptdoctor.wording import and_more, plural
 

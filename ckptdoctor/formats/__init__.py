@@ -116,6 +116,10 @@ def _source(path: str, here: bool) -> tuple[Source, str | None]:
         local = path_of(path)
         if here:
             require_local(path)
+        if local is None and path.endswith("/"):
+            from ckptdoctor.remote.folders import RemoteFolder
+
+            return RemoteFolder(path), None
         if local is None:
             return open_remote(path), None
         path = local

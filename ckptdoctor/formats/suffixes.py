@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import os.path
+from shlex import quote
 
 from ckptdoctor.checkpoint import Container, Note, NoteKind
 from ckptdoctor.errors import UsageError
@@ -105,6 +106,25 @@ def asked_for(output: str | None, own: str) -> str | None:
     if suffix in SAFETENSORS:
         return None if own == SINGLE else SINGLE
     return TORCH_ZIP if suffix in TORCH_OUTPUTS and own not in _OF_TORCH else None
+
+
+def require_own_format(command: str, path: str, output: str | None, own: str) -> None:
+    """Raise UsageError, with two commands that do it, for an output whose name asks for another container than ``own``.
+
+    ``command`` keeps the container of the file at ``path``, as ``salvage`` and ``graft`` do. A suffix that this file
+    has itself is taken as it is: the file may have the wrong one.
+    """
+    if output is None:
+        return
+    stem, suffix = os.path.splitext(output)
+    wanted = asked_for(output, own)
+    if wanted not in (SINGLE, TORCH_ZIP) or suffix.lower() == os.path.splitext(path)[1].lower():
+        return
+    kept = stem + (".safetensors" if own == SINGLE else ".pt")
+    raise UsageError(
+        f"{output}: {command} keeps the format of {path}, which is {own}, but {suffix} asks for {wanted}. Use "
+        f"-o {quote(kept)}, and afterwards: ckptdoctor convert {quote(kept)} {quote(output)}"
+    )
 
 
 # ---- what a packed checkpoint is called once it is unpacked

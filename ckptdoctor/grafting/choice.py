@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Storage, Tensor, show_path
 from ckptdoctor.differences import Pair
@@ -12,7 +11,7 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.grafting.damage import Health, storages_of
 from ckptdoctor.grafting.recipe import Healed, heal
 from ckptdoctor.grafting.storages import Views, unlike
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.values.damage import Damage
 
 

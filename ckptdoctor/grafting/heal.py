@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from shlex import quote
 from time import perf_counter
 from typing import Union
@@ -22,16 +21,16 @@ from ckptdoctor.checkpoint.patterns import named_paths
 from ckptdoctor.checkpoint.progress import Progress, Work, follow, in_thread
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.differences import ABSENT, Difference, Pair, Side
-from ckptdoctor.diffing.diff import held_against
+from ckptdoctor.diffing.diff import compare_headers
 from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
-from ckptdoctor.errors import DamagedError, RefusedError, UsageError
+from ckptdoctor.errors import DamagedError, NotACheckpointError, RefusedError, UsageError
 from ckptdoctor.facts.reader_notes import require_own_values
-from ckptdoctor.formats.suffixes import unwrapped_path
+from ckptdoctor.formats.suffixes import require_own_format, unwrapped_path
 from ckptdoctor.grafting.choice import Choice, with_others
 from ckptdoctor.grafting.damage import Health, examined, storages_of
 from ckptdoctor.grafting.recipe import Healed, grafted, write
 from ckptdoctor.grafting.request import GraftRequest, output_of
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.values.diff_bytes import same_bytes
 from ckptdoctor.wording import and_so_on, first_few, listed, plural
 from ckptdoctor.writing.target import resolve
@@ -72,7 +71,7 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
     started = perf_counter()
     with ExitStack() as stack:
         mine, its = _damaged(stack, request), _donor(stack, request)
-        found = held_against(mine.side, its.side)
+        found = compare_headers(mine.side, its.side)
         partners = {pair.a.path: pair for pair in found.pairs if pair.sure}
         here = yield from examined(mine.checkpoint, mine.source)
         here = yield from _without_doubts(here, partners, mine, its)
@@ -110,10 +109,14 @@ def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
         checkpoint = formats.read(source, container)
     except DamagedError as error:
         raise RefusedError("\n".join([error.message, *_two_commands(request)])) from error
+    except NotACheckpointError as error:
+        known = listed(_WRITTEN)
+        raise NotACheckpointError(f"{error.message} Only {known} files can be repaired by graft.") from error
     require_own_values(checkpoint)
     if checkpoint.format not in _WRITTEN:
         known = listed(_WRITTEN)
-        raise RefusedError(f"{path} is a {checkpoint.format}: only {known} files can be healed in place.")
+        raise RefusedError(f"{path} is a {checkpoint.format}: only {known} files can be repaired in place.")
+    require_own_format("graft", path, request.output, checkpoint.format)
     return _Opened(path, source, container, checkpoint, _root(checkpoint, request.root))
 
 
@@ -132,7 +135,11 @@ def _two_commands(request: GraftRequest) -> Iterator[str]:
 
 def _donor(stack: ExitStack, request: GraftRequest) -> _Opened:
     source, container = stack.enter_context(formats.opened(request.donor, here=True))
-    checkpoint = formats.read(source, container)
+    try:
+        checkpoint = formats.read(source, container)
+    except NotACheckpointError as error:
+        advice = f"No tensor can be taken from it: name another copy of {request.path} with --from."
+        raise NotACheckpointError(f"{error.message} {advice}") from error
     require_own_values(checkpoint)
     return _Opened(request.donor, source, container, checkpoint, _root(checkpoint, request.from_root))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Source, Storage, Tensor
@@ -12,7 +11,7 @@ from ckptdoctor.edits.applied.wanted import Stored, Wanted, kept
 from ckptdoctor.edits.grafts import GraftReport
 from ckptdoctor.examine.integrity import examine_integrity
 from ckptdoctor.grafting.storages import Patch
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.prove.output import require_bytes
 from ckptdoctor.prove.same_contents import read_back, require_right, require_same
 from ckptdoctor.values.damage import Damage

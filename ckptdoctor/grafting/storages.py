@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field, replace
 
 from ckptdoctor.checkpoint import KeyPath, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
@@ -12,7 +11,7 @@ from ckptdoctor.checkpoint.tensor import byte_span, is_contiguous
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.fresh.reading import of_storage
 from ckptdoctor.formats.fresh.strided import length, refusal, segments
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.wording import plural
 from ckptdoctor.writing import Copy, Generated, Segment
 from ckptdoctor.writing.checksums import Bytes

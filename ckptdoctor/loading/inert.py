@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any
 
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 
 
 @noun(frozen=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections import OrderedDict
-from dataclasses import replace
 from typing import Any, Literal
 
 from ckptdoctor.checkpoint import (
@@ -38,6 +37,7 @@ from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.soundness import faults_of, require_sound
 from ckptdoctor.loading.storages import StorageReader
 from ckptdoctor.loading.tensors import TensorMaker
+from ckptdoctor.noun import replace
 from ckptdoctor.wording import beyond
 
 _SIZE_BITS = 63

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Storage, Tensor, at
 from ckptdoctor.checkpoint.roots import find_root
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 
 
 @noun

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import (
@@ -23,6 +22,7 @@ from ckptdoctor.filters.language import Query, parse
 from ckptdoctor.filters.table import Table
 from ckptdoctor.findings import FileReport, Finding
 from ckptdoctor.look.contents import Excerpt, FilterAsked, part_of, viewed
+from ckptdoctor.noun import replace
 
 
 def read_filtered(path: str, text: str, root: str | None = None) -> Excerpt:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from fnmatch import translate
 
 from ckptdoctor import formats
@@ -12,7 +11,7 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.checkpoint.progress import Listener, Work, follow, in_thread
 from ckptdoctor.errors import UsageError
 from ckptdoctor.look.contents import Excerpt, part_of
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.values.statistics import Values
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, StateDict, Tensor, show_path
@@ -16,6 +15,7 @@ from ckptdoctor.match.nested_parts import Parts, parts_for
 from ckptdoctor.match.prefixes import best_prefix, cut_of, prefix_code
 from ckptdoctor.match.published.families import family_of, layout
 from ckptdoctor.match.wrappers import NameFix, carries, name_fixes
+from ckptdoctor.noun import replace
 
 if TYPE_CHECKING:
     from ckptdoctor.match.published.matching import LayoutConversion

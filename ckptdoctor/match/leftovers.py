@@ -118,7 +118,7 @@ def explained(comparison: Comparison) -> Explained:
 
     Another rule says why it is so, of shapes or of leftovers.
     """
-    from ckptdoctor.match.shapes import sorting  # many modules, which only a comparison needs
+    from ckptdoctor.match.shapes import causes  # many modules, which only a comparison needs
 
     norms = computable(comparison)
     parts = frozenset([part for each in norms for part in each.parts])
@@ -128,7 +128,7 @@ def explained(comparison: Comparison) -> Explained:
     parts = parts.union([part for _, original in others for part in beside(comparison, original)])
     wanted = [each.key for each in norms] + [each.key for each in masked] + [key for key, _ in others]
     known = Explained(frozenset(wanted), parts)
-    return sorting.explained_by_shapes(comparison) | leftovers(comparison).explained | known
+    return causes.explained_by_shapes(comparison) | leftovers(comparison).explained | known
 
 
 @cached_by_identity
@@ -140,9 +140,9 @@ def leftovers(comparison: Comparison) -> Leftovers:
     renamed = comparison.renamed
     if comparison.uncovered or not (renamed.missing or renamed.unexpected):
         return Leftovers()
-    from ckptdoctor.match.shapes import sorting
+    from ckptdoctor.match.shapes import causes
 
-    known = sorting.explained_by_shapes(comparison)
+    known = causes.explained_by_shapes(comparison)
     versions = norms.final_versions(comparison)
     uncounted, unasked = norms.missing_counters(comparison, versions)
     uncounted = tuple([key for key in uncounted if key not in known.missing])

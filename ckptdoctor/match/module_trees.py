@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field
 from random import Random
 
 from ckptdoctor.match.likeness import alike, kin_of, letters, of_one_kind, within
 from ckptdoctor.match.rewordings import template
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.regex import regex
 
 Tokens = tuple[str, ...]

@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from ckptdoctor.match.likeness import alike, of_one_kind
 from ckptdoctor.match.moves import Gap, Here, Move, Wanted, gap, joined, renamed
 from ckptdoctor.match.proposals import leaves, prefixes, replacements, shifts, spellings, structure, substitutions
 from ckptdoctor.match.rewordings import Rewording, template
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 
 Proposal = Callable[[Gap], Iterator[Move]]
 

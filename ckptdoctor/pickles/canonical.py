@@ -68,16 +68,6 @@ def _line(code: int, value: str | bytes) -> bytes:
     return b"V%s\n" % raw_unicode_escape_encode(value)[0]
 
 
-def text_opcode(value: str, protocol: int) -> int:
-    """Return the opcode with which a pickler of this protocol writes a text."""
-    if protocol < 1:
-        return op.UNICODE
-    size = len(value.encode("utf-8", "surrogatepass"))
-    if protocol >= 4 and size < 256:
-        return op.SHORT_BINUNICODE
-    return op.BINUNICODE8 if protocol >= 4 and size > 0xFFFFFFFF else op.BINUNICODE
-
-
 def put(index: int, protocol: int) -> bytes:
     """Return the instruction that stores the top of the stack in the memo."""
     if protocol < 1:

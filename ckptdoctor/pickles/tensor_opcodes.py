@@ -44,21 +44,28 @@ def take_tensor(m: Machine, at: int) -> int:
     form = form_of(m, (numel, offset, size, stride, grad, where, place, tag, kind, hooks))
     if form is None:
         return 0
-    m.stack[-1] = put_tensor(m, form, m.stack[-1], key, at, match.end(), len(puts) >> 2)
+    m.stack[-1] = put_tensor(m.memo, form, m.stack[-1], key, at, match.end(), len(puts) >> 2)
+    count_tensors(m, form, len(puts) >> 2, 1)
     return match.end()
 
 
-def put_tensor(m: Machine, form: Form, callee: Value, key: bytes, at: int, end: int, count: int) -> Made:
+def put_tensor(
+    memo: list[Value | FoldedTensor], form: Form, callee: Value, key: bytes, at: int, end: int, count: int
+) -> Made:
     """Return the call in these bytes, once it has its ``count`` memo entries."""
-    index, inner = len(m.memo), count - 1
+    index, inner = len(memo), count - 1
     folded = FoldedTensor(form, callee, str(key, "ascii"), at, end, index, index + inner - 1)
     tensor = folded_call(op.REDUCE, folded, index + inner)
-    m.memo += [folded] * inner
-    m.memo.append(tensor)
-    m.nodes += _NODES
-    m.calls += 2
-    m.extra_opcodes += _OPCODES + count + form.opcodes
+    memo += [folded] * inner
+    memo.append(tensor)
     return tensor
+
+
+def count_tensors(m: Machine, form: Form, count: int, tensors: int) -> None:
+    """Count what the single opcodes would have counted for so many tensors, each with ``count`` memo entries."""
+    m.nodes += _NODES * tensors
+    m.calls += 2 * tensors
+    m.extra_opcodes += (_OPCODES + count + form.opcodes) * tensors
 
 
 def form_of(m: Machine, said: tuple[bytes, ...]) -> Form | None:

@@ -69,7 +69,7 @@ class _Judge:
                 made += self._products(run, scale)
             else:
                 own = there[first * width : (first + len(run)) * width]
-                same = all(own[at::width] == run.translate(each) for at, each in enumerate(self._bytes(scale)))
+                same = all(own[byte::width] == run.translate(each) for byte, each in enumerate(self._bytes(scale)))
                 if not same and not _near(encoded(self._products(run, scale), dtype), own, dtype):
                     return False
             first += len(run)

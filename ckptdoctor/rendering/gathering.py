@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field
 from datetime import datetime
 
 from ckptdoctor.checkpoint.progress import Listener, heard
@@ -16,7 +15,7 @@ from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.examine.files import examine_all
 from ckptdoctor.examine.paths import STANDARD_INPUT, expand
 from ckptdoctor.findings import FileReport
-from ckptdoctor.noun import noun, replace
+from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.rendering.fates import damaged_file, fates
 from ckptdoctor.rendering.html.examined import DamagedFile, Examined
 from ckptdoctor.values.statistics import Values
@@ -49,7 +48,7 @@ class _Ears:
 
 
 def gathered(path: str, settings: Settings, listener: Callable[[Event], None] = lambda event: None) -> Gathered:
-    """The examination of the one checkpoint that ``path`` means; ``listener`` is told every event.
+    """Return the examination of the one checkpoint that ``path`` means; ``listener`` is told every event.
 
     Raises UsageError where it means several, and what ``examine_all`` does.
     """
@@ -59,7 +58,7 @@ def gathered(path: str, settings: Settings, listener: Callable[[Event], None] = 
 
 
 def single(path: str) -> str:
-    """The one checkpoint that a path, a folder or a pattern means. Raises UsageError where there are several."""
+    """Return the one checkpoint that a path, a folder or a pattern means. Raises UsageError where there are several."""
     found = expand([path])
     if len(found) != 1:
         some = and_so_on(found, 3)
@@ -74,7 +73,7 @@ def compared(
     measure: Measure | None,
     listener: Listener = lambda progress: None,
 ) -> Difference:
-    """The difference to another checkpoint; see ``diffing.diff``. ``listener`` is told how far it is.
+    """Return the difference to another checkpoint; see ``diffing.diff``. ``listener`` is told how far it is.
 
     Raises KeyboardInterrupt where Ctrl-C came before the end.
     """

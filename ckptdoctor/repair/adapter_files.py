@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from shlex import quote
 
 from ckptdoctor import formats
@@ -15,7 +14,7 @@ from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.facts.adapters import Adapter, AdapterPart, adapter_in
 from ckptdoctor.facts.names import ADAPTER_CONFIG, ADAPTER_FILES
 from ckptdoctor.facts.siblings import Config, folder_of, read_config
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.adapter_strength import IA3, Strength, strength_of
 from ckptdoctor.wording import and_so_on, plural
 

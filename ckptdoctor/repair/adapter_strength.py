@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from math import isfinite, sqrt
 
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 
 LORA, IA3 = "LORA", "IA3"
 

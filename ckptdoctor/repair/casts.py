@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.quantization import quantized_in
 from ckptdoctor.findings import Finding
 from ckptdoctor.formats.fresh.reading import ComputedBytes, Place
+from ckptdoctor.noun import replace
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.wording import and_more
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isqrt
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference
+from ckptdoctor.edits import Flatten
 from ckptdoctor.edits.fix import Step
-from ckptdoctor.edits.kinds import Flatten
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.likeness import other_layout
@@ -24,7 +23,7 @@ from ckptdoctor.match.norms import final_versions, missing_counters
 from ckptdoctor.match.published.kernels import forward
 from ckptdoctor.match.rewordings import template
 from ckptdoctor.match.second_names import known_partner
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.name_map import Form, Given, Mark, NameMap, of_steps
 from ckptdoctor.wording import plural
 
@@ -328,9 +327,3 @@ def _why(found: _Open, old: str, partner: str | None, names: Sequence[str]) -> s
     if other_layout(tuple(old.split(".")), tuple(partner.split("."))) and old != partner:
         reasons.append("its rows may be in another order there")
     return "; ".join(reasons) or "its shape is different"
-
-
-def unfilled(draft: NameMap, wanted: Iterable[str]) -> list[str]:
-    """Return what is wanted and gets nothing from a draft."""
-    there = {name for mark in draft.marks.values() for name in mark.given.to}
-    return [key for key in wanted if key not in there]

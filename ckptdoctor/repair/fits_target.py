@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import prod
 from shlex import quote
 
@@ -19,13 +18,14 @@ from ckptdoctor.match.norms import final_versions, missing_counters
 from ckptdoctor.match.parametrized import computable, parametrized
 from ckptdoctor.match.published.families import family_of, layout
 from ckptdoctor.match.rivals import parts_alike
+from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.match.shapes.experts import stacks
 from ckptdoctor.match.shapes.fused import spelled
-from ckptdoctor.match.shapes.sorting import shapes
+from ckptdoctor.noun import replace
 from ckptdoctor.repair.draft_map import may_be_turned
 from ckptdoctor.repair.finishing import Try, ways, with_heads, without_an_answer
 from ckptdoctor.repair.name_map import NameMap
-from ckptdoctor.repair.request import FixRequest, again
+from ckptdoctor.repair.request import FixRequest, command_line
 from ckptdoctor.repair.witness import decided, equal_sets, under
 from ckptdoctor.rules.naming.known_layout_family import lacking
 from ckptdoctor.wording import and_more, plural
@@ -57,7 +57,7 @@ def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest
                 return sets[chosen]
             lines = [f"more than one set of weights fits {reference.source}: choose one."]
             for name, path in sets.items():
-                lines.append(f"  {name}, {fits[path]:,} of {total}: {again(replace(request, root=name))}")
+                lines.append(f"  {name}, {fits[path]:,} of {total}: {command_line(replace(request, root=name))}")
             raise RefusedError("\n".join(lines))
     return None
 
@@ -81,7 +81,7 @@ def spare_parts(
     for part in found.parts:
         bytes_ = ", the bytes of the target" if part.prefix == chosen else ""
         named = f"  {part.prefix.removesuffix('.')}, {plural(len(part.keys), 'key')}{bytes_}"
-        command = again(replace(request, keep=(*request.keep, *part.keep)))
+        command = command_line(replace(request, keep=(*request.keep, *part.keep)))
         lines.append(f"{named}: {command}" if part.keep else f"{named}: name its keys with --keep")
     raise RefusedError("\n".join(lines))
 
@@ -181,14 +181,17 @@ def codes(plain: Alignment, wanted: Mapping[str, Expected]) -> tuple[str, ...]:
 def _why(comparison: Comparison) -> str:
     plain, source = comparison.plain, comparison.reference.source
     total = len(comparison.reference.tensors)
-    lines = [
-        f"no chain of repairs makes this file fit {source}: {len(plain.fits):,} of {plural(total, 'key')} would fit."
-    ]
-    lines += _lines("missing", plain.missing) + _lines(
-        "left over", (*plain.unexpected, *_foreign(plain, comparison.reference.tensors))
-    )
+    extra = (*plain.unexpected, *_foreign(plain, comparison.reference.tensors))
+    integers = codes(plain, comparison.reference.tensors)
+    if extra and len(plain.fits) == total and not integers:
+        left = plural(len(extra), "key is", "keys are")
+        lines = [f"every key of {source} fits, but {left} left over: {and_more(extra, _SHOWN)}"]
+    else:
+        would = f"{len(plain.fits):,} of {plural(total, 'key')} would fit"
+        lines = [f"no chain of repairs makes this file fit {source}: {would}."]
+        lines += _lines("missing", plain.missing) + _lines("left over", extra)
     lines += _lines("shape mismatch", plain.mismatched)
-    lines += _lines("integers, which are not weights without their scale", codes(plain, comparison.reference.tensors))
+    lines += _lines("integers, which are not weights without their scale", integers)
     if comparison.moves:
         lines.append("  some names can only be guessed from their order, and a guess is never written")
     lines += _undone(comparison)

@@ -80,11 +80,11 @@ def _roundabout(path: str, checkpoint: Checkpoint, refused: str) -> NextStep:
         return NextStep(Loader.FIX, refused, ("--to-cpu",))
     named = [modern(each.module, each.name) for each in checkpoint.globals]
     others = [".".join(name) for name in named if not is_allowed(*name)]
-    if any(is_dangerous(*name) for name in named) or any(path in NEEDS_IMPORT for path in others):
+    if any(is_dangerous(*name) for name in named) or any(each in NEEDS_IMPORT for each in others):
         return NextStep(Loader.OURS, refused)
     if _converts(path, checkpoint):
         return NextStep(Loader.FIX, refused, ("--weights-only-safe",))
-    known = all(is_standard(path) or package(path) in ("numpy", "torch") for path in others)
+    known = all(is_standard(each) or package(each) in ("numpy", "torch") for each in others)
     return NextStep(Loader.TRUSTED if others and known else Loader.OURS, refused)
 
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Union
 
 from ckptdoctor.checkpoint.missing import offer
 from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.errors import RefusedError, UnreadableError, UsageError, WriteError
+from ckptdoctor.noun import replace
 from ckptdoctor.repair.name_map import Form, Given, Mark, NameMap, add
-from ckptdoctor.repair.request import FixRequest, again
+from ckptdoctor.repair.request import FixRequest, command_line
 from ckptdoctor.wording import first_few, plural
 
 FORMAT = "ckptdoctor map 1"
@@ -182,7 +182,7 @@ def require_confirmed(request: FixRequest) -> None:
 
 def _towards(request: FixRequest, target: str) -> str:
     """Return the command line again, with the target of a map where none is named."""
-    line = again(request)
+    line = command_line(request)
     return line if request.reference is not None or not target else complete(f"{line} {target}")
 
 

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor, show_path
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.edits import Edit
+from ckptdoctor.edits import Compute, Edit
 from ckptdoctor.edits.computing import LOW_RANK, SCALED, TURNED
-from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.adapters import BASE_LAYER, LEAD, adapter_in, base_name
 from ckptdoctor.noun import noun

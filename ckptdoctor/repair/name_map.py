@@ -6,19 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
 from math import prod
 
 from ckptdoctor.checkpoint import Checkpoint, show_path
 from ckptdoctor.checkpoint.keypath import KeyPath
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.edits import Drop, Edit, Rename, Reshape, TakeRoot, Transpose
+from ckptdoctor.edits import Drop, Edit, Rename, Reshape, TakeRoot, Tie, Transpose
 from ckptdoctor.edits.fix import Step
-from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun, replace
 
 _BELOW = "/"  # of a tensor in a part of its own that is dropped, the map has the path
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from time import perf_counter
 
 from ckptdoctor import formats
@@ -31,12 +30,12 @@ from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.findings import Finding, NextStep, Severity
 from ckptdoctor.formats.suffixes import asked_for, unwrapped_path
 from ckptdoctor.formats.unrepairable import refusal
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.casts import values_fixes
 from ckptdoctor.repair.draft import Draft
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.map_file import require_confirmed
-from ckptdoctor.repair.request import FixRequest, again, elsewhere, index_path, output_path
+from ckptdoctor.repair.request import FixRequest, command_line, index_path, into_a_new_folder, output_path
 from ckptdoctor.repair.steps_from_options import add_last_options, add_options, in_its_place
 from ckptdoctor.repair.towards_target import ROUNDS, bring_to_target, fit_to_reference, with_target
 from ckptdoctor.repair.witness import with_ties
@@ -132,7 +131,7 @@ def plan(request: FixRequest) -> Plan:
         in_place = converts is None and not all(isinstance(each, WriteIndex) for each in edits)
         if in_place and isinstance(source, FolderSource):
             flat = all(len(each.path) == 1 for each in wanted.contents.tensors)
-            raise refusal(original, again(elsewhere(request, flat)))
+            raise refusal(original, command_line(into_a_new_folder(request, flat)))
         recipe = after = None
         if edits and (converts is None or formats.is_written(original.format)):
             recipe = formats.write(wanted, source)

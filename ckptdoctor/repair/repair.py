@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.brief import in_full
@@ -18,7 +17,7 @@ from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.facts.globals import is_allowed, modern
 from ckptdoctor.findings import Finding, Proof, RepairReport
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.prove.output import trace
 from ckptdoctor.prove.same_contents import read_back, require_same
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal

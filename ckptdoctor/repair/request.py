@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import field, replace
 
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import complete
@@ -14,7 +13,7 @@ from ckptdoctor.edits.casts import TARGETS, named
 from ckptdoctor.edits.computing import ORTHOGONAL
 from ckptdoctor.errors import UsageError
 from ckptdoctor.match.shapes.experts import SLICE_LAYOUTS
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.repair.name_map import NameMap
 from ckptdoctor.wording import did_you_mean
 
@@ -104,8 +103,8 @@ class FixRequest:
         return (not self.named and not self.auto) or self.selection.select is not None
 
 
-def again(request: FixRequest) -> str:
-    """Return the command line that asks for this."""
+def command_line(request: FixRequest) -> str:
+    """Return the command line that makes this request."""
     words = ["ckptdoctor", "fix", request.path]
     given = (("--root", request.root), ("--add-prefix", request.add_prefix), ("--dtype", request.dtype))
     merged = (("--merge-adapter", request.merge_adapter), ("--orthogonal-map", request.orthogonal_map))
@@ -135,12 +134,10 @@ def again(request: FixRequest) -> str:
     return complete(line)
 
 
-def elsewhere(request: FixRequest, flat: bool) -> FixRequest:
-    """Return the same for a folder that is not repaired in place.
+def into_a_new_folder(request: FixRequest, flat: bool) -> FixRequest:
+    """Return the request whose output is a new folder, or, if the contents are not ``flat``, a new file of torch.
 
-    It becomes a new folder, or, if not ``flat``, a file of torch.
-
-    That lies beside the folder, or in the one that was named for the output.
+    It is next to the folder that is repaired, or in the one that was named for the output.
     """
     path = os.path.normpath(request.path)
     stem = "fixed" if os.path.basename(path) in ("", ".", "..") else f"{path}.fixed"

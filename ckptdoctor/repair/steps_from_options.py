@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from shlex import join, quote
 
 from ckptdoctor.checkpoint import (
@@ -24,16 +23,15 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.patterns import dropped_paths, kept_paths
 from ckptdoctor.checkpoint.roots import beside, find_root
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
-from ckptdoctor.edits import Drop, Edit, MoveToCpu, Rename, Retag, Safety, TakeRoot
+from ckptdoctor.edits import Compute, Drop, Edit, MoveToCpu, Rename, Retag, Safety, TakeRoot
 from ckptdoctor.edits.applied.moving import moved_tensors
-from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
 from ckptdoctor.facts.devices import CPU, rng_tensors
 from ckptdoctor.facts.optimizers import saved_optimizers, scalers, top
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.casts import dtype_edits
 from ckptdoctor.repair.draft import Draft
 from ckptdoctor.repair.name_map import name_edits, root_edits, turn_edits

@@ -7,24 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.diagnose.findings import findings_of
 from ckptdoctor.diagnose.fixes import fixes, independent, outside
-from ckptdoctor.edits import Drop, Edit, Flatten, Safety, TakeRoot
-from ckptdoctor.edits.kinds import Compute
+from ckptdoctor.edits import Compute, Drop, Edit, Flatten, Safety, TakeRoot
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.nested_parts import parts_for
 from ckptdoctor.match.parametrized import orthogonals
 from ckptdoctor.match.prefixes import prefix_code
+from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.match.shapes.projections import HEAD_BY_HEAD, Ranges, rows
-from ckptdoctor.match.shapes.sorting import shapes
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.draft import Draft
 from ckptdoctor.repair.finishing import Attempt
 from ckptdoctor.repair.fits_target import (

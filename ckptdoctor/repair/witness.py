@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
@@ -19,6 +18,7 @@ from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.second_names import is_one, known_pairs
+from ckptdoctor.noun import replace
 from ckptdoctor.repair.draft_map import in_question
 
 Found = Mapping[str, Tensor]

@@ -23,6 +23,7 @@ from ckptdoctor.examine.flipped_bits import FlippedBit, explained
 from ckptdoctor.examine.integrity import examine_integrity
 from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.findings import HealedTensor, LostTensor, SalvageReport
+from ckptdoctor.formats.suffixes import require_own_format
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.writing import Copy, Literal
@@ -53,6 +54,7 @@ def plan_salvage(path: str, output: str, *, force: bool = False) -> Salvage:
     """Return what is whole and what is not. Reads every byte once, and writes nothing; raises as ``salvage`` does."""
     with formats.opened(path, here=True) as (source, container):
         original = formats.salvage(source, container)
+        require_own_format("salvage", path, output, original.format)
         require_own_values(original)
         state = _State(original, source)
         lost = [tensor for tensor in original.tensors if state.share(tensor) < 1]

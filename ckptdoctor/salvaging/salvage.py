@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import field
 from functools import partial
 
 from ckptdoctor import formats
@@ -24,7 +23,7 @@ from ckptdoctor.formats.folders.gathering import why, why_closed
 from ckptdoctor.formats.folders.shards import SINGLE
 from ckptdoctor.formats.folders.weights import Weights, weights_in
 from ckptdoctor.formats.fresh.safetensors import index_text
-from ckptdoctor.noun import noun, replace
+from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.prove.same_contents import require_right
 from ckptdoctor.repair.repair import repair, verify
 from ckptdoctor.salvaging.checkpoint import Salvage, beside, plan_salvage

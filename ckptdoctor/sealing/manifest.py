@@ -42,7 +42,7 @@ class SealedTensor:
 class Region:
     """Bytes of a file that tensors show: the digest of each block from its beginning, and the tensors.
 
-    ``blocks`` are SHA-256 digests in hexadecimal; none of no bytes. A region of a file without tensors has none.
+    ``blocks`` are SHA-256 digests in hexadecimal; a region without bytes has none.
     """
 
     offset: int
@@ -52,7 +52,7 @@ class Region:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the bytes where they are one block, else of the digests of all blocks, one behind another."""
+        """SHA-256 of the bytes where they are one block, else of the digests of all blocks in a row."""
         return joined(self.blocks)
 
 

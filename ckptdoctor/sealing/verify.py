@@ -111,7 +111,12 @@ def _seal(where: str, path: str) -> Seal:
     if not os.path.lexists(where):
         if not is_address(path) and not os.path.lexists(path):
             raise missing(path)
-        raise UnreadableError(f"{path} has no seal: there is no {where}. Make one: ckptdoctor seal {quote(path)}")
+        if is_address(path):
+            raise UnreadableError(f"There is no {where}. Download the seal that was published with {path}.")
+        elsewhere = "" if where == seal_beside(path) else f" -o {quote(where)}"
+        raise UnreadableError(
+            f"{path} has no seal: there is no {where}. Make one: ckptdoctor seal {quote(path)}{elsewhere}"
+        )
     return read_seal(where)
 
 

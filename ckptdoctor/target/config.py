@@ -11,13 +11,13 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
 from typing import Any
 
 from ckptdoctor.checkpoint.missing import offer
 from ckptdoctor.checkpoint.progress import begin
 from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.noun import replace
 from ckptdoctor.target import Reference, hub_cache
 from ckptdoctor.target.blame import in_words
 from ckptdoctor.target.building import TooManyError, build

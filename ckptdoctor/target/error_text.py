@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
 from ckptdoctor.checkpoint.expectation import is_extra_state
@@ -18,7 +17,7 @@ from ckptdoctor.explaining.confirm import names_at_top
 from ckptdoctor.explaining.load_error import load_error
 from ckptdoctor.explaining.reading import is_text, read_text
 from ckptdoctor.explaining.text import cleaned
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.rules.incompatible_keys import IncompatibleKeys, LoadError
 from ckptdoctor.rules.kit.names_in_errors import same_tensors
 from ckptdoctor.rules.kit.weight_forms import changes
@@ -137,11 +136,6 @@ def _of_whole_file(error: LoadError, state_dict: StateDict, source: str) -> From
     guessed = {key: tensor.key for key, tensor in found.items()}
     expected |= dict.fromkeys(_unasked(guessed, {tensor.key: tensor for tensor in state_dict.tensors}), Expected(()))
     return _told(error, Reference(source, expected), guessed)
-
-
-def reference_from_error(checkpoint: Checkpoint, text: str, source: str = "the model of the error") -> Reference:
-    """Return the expectation that the model of an error text has of this checkpoint; see ``as_reference``."""
-    return as_reference(from_error(text), checkpoint, source).reference
 
 
 def _meant(error: LoadError, checkpoint: Checkpoint) -> StateDict:

@@ -81,7 +81,7 @@ class _Reference(str):
     """A text of a configuration that stands for another of its values: ``${model.width}``."""
 
 
-def _plain(node: Node, config: bool = False, depth: int = 0) -> object:
+def _plain(node: Node, config: bool, depth: int = 0) -> object:
     """Return the value as ``as_plain`` gives it, where what had attributes still has them.
 
     ``config``: inside of omegaconf.

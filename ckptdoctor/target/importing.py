@@ -10,13 +10,13 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
 from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 
 from ckptdoctor.checkpoint.process import ARGUMENTS
 from ckptdoctor.errors import UsageError
+from ckptdoctor.noun import replace
 from ckptdoctor.target.blame import MEND, NO_CUDA, blame, is_installed, own_traceback, wants_cuda
 from ckptdoctor.target.target import NamedTarget
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ckptdoctor.checkpoint import DType
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.expectation import EXTRA_STATE, PAIRED, is_extra_state
 from ckptdoctor.errors import UsageError
+from ckptdoctor.noun import replace
 from ckptdoctor.target import Expected, Reference
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import shlex
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.checkpoint.progress import begin
 from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import CkptDoctorError, UsageError
+from ckptdoctor.noun import replace
 from ckptdoctor.remote.addresses import shown
 from ckptdoctor.target import Reference
 from ckptdoctor.target.blame import MEND, NO_CUDA, blame, own_place, own_traceback, wants_cuda

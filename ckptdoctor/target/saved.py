@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.target.target import NamedTarget
 
 DATAMODULE = "datamodule_hyper_parameters"  # what its data were made with, which Lightning gives no model

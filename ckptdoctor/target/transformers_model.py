@@ -7,10 +7,10 @@ import re
 import shlex
 import sys
 from contextlib import redirect_stdout
-from dataclasses import replace
 from typing import Any
 
 from ckptdoctor.errors import UsageError
+from ckptdoctor.noun import replace
 from ckptdoctor.remote.addresses import is_address, shown
 from ckptdoctor.target import Reference, hub_cache
 from ckptdoctor.target.blame import in_words

@@ -231,7 +231,7 @@ def _by_uuid(entries: list[str]) -> tuple[int, ...]:
     return tuple(number for entry in entries for uuid, number in known.items() if uuid.startswith(entry))
 
 
-def _plain(text: str, limit: int = 200) -> str:
-    """Return text of others on one line, without what a terminal would obey."""
+def _plain(text: str) -> str:
+    """Return at most 200 characters of others' text on one line, without what a terminal would obey."""
     line = "".join(sign if sign.isprintable() else " " for sign in text)
-    return " ".join(line.split())[:limit]
+    return " ".join(line.split())[:200]

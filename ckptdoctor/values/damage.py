@@ -22,7 +22,7 @@ class Hole:
 
 
 def may_have_holes(storage: Storage) -> bool:
-    """Whether zeros within it would be odd: it holds floating-point values, as far as is known."""
+    """Return whether zeros within it would be odd: it holds floating-point values, as far as is known."""
     return storage.dtype is None or storage.dtype.kind in ("float", "complex")
 
 

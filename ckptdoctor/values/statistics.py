@@ -100,7 +100,7 @@ class Values:
     stray: tuple[Unread, ...] = ()
 
     def of(self, tensor: Tensor) -> TensorValues | None:
-        """The values of a tensor; None where they were not read."""
+        """Return the values of a tensor; None where they were not read."""
         return self.tensors.get(tensor.path)
 
 
@@ -237,7 +237,7 @@ class Read:
 
 @cached_by_identity
 def weights_read(values: Values) -> tuple[Read, ...]:
-    """The tensors of all weights in the file that were read and hold something, in file order, tied ones once."""
+    """Return all weights in the file that were read and hold something, in file order, tied ones once."""
     return tuple(_weights_read(values))
 
 
@@ -252,7 +252,7 @@ def _weights_read(values: Values) -> Iterator[Read]:
 
 
 def not_finite(values: Values, role: Role | None = None) -> list[tuple[Tensor, TensorValues]]:
-    """The tensors of state dicts with NaN or infinities that do not belong there, in file order.
+    """Return the tensors of state dicts with NaN or infinities that do not belong there, in file order.
 
     Of optimizers with ``role``; of all others, those outside of every state dict aside, without.
     """
@@ -272,7 +272,7 @@ def not_finite(values: Values, role: Role | None = None) -> list[tuple[Tensor, T
 
 
 def may_be_infinite(tensor: Tensor) -> bool:
-    """Whether its name or dtype is that of a tensor that holds infinities by its nature."""
+    """Return whether its name or dtype is that of a tensor that holds infinities by its nature."""
     leaf = tensor.key.rpartition(".")[2].lower()
     words = _WORD.findall(leaf)
     named = "mask" in leaf or not _MAY_BE_INFINITE.isdisjoint(words)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from time import perf_counter
 
 from ckptdoctor.checkpoint import FileIdentity
 from ckptdoctor.errors import WriteError
+from ckptdoctor.noun import replace
 from ckptdoctor.wording import and_more
 from ckptdoctor.writing import Part, publish_together
 from ckptdoctor.writing.interrupts import cleaned_up

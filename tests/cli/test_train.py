@@ -107,6 +107,8 @@ def test_slurm_prints_a_script_that_bash_understands(capsys):
     assert "ckptdoctor train resnet --strategy ddp --world-size 16 --out 'a b' ${resume:+" in script
     assert "#SBATCH --nodes=2" in script
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    assert run(["train", "--strategy", "ddp", "--slurm", "--", "resnet"]) == 0
+    assert "ckptdoctor train --strategy ddp resnet ${resume:+" in capsys.readouterr().out  # --resume stays an option
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import shutil
+import struct
 import zipfile
 
 import pytest
@@ -15,7 +16,7 @@ from safetensors.torch import save_file
 
 from ckptdoctor.cli.main import run
 from ckptdoctor.edits.grafts import Ground
-from ckptdoctor.errors import RefusedError, UsageError, WriteError
+from ckptdoctor.errors import NotACheckpointError, RefusedError, UsageError, WriteError
 from ckptdoctor.grafting.heal import graft
 from tests.grafting.copies import NAN, asked, flip, network, places, with_nan
 
@@ -225,4 +226,22 @@ def test_few_others_that_differ_may_be_damaged_too(tmp_path):
     save_file({**weights, "layer1.weight": weights["layer1.weight"] + 1}, tmp_path / "good.safetensors")
     save_file({**weights, "layer0.weight": torch.full((4, 3), NAN)}, tmp_path / "bad.safetensors")
     with pytest.raises(RefusedError, match=r"1 differs \(layer1.weight\); if that is damage too, name it with --key"):
-        graft(asked(tmp_path, path="bad.safetensors", donor="good.safetensors"))
+        graft(asked(tmp_path, path="bad.safetensors", donor="good.safetensors", output="out.safetensors"))
+
+
+def test_what_no_tensor_can_be_taken_from_or_put_into_is_refused_with_what_to_name(tmp_path):
+    """A file of llama.cpp is neither repaired nor a copy, and the sentence says which of both it was named for."""
+    torch.save(network(), tmp_path / "good.pt")
+    (tmp_path / "m.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
+    with pytest.raises(NotACheckpointError, match=r"Only torch zip, .* files can be repaired by graft\.$"):
+        graft(asked(tmp_path, path="m.gguf"))
+    with pytest.raises(NotACheckpointError, match=r"name another copy of .*good\.pt with --from\.$"):
+        graft(asked(tmp_path, path="good.pt", donor="m.gguf"))
+
+
+def test_an_output_named_for_another_format_is_refused(tmp_path):
+    """A graft keeps the format of the damaged file."""
+    torch.save(network(), tmp_path / "good.pt")
+    torch.save(with_nan(network(), "layer1.weight"), tmp_path / "bad.pt")
+    with pytest.raises(UsageError, match=r"graft keeps the format of .* ckptdoctor convert .*out\.safetensors$"):
+        graft(asked(tmp_path, output="out.safetensors"))

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.shapes.causes import Shapes, explained_by_shapes, shapes, sweeping
 from ckptdoctor.match.shapes.pairs import block, is_index
-from ckptdoctor.match.shapes.sorting import Shapes, explained_by_shapes, shapes, sweeping
 from ckptdoctor.rules.examples import T
 from tests.match import architectures as known
 from tests.match.architectures import SIZES, Contents, family

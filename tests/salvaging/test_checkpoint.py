@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from ckptdoctor.checkpoint import FolderSource
-from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, RefusedError
+from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, RefusedError, UsageError
 from ckptdoctor.salvaging.salvage import salvage
 
 WEIGHTS = {f"layer{i}.weight": torch.arange(900 + i, dtype=torch.float32) + i for i in range(12)}
@@ -198,3 +198,21 @@ def test_what_cannot_be_saved_is_said(tmp_path):
     with pytest.raises(NotACheckpointError):
         salvage(str(tmp_path / "x.pt"), str(tmp_path / "b.pt"))
     assert FolderSource(tmp_path).names == ("a.pt", "cut.pt", "x.pt")
+
+
+@pytest.mark.parametrize(("save", "name"), [(save_zip, "x.safetensors"), (save_legacy, "x.sft"), (save_flat, "x.pt")])
+def test_an_output_named_for_another_format_is_refused(save, name, tmp_path):
+    """A salvaged file keeps its format, so a name that promises another is refused with the two ways that do it."""
+    path = tmp_path / ("whole.safetensors" if save is save_flat else "whole.pt")
+    save(path)
+    broken = cut(path, path.stat().st_size * 9 // 10, tmp_path)
+    with pytest.raises(UsageError, match=rf"{name}: salvage keeps the format of .* ckptdoctor convert .*{name}$"):
+        salvage(str(broken), str(tmp_path / name))
+    assert not (tmp_path / name).exists()
+
+
+def test_a_wrong_suffix_of_the_file_itself_is_kept(tmp_path):
+    """A file of torch that is called .safetensors is salvaged under such a name, as it always had one."""
+    save_zip(tmp_path / "whole.safetensors")
+    broken = cut(tmp_path / "whole.safetensors", -200, tmp_path)
+    assert salvage(str(broken)).output == str(tmp_path / "cut.salvaged.safetensors")

@@ -178,8 +178,10 @@ def test_a_seal_is_replaced_only_if_asked(path):
 
 def test_what_cannot_be_compared_is_refused_in_one_sentence(path, tmp_path):
     """No seal, a tensor that it does not know, the seal of a folder."""
-    with pytest.raises(UnreadableError, match="has no seal"):
+    with pytest.raises(UnreadableError, match=rf"has no seal.* Make one: ckptdoctor seal {path}$"):
         ckptdoctor.verify(path)
+    with pytest.raises(UnreadableError, match=rf"Make one: ckptdoctor seal {path} -o other.json$"):
+        ckptdoctor.verify(path, seal="other.json")
     made = ckptdoctor.seal(path)
     with pytest.raises(UsageError, match=r'has no tensor "bb"\. Did you mean "b"\?'):
         ckptdoctor.verify(path, tensor="bb")

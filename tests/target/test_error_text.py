@@ -15,7 +15,7 @@ from ckptdoctor.examine.file import check
 from ckptdoctor.match.shapes.pairs import Pair
 from ckptdoctor.rules.incompatible_keys import LoadError
 from ckptdoctor.target import Expected
-from ckptdoctor.target.error_text import as_reference, from_error, read_error, reference_from_error
+from ckptdoctor.target.error_text import as_reference, from_error, read_error
 from tests.work import growth
 
 
@@ -30,6 +30,11 @@ def opened(weights, folder):
     """The weights as a checkpoint that was saved and opened."""
     torch.save(weights, folder / "model.pt")
     return formats.open_checkpoint(str(folder / "model.pt"))
+
+
+def reference_from_error(checkpoint, text):
+    """What the model of an error expects of this checkpoint."""
+    return as_reference(from_error(text), checkpoint).reference
 
 
 def shapes(model):

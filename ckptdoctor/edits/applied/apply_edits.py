@@ -7,20 +7,22 @@ that shares no code with this (``account``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Tensor, show_path
 from ckptdoctor.edits import (
     Cast,
     Clone,
     Compact,
+    Compute,
     Convert,
     Densify,
+    Dequantize,
     Drop,
     Edit,
     Fill,
     Flatten,
     Fuse,
+    FuseNorm,
     MakeContiguous,
     MakeTensors,
     MoveToCpu,
@@ -37,6 +39,7 @@ from ckptdoctor.edits import (
     Split,
     TakeRoot,
     TextMetadata,
+    Tie,
     Transpose,
     Truncate,
     Unwrap,
@@ -60,8 +63,8 @@ from ckptdoctor.edits.applied.replacing import REPLACE, TAKE_ROOT, replace_value
 from ckptdoctor.edits.applied.retagging import RETAG
 from ckptdoctor.edits.applied.unwrapping import UNWRAP
 from ckptdoctor.edits.fix import Change
-from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie
 from ckptdoctor.edits.tensors import ENTERING, TENSOR_EDITS, TensorEdit, new_keys, place_of, runs, sources
+from ckptdoctor.noun import replace
 
 # every kind of edit but those of tensors (``edits.tensors``), which are applied several at once
 ACTS: dict[type[Edit], Act] = {

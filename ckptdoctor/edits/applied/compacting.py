@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Extent, Node, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.changed_trees import derived, mapped, with_tree
@@ -14,6 +13,7 @@ from ckptdoctor.edits.applied.arranging import made_tensor, view_of
 from ckptdoctor.edits.elements import Elements
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.noun import replace
 
 Piece = tuple[int, int]  # first byte of a storage, and how many from there
 
@@ -97,7 +97,7 @@ def _shrunk(storage: Storage, pieces: tuple[Piece, ...]) -> Storage:
 
 
 def _resized(storage: Storage, key: str, nbytes: int) -> Storage:
-    """Return a storage of another length. Its extent still says where its bytes came from, not where they will lie."""
+    """Return a storage of another length. Its extent still says where its bytes came from, not where they will be."""
     extent = storage.extent and Extent(storage.extent.file, storage.extent.offset, nbytes)
     return replace(storage, key=key, nbytes=nbytes, extent=extent, crc32=None)
 
@@ -117,7 +117,7 @@ def _shifted(tensor: Tensor, storages: dict[str, Storage], kept: dict[str, tuple
 
 
 def _offset(byte: int, pieces: tuple[Piece, ...]) -> int:
-    """Return where a byte of the old storage lies in the new one."""
+    """Return where a byte of the old storage is in the new one."""
     passed = 0
     for start, length in pieces:
         if start <= byte < start + length:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Convert, Edit, SetMetadata, SetSuffix, TextMetadata, Truncate, WriteIndex
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.facts.reader_notes import metadata_notes
+from ckptdoctor.noun import replace
 
 
 def _set_metadata(checkpoint: Checkpoint, edit: SetMetadata) -> Checkpoint:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Tensor, at, show_part, show_path
 from ckptdoctor.checkpoint.changed_trees import changed_at, missing, move_tensor, storages_of, tensors_in, with_tree
@@ -12,6 +11,7 @@ from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.whole_modules import UnknownStateError, detached
+from ckptdoctor.noun import replace
 
 ORDERED_DICT = "collections.OrderedDict"
 

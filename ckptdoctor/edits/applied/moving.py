@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, DType, Node, Storage, Tensor
 from ckptdoctor.checkpoint.changed_trees import derived, mapped, names_in, with_tree
@@ -13,6 +12,7 @@ from ckptdoctor.edits.applied.act import Act, Original
 from ckptdoctor.edits.elements import Elements, View
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.facts import devices
+from ckptdoctor.noun import replace
 
 
 def movable(tensor: Tensor, edit: MoveToCpu) -> bool:
@@ -40,7 +40,7 @@ def move_to_cpu(checkpoint: Checkpoint, edit: MoveToCpu) -> Checkpoint:
 
 
 def held_values(checkpoint: Checkpoint, edit: MoveToCpu, original: Original) -> dict[str, Elements]:
-    """Return the elements of each storage that the edit makes, by key, as they stand in the pickle."""
+    """Return the elements of each storage that the edit makes, by key, as they are in the pickle."""
     found = {_key(each): each for each in moved_tensors(checkpoint, edit)}
     return {key: _held(key, each.dtype, each.values) for key, each in found.items() if each.values is not None}
 

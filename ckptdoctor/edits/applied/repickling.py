@@ -1,10 +1,9 @@
-"""Says what the contents are once their pickle is written anew: strings of Python 2 and old tensors change."""
+"""Says what the contents are once their pickle is written again: strings of Python 2 and old tensors change."""
 
 from __future__ import annotations
 
 from ast import literal_eval
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import (
     Checkpoint,
@@ -27,6 +26,7 @@ from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.numpy_values import BYTES, array_values, of_python_2
+from ckptdoctor.noun import replace
 
 _OLD, _TODAY = "torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2"
 _PROTOCOL = 2  # what torch.save pickles with

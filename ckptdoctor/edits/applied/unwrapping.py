@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Tensor, show_path
 from ckptdoctor.checkpoint.changed_trees import derived, mapped, with_tree
@@ -11,6 +10,7 @@ from ckptdoctor.edits import Unwrap
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.noun import replace
 
 
 def unwrap(checkpoint: Checkpoint, edit: Unwrap) -> Checkpoint:

@@ -6,7 +6,6 @@ Each value was saved by ``torch.save`` into a stretch of a file; a sharded tenso
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -45,6 +44,7 @@ from ckptdoctor.formats.torch.zip.read import ZipStorages, decode_member, pickle
 from ckptdoctor.formats.torch.zip.records import Record
 from ckptdoctor.formats.unrepairable import refusal
 from ckptdoctor.formats.window import Window
+from ckptdoctor.noun import replace
 from ckptdoctor.pickles.nested import texts_of
 from ckptdoctor.wording import plural
 

@@ -7,14 +7,13 @@ nothing depends on the names of their classes, and nothing of them is made.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
 
 from ckptdoctor.checkpoint import DType
 from ckptdoctor.errors import DamagedError, HostileError
 from ckptdoctor.formats.torch.read.objects import LISTS, Kind, object_shape
 from ckptdoctor.formats.torch.read.storages import MAX_COUNT
 from ckptdoctor.formats.torch.read.values import bare, dtype, filling, integer, items, text
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.graph import Made, Tuple, Value
 

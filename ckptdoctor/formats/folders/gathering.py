@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import (
@@ -27,6 +25,7 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
+from ckptdoctor.noun import replace
 from ckptdoctor.wording import plural
 
 
@@ -55,7 +54,7 @@ class Gathering:
             self.note(NoteKind.FILE_OUTSIDE, error.message, name)
             return None
         except UnreadableError as error:
-            missing = not os.path.lexists(os.path.join(self.folder.path, name))
+            missing = not self.folder.has(name)
             gone = f"{name} is missing{f', {what}' if what else ''}"
             self.note(
                 NoteKind.FILE_MISSING,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import Checkpoint, FolderSource, KeyPath, Mapping, Node, Note, NoteKind, Part, Tensor
@@ -11,7 +10,7 @@ from ckptdoctor.checkpoint.checkpoint import UNREAD
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.folders.gathering import Gathering, Rebased, told
 from ckptdoctor.formats.folders.shards import CONFIGS, SINGLE, Index, Shards, indexes, read_index, shard_sets
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.wording import and_more, plural
 
 

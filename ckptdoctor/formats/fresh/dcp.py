@@ -6,7 +6,6 @@ Each value is an archive of its own in the file, as ``torch.save`` writes it; te
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
 from functools import partial
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, KeyPath, Mapping, Node, Part, Storage, Tensor, show_path
@@ -22,7 +21,7 @@ from ckptdoctor.formats.fresh.pickling import dtype_of, pickled
 from ckptdoctor.formats.fresh.strided import length, segments
 from ckptdoctor.formats.fresh.torch_zip import archive, torch_tensor
 from ckptdoctor.formats.suffixes import DISTRIBUTED
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.writing.checksums import checksums
 from ckptdoctor.writing.recipe import Copy, Literal, Recipe, Segment
 

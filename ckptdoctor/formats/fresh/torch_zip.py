@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor
 from ckptdoctor.checkpoint.changed_trees import mapped, tensors_in
@@ -19,6 +18,7 @@ from ckptdoctor.formats.fresh.strided import segments, tensor_of, turn_of
 from ckptdoctor.formats.suffixes import TORCH_ZIP
 from ckptdoctor.formats.torch.zip import layout
 from ckptdoctor.formats.torch.zip.layout import Item
+from ckptdoctor.noun import replace
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.checksums import checksums
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment

@@ -27,7 +27,6 @@ from ckptdoctor.formats.torch.zip.records import Record, shown
 from ckptdoctor.noun import noun
 from ckptdoctor.writing.system import restore
 
-_ZIPS = ("zip archive", "TorchServe archive")
 _TAR = "tar archive"
 
 # the parts of a checkpoint that was unpacked and packed again, one of which ("data.pkl") looks like one itself

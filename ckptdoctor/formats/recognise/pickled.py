@@ -23,7 +23,6 @@ _FIRST = frozenset(bytes((code,)) for code in b"(cSVFILNPXTUGJKMBC]})\x80\x88\x8
 _DOTTED = regex(r"[A-Za-z_]\w*(?:\.\w+)+")
 _MOST_FOLLOWED = 16 << 20
 
-_CAUTION = "Unpickling runs any code in the file, so do it only with files that you trust."
 
 # the index of a distributed checkpoint names this in its first bytes: a pickle that is of no use on its own
 _DISTRIBUTED = b"torch.distributed.checkpoint.metadata"

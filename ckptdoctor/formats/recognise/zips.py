@@ -21,6 +21,10 @@ _REPACKED = (
     "It holds the parts of a torch checkpoint, but not in one folder at the top: it was unpacked and packed "
     "again. Unpack it, and pack the folder that has data.pkl with zip -0 -r model.pt FOLDER."
 )
+_CUT = (
+    "It is damaged or incomplete: its central directory is missing. Download it again; ckptdoctor salvage recovers "
+    "nothing from it."
+)
 _SHARD = (
     "It is a part of a distributed checkpoint: torch.distributed.checkpoint.format_utils.dcp_to_torch_save "
     "joins the folder that it is in."
@@ -36,7 +40,7 @@ def recognise_zip(source: Source, head: bytes) -> Found | None:
     except NotACheckpointError:  # several archives, one behind the other
         return Found("torch distributed checkpoint shard", _SHARD)
     except DamagedError:
-        return Found("zip archive", "It is damaged or incomplete: its central directory is missing. Download it again.")
+        return Found("zip archive", _CUT)
     name, guidance = _kind(names)
     return Found(name, guidance)
 

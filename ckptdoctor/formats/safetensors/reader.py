@@ -69,16 +69,15 @@ def read(source: Source, container: Container) -> Checkpoint:
     """
     header = header_of(source)
     entries = tuple(_entries(source, header))
-    tensors = [node for _, node in entries if isinstance(node, Tensor)]
-    every = tuple(tensors)
+    tensors = tuple([node for _, node in entries if isinstance(node, Tensor)])
     return Checkpoint(
         path=source.path,
         format=NAME,
         size=source.size,
         tree=Mapping("dict", entries),
-        tensors=every,
-        storages=tuple([tensor.storage for tensor in every if tensor.storage is not None]),
-        state_dicts=(StateDict((), Role.MODEL, every),) if every else (),
+        tensors=tensors,
+        storages=tuple([tensor.storage for tensor in tensors if tensor.storage is not None]),
+        state_dicts=(StateDict((), Role.MODEL, tensors),) if tensors else (),
         metadata=header.metadata,
         notes=header.notes,
         identity=source.identity,

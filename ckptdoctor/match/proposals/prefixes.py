@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ckptdoctor.match.moves import Gap, Move, move
+from ckptdoctor.noun import replace
 
 _TRIED = 4
 _DEPTH = 8  # tokens that a prefix can have

@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import field
 from itertools import islice, pairwise
 
 from ckptdoctor.match.moves import Gap, Move, move
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 
 _DEPTH = 32  # numbers of a key that are looked at
 _EVEN = 3  # members of a list that are evenly apart, at least

@@ -6,13 +6,12 @@ Numbers inside names may change their places, and only some of the parts of a li
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from ckptdoctor.match.likeness import alike, other_layout
 from ckptdoctor.match.module_trees import Forms, Match, ModuleNode, ParameterKind, counterparts, tree
 from ckptdoctor.match.moves import Gap, Move, move
 from ckptdoctor.match.rewordings import Rewording, describe, template
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 
 Shape = tuple[int, ...]
 Kinds = Callable[[str, Shape], ParameterKind | None]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from ckptdoctor.match.likeness import Tokens, alike, kin_of, letters, nearest, other_layout
 from ckptdoctor.match.moves import Gap, Move, move
+from ckptdoctor.noun import replace
 
 Substitution = tuple[Tokens, Tokens]
 _Place = tuple[str, str, tuple[int, ...]]

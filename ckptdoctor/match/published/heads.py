@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.checkpoint.expectation import PAIRED, Reference
 from ckptdoctor.facts.siblings import Config, config_beside, folder_of, read_config
 from ckptdoctor.match.published.matching import LayoutConversion
 from ckptdoctor.match.published.table import QUERIES
+from ckptdoctor.noun import replace
 
 # what Meta publishes beside its params.json, whole or by rank, and what others made of it
 _META = re.compile(r"consolidated(?:\.\d+)?\.(?:pth|pt|safetensors)")

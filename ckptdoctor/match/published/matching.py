@@ -7,7 +7,6 @@ every shape is right afterwards. Names decide, as they were published: no shape 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from math import prod
 
@@ -19,7 +18,7 @@ from ckptdoctor.match.meanings import is_code
 from ckptdoctor.match.published.catalogue import WAYS
 from ckptdoctor.match.published.kernels import KERNELS, kernels, second_biases
 from ckptdoctor.match.published.table import GROUPED, ROTARY, ROWS, SAME, STACKED, TURNED, TURNED_ROWS, Published
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 
 Here = Mapping[str, Tensor]
 Shape = tuple[int, ...]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
 from math import prod
 
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.pairs import Shape, is_index
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun, replace
 
 _EXPERTS = ("experts", "expert", "local_experts")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.match.shapes.kinds import is_head, is_vocabulary
+from ckptdoctor.match.shapes.layer_names import is_head, is_vocabulary
 from ckptdoctor.match.shapes.pairs import Pair, model_order
 from ckptdoctor.noun import noun
 

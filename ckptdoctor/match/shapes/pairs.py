@@ -72,8 +72,10 @@ def words(key: str) -> list[str]:
 
 
 def model_order(comparison: Comparison) -> list[str]:
-    """The keys in the order of the model's layers, as the file has them, or else the reference; none where neither
-    does: safetensors sorts them by name."""
+    """Return the keys in the order of the model's layers, as the file has them, or else the reference.
+
+    There are none where neither has: safetensors sorts them by name.
+    """
     for keys in (list(comparison.renamed.here), list(comparison.reference.tensors)):
         if any(one > other for one, other in itertools.pairwise(keys)):
             return keys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isqrt
 
-from ckptdoctor.match.shapes.kinds import is_mask_or_ids, is_position
+from ckptdoctor.match.shapes.layer_names import is_mask_or_ids, is_position
 from ckptdoctor.match.shapes.pairs import Pair
 from ckptdoctor.noun import noun
 

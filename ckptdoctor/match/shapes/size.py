@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.match.shapes.kinds import is_head, is_position, is_vocabulary
+from ckptdoctor.match.shapes.layer_names import is_head, is_position, is_vocabulary
 from ckptdoctor.match.shapes.pairs import Pair, Shape, block, same_but_for_ones
 from ckptdoctor.noun import noun
 

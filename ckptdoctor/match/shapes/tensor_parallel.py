@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.match.shapes.kinds import is_vocabulary
+from ckptdoctor.match.shapes.layer_names import is_vocabulary
 from ckptdoctor.match.shapes.pairs import Pair, block
 from ckptdoctor.noun import noun
 
@@ -29,8 +29,10 @@ class Slice:
 
 
 def slice_of(comparison: Comparison) -> Slice | None:
-    """The part of the reference that the compared state dict is, where the shapes say so: every name is there, most
-    matrices are shorter along one side, all by the same number, and nothing else is of another shape.
+    """Return the part of the reference that the compared state dict is, where the shapes say so.
+
+    Every name is there, most matrices are shorter along one side, all by the same number, and nothing else has another
+    shape.
     """
     renamed = comparison.renamed
     wanted = comparison.reference.tensors

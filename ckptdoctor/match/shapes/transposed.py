@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.match.shapes.kinds import is_position, is_vocabulary
+from ckptdoctor.match.shapes.layer_names import is_position, is_vocabulary
 from ckptdoctor.match.shapes.pairs import Pair, block
 from ckptdoctor.noun import noun
 

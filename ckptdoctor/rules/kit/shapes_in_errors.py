@@ -1,6 +1,6 @@
 """The shapes in an error say something about their cause: each pair goes to the rule that speaks of it.
 
-Of a file it is decided with the shapes that fit (``match.shapes.sorting``). An error does not name them: how large a
+Of a file it is decided with the shapes that fit (``match.shapes.causes``). An error does not name them: how large a
 part of the model differs, what is behind a layer and which bias fits cannot be asked. What a pair of shapes says by
 itself, and what pairs say of each other, is asked in the same words.
 """
@@ -11,11 +11,11 @@ import re
 from collections.abc import Collection
 
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.match.shapes.causes import inflated, input_channels
 from ckptdoctor.match.shapes.heads import heads, vocabulary
-from ckptdoctor.match.shapes.kinds import is_position, is_vocabulary
+from ckptdoctor.match.shapes.layer_names import is_position, is_vocabulary
 from ckptdoctor.match.shapes.pairs import Pair, same_but_for_ones
 from ckptdoctor.match.shapes.positions import positions
-from ckptdoctor.match.shapes.sorting import inflated, input_channels
 from ckptdoctor.rules.incompatible_keys import IncompatibleKeys
 
 # SpatialTransformer of Stable Diffusion: convolutions in version 1, linear layers in 2 and XL

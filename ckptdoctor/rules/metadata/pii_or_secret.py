@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Sequence, children, show_path
 from ckptdoctor.edits import Edit, Fix, Replace, Safety, SetMetadata
@@ -58,7 +59,7 @@ HEALTHY = (
 @rule("M977", "pii-or-secret", Severity.WARNING, when=texts)
 def pii_or_secret(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Report texts that tell more than was meant."""
-    found = secrets(checkpoint)
+    found = list(islice(_secrets(checkpoint), _TOLD))
     if found:
         yield Problem(
             message=f"the file holds {_kinds(found)} ({_places(found)})",
@@ -68,7 +69,7 @@ def pii_or_secret(checkpoint: Checkpoint) -> Iterator[Problem]:
             location=_where(found),
             fix=_redaction(found),
         )
-    homes = home_folders(checkpoint)
+    homes = list(islice(_home_folders(checkpoint), _TOLD))
     if homes:
         yield Problem(
             message=f"{wording.plural(len(homes), 'text')} with the home folder of a user ({_places(homes)})",
@@ -118,12 +119,12 @@ def _redaction(found: list[Leak]) -> Fix | None:
     return Fix(title, tuple(edits), Safety.UNSAFE, "--select M977")
 
 
-# Texts in a checkpoint that say more than was meant: keys and passwords, and home folders with their users' names
+# ---- the texts of a checkpoint that say more than was meant
 
-# characters of one text that are looked at, and of all texts together
-_LONGEST = 1 << 20
-_MOST = 64 << 20
-_TOLD = 100
+
+_LONGEST = 1 << 20  # characters of one text that are looked at
+_MOST = 64 << 20  # characters of all texts together
+_TOLD = 100  # texts that a finding is about
 
 # what each looks like, by the prefixes that their issuers publish so that leaks can be found
 _SECRETS: tuple[tuple[str, str], ...] = (
@@ -147,6 +148,7 @@ _KEY_NAMES = regex(r"(?:wandb|wb|comet|neptune|api|secret|access)_?(?:api_?)?(?:
 _PLAIN_KEY = regex(r"[0-9a-fA-F]{40}|[A-Za-z0-9+/_=-]{32,200}")
 
 _HOME = regex(r"(?:/home/|/Users/|[A-Za-z]:[\\/]+Users[\\/]+)(?P<user>[^\\/\s\"':;,]{1,64})")
+# users who are nobody in particular
 _SHARED = frozenset({"shared", "public", "default", "ubuntu", "user", "root", "runner", "work", "jovyan", "ec2-user"})
 
 
@@ -164,33 +166,26 @@ class Leak:
     metadata: str | None = None
 
 
-def secrets(checkpoint: Checkpoint) -> list[Leak]:
-    """Return the first hundred texts that hold a key, a token or a password."""
-    found: list[Leak] = []
+def _secrets(checkpoint: Checkpoint) -> Iterator[Leak]:
+    """Yield the texts that hold a key, a token or a password."""
     for path, text, plain, metadata in _texts(checkpoint):
-        kind = _kind(text) or _by_name(path, metadata, text)
+        kind = _by_form(text) or _by_name(path, metadata, text)
         if kind:
-            found.append(Leak(path, kind, plain, metadata))
-            if len(found) >= _TOLD:
-                break
-    return found
+            yield Leak(path, kind, plain, metadata)
 
 
-def home_folders(checkpoint: Checkpoint) -> list[Leak]:
-    """Return the first hundred texts that hold a folder of a user's own, with the user's name."""
-    found: list[Leak] = []
+def _home_folders(checkpoint: Checkpoint) -> Iterator[Leak]:
+    """Yield the texts that hold a folder of a user's own, with the user's name."""
     for path, text, plain, metadata in _texts(checkpoint):
         if "home/" not in text and "Users" not in text:
             continue
         match = _HOME.search(text)
         if match is not None and match["user"].lower() not in _SHARED:
-            found.append(Leak(path, "home folder", plain, metadata))
-            if len(found) >= _TOLD:
-                break
-    return found
+            yield Leak(path, "home folder", plain, metadata)
 
 
-def _kind(text: str) -> str:
+def _by_form(text: str) -> str:
+    """Return the kind of secret that a text holds by its own form; "" for none."""
     if not any(hint in text for hint in _HINTS):
         return ""
     match = _SECRET.search(text)
@@ -198,10 +193,15 @@ def _kind(text: str) -> str:
 
 
 def _by_name(path: KeyPath, metadata: str | None, text: str) -> str:
+    """Return the kind of secret that a text is by the name under which it is kept; "" for none."""
     name = metadata if metadata is not None else path[-1] if path else ""
     if isinstance(name, str) and _KEY_NAMES.search(name) and _PLAIN_KEY.fullmatch(text):
         return f'text called "{name}"'
     return ""
+
+
+_TELLING = (str, Mapping, Sequence, Opaque)  # nodes that are texts, or have some below them
+_PLAIN = frozenset({"dict", "list", "collections.OrderedDict"})
 
 
 def _texts(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, str, bool, str | None]]:
@@ -226,7 +226,3 @@ def _texts(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, str, bool, str | N
         inside = plain and isinstance(node, (Mapping, Sequence)) and node.kind in _PLAIN
         below = [((*path, part), child, inside) for part, child in children(node) if isinstance(child, _TELLING)]
         stack.extend(reversed(below))
-
-
-_TELLING = (str, Mapping, Sequence, Opaque)
-_PLAIN = frozenset({"dict", "list", "collections.OrderedDict"})

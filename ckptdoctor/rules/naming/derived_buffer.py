@@ -96,16 +96,18 @@ def derived_buffer(comparison: Comparison) -> Iterator[Problem]:
             "By name, dtype and shape these are positions, frequencies, masks or indices that the target makes itself: "
             "the version of the library that saved the file kept them, the target's does not.",
         )
-    if found.derived_missing:
-        yield _missing_problem(
-            comparison,
-            found.derived_missing,
-            f"{_follow(found.derived_missing)} from the model's sizes, and the file does not hold "
-            f"{_them(found.derived_missing)}",
-            "By name, dtype and shape these are positions, frequencies, masks or indices that the target has already "
-            "made itself: it loads them from files only because its version of the library saves them.",
-            "load_state_dict(…, strict=False) leaves them as the target made them; make sure that nothing "
+    missing = found.derived_missing
+    if missing:
+        yield Problem(
+            message=f"{len(missing):,} of {wording.plural(len(comparison.reference.tensors), 'key')} of {source} "
+            f"{_follow(missing)} from the model's sizes, and the file does not hold {_them(missing)}",
+            cause="By name, dtype and shape these are positions, frequencies, masks or indices that the target has "
+            "already made itself: it loads them from files only because its version of the library saves them.",
+            torch_says=(wording.missing_line(missing),),
+            advice="load_state_dict(…, strict=False) leaves them as the target made them; make sure that nothing "
             "else is missing.",
+            keys=tuple([(*comparison.path, key) for key in missing]),
+            location=Location(path=comparison.path),
         )
 
 
@@ -115,16 +117,3 @@ def _follow(keys: tuple[str, ...]) -> str:
 
 def _them(keys: tuple[str, ...]) -> str:
     return "it" if len(keys) == 1 else "them"
-
-
-def _missing_problem(comparison: Comparison, keys: tuple[str, ...], what: str, cause: str, advice: str) -> Problem:
-    """Return the problem of keys that are wanted, are ``what`` the message says, and are not here."""
-    there = f"{wording.plural(len(comparison.reference.tensors), 'key')} of {comparison.reference.source}"
-    return Problem(
-        message=f"{len(keys):,} of {there} {what}",
-        cause=cause,
-        torch_says=(wording.missing_line(keys),),
-        advice=advice,
-        keys=tuple([(*comparison.path, key) for key in keys]),
-        location=Location(path=comparison.path),
-    )

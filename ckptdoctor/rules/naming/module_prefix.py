@@ -131,6 +131,7 @@ def _inside(state_dict: StateDict, inside: Sequence[str]) -> Problem:
     tokens = inside[0].split(".")
     start = len(names.leading(inside[0]))
     prefix = ".".join(tokens[: tokens.index(names.MODULE, start) + 1])
+    pattern, bare = prefix.replace(".", r"\."), prefix[: -len(names.MODULE)]
     hold = "has" if len(inside) == 1 else "have"
     return Problem(
         message=f'{how_many(len(inside), state_dict)} {hold} "module." inside, as in "{inside[0]}"',
@@ -140,23 +141,12 @@ def _inside(state_dict: StateDict, inside: Sequence[str]) -> Problem:
         ),
         advice=(
             "If the target has no such part: ckptdoctor fix FILE --rename "
-            f"'{_pattern(prefix)}={_bare(prefix)}'. To find out, check with --like and a file that loads."
+            f"'^{pattern}\\.={bare}'. To find out, check with --like and a file that loads."
         ),
         keys=tuple([(*state_dict.path, key) for key in inside]),
         location=Location(path=state_dict.path),
         severity=Severity.WARNING,
     )
-
-
-def _pattern(prefix: str) -> str:
-    return "^" + prefix.replace(".", r"\.") + r"\."
-
-
-def _bare(prefix: str) -> str:
-    return prefix[: -len(names.MODULE)]
-
-
-_WRAPPED_CLASSES = ("DataParallel", "DistributedDataParallel", "OptimizedModule", "AveragedModel")
 
 
 @judges(Turn.WRAPPER, general=1)

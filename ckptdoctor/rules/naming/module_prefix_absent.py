@@ -25,12 +25,12 @@ Repair
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ckptdoctor.facts import names
 from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.prefixes import prefix_code
+from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges

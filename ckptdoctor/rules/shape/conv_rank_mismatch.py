@@ -27,7 +27,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
-from ckptdoctor.match.shapes.sorting import shapes
+from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges

@@ -25,13 +25,13 @@ Repair
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from ckptdoctor.edits import Edit, Fix, Fuse, Safety, Split
 from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.match.shapes.fused import Fused, spelled
-from ckptdoctor.match.shapes.sorting import shapes
+from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Repair

@@ -28,16 +28,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import gcd
 
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.edits import Edit, Fix, Fuse, Safety, Split, Transpose
 from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.match.shapes.projections import Ranges, fuse_order, rows, split_parts
-from ckptdoctor.match.shapes.sorting import shapes
+from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Repair

@@ -32,8 +32,8 @@ from collections.abc import Iterator
 from ckptdoctor.edits import Fix, Safety, Transpose
 from ckptdoctor.findings import Severity
 from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.match.shapes.pairs import Pair
-from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.match.shapes.transposed import TransposedFamily
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -27,8 +27,8 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.edits import Fix, Reshape, Safety
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.match.shapes.pairs import Pair, loads_anyway
-from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges

@@ -30,9 +30,9 @@ from fractions import Fraction
 
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.match.shapes.pairs import Pair, block
 from ckptdoctor.match.shapes.size import Sized, WrongSize
-from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, both_shapes, judges

@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 import re
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from ckptdoctor.facts.siblings import folder_of
 from ckptdoctor.noun import noun
-
-if TYPE_CHECKING:
-    pass
 
 # slices of tensor parallelism: Llama's, and others'
 _SLICES = re.compile(r"(consolidated[._]|model_part-)(\d{1,3})(\.(?:pth|pt|bin|safetensors))")
@@ -21,10 +17,10 @@ _RANKS = re.compile(
 )
 # folders of what each process saved: rank_3/model.pt, mp_rank_00/model_optim_rng.pt
 _FOLDERS = re.compile(r"(.*?rank[_-]?)(\d{1,5})", re.I)
-_ONLY_RANDOM = re.compile(r"(?:rng|random)", re.IGNORECASE)
-_MOST = 20_000  # names that are looked at in one folder
-_COUNTED = re.compile(r"rank[_-]?\d+[_-]of[_-]\d", re.IGNORECASE)
+_COUNTED = re.compile(r"rank[_-]?\d+[_-]of[_-]\d", re.IGNORECASE)  # the name says how many there are
+# the state of a random generator, which each rank saves next to a checkpoint that is whole
 _RANDOM = re.compile(r"rng|random", re.IGNORECASE)
+_MOST = 20_000  # names that are looked at in one folder
 
 
 @noun
@@ -46,8 +42,8 @@ def slices(path: str) -> RankFiles | None:
 
 def files_of_ranks(path: str) -> RankFiles | None:
     """Return the files of other ranks beside that of one; None: it is called otherwise, or alone."""
-    random = _RANDOM.search(path.replace("\\", "/").rpartition("/")[2])
-    beside = None if random else _alike(path, _RANKS)
+    is_random = _RANDOM.search(path.replace("\\", "/").rpartition("/")[2]) is not None
+    beside = None if is_random else _alike(path, _RANKS)
     # adapters of several ranks are called so too, but never 0: processes are counted from there
     if beside is not None and (0 in beside.ranks or _COUNTED.search(folder_of(path).name)):
         return beside
@@ -57,7 +53,7 @@ def files_of_ranks(path: str) -> RankFiles | None:
 def _in_folders(path: str) -> RankFiles | None:
     """Return the file of one rank in a folder of its own, where other ranks' folders have the same."""
     folder = folder_of(path)
-    if not folder.name or _ONLY_RANDOM.match(folder.name):
+    if not folder.name or _RANDOM.match(folder.name):
         return None
     above, own = os.path.split(os.path.abspath(folder.path))
     match = _FOLDERS.fullmatch(own)
@@ -74,6 +70,7 @@ def _in_folders(path: str) -> RankFiles | None:
 
 
 def _alike(path: str, pattern: re.Pattern[str]) -> RankFiles | None:
+    """Return the files next to it that differ from it in the rank alone, which is the pattern's second group."""
     folder = folder_of(path)
     own = pattern.fullmatch(folder.name)
     if own is None or folder.name not in folder.names:

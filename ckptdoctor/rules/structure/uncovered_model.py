@@ -29,7 +29,7 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.adapters import foreign
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison, subject_of
-from ckptdoctor.match.shapes.sorting import sweeping
+from ckptdoctor.match.shapes.causes import sweeping
 from ckptdoctor.match.shapes.tensor_parallel import slice_of
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from ckptdoctor.errors import UsageError
+from ckptdoctor.noun import replace
 from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.data import shapes
 from ckptdoctor.trainer.data.cifar import cifar10

@@ -11,7 +11,6 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from importlib import import_module
 from urllib.parse import unquote, urlsplit
@@ -22,6 +21,7 @@ from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr
 from torch.distributed.rendezvous import rendezvous
 
 from ckptdoctor.errors import TrainingError, UsageError
+from ckptdoctor.noun import replace
 from ckptdoctor.trainer import devices
 from ckptdoctor.trainer.config import PROCESSES, RunConfig
 from ckptdoctor.trainer.launch.contact import LostContactError, is_lost_contact, lost_contact, wait_for_all

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count
 from operator import attrgetter
 
@@ -18,6 +17,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.parallel import data_parallel as torch_data_parallel
 
+from ckptdoctor.noun import replace
 from ckptdoctor.trainer import devices
 from ckptdoctor.trainer.strategies.module_strategy import ModuleStrategy
 from ckptdoctor.trainer.strategies.show_work import GradientShown, first_step

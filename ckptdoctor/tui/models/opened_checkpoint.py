@@ -19,9 +19,6 @@ from ckptdoctor.values.statistics import TensorValues
 
 _WEIGHTS = (Role.MODEL.value, Role.EMA.value)
 _SCREEN = 200  # lines that are open to begin with
-_NAMES = 20_000  # names whose words are compared with what was typed for a filter
-_PARTS = 2_000  # different ones
-_GLOB = set("*?[")
 
 
 @dataclass(slots=True)
@@ -69,7 +66,7 @@ class OpenedCheckpoint:
         return row
 
     def first_of(self, paths: Sequence[KeyPath]) -> KeyPath | None:
-        """The first of these key paths at which a tensor lies, or else the first one if anything does."""
+        """The first of these key paths at which there is a tensor, or else the first one if anything does."""
         tensor = next((path for path in paths if path in self.table.row_of), None)
         if tensor is not None or not paths:
             return tensor

@@ -138,8 +138,8 @@ def written(config):
     return path
 
 
-def wait_for(path, seconds=30.0):
-    """Until a file is there."""
+def wait_for(path, seconds=120.0):
+    """Until a file is there, which may take as long as it takes a busy machine to import torch in each rank."""
     until(path.exists, seconds)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 from ckptdoctor.checkpoint import (
@@ -36,7 +35,7 @@ from ckptdoctor.formats.torch.read.tensors import INNER_READS, TensorReader
 from ckptdoctor.formats.torch.read.tree import TreeBuilder, _Frame
 from ckptdoctor.formats.torch.read.values import CALLS, bare, call, full_name
 from ckptdoctor.formats.window import Memory, Window
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.pickles import decode
 from ckptdoctor.pickles.graph import GlobalUse, Made, PersistentId, Value, nodes
 from ckptdoctor.wording import plural

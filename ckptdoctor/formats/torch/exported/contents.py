@@ -6,7 +6,6 @@ The constants are an attribute of that dict. Where an archive holds several mode
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from ckptdoctor.checkpoint import (
@@ -40,7 +39,7 @@ from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.records import shown
 from ckptdoctor.formats.window import Window
 from ckptdoctor.formats.zip_archives import Archive, RecordStorages, is_whole, order_notes, required
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 
 _JSON = ".json"
 _ORDERED = "collections.OrderedDict"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from typing import Any, Union
 
 from ckptdoctor.checkpoint import KeyPath, show_path
@@ -12,7 +11,7 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch.read.slots import Child, Children, Slot, children
 from ckptdoctor.formats.torch.read.storages import claim_of
 from ckptdoctor.formats.torch.read.values import bare
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import (
     NO_MEMO,

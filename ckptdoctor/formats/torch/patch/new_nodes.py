@@ -106,7 +106,7 @@ class NewNodes:
 # ---- texts, which are shared where the old ones were
 
 
-_SHORT = 256  # bytes from which a text needs a longer count
+_SHORT = 256  # bytes from which a text, or bytes, need a longer count
 
 
 class NewText(NamedTuple):
@@ -176,7 +176,7 @@ def _remember(graph: GraphEdit, old: String, made: list[String], free: bool) -> 
 
 def new_text(pickle: Pickle, value: str, like: String | None = None) -> String:
     """Return a text as the pickle's own writer would write it; strings of Python 2 stay such while they are ASCII."""
-    if like is not None and like.op == op.BINUNICODE and 0 < pickle.protocol < 4:
+    if like is not None and like.op == op.BINUNICODE and 0 < pickle.protocol < 4:  # nearly all: told at once
         return String(op.BINUNICODE, value)
     if like is not None and like.op in (op.SHORT_BINSTRING, op.BINSTRING) and value.isascii():
         return String(op.SHORT_BINSTRING if len(value) < _SHORT else op.BINSTRING, value)
@@ -222,7 +222,7 @@ def from_plain(pickle: Pickle, value: object) -> Value:
 def _bytes(pickle: Pickle, value: bytes) -> Value:
     """Return bytes as Python's pickler writes them: before protocol 3, as text that is to be encoded."""
     if pickle.protocol >= 3:
-        return String(op.SHORT_BINBYTES if len(value) < 256 else op.BINBYTES, value)
+        return String(op.SHORT_BINBYTES if len(value) < _SHORT else op.BINBYTES, value)
     given: list[Value] = [new_text(pickle, value.decode("latin1")), new_text(pickle, "latin1")]
     return Made(op.REDUCE, [Global(op.GLOBAL, "_codecs", "encode"), Tuple(op.TUPLE, given)])
 

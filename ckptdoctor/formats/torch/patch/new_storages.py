@@ -13,7 +13,7 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.elements import chunks
 from ckptdoctor.formats.torch.patch.graph_edit import GraphEdit
 from ckptdoctor.formats.torch.patch.new_nodes import NewNodes, NewText, new_text, replace_texts
-from ckptdoctor.formats.torch.patch.storage_plans import Numbering, Piece, StoragePlan, narrowed, whole
+from ckptdoctor.formats.torch.patch.storage_plans import Edited, Numbering, Piece, StoragePlan, narrowed, whole
 from ckptdoctor.formats.torch.read.slots import Slot
 from ckptdoctor.formats.torch.read.storages import claim_of
 from ckptdoctor.formats.torch.read.tensor_state import is_changed
@@ -270,11 +270,11 @@ class NewStorages:
 
     # ---- the result
 
-    def finish(self, renumber: Numbering) -> tuple[StoragePlan, ...]:
+    def finish(self, renumber: Numbering) -> Edited:
         """Return the plan for every storage of the output, with its key."""
         if self._graph.as_built and not self._plans and renumber is not Numbering.ALWAYS:
             # at most texts were exchanged, so that every reference names what it did
-            return tuple(map(whole, self._old.values()))
+            return Edited(tuple(map(whole, self._old.values())), untouched=True)
         keys = list(dict.fromkeys(self._graph.storage_keys()))
         names = {key: key for key in keys}
         if renumber is Numbering.ALWAYS or set(keys) != set(self._old):
@@ -282,7 +282,7 @@ class NewStorages:
             names = {key: str(number) for number, key in enumerate(keys)} if numbered else _named(keys, self._old)
             self._rename(names)
         plans = [(self.plan(key), names[key]) for key in keys]
-        return tuple([plan if plan.key == name else replace(plan, key=name) for plan, name in plans])
+        return Edited(tuple([plan if plan.key == name else replace(plan, key=name) for plan, name in plans]))
 
     def _rename(self, names: dict[str, str]) -> None:
         """Put the new keys into the persistent ids; references to one storage share the text of its key."""

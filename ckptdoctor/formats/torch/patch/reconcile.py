@@ -67,9 +67,9 @@ def reconcile(
         _Reconciler(graph, edited, places, found).bring_about()
     edited.shrink()
     graph.rejoin()
-    plans = edited.finish(renumber)
+    finished = edited.finish(renumber)
     graph.close()
-    return Edited(plans)
+    return finished
 
 
 def _require_contents_alone(wanted: Wanted) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from ckptdoctor.checkpoint import DType
-from ckptdoctor.checkpoint.dtypes import NUMPY_BUFFERS, NUMPY_ELEMENTS, NUMPY_MAKERS, little_endian
+from ckptdoctor.checkpoint.dtypes import NUMPY_ELEMENTS, NUMPY_MAKERS
 from ckptdoctor.formats.torch.read.objects import plain_value
 from ckptdoctor.formats.torch.read.values import CALLS, bare, call, filling, full_name, items, text
 from ckptdoctor.noun import noun
@@ -48,18 +48,6 @@ def array_of(value: Value) -> Array | None:
     return Array(node, state[1], element, bare(state[3]) is True, state[4], swapped)
 
 
-def buffer_of(value: Value) -> Array | None:
-    """Return the array that ``_frombuffer(bytes, dtype, shape, order)`` makes, as protocol 5 has it; None without."""
-    node = bare(value)
-    if not isinstance(node, Made) or node.op not in CALLS or full_name(node.items[0]) not in NUMPY_BUFFERS:
-        return None
-    given = call(node)[1]
-    if len(given) < 4 or text(given[3]) not in ("C", "F") or any(bare(each) is not None for each in given[4:]):
-        return None
-    element, swapped = _element(given[1])
-    return Array(node, given[2], element, text(given[3]) == "F", given[0], swapped)
-
-
 def _element(value: Value) -> tuple[str | None, bool]:
     """Return torch's name for ``numpy.dtype("f4", False, True)`` with its state, and whether it is big-endian."""
     node = bare(value)
@@ -84,14 +72,6 @@ def elements(array: Array, wanted: DType, shape: tuple[int, ...]) -> bytes | Non
     if wanted.name == "bfloat16":
         return _narrowed(raw) if array.element == "float32" else None
     return raw if array.element == wanted.name else None
-
-
-def own_elements(array: Array, wanted: DType, shape: tuple[int, ...]) -> bytes | None:
-    """Return the array's elements, of the type ``wanted`` that they have, in the byte order of checkpoints."""
-    raw = _bytes(array.contents)
-    if raw is None or len(raw) != prod(shape) * (wanted.bits // 8):
-        return None
-    return little_endian(raw, wanted) if array.swapped else raw
 
 
 def _bytes(value: Value) -> bytes | None:

@@ -6,7 +6,6 @@ Tensors next to it are attributes of that dict: ``.attributes`` of the modules, 
 from __future__ import annotations
 
 import re
-from dataclasses import field, replace
 
 from ckptdoctor.checkpoint import (
     Aside,
@@ -32,7 +31,7 @@ from ckptdoctor.formats.torch.read import Contents, interpret
 from ckptdoctor.formats.torch.zip.records import shown
 from ckptdoctor.formats.window import Memory
 from ckptdoctor.formats.zip_archives import Archive, RecordStorages, order_notes, required
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.pickles import decode
 from ckptdoctor.pickles.nested import texts_of
 from ckptdoctor.wording import and_more

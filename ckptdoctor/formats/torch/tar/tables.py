@@ -29,7 +29,6 @@ STORAGES, TENSORS = "storages", "tensors"
 
 _STEP = 1 << 12
 _MOST_PICKLE = 256 << 20
-_COUNT_BYTES = 8
 
 
 @noun

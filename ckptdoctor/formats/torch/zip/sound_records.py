@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from ckptdoctor.formats.torch.zip.local_headers import first_name
 from ckptdoctor.formats.torch.zip.read import directory_of, read, remember
 from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, raw_name
 from ckptdoctor.formats.torch.zip.truncated import Walk, declared_sizes, step
+from ckptdoctor.noun import replace
 
 _PICKLE = "/data.pkl"
 _CHUNK = 1 << 20

@@ -8,7 +8,7 @@ in the descriptor behind it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from shlex import quote
 
 from ckptdoctor.checkpoint import Container, DType, Note, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.notes import IN_FRONT
@@ -20,7 +20,7 @@ from ckptdoctor.formats.torch.zip.central_directory import MAX_RECORDS
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out
 from ckptdoctor.formats.torch.zip.local_headers import first_name
 from ckptdoctor.formats.torch.zip.records import Record, shown
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import decode
 
 # a file that ends in this many zero bytes was given its full size before its contents
@@ -30,7 +30,7 @@ _ZEROS = 4096
 _FIRST_WORDS = ((".format_version", 1), (".storage_alignment", 2), ("byteorder", 6))
 _LAST_WORDS = (("version", 2), (".data/serialization_id", 40))
 
-_GUIDANCE = "Download the file again, or use an earlier checkpoint"
+_GUIDANCE = "Download the file again, or use an earlier checkpoint."
 
 
 class _Declared:
@@ -60,7 +60,8 @@ def describe(source: Source, head: bytes, format_name: str, error: TruncatedErro
         message = f"{_cut(source)}; its contents cannot be determined, because {shown(name)} is incomplete"
         some = False
     note = Note(NoteKind.TRUNCATED, message, offset=error.offset, guidance=IN_FRONT if some else "")
-    guidance = f"{_GUIDANCE}; the storages that are complete can be salvaged." if some else f"{_GUIDANCE}."
+    saving = f"Download the file again, or recover what is intact: ckptdoctor salvage {quote(source.path)}"
+    guidance = saving if some else _GUIDANCE
     return Container(source.path, source.size, format_name, head, False, guidance, (note,), source.identity)
 
 

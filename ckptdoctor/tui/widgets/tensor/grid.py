@@ -16,7 +16,7 @@ from ckptdoctor.checkpoint.dtypes import DType
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.look.inspector import Number, Refused
 from ckptdoctor.rendering.escape import escape
-from ckptdoctor.rendering.numbers import count, plain, shape
+from ckptdoctor.rendering.numbers import plain, shape
 from ckptdoctor.tui.background import Background, until_cancelled
 from ckptdoctor.tui.keys import MOVING, key
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
@@ -303,12 +303,6 @@ class ValueGrid(Background, can_focus=True):
         event.stop()
         self._top -= _WHEEL
         self.action_move(-_WHEEL)
-
-    @property
-    def place_in_words(self) -> str:
-        """The rows and columns that are on the screen."""
-        last = min(self._slice.height, self._top + self._down)
-        return f"rows {count(self._top)}–{count(max(0, last - 1))} of {count(self._slice.height)}"
 
 
 def _within(inner: range, outer: range) -> bool:

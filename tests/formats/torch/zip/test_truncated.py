@@ -73,7 +73,7 @@ def test_salvage_is_named_only_where_something_is_whole(contents, cut, said, tmp
     assert said in note.message
     assert ("ckptdoctor salvage FILE" in note.guidance) is (cut < 0)
     with FileSource(tmp_path / "cut.pt") as source:
-        assert ("can be salvaged" in formats.examine(source).guidance) is (cut < 0)
+        assert ("ckptdoctor salvage" in formats.examine(source).guidance) is (cut < 0)
 
 
 def test_only_the_directory_is_missing(tmp_path):

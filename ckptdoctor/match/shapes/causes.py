@@ -10,7 +10,7 @@ from ckptdoctor.match.comparison import Comparison, Explained
 from ckptdoctor.match.shapes.experts import Experts, experts
 from ckptdoctor.match.shapes.fused import Fused, fused
 from ckptdoctor.match.shapes.heads import Head, Vocabulary, heads, vocabulary
-from ckptdoctor.match.shapes.kinds import is_first
+from ckptdoctor.match.shapes.layer_names import is_first
 from ckptdoctor.match.shapes.pairs import Pair, model_order, pairs_of, same_but_for_ones
 from ckptdoctor.match.shapes.placeholders import placeholders
 from ckptdoctor.match.shapes.positions import Positions, positions
@@ -18,26 +18,27 @@ from ckptdoctor.match.shapes.projections import GATE_UP, QKV
 from ckptdoctor.match.shapes.size import WrongSize, wrong_size
 from ckptdoctor.match.shapes.tensor_parallel import Sharded, sharded
 from ckptdoctor.match.shapes.transposed import TransposedFamily, transposed
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 
 
 @noun
 class Shapes:
-    """What the shapes of a comparison say. A key of another shape is in one of these at most.
+    """What the shapes of a comparison say, by cause. A key of another shape is in one of these at most.
 
-    Where ``size`` or ``shards`` is set, it speaks for all of them.
+    Where ``size`` or ``shards`` is set, it is the cause of all that differs.
     """
 
-    placeholders: tuple[Pair, ...] = ()
-    shards: Sharded | None = None
-    size: WrongSize | None = None
-    transposed: tuple[TransposedFamily, ...] = ()
-    units: tuple[Pair, ...] = ()
-    vocabulary: Vocabulary | None = None
-    heads: tuple[Head, ...] = ()
-    positions: tuple[Positions, ...] = ()
-    channels: Pair | None = None
-    inflated: tuple[Pair, ...] = ()
+    placeholders: tuple[Pair, ...] = ()  # S511: there are no values here
+    shards: Sharded | None = None  # S512: one rank's part under tensor parallelism
+    size: WrongSize | None = None  # S510: a larger or smaller model
+    transposed: tuple[TransposedFamily, ...] = ()  # S505: rows and columns are exchanged
+    units: tuple[Pair, ...] = ()  # S506: they differ in dimensions of size 1
+    vocabulary: Vocabulary | None = None  # S502
+    heads: tuple[Head, ...] = ()  # S501: other outputs
+    positions: tuple[Positions, ...] = ()  # S503
+    channels: Pair | None = None  # S504: the first convolution takes other channels
+    inflated: tuple[Pair, ...] = ()  # S513: a kernel with one side more or fewer
+    # S507, S508 and S509: one side has in one tensor what the other has in several
     qkv: tuple[Fused, ...] = ()
     gates: tuple[Fused, ...] = ()
     experts: tuple[Experts, ...] = ()
@@ -47,21 +48,26 @@ class Shapes:
 def shapes(comparison: Comparison) -> Shapes:
     """Return what the shapes of a comparison say.
 
-    Each pair goes to the first rule that explains it, the most sweeping first.
+    Each pair goes to the first cause that explains it, the most sweeping first.
     """
     pairs = _without(pairs_of(comparison), set(quantized.explained_by_quantization(comparison).mismatched))
     empty = _placeholders(comparison, pairs)
     pairs = _without(pairs, {pair.key for pair in empty})
-    apart = fused(comparison, QKV), fused(comparison, GATE_UP), experts(comparison)
-    shards = sharded(comparison, pairs)
-    size = wrong_size(comparison, pairs) if shards is None and not empty else None
-    if shards is not None or size is not None:
-        return Shapes(empty, shards, size, qkv=apart[0], gates=apart[1], experts=apart[2])
+    found = Shapes(
+        placeholders=empty,
+        shards=sharded(comparison, pairs),
+        qkv=fused(comparison, QKV),
+        gates=fused(comparison, GATE_UP),
+        experts=experts(comparison),
+    )
+    size = wrong_size(comparison, pairs) if found.shards is None and not empty else None
+    if found.shards is not None or size is not None:
+        return replace(found, size=size)
     families = transposed(comparison, pairs)
     pairs = _without(pairs, {key for family in families for key in family.reversed})
-    same = tuple([pair for pair in pairs if same_but_for_ones(pair)])
-    found = Shapes(empty, None, None, families, same, qkv=apart[0], gates=apart[1], experts=apart[2])
-    return _narrow(comparison, _without(pairs, {pair.key for pair in same}), found)
+    units = tuple([pair for pair in pairs if same_but_for_ones(pair)])
+    found = replace(found, transposed=families, units=units)
+    return _of_single_layers(comparison, _without(pairs, {pair.key for pair in units}), found)
 
 
 def explained_by_shapes(comparison: Comparison) -> Explained:
@@ -73,7 +79,7 @@ def explained_by_shapes(comparison: Comparison) -> Explained:
     for layer in found.experts:
         missing.update(layer.apart if layer.here else layer.stacked)
         unexpected.update(layer.stacked if layer.here else layer.apart)
-    mismatched = {pair.key for pair in _pairs(found)}
+    mismatched = {pair.key for pair in _single_pairs(found)}
     if found.shards is not None:
         mismatched.update((*found.shards.rows, *found.shards.columns))
     if found.size is not None:
@@ -102,8 +108,8 @@ def sweeping(comparison: Comparison) -> bool:
     )
 
 
-def _pairs(found: Shapes) -> list[Pair]:
-    """Return the pairs that the narrow rules speak of."""
+def _single_pairs(found: Shapes) -> list[Pair]:
+    """Return the pairs that are explained one by one, not as part of a model or a family of matrices."""
     single = (found.channels,) if found.channels is not None else ()
     table = found.vocabulary.pairs if found.vocabulary is not None else ()
     heads = chain.from_iterable([head.pairs for head in found.heads])
@@ -111,8 +117,11 @@ def _pairs(found: Shapes) -> list[Pair]:
     return [*found.placeholders, *found.units, *table, *heads, *tables, *single, *found.inflated]
 
 
-def _narrow(comparison: Comparison, pairs: list[Pair], found: Shapes) -> Shapes:
-    """Find single layers. Where the model is another one altogether, other sizes of its head say nothing."""
+def _of_single_layers(comparison: Comparison, pairs: list[Pair], found: Shapes) -> Shapes:
+    """Return the same with the causes that lie in single layers.
+
+    Where the model is another one altogether, other sizes of its head say nothing.
+    """
     if comparison.uncovered:
         return found
     table = vocabulary(pairs)
@@ -121,18 +130,13 @@ def _narrow(comparison: Comparison, pairs: list[Pair], found: Shapes) -> Shapes:
     pairs = _without(pairs, {pair.key for each in places for pair in each.pairs})
     first, flat = input_channels(comparison, pairs), inflated(pairs)
     pairs = _without(pairs, {pair.key for pair in (*flat, *([first] if first is not None else []))})
-    return Shapes(
-        found.placeholders,
-        transposed=found.transposed,
-        units=found.units,
+    return replace(
+        found,
         vocabulary=table,
         heads=heads(comparison, pairs),
         positions=places,
         channels=first,
         inflated=flat,
-        qkv=found.qkv,
-        gates=found.gates,
-        experts=found.experts,
     )
 
 

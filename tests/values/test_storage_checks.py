@@ -13,17 +13,17 @@ from safetensors.torch import save_file
 
 from ckptdoctor import formats
 from ckptdoctor.examine.integrity import examine_integrity
-from ckptdoctor.values.checks import Checks, _has_blank_page
 from ckptdoctor.values.damage import HOLE, PAGE, Integrity
 from ckptdoctor.values.examine import examine_values
 from ckptdoctor.values.flat_chunks import CHUNK
+from ckptdoctor.values.storage_checks import StorageChecks, _has_blank_page
 
 
 def both(path: Path, threads: int) -> tuple[Integrity, Integrity, set[str]]:
     """Integrity after values were read, and without; and the storages that were not read again."""
     with formats.opened(str(path)) as (source, container):
         checkpoint = formats.read(source, container)
-        checks = Checks()
+        checks = StorageChecks()
         examine_values(checkpoint, source, checks=checks, sums=False, threads=threads)
         sound = checks.sound(checkpoint, source)
         return examine_integrity(checkpoint, source, sound=sound), examine_integrity(checkpoint, source), set(sound)

@@ -5,10 +5,11 @@
     report = ckptdoctor.check("model.pt", model=net)         # findings, worst first; report.ok, report.to_json()
     checkpoint = ckptdoctor.open("model.pt")                  # headers; checkpoint["state_dict/fc.weight"] reads one
     ckptdoctor.show("model.pt", stats=True)                   # the tree, or every tensor in numbers
-    ckptdoctor.fix("model.pt", strip_module=True)             # a new file beside it, verified
+    ckptdoctor.fix("model.pt", strip_module=True)             # a new file next to it, verified
     ckptdoctor.convert("model.pt", "model.safetensors")       # the same tensors in another container
     ckptdoctor.salvage("broken.pt")                           # every intact tensor
-    ckptdoctor.seal("model.pt")                               # hashes beside it, for ckptdoctor.verify
+    ckptdoctor.seal("model.pt")                               # hashes next to it, for ckptdoctor.verify
+    ckptdoctor.latest("runs/x", resumable=True)               # the newest checkpoint to resume from, or None
     difference = ckptdoctor.diff("a.pt", "b.safetensors", values=True)   # what changed, and by how much
     contents = ckptdoctor.load("model.pt")                    # plain Python with CPU tensors; framework="np": arrays
     ckptdoctor.load_state_dict(net, "model.pt")               # under the names that net has, or why not
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ckptdoctor.api.looking import OpenCheckpoint, diff, explain, load_state_dict, open, report
     from ckptdoctor.api.repairing import convert, fix, graft, merge, salvage
     from ckptdoctor.api.running import browse, train
+    from ckptdoctor.api.runs import latest
     from ckptdoctor.api.sealing import seal, verify
     from ckptdoctor.api.showing import Shown, show
     from ckptdoctor.checkpoint import Checkpoint, Tensor
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     )
     from ckptdoctor.findings import FileReport, Finding, RepairReport, Report, SalvageReport, Severity
     from ckptdoctor.loading.load import load
+    from ckptdoctor.runs.latest import Latest
     from ckptdoctor.sealing.seal import SealReport
     from ckptdoctor.sealing.verify import VerifyReport
 
@@ -62,6 +65,7 @@ _MODULES = {
     "api.looking": ("OpenCheckpoint", "diff", "explain", "load_state_dict", "open", "report"),
     "api.repairing": ("convert", "fix", "graft", "merge", "salvage"),
     "api.running": ("browse", "train"),
+    "api.runs": ("latest",),
     "api.sealing": ("seal", "verify"),
     "api.showing": ("Shown", "show"),
     "checkpoint": ("Checkpoint", "Tensor"),
@@ -77,6 +81,7 @@ _MODULES = {
     ),
     "findings": ("FileReport", "Finding", "RepairReport", "Report", "SalvageReport", "Severity"),
     "loading": ("load",),
+    "runs.latest": ("Latest",),
     "sealing.seal": ("SealReport",),
     "sealing.verify": ("VerifyReport",),
 }
@@ -94,6 +99,7 @@ __all__ = [
     "Finding",
     "GraftReport",
     "HostileError",
+    "Latest",
     "MissingFileError",
     "MissingPackageError",
     "NotACheckpointError",
@@ -123,6 +129,7 @@ __all__ = [
     "explain",
     "fix",
     "graft",
+    "latest",
     "list_rules",
     "load",
     "load_state_dict",

@@ -81,7 +81,7 @@ def _follow_ipython(shell: Any) -> None:
 
 
 def _wanted() -> bool:
-    """Return whether this process is to speak: it is not turned off, and it is no rank but the first."""
+    """Return whether this process prints a diagnosis: unless that is turned off, on the first rank only."""
     return os.environ.get("CKPTDOCTOR_AUTOEXPLAIN", "1") != "0" and os.environ.get("RANK", "0") in ("", "0")
 
 

@@ -61,9 +61,9 @@ def wants_trace() -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """Return what happened and in which line of code, with how to see more.
+    """Return what happened, in which line of code, and how to see more.
 
-    Where torch is missing, which is no bug, it says that.
+    A missing torch is not a bug: then the line says how to install it.
     """
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         return no_torch()

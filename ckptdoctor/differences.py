@@ -145,7 +145,7 @@ class Pair:
 
     @property
     def relaid(self) -> bool:
-        """Whether the same elements lie in another order of memory, which changes nothing that is loaded."""
+        """Whether the same elements have another order in memory, which changes nothing that is loaded."""
         one, other = self.a, self.b
         if one.stride == other.stride or one.shape != other.shape or not (_strided(one) and _strided(other)):
             return False
@@ -210,7 +210,7 @@ ABSENT = Absent()
 
 @noun
 class Other:
-    """Something beside the tensors that differs: an epoch, a learning rate. ``ABSENT`` is what is not there."""
+    """A value that differs and is not a tensor, such as an epoch. ``ABSENT`` stands for one that is not there."""
 
     name: str
     a: Node | Absent
@@ -242,7 +242,7 @@ class Section:
 
 @noun
 class Rank:
-    """The difference of one matrix of ``shape`` is of the rank ``rank``, but for ``rest`` of its squared norm."""
+    """The difference of one matrix of ``shape`` has rank ``rank``, except for ``rest`` of its squared norm."""
 
     name: str
     shape: tuple[int, int]
@@ -308,7 +308,7 @@ class Difference:
 
     @property
     def moved(self) -> tuple[Section, ...]:
-        """The state dicts that lie elsewhere in B."""
+        """The state dicts that are elsewhere in B."""
         skip = len(self.a.root), len(self.b.root)
         return tuple([each for each in self.sections if each.a[skip[0] :] != each.b[skip[1] :]])
 

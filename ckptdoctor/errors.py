@@ -1,20 +1,20 @@
 """Defines every error ckptdoctor raises on purpose, as one tree.
 
     CkptDoctorError              base: one sentence that says what, where and what next
-    ├── UsageError               the request makes no sense (a bad option, code or path pattern)
+    ├── UsageError               invalid usage (a bad option, rule code or path pattern)
     ├── UnreadableError          the path cannot be read at all (a directory, no permission)
     │   └── MissingFileError     there is no such file (a FileNotFoundError, too)
-    ├── NotACheckpointError      the bytes are some other thing, or a container not read yet
-    ├── DamagedError             a checkpoint, but broken where it must be whole
+    ├── NotACheckpointError      the bytes are not a checkpoint, or a container that is not read yet
+    ├── DamagedError             a checkpoint, but damaged in a part that is needed
     │   ├── TruncatedError       it ends before it should
     │   └── HostileError         it is built to exhaust or mislead its reader
     ├── UnprovenError            decode → encode does not give the same bytes, or a repair does not add up: refused
-    ├── RefusedError             an edit was asked for that cannot be done without loss or a guess
+    ├── RefusedError             an edit that cannot be done without loss or a guess
     ├── WriteError               the output could not be written, or did not verify; the original is untouched
     ├── MissingPackageError      a package that this is done with is not installed (an ImportError, too)
     └── TrainingError            a training run cannot go on: a rank is dead or silent, a device is missing
 
-Programmer errors are not caught and have no place here.
+Programming errors are not caught, and are not in this tree.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CkptDoctorError(Exception):
 
 
 class UsageError(CkptDoctorError):
-    """The request makes no sense: a bad option, rule code or path pattern."""
+    """Invalid usage: a bad option, rule code or path pattern."""
 
 
 class UnreadableError(CkptDoctorError):

@@ -42,11 +42,11 @@ class Location:
 class Finding:
     """One cause, however many keys it touches.
 
-    ``message`` is one sentence without a full stop ("all 320 keys of state_dict begin with \"module.\"").
-    ``cause`` says in a sentence or two why it is so and why it matters. ``torch_says`` are the lines of the error
-    that the user meets, exactly as torch or safetensors words it (empty: it loads silently).
-    ``advice`` says what to do where there is no ``fix``, or beside it, and ``commands`` are complete lines of which one
-    is to be chosen then; FILE stands for the file in both.
+    ``message`` is one sentence without a full stop ("all 320 keys of state_dict begin with \"module.\""). ``cause``
+    says in a sentence or two why that is so, and why it matters. ``torch_says`` are the lines of the error that the
+    user meets, exactly as torch or safetensors words it (empty: it loads silently). ``advice`` says what to do where
+    there is no ``fix``, or in addition to it, and ``commands`` are complete lines from which to choose one; FILE stands
+    for the file in both.
     """
 
     code: str

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     @dataclass_transform(frozen_default=True, field_specifiers=(field,))
     def noun(*, frozen: bool = True, eq: bool = True, slots: bool = True) -> Callable[[type[T]], type[T]]: ...
     def noun(*args: Any, **options: bool) -> Any:
-        """Stand in for what is below, of which type checkers know no more than that it makes dataclasses."""
+        """Stand in for what is below: type checkers only have to know that it makes dataclasses."""
 
 else:
 

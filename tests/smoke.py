@@ -96,6 +96,9 @@ report model.pt -o report.html
 seal model.pt
 verify model.pt
 verify model.pt --tensor conv1.weight
+latest epochs --json
+latest epochs --resumable --verified
+verify half.safetensors --against sick.pt
 seal shards --format openssf
 explain N401
 rules
@@ -142,6 +145,9 @@ def prepare(folder: Path) -> None:
         "nets.py": "nets.py",
     }.items():
         shutil.copy(SAMPLES / sample, folder / name)
+    (folder / "epochs").mkdir()
+    shutil.copy(SAMPLES / "healthy/training.pt", folder / "epochs" / "epoch_41.pt")
+    shutil.copy(SAMPLES / "sick/F005-truncated-zip.pt", folder / "epochs" / "epoch_42.pt")
 
 
 def failure(case: Case, folder: Path, environment: Mapping[str, str], torch: bool) -> str | None:

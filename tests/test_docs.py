@@ -79,7 +79,9 @@ def option_names(command):
     } | {"--help"}
 
 
-TYPED = re.compile(rf"ckptdoctor (?:{'|'.join(COMMANDS)})\b[^`\n]*")
+TYPED = re.compile(
+    rf"(?<=\$\()ckptdoctor (?:{'|'.join(COMMANDS)})\b[^)\n]*|ckptdoctor (?:{'|'.join(COMMANDS)})\b[^`\n]*"
+)
 LINES = sorted({line for text in (*PAGES.values(), *OTHERS.values()) for line in TYPED.findall(text)})
 
 

@@ -19,7 +19,7 @@ ORDER = (
     # words and nouns
     *("wording", "brief", "noun", "regex", "errors", "crash", "config", "checkpoint"),
     # bytes: pickles, files, other machines
-    *("pickles", "writing", "remote"),
+    *("pickles", "writing", "inplace", "remote"),
     # what several rooms ask, edits and what they compute, containers
     *("facts", "match", "casting", "edits", "computing", "formats"),
     # what is found and said
@@ -28,7 +28,7 @@ ORDER = (
     *("loading", "values", "rules", "explaining", "target"),
     # one capability each
     *("account", "prove", "diagnose", "sealing", "repair", "examine", "fit"),
-    *("converting", "salvaging", "diffing", "grafting", "look"),
+    *("converting", "salvaging", "diffing", "against", "grafting", "look", "runs"),
     *("rendering", "trainer", "tui", "cli"),
     # the doors: what they open is imported inside functions, or when a name is asked for
     *("api", "autoexplain", "run", "pytest_plugin", "__init__", "__main__"),
@@ -37,7 +37,7 @@ ORDER = (
 # only these may import these, and only inside functions
 HEAVY = {
     "torch": {"fit", "loading", "trainer", "target"},
-    "numpy": {"loading", "values", "casting", "computing"},
+    "numpy": {"loading", "values", "casting", "computing", "against"},
     "safetensors": {"trainer"},
     "fsspec": {"remote"},
     "huggingface_hub": {"remote"},
@@ -48,7 +48,7 @@ HEAVY = {
 
 # but the trainer is written with torch in every line, and imported inside a function itself: all of it but what has to
 # run before torch starts, or without it. So are the rooms that compute with NumPy
-AT_ONCE = {"trainer", "tui", "casting", "computing", "values"}
+AT_ONCE = {"trainer", "tui", "casting", "computing", "values", "against"}
 BEFORE_TORCH = [
     "ckptdoctor.trainer.config",
     "ckptdoctor.trainer.checks",
@@ -318,7 +318,7 @@ BEHIND_DOORS = {
     # the makers of checkpoints without a file are nouns of other rooms put together
     "rules/nouns.py": {"checkpoint.state_dicts", "checkpoint.tensor", "checkpoint.weights", "match.comparison"},
     "rendering/samples.py": {"checkpoint.tensor"},
-    # the laws of all examples ask for what no command shows: the request of a command, the objects of a file
+    # the laws of all examples ask for what no command shows: the request of a command, of which they want the plan
     "rules/sick.py": {"cli.fix"},
     "rules/test_printed_commands.py": {"checkpoint.weights"},
     # what rules are made of, given what no reader gives: a note of each kind, a comparison of nothing
@@ -346,6 +346,7 @@ BEHIND_DOORS = {
         *("pickles.graph", "pickles.opcode_handlers.containers", "pickles.weights_only"),
     },
     # a limit that is lowered, or a step that is counted
+    "pickles/test_nested.py": {"pickles.nested"},
     "examine/test_deep.py": {"examine.deep"},
     "examine/test_integrity.py": {"checkpoint.source", "examine.integrity", "values.storage_damage"},
     "loading/test_runs.py": {"loading.storages"},
@@ -413,7 +414,6 @@ BEHIND_DOORS = {
     "repair/test_fusing_norms.py": {"edits.norms", "prove.norms"},
     "repair/test_merge_adapter.py": {"edits.computing"},
     "repair/test_orthogonal.py": {"computing.proof", "edits.computing", "edits.elements"},
-    "values/test_storage_checks.py": {"examine.integrity"},
     # edits of whole modules name the tensors of these; what a plan says of an edit that no option asks for
     "edits/applied/test_told.py": {"rendering.fix_json", "rendering.fix_text"},
     "edits/applied/test_unwrapping.py": {"rules.kit.sharded_samples"},

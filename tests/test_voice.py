@@ -65,49 +65,20 @@ PAGES = (
     Banned(r"(?<![\d.,])\b1 (?:tensors|keys|files|findings|errors|warnings|layers|repairs|storages)\b", "one has no s"),
 )
 
-# words of other programs, and data that is no text: nothing in them is ours to change
-QUOTED: dict[str, tuple[str, ...]] = {}
+# words of other programs, names in code, and data that is no text: nothing in them is a word of a sentence
+QUOTED: dict[str, tuple[str, ...]] = {
+    "checkpoint/expectation.py": ("``beside``",),
+    "converting/writing.py": ("``beside``",),
+    "edits/grafts.py": ("``beside``",),
+    "edits/kinds.py": ("``beside``",),
+    "writing/recipe.py": ("``beside``",),
+}
 
 # what is still to be edited: rooms and files, which only ever leave these lists
-MESSAGES_TO_DO: tuple[str, ...] = ("tui",)
+MESSAGES_TO_DO: tuple[str, ...] = ()
 DOCSTRINGS_TO_DO: tuple[str, ...] = (
-    "__init__.py",
-    "account",
-    "api",
-    "autoexplain.py",
-    "brief.py",
-    "checkpoint",
-    "converting",
-    "crash.py",
-    "diagnose",
-    "differences.py",
-    "diffing",
-    "edits",
-    "errors.py",
-    "examine",
-    "explaining",
-    "facts",
-    "filters",
-    "findings.py",
     "formats",
-    "grafting",
-    "loading",
-    "look",
-    "match",
-    "noun.py",
-    "pickles",
-    "prove",
-    "remote",
-    "rendering",
-    "repair",
     "rules",
-    "salvaging",
-    "target",
-    "trainer",
-    "tui",
-    "values",
-    "wording.py",
-    "writing",
 )
 PAGES_TO_DO: tuple[str, ...] = ()
 

@@ -22,6 +22,8 @@ sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 from ckptdoctor.cli.exit_status import ExitStatus  # noqa: E402
 from ckptdoctor.cli.main import cli  # noqa: E402
 from ckptdoctor.formats import registry  # noqa: E402
+from ckptdoctor.rules.registry import find_rule  # noqa: E402
+from ckptdoctor.runs.validity import FAULTS  # noqa: E402
 from tools.pages import examples, manual, messages, rules  # noqa: E402
 
 README = ROOT / "README.md"
@@ -58,7 +60,22 @@ def commands() -> str:
     return "\n".join(lines)
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"statuses": statuses, "formats": formats, "commands": commands}
+def faults() -> str:
+    """The rules that make a checkpoint of a run invalid, with the level that it does not reach then."""
+    rows = []
+    for fault in FAULTS:
+        rule = find_rule(fault.code)
+        assert rule is not None
+        rows.append(f"| {fault.level.value} | [{fault.code}](rules/{fault.code}.md) {rule.name} | {fault.why} |")
+    return "\n".join(["| level | rule | why |", "|---|---|---|", *rows])
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "statuses": statuses,
+    "formats": formats,
+    "commands": commands,
+    "faults": faults,
+}
 
 
 def generated(text: str) -> str:

@@ -94,7 +94,7 @@ def discrepancy(
 
 
 class _Walk:
-    """The wanted contents beside the account."""
+    """The wanted contents compared with the account."""
 
     def __init__(
         self,
@@ -108,8 +108,7 @@ class _Walk:
         self.held = held
         self.kept = kept
         self.storages = {each.key: each for each in wanted.storages}
-        self.there: dict[str, str] = {}  # key of a storage in the account → in what is wanted
-        self.back: dict[str, str] = {}
+        self.unbound = dict(self.storages)  # those of which no storage of the account was found to be one
         self.shrunk = any(store.kept is not None for store in account.stores.values())
         self.at: dict[int, KeyPath] = {}  # where containers are now
 
@@ -140,7 +139,7 @@ class _Walk:
         self._names()
 
     def _names(self) -> None:
-        """The pickle names what it did, but for what only the things showed that are gone."""
+        """The pickle names what it did before, except for what was named only by things that are gone."""
         account, source, wanted = self.account, self.account.source, self.wanted
         if wanted.globals is source.globals and wanted.asides == source.asides:
             return
@@ -282,7 +281,7 @@ class _Walk:
         return place * 8 // mine.dtype.bits
 
     def _devices(self, mine: Tensor, its: Tensor) -> frozenset[str]:
-        """Return the tags that it may have: where its storage lies, if it lay there, or where its parts lie."""
+        """Return the tags that it may have: its storage's, if it had the same as its storage, or those of its parts."""
         if not self.account.retaggings:
             return frozenset({mine.device})
         if mine.storage is not None:
@@ -301,13 +300,14 @@ class _Walk:
         store = self.account.store(mine)
         if its is None:
             raise UnaccountedError(f"{show_path(path)} would have no bytes")
-        if self.there.get(mine.key) == its.key:
+        if store.bound == its.key:
             return store
-        if self.there.setdefault(mine.key, its.key) != its.key:
+        if store.bound is not None:
             raise UnaccountedError(f"{show_path(path)} would no longer share memory with others")
-        if self.back.setdefault(its.key, mine.key) != mine.key:
+        store.bound = its.key
+        listed = self.unbound.pop(its.key, None)
+        if listed is None and its.key in self.storages:
             raise UnaccountedError(f"{show_path(path)} would share memory with others that it did not")
-        listed = self.storages.get(its.key)
         if listed is None or (listed is not its and listed != its):
             raise UnaccountedError(f"the storage of {show_path(path)} would not be among those of the file")
         if its is not store.noun or store.kept is not None or self.account.retaggings:
@@ -342,25 +342,29 @@ class _Walk:
 
     def _storages(self) -> None:
         """Those that no tensor views any more are gone, and those that none ever viewed are as they were."""
-        account = self.account
+        account, listed = self.account, [each.key for each in self.wanted.storages]
+        before = [each.key for each in account.source.storages]
+        if listed == before and len(listed) == len(self.storages) == len(account.stores) and not self.unbound:
+            return  # each is that of another of as many, and in its order
         viewed = {each.key for tensor in _flat(account.source.tensors) if (each := tensor.storage) is not None}
         kept = []
-        for storage in account.source.storages:
-            bare = storage.key not in viewed and not account.only_viewed and storage.key not in account.gone_storages
-            if storage.key in self.there or bare:
-                kept.append(storage.key)
-            if bare and storage.key in self.storages:
-                self._storage(account.stores[storage.key], self.storages[storage.key], f"storage {storage.key}")
-        originals = {each.key for each in account.source.storages}
-        listed = [each.key for each in self.wanted.storages]
+        for key in before:
+            bare = key not in viewed and not account.only_viewed and key not in account.gone_storages
+            if account.stores[key].bound is not None or bare:
+                kept.append(key)
+            if bare and key in self.storages:
+                self._storage(account.stores[key], self.storages[key], f"storage {key}")
+        originals = set(before)
         if kept != [key for key in listed if key in originals]:
             raise UnaccountedError("storages would appear, disappear or move")
         new = [key for key in listed if key not in originals]
-        if len(new) != len(set(new)) or set(new) != {key for key in self.back if key not in originals}:
+        if len(new) != len(set(new)) or not self.unbound.keys().isdisjoint(new):
             raise UnaccountedError("there would be storages that no tensor views")
 
     def _ranges(self) -> None:
         """The ranges that storages of the source shrank to are those that are viewed; the others are whole, and old."""
+        if not (self.held or self.kept or self.shrunk):
+            return
         stores = {key: store for key, store in self.account.stores.items() if store.holds is None}
         if self.held is not None and not stores.keys().isdisjoint(self.held):
             raise UnaccountedError("a storage of the source would change")
@@ -374,9 +378,9 @@ class _Walk:
 
     def _lists(self) -> None:
         """What is said of state dicts is said of dicts and tensors of the contents."""
-        inside = {id(each) for each in self.wanted.tensors}
+        inside = frozenset(map(id, self.wanted.tensors))
         for state_dict in self.wanted.state_dicts:
-            if any(id(each) not in inside for each in state_dict.tensors):
+            if not inside.issuperset(map(id, state_dict.tensors)):
                 raise UnaccountedError(f"the state dict {show_path(state_dict.path)} would have additional tensors")
 
 

@@ -1,7 +1,7 @@
-"""Carries out on places what each kind of edit says of the contents: one function for each, told apart by class.
+"""Applies to places what each kind of edit says about the contents: one function for each, chosen by class.
 
-A tensor in a place is the source's, or says what an edit named about it; its storage stands for a ``Store``, which says
-what became of that storage. Nothing in here is shared with what plans a repair or applies it to nouns or bytes, but for
+A tensor in a place is the source's, or has what an edit gave it; its storage stands for a ``Store``, which says what
+became of that storage. Nothing in here is shared with what plans a repair or applies it to nouns or bytes, except for
 the edits, what they say of themselves (how module prefixes follow keys, which keys come and go, where new ones are),
 and facts that read: what an array holds, which strings Python 2 wrote, what rebuilds a tensor.
 """

@@ -94,7 +94,7 @@ class Account:
         return Tensor((), kind, holds.shape, stride, storage, 0, storage.device, rebuild=rebuild)
 
     def tensors_at(self, paths: Iterable[KeyPath]) -> Iterator[tuple[Place, Tensor]]:
-        """Yield the tensors at these paths. Raises UnaccountedError where something else stands."""
+        """Yield the tensors at these paths. Raises UnaccountedError where there is not a tensor."""
         for path in dict.fromkeys(paths):
             place = place_at(self.root, path)
             if not isinstance(place.holds, Tensor):

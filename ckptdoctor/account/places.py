@@ -21,7 +21,7 @@ class UnaccountedError(Exception):
 
 
 class Box:
-    """A container: the noun it began as, where that stood, and the places in it once it was opened."""
+    """A container: the noun it began as, where that was, and the places in it once it has been opened."""
 
     __slots__ = (
         *("_arguments", "_attributes", "_by_step", "_entries", "_items", "_opened", "_state"),
@@ -157,9 +157,9 @@ class Box:
         yield from self.entries
 
     def noun(self) -> Node:
-        """Return the container as a noun again, for those who read nouns.
+        """Return the container as a noun again, for code that reads nouns.
 
-        Tensors in it say where they stood at first.
+        Tensors in it say where they were originally.
         """
         if not self._opened:
             return self.node
@@ -187,7 +187,7 @@ Held = Union[Box, Loop, Tensor, None, bool, int, float, str, bytes, Named, Cycle
 
 
 class Place:
-    """One step, and what stands there; ``rank`` orders the entries of a dict."""
+    """One step, and what is there; ``rank`` orders the entries of a dict."""
 
     __slots__ = ("holds", "rank", "step")
 
@@ -202,12 +202,12 @@ def _rank(place: Place) -> Rank:
 
 
 def held(node: Node) -> Held:
-    """Return what stands in a place for a node that stood nowhere before."""
+    """Return what a place holds for a node that was not anywhere before."""
     return Box(node) if isinstance(node, (Mapping, Sequence, Opaque)) else node
 
 
 def noun_of(thing: Held) -> Node:
-    """Return what stands somewhere, as a noun."""
+    """Return what is in a place, as a noun."""
     if isinstance(thing, Box):
         return thing.noun()
     return Cycle(thing.to.where) if isinstance(thing, Loop) else thing

@@ -40,9 +40,10 @@ class Store:
 
     ``noun`` is the original's storage, or says what a new one is like. ``kept`` are the byte ranges that it shrank to,
     ``holds`` what a new one holds, ``devices`` the tags that it may have had when ``born`` retaggings were done.
+    ``bound`` is the key of the wanted storage that it is, once that was met.
     """
 
-    __slots__ = ("_before", "born", "devices", "holds", "kept", "noun")
+    __slots__ = ("_before", "born", "bound", "devices", "holds", "kept", "noun")
 
     def __init__(self, noun: Storage, holds: Shown | None = None, born: int = 0) -> None:
         self.noun = noun
@@ -50,6 +51,7 @@ class Store:
         self.kept: tuple[tuple[int, int], ...] | None = None
         self._before: tuple[int, ...] = (0,)
         self.born = born
+        self.bound: str | None = None
         self.devices = _alone(noun.device)
 
     @property
@@ -63,7 +65,7 @@ class Store:
         self._before = (0, *accumulate([length for _, length in kept]))
 
     def place_of(self, byte: int) -> int:
-        """Return where one of its bytes lies since it shrank, or -1 for one that is gone."""
+        """Return where one of its bytes is since it shrank, or -1 for one that is gone."""
         if self.kept is None:
             return byte
         at = bisect_right(self.kept, (byte, self.noun.nbytes)) - 1
@@ -84,7 +86,7 @@ class Window(NamedTuple):
 
 
 class Inline(NamedTuple):
-    """Elements that stand in no storage."""
+    """Elements that are not in a storage."""
 
     data: object
     width: int

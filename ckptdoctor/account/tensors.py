@@ -18,21 +18,24 @@ from ckptdoctor.edits import (
     Cast,
     Clone,
     Compact,
+    Compute,
     Densify,
+    Dequantize,
     Fill,
     Fuse,
+    FuseNorm,
     MakeContiguous,
     MakeTensors,
     MoveToCpu,
     Reshape,
     Retag,
     Split,
+    Tie,
     Transpose,
     Unwrap,
 )
 from ckptdoctor.edits.computing import LOW_RANK, TURNED
 from ckptdoctor.edits.elements import Calculated, Converted, Dequantized, Normed, Scattered
-from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie
 from ckptdoctor.edits.quantization import SAME
 from ckptdoctor.edits.tensors import gone_keys, place_of, sources, with_new
 from ckptdoctor.facts import devices
@@ -44,7 +47,7 @@ MAKING = (Split, Fuse, FuseNorm, Dequantize, Compute, Tie)
 
 
 def retag(account: Account, edit: Retag) -> None:
-    """Change device tags: a tensor that lies where its storage does follows it."""
+    """Change device tags: a tensor with the same tag as its storage follows it."""
     account.retaggings.append(edit)
 
 
@@ -160,7 +163,7 @@ def make_tensors(account: Account, edit: MakeTensors) -> None:
 
 
 def reshape(account: Account, edit: Reshape) -> None:
-    """Show the same elements in C order under another shape: on its storage where they lie so."""
+    """Show the same elements in C order with another shape: on its storage where they already have that order."""
     ((place, tensor),) = account.tensors_at([edit.path])
     if prod(edit.shape) != prod(tensor.shape):
         raise UnaccountedError(f"an edit gives {tensor.key} a shape with more or fewer elements")
@@ -301,7 +304,7 @@ def _united(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _factors(first: Shown, second: Shown, transposed: bool) -> tuple[Shown, Shown]:
-    """Return the left and the right matrix of a product: A and B of LoRA stand in the file in the order right, left."""
+    """Return the left and the right matrix of a product: A and B of LoRA are in the file in the order right, left."""
     right, left = _matrix(first), _matrix(second)
     return (turned(right, (1, 0)), turned(left, (1, 0))) if transposed else (left, right)
 

@@ -141,13 +141,13 @@ def diff(
 ) -> Difference:
     """Return how two checkpoints differ, whatever their containers.
 
-    Names, shapes, dtypes, device tags, and what is beside tensors are compared.
+    Names, shapes, dtypes, device tags and everything that is not a tensor are compared.
 
-    ``values`` compares the values too, and measures those that differ; so do the tolerances, which say what does not
-    count. ``root`` is the part that matters ("state_dict"), ``root_b`` that of ``b`` where it is another.
+    ``values`` compares the values too, and measures those that differ; so do the tolerances, below which a difference
+    does not count. ``root`` is the part to compare ("state_dict"), ``root_b`` that of ``b`` if it is a different one.
     ``Difference.same`` is the answer in one word, ``Difference.summary`` in one sentence; ``Difference.unseen`` is what
-    was not compared, such as files of a folder that are missing or damaged.
-    Raises UsageError, UnreadableError, NotACheckpointError, or DamagedError.
+    was not compared, such as files of a folder that are missing or damaged. Raises UsageError, UnreadableError,
+    NotACheckpointError, or DamagedError.
 
     >>> import ckptdoctor
     >>> sick = "sample_ckpts/sick/N401-module-prefix.pt"

@@ -52,7 +52,7 @@ def fix(
     force: bool = False,
     progress: Listener | None = None,
 ) -> RepairReport:
-    """Repair one checkpoint into a new, verified file (None: beside the original, ``name.fixed.ext``).
+    """Repair one checkpoint into a new, verified file (None: next to the original, ``name.fixed.ext``).
 
     Each argument does what the option of ``ckptdoctor fix`` with its name does; with none, the safe fixes of all
     findings are applied. ``drop``, ``keep``, ``strip_prefix`` and ``rename`` ("REGEX=REPL") take one text or several.
@@ -186,7 +186,7 @@ def merge(
 def salvage(
     path: Path, output: Path | None = None, *, force: bool = False, progress: Listener | None = None
 ) -> SalvageReport:
-    """Recover every intact tensor of a truncated or damaged checkpoint (None: beside it, ``name.salvaged.ext``).
+    """Recover every intact tensor of a truncated or damaged checkpoint (None: next to it, ``name.salvaged.ext``).
 
     Every byte is read; what is lost is listed in ``SalvageReport.lost``, and nothing is ever filled in.
     Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError where no tensor is intact, or
@@ -220,10 +220,10 @@ def graft(
 ) -> GraftReport:
     """Take the damaged tensors of ``path`` from another copy, ``donor``, into a new, verified file.
 
-    ``output`` None is beside it (``name.grafted.ext``). ``key`` are patterns of tensors to take even where nothing is
-    known to be wrong with them. ``root`` and ``from_root`` are the parts of both that belong together. ``unsafe_fixes``
-    consents to a mixture of two saves, and ``diff`` writes nothing. ``GraftReport.left`` is what stays damaged.
-    Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError or WriteError; then nothing has
+    ``output`` None is next to it (``name.grafted.ext``). ``key`` takes patterns of tensors to replace whether or not
+    they are known to be damaged. ``root`` and ``from_root`` are the corresponding parts of both files. ``unsafe_fixes``
+    consents to a mixture of two saves, and ``diff`` writes nothing. ``GraftReport.left`` is what stays damaged. Raises
+    UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError or WriteError; then nothing has
     changed.
 
     >>> import ckptdoctor

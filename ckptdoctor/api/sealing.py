@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, overload
 
+from ckptdoctor.against.request import Request
 from ckptdoctor.api.arguments import Listener, Path, Words, from_python, optional, several, told
+from ckptdoctor.errors import UsageError
 from ckptdoctor.sealing.seal import SealReport
 from ckptdoctor.sealing.verify import VerifyReport
+
+if TYPE_CHECKING:  # it brings NumPy
+    from ckptdoctor.against.report import AgainstReport
 
 
 @from_python
@@ -36,14 +41,41 @@ def seal(
         return seal(os.fspath(path), optional(output), form=format, force=force)
 
 
-@from_python
+@overload
 def verify(
     path: Path, seal: Path | None = None, *, tensor: Words = (), progress: Listener | None = None
-) -> VerifyReport:
+) -> VerifyReport: ...
+@overload
+def verify(
+    path: Path,
+    seal: None = None,
+    *,
+    against: Path,
+    dropped: Words = (),
+    added: Words = (),
+    root: str | None = None,
+    source_root: str | None = None,
+    progress: Listener | None = None,
+) -> AgainstReport: ...
+@from_python
+def verify(
+    path: Path,
+    seal: Path | None = None,
+    *,
+    tensor: Words = (),
+    against: Path | None = None,
+    dropped: Words = (),
+    added: Words = (),
+    root: str | None = None,
+    source_root: str | None = None,
+    progress: Listener | None = None,
+) -> VerifyReport | AgainstReport:
     """Compare a file or folder with its seal (None: the one next to it): ``as_sealed``, and what changed per file.
 
     With ``tensor``, one key or several, only their bytes are read; ``path`` may be an address then.
-    Raises UsageError, UnreadableError, or DamagedError for a seal that is not intact.
+    With ``against``, ``path`` is an export of that checkpoint, and every tensor of both is accounted for:
+    ``accounted``, and the fate of each. ``dropped`` and ``added`` are patterns of what is on one side on purpose.
+    Raises UsageError, UnreadableError, RefusedError, or DamagedError for a seal or file that is not intact.
 
     >>> import ckptdoctor, shutil, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -52,6 +84,14 @@ def verify(
     ...     ckptdoctor.verify(path, tensor="fc.bias").files[0].as_sealed
     True
     """
+    if against is not None:
+        from ckptdoctor.against.against import against as compare
+
+        if seal is not None or tensor:
+            raise UsageError("--against compares with a source, --seal and --tensor with a seal: choose one.")
+        request = Request(os.fspath(path), os.fspath(against), several(dropped), several(added), root, source_root)
+        with told(progress):
+            return compare(request)
     from ckptdoctor.sealing.verify import verify
 
     with told(progress):

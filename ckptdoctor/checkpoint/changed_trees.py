@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import TypeVar
 
 from ckptdoctor.checkpoint import (
@@ -131,7 +131,11 @@ def tensors_in(tree: Node) -> Iterator[Tensor]:
         if isinstance(node, Tensor):
             yield node
         elif isinstance(node, _CONTAINERS):
-            stack.extend(reversed(nodes_below(node)))
+            below = nodes_below(node)
+            if any(isinstance(each, _CONTAINERS) for each in below if type(each) is not Tensor):
+                stack.extend(reversed(below))
+            else:  # most tensors stand side by side in one dict
+                yield from [each for each in below if isinstance(each, Tensor)]
 
 
 # all fields of a tensor but the first, its path, and the last, its origin
@@ -139,23 +143,28 @@ _but_place = attrgetter(*Tensor.__match_args__[1:-1])
 
 
 def moved(tree: Node, old: KeyPath, new: KeyPath) -> Node:
-    """Return the subtree that stood at ``old``, with the paths that it has at ``new``."""
+    """Return the subtree that was at ``old``, with the paths that it has at ``new``."""
+    if old == new:
+        return tree
+    if isinstance(tree, Tensor):
+        return move_tensor(tree, old, new)
 
     def change(node: Tensor | Cycle) -> Node:
         if isinstance(node, Tensor):
             return move_tensor(node, old, new)
         return Cycle((*new, *node.path[len(old) :])) if node.path[: len(old)] == old else node
 
-    if old == new:
-        return tree
-    return move_tensor(tree, old, new) if isinstance(tree, Tensor) else mapped(tree, change)
+    return mapped(tree, change)
 
 
 def move_tensor(tensor: Tensor, old: KeyPath, new: KeyPath) -> Tensor:
     """Return the tensor and its parts with ``new`` instead of ``old`` at the beginning of their paths."""
-    if tensor.path[: len(old)] != old:
+    if tensor.path == old:
+        path = new
+    elif tensor.path[: len(old)] == old:
+        path = (*new, *tensor.path[len(old) :])
+    else:
         return tensor
-    path = (*new, *tensor.path[len(old) :])
     if tensor.parts:
         return derived(tensor, path=path, parts=tuple([move_tensor(part, old, new) for part in tensor.parts]))
     origin = tensor if tensor.origin is None else tensor.origin
@@ -262,8 +271,11 @@ def storages_of(tensors: Iterable[Tensor]) -> Iterator[Storage]:
 
 def _storages(checkpoint: Checkpoint, tensors: tuple[Tensor, ...]) -> tuple[Storage, ...]:
     """Return the storages in the order they had; one that no tensor used before either (a storage saved bare) stays."""
-    used = {storage.key: storage for storage in storages_of(tensors)}
-    before = {storage.key for storage in storages_of(checkpoint.tensors)}
+    viewed, viewed_before = list(storages_of(tensors)), list(storages_of(checkpoint.tensors))
+    if len(viewed) == len(viewed_before) and all(map(is_, viewed, viewed_before)):
+        return checkpoint.storages
+    used = {storage.key: storage for storage in viewed}
+    before = {storage.key for storage in viewed_before}
     kept = [used.pop(each.key, each) for each in checkpoint.storages if each.key in used or each.key not in before]
     return (*kept, *used.values())
 
@@ -307,5 +319,8 @@ def names_in(tree: Node) -> set[str]:
             found.add(node.kind)
         elif isinstance(node, Named):
             found.add(node.name)
-        stack.extend(nodes_below(node))
+        below = nodes_below(node)
+        plain = [each for each in below if type(each) is Tensor and not each.parts]
+        found.update({each.rebuild for each in plain}, {each.subclass for each in plain if each.subclass})
+        stack.extend(below if not plain else [each for each in below if type(each) is not Tensor or each.parts])
     return found

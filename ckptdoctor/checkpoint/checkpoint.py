@@ -59,7 +59,7 @@ class GlobalName:
 
 
 class Lying(str, Enum):
-    """Where a pickle lies that is not, or not as a whole, what the contents were read from."""
+    """Where a pickle is that the contents were not read from, or not completely."""
 
     BESIDE = "beside"  # in a file or record of its own, which something else loads
     BEHIND = "behind"  # behind the end of another one
@@ -135,7 +135,7 @@ class Checkpoint:
 
     @property
     def big_endian(self) -> bool:
-        """Whether the values lie in the file in the other byte order: torch swaps them when it loads them."""
+        """Whether the values in the file have the other byte order: torch swaps them when it loads them."""
         return any(note.kind is NoteKind.BIG_ENDIAN for note in self.notes)
 
 

@@ -37,18 +37,18 @@ class Expected:
 class Reference:
     """Every key that the target expects. ``source`` is what people call it: a path, ``nets:ResNet50``.
 
-    ``root`` is where its keys are in its own file (``()`` at the top): a file laid out alike is not nested too deep.
-    ``option`` is how to name it on the command line, such as ``--like other.pt``; "" where it was not named there.
-    ``ties`` are groups of keys that are one and the same tensor of the target. ``retied`` says that what loads the
-    file ties them again by itself, as ``from_pretrained`` does, so that one of each group is enough. ``once`` says that
-    every tensor has one name there, as in safetensors files: a model may have more names for it than are told.
-    ``extra`` are the keys whose values are loaded whatever they are, above all extra state of modules
-    (``Module.set_extra_state``); those that are tensors in the target are among ``tensors`` as well.
-    ``parameters`` are what ``Module.parameters()`` gives, in its order, and ``frozen`` those of them that are not
-    trained; () where that is not known. ``beside`` is the whole file that the keys were learnt from. ``certain`` says
-    that renames which are only a guess are left out of what is compared with it: a repair writes none. ``heads`` is how
-    many heads of attention the target has, where a person or its config says so. ``told`` says what was taken from the
-    file that should fit, or from beside it; ``by_file`` says that for another file it may be another target.
+    ``root`` is where its keys are in its own file (``()`` at the top): a file with the same layout is not nested too
+    deep. ``option`` is how to name it on the command line, such as ``--like other.pt``; "" where it was not named
+    there. ``ties`` are groups of keys that are one and the same tensor of the target. ``retied`` says that what loads
+    the file ties them again by itself, as ``from_pretrained`` does, so that one of each group is enough. ``once`` says
+    that every tensor has one name there, as in safetensors files: a model may have more names for it than the target
+    shows. ``extra`` are the keys whose values are loaded whatever they are, above all extra state of modules
+    (``Module.set_extra_state``); those that are tensors in the target are among ``tensors`` as well. ``parameters`` are
+    what ``Module.parameters()`` gives, in its order, and ``frozen`` those of them that are not trained; () where that
+    is not known. ``beside`` is the whole file that the keys were learnt from. ``certain`` says that renames which are
+    only a guess are left out of what is compared with it: a repair writes none. ``heads`` is how many heads of
+    attention the target has, where a person or its config says so. ``told`` says what was taken from the file that
+    should fit, or from a file next to it; ``by_file`` says that for another file it may be another target.
     ``arguments`` are the whole numbers that it was built with, by the names that its class or function has for them.
     """
 

@@ -66,7 +66,7 @@ def kept_paths(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> tuple[KeyPa
 
 
 def named_paths(checkpoint: Checkpoint, option: str, pattern: str, root: KeyPath = ()) -> tuple[KeyPath, ...]:
-    """Return what lies below ``root`` and matches. Raises RefusedError, which names ``option``, where nothing does."""
+    """Return what is below ``root`` and matches. Raises RefusedError, which names ``option``, where nothing does."""
     found = [path for path, _ in _matches(checkpoint, pattern) if path[: len(root)] == root]
     if not found:
         raise _nothing(option, pattern, checkpoint)

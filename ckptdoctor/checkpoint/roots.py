@@ -1,4 +1,4 @@
-"""Finds the part of a checkpoint that a person names, ``models/0/net``, and tells what lies beside it."""
+"""Finds the part of a checkpoint that a person names, ``models/0/net``, and what is next to it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _begins(text: str, name: str) -> bool:
 
 
 def beside(tree: Node, root: KeyPath) -> Iterator[str]:
-    """Yield what lies beside the root, in a few words each."""
+    """Yield what is next to the root, in a few words each."""
     node = tree
     for depth, part in enumerate(root):
         for own, child in children(node):

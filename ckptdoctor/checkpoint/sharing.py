@@ -54,7 +54,7 @@ def view_in_file(tensor: Tensor) -> Hashable:
 
 
 def shared(tensors: Iterable[Tensor]) -> list[Shared]:
-    """Return groups of tensors that share elements, each with the same storage; neighbours in one storage are no group.
+    """Return groups of tensors that share elements of one storage; mere neighbours in it are not a group.
 
     Views interleaved in one span count as sharing.
     """
@@ -138,7 +138,7 @@ _CHUNK = 4 << 20
 
 
 def is_readable(tensor: Tensor) -> bool:
-    """Return whether its elements lie in the file in C order, one after another."""
+    """Return whether its elements are in the file in C order, one after another."""
     if tensor.storage is None or tensor.parts or tensor.layout != "strided" or not is_contiguous(tensor):
         return False
     extent = tensor.storage.extent
@@ -192,7 +192,7 @@ def compared(
     base: Source | None = None,
     work: Work | None = None,
 ) -> bool | None:
-    """Return ``same`` of any two tensors, or None where those of one of them cannot be read as they lie."""
+    """Return ``same`` of any two tensors, or None where the elements of one cannot be read straight from the file."""
     return same(one, other, source, base, work) if is_readable(one) and is_readable(other) else None
 
 

@@ -185,7 +185,7 @@ class FolderSource:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = self.file = os.fspath(path)
         self.names = tuple(sorted(_names(self.path)))
-        self._open: dict[str, FileSource] = {}
+        self._open: dict[str, Source] = {}
         self._read = 0
 
     @property
@@ -199,16 +199,24 @@ class FolderSource:
             raise TruncatedError(f"{self.path} is a folder: it has no bytes of its own.", offset=offset)
         return b""
 
-    def open(self, name: str) -> FileSource:
-        """Return the file ``name``, which may lie deeper (``a/b.pt``) but not outside the folder.
+    def open(self, name: str) -> Source:
+        """Return the file ``name``, which may be deeper (``a/b.pt``) but not outside the folder.
 
-        It stays open until many others were opened, or the folder is closed: do not keep it.
+        It stays open until many others have been opened, or the folder is closed: do not keep it.
         Raises HostileError for a name that leads out of the folder, and UnreadableError for a file that is not there.
         """
         steps = name.replace("\\", "/").split("/")
         if os.path.isabs(name) or ".." in steps or "" in steps or "\0" in name or os.path.splitdrive(name)[0]:
             raise HostileError(f'{self.path}: the name "{name}" leads out of the folder, so it is not opened.')
         return self._opened(os.path.join(self.path, *steps))
+
+    def below(self, name: str) -> FolderSource:
+        """Return the folder ``name`` in it. Raises UnreadableError when it cannot be listed."""
+        return FolderSource(os.path.join(self.path, name.rstrip("/")))
+
+    def has(self, name: str) -> bool:
+        """Return whether something in it is called so, be it a link to nothing."""
+        return os.path.lexists(os.path.join(self.path, name))
 
     def part(self, file: str) -> Source:
         """Return where the bytes of an extent in ``file`` are read. Raises UnreadableError when it cannot be opened."""
@@ -219,7 +227,7 @@ class FolderSource:
         for name in list(self._open):
             self._forget(name)
 
-    def _opened(self, path: str) -> FileSource:
+    def _opened(self, path: str) -> Source:
         if path not in self._open:
             if len(self._open) >= _MOST_OPEN:
                 self._forget(next(iter(self._open)))
@@ -255,9 +263,9 @@ class Overlay(FolderSource):
         self.path = self.file = path
         self.names = tuple(sorted({*names, *files}))
         self._files = files
-        self._open: dict[str, FileSource] = {}
+        self._open: dict[str, Source] = {}
         self._read = 0
 
-    def open(self, name: str) -> FileSource:
+    def open(self, name: str) -> Source:
         """Return the file of this name, or what stands for it."""
         return self._opened(self._files[name]) if name in self._files else super().open(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Part, Role, Sequence, StateDict, Tensor, show_part
+from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Role, Sequence, StateDict, Tensor, show_part
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.regex import regex
 
@@ -74,7 +74,7 @@ def _state_dict(path: KeyPath, node: Mapping) -> StateDict | None:
         values = dict(node.entries)
         if isinstance(values["param_groups"], Sequence):
             return _made(path, Role.OPTIMIZER, node, tuple(_tensors_in(node)))
-    tensors = tuple([value for part, value in node.entries if type(value) is Tensor and _is_own(part, value)])
+    tensors = _own([value for part, value in node.entries if type(value) is Tensor and isinstance(part, str)])
     if "last_epoch" in keys and ("base_lrs" in keys or "_last_lr" in keys or "_step_count" in keys):
         return _made(path, Role.SCHEDULER, node, tensors)
     if not tensors:
@@ -82,9 +82,10 @@ def _state_dict(path: KeyPath, node: Mapping) -> StateDict | None:
     return _made(path, _role(path, tensors), node, tensors)
 
 
-def _is_own(part: Part, tensor: Tensor) -> bool:
-    """Return whether a tensor has a name, and is not a storage that was saved on its own."""
-    return isinstance(part, str) and tensor.rebuild[-7:] != "Storage"
+def _own(tensors: list[Tensor]) -> tuple[Tensor, ...]:
+    """Return the tensors without those that are storages which were saved on their own."""
+    storages = [kind for kind in {each.rebuild for each in tensors} if kind.endswith("Storage")]
+    return tuple([each for each in tensors if each.rebuild not in storages] if storages else tensors)
 
 
 def _made(path: KeyPath, role: Role, node: Mapping, tensors: tuple[Tensor, ...]) -> StateDict:
@@ -100,7 +101,7 @@ def _role(path: KeyPath, tensors: tuple[Tensor, ...]) -> Role:
         return Role.EMA
     if all(not _AVERAGED.isdisjoint(_words(tensor.key.split(".", 1)[0])) for tensor in tensors):
         return Role.EMA
-    if any(tensor.path[-1:] == _COUNTER for tensor in tensors):
+    if _COUNTER in [tensor.path[-1:] for tensor in tensors]:
         return Role.EMA
     return Role.MODEL
 

@@ -138,7 +138,7 @@ def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def is_contiguous(tensor: Tensor) -> bool:
-    """Return whether the elements lie in C order without gaps; dimensions of size 1 and empty tensors do not matter."""
+    """Return whether the elements are in C order without gaps; dimensions of size 1 and empty tensors do not matter."""
     if tensor.layout != "strided" or 0 in tensor.shape:
         return True
     wanted = contiguous_stride(tensor.shape)

@@ -74,7 +74,7 @@ Node = Union[Plain, Mapping, Sequence, Opaque, Named, Cycle, Elided, Tensor]
 def children(node: Node) -> Iterator[tuple[Part, Node]]:
     """Yield the direct children of a node with the step that leads to each.
 
-    An object's state lies directly under it.
+    An object's state is directly below it.
     """
     if isinstance(node, Mapping):
         yield from node.entries

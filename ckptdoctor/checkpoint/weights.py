@@ -14,8 +14,8 @@ WEIGHTS = (Role.MODEL, Role.EMA)
 def weights_among(state_dicts: Iterable[StateDict]) -> list[StateDict]:
     """Return the state dicts of models and averaged models, in their order.
 
-    A dict with a tensor or two of its own (the best accuracy, a generator's state) around larger ones is none of them,
-    nor is one of numbers alone next to others: Lightning keeps the scores of its best checkpoints by their paths.
+    A dict with a tensor or two of its own (the best accuracy, a generator's state) around larger dicts does not count,
+    nor does one of single numbers next to others: Lightning keeps the scores of its best checkpoints by their paths.
     """
     found = [each for each in state_dicts if each.role in WEIGHTS]
     found = [each for each in found if any(tensor.shape for tensor in each.tensors)] or found

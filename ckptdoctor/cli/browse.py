@@ -27,14 +27,14 @@ _OWN = ("serve", "host", "port")
 
 
 def serve_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--serve``, ``--host`` and ``--port``."""
+    """Return a decorator that adds ``--serve``, ``--host`` and ``--port``."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def is_served() -> bool:
-    """Whether this process is what a page shows: textual-serve tells it so, and it has no terminal."""
+    """Return whether this process is what a page shows: textual-serve tells it so, and it has no terminal."""
     return "TEXTUAL_DRIVER" in os.environ
 
 
@@ -59,7 +59,7 @@ def require_serve(context: click.Context) -> None:
 
 
 def _again(context: click.Context) -> Iterator[str]:
-    """The command's options and arguments, without those of serving."""
+    """Yield the command's options and arguments, without those of serving."""
     given = [(each, context.params.get(each.name or "")) for each in context.command.params if each.name not in _OWN]
     for option, value in given:
         if isinstance(option, click.Option) and value not in (None, False, ()):

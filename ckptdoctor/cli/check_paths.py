@@ -54,7 +54,7 @@ def check_paths(
 
 
 def _examined(paths: tuple[str, ...], settings: Settings, printer: _Printer) -> Report:
-    """The reports on all files, each printed when it is ready."""
+    """Return the reports on all files, each printed when it is ready."""
     reports: list[FileReport] = []
     with drawn() as bar:
         files = examine_all(paths, settings, bar.hear)

@@ -34,7 +34,7 @@ class Command(click.Command):
         return list(SHORT_HELP["help_option_names"])
 
     def grouped(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
-        """Each heading with its options, in the order of the groups."""
+        """Yield each heading with its options, in the order of the groups."""
         headings = {name: heading for heading, names in self.groups.items() for name in names}
         last = next(reversed(self.groups))
         found: dict[str, list[click.Parameter]] = {heading: [] for heading in self.groups}
@@ -44,7 +44,7 @@ class Command(click.Command):
         yield from found.items()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options below their headings."""
+        """Write the options below their headings."""
         for heading, options in self.grouped(ctx):
             records = [record for each in options if (record := each.get_help_record(ctx)) is not None]
             if records:
@@ -52,7 +52,7 @@ class Command(click.Command):
                     formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples."""
+        """Write the examples."""
         super().format_epilog(ctx, formatter)
         write_examples(self.examples, formatter)
 
@@ -70,7 +70,7 @@ class Choice(click.Choice):  # type: ignore[type-arg]  # generic for type checke
     """A choice that offers the one that is most like a mistyped word."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The choice. Raises BadParameter."""
+        """Return the choice. Raises BadParameter."""
         known = [str(each) for each in self.choices]
         if str(value) not in known:
             offer = did_you_mean(str(value), known, quote="'")
@@ -78,12 +78,12 @@ class Choice(click.Choice):  # type: ignore[type-arg]  # generic for type checke
         return super().convert(value, param, ctx)
 
     def get_missing_message(self, *context: Any, **more: Any) -> str:
-        """What there is to choose from, in the same line."""
+        """Return what there is to choose from, in the same line."""
         return f"Use one of {', '.join(map(str, self.choices))}"
 
 
 def usage_error(error: click.ClickException) -> str:
-    """What is wrong with a command line, how the command is used, and where its help is."""
+    """Return what is wrong with a command line, how the command is used, and where its help is."""
     said = [f"error: {_wrong(error)}"]
     context = getattr(error, "ctx", None)
     if isinstance(context, click.Context):
@@ -112,7 +112,7 @@ def _options(command: click.Command) -> list[str]:
 
 
 def _others(context: click.Context) -> Iterator[tuple[str, click.Command]]:
-    """The other commands of the group, each by its name."""
+    """Yield the other commands of the group, each by its name."""
     group = context.parent.command if context.parent is not None else context.command
     if isinstance(group, click.Group):
         for name in group.list_commands(context):

@@ -32,7 +32,7 @@ def emit(text: str, stream: TextIO | None = None) -> None:
 
 
 def can_show(text: str, stream: TextIO | None = None) -> bool:
-    """Whether the encoding of ``stream`` (None: stdout) has every character of ``text``."""
+    """Return whether the encoding of ``stream`` (None: stdout) has every character of ``text``."""
     try:
         text.encode((stream or sys.stdout).encoding or "utf-8")
     except UnicodeEncodeError:

@@ -63,7 +63,7 @@ def command(
 
 
 def shard_size_of(text: str | None) -> int | None:
-    """``--shard-size`` in bytes."""
+    """Return ``--shard-size`` in bytes."""
     if text is None:
         return None
     from ckptdoctor.converting.request import size_of

@@ -13,7 +13,7 @@ class ExitStatus(IntEnum):
 
     FINDINGS = 1
     """Findings at or above ``--fail-on``; for ``fix``: something was refused or is still wrong; for
-    ``show --filter``: no tensor matches."""
+    ``show --filter``: no tensor matches; for ``latest``: there is no valid checkpoint."""
 
     TROUBLE = 2
     """Invalid usage, a path that cannot be read or examined, or a bug in ckptdoctor itself."""

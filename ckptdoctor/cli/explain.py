@@ -72,7 +72,7 @@ def command(what: str | None, source: str | None, style: str, color: str) -> Exi
 
 
 def _is_file(what: str) -> bool:
-    """Whether a word is meant as a checkpoint: it exists, and an error text comes in."""
+    """Return whether a word is meant as a checkpoint: it exists, and an error text comes in."""
     return os.path.exists(what) and not _is_terminal()
 
 

@@ -12,7 +12,7 @@ from ckptdoctor.errors import CkptDoctorError
 
 
 def status_of(act: Callable[[], int]) -> int:
-    """The exit status that ``act`` returns, or that of its failure, which is told on stderr."""
+    """Return the exit status that ``act`` returns, or that of its failure, which is told on stderr."""
     try:
         return act()
     except CkptDoctorError as error:
@@ -27,7 +27,7 @@ def status_of(act: Callable[[], int]) -> int:
 
 
 def tell_interrupt(interrupt: KeyboardInterrupt) -> int:
-    """Ctrl-C ends a command in one sentence, which it may have brought along; the exit status is returned."""
+    """Print the sentence in which Ctrl-C ends a command, which it may have brought along; return the status."""
     behind = "\n" if sys.stderr.isatty() else ""  # the terminal has written ^C
     print_error(f"{behind}{str(interrupt) or 'Interrupted.'}")
     return ExitStatus.INTERRUPTED

@@ -31,7 +31,7 @@ class LazyGroup(click.Group):
         self.modules = {name: module for group in groups.values() for name, module in group.items()}
 
     def for_paths(self) -> str:
-        """The command that is meant by a path alone: to look inside on a terminal, to check elsewhere."""
+        """Return the command that is meant by a path alone: to look inside on a terminal, to check elsewhere."""
         terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         return "browse" if terminal else "check"
 
@@ -40,11 +40,11 @@ class LazyGroup(click.Group):
         return super().parse_args(ctx, args or (["browse"] if self.for_paths() == "browse" else []))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order in which they are documented."""
+        """Return the names, in the order in which they are documented."""
         return list(self.modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported now; None when there is none of this name."""
+        """Return the command, imported now; None when there is none of this name."""
         if cmd_name not in self.modules:
             return None
         command = import_module(self.modules[cmd_name]).command
@@ -52,16 +52,16 @@ class LazyGroup(click.Group):
         return command
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands, and below them the options of none of them."""
+        """Write the commands, and below them the options of none of them."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The two commands that most people need, as examples."""
+        """Write the two commands that most people need, as examples."""
         write_examples(EXAMPLES, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands below the headings of their groups, in one column."""
+        """Write the commands below the headings of their groups, in one column."""
         longest = max(map(len, self.modules))
         for heading, names in self.groups.items():
             commands = [(name, self.get_command(ctx, name)) for name in names]
@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
                 formatter.write_dl(rows)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The commands, or else files: a path alone is a command line, too."""
+        """Return the commands, or else files: a path alone is a command line, too."""
         from click.shell_completion import CompletionItem
 
         found = super().shell_complete(ctx, incomplete)
@@ -86,7 +86,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that ``args`` begin with; for a path that of ``for_paths``, which says what is wrong with it."""
+        """Return the command that ``args`` begin with; for a path that of ``for_paths``, which says what is wrong."""
         if args and args[0] not in self.modules and _is_path(args[0]):
             name = self.for_paths()
             return name, self.get_command(ctx, name), args
@@ -96,7 +96,7 @@ class LazyGroup(click.Group):
 
 
 def _instead(word: str, commands: Iterable[str]) -> str:
-    """The command, the file or the page of a rule that an unknown word may stand for; "" where it is like none."""
+    """Return the command, file or page of a rule that an unknown word may stand for; "" where it is like none."""
     if word in ("help", "version"):
         return f" Did you mean '--{word}'?"
     offer = did_you_mean(word, commands, quote="'") or did_you_mean(word, _entries_here(), quote="'")
@@ -115,7 +115,7 @@ def _entries_here() -> list[str]:
 
 
 def _is_path(word: str) -> bool:
-    """Whether it is one or, mistyped, was meant for one: no command has a dot or a slash in it."""
+    """Return whether it is one or, mistyped, was meant for one: no command has a dot or a slash in it."""
     return os.path.exists(word) or any(mark in word for mark in "./\\")
 
 
@@ -145,6 +145,7 @@ _GROUPS = {
     "Keep": {
         "seal": "ckptdoctor.cli.seal",
         "verify": "ckptdoctor.cli.verify",
+        "latest": "ckptdoctor.cli.latest",
     },
     "Practise": {"train": "ckptdoctor.cli.train"},
     "Set up": {"setup": "ckptdoctor.cli.setup"},
@@ -201,7 +202,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _shown(error: click.ClickException, arguments: Sequence[str]) -> str:
-    """What is wrong with the command line, and what to type instead. It may quote a hostile file name."""
+    """Return what is wrong with the command line, and what to type instead. It may quote a hostile file name."""
     if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # of click 8.2; before, it is no error
         return error.format_message().rstrip("\n")
     files = [each for each in arguments if each.startswith("-") and os.path.lexists(each)]

@@ -76,7 +76,7 @@ def command(
 
 
 def _part(text: str) -> tuple[str, str]:
-    """``NAME=FILE``. Raises UsageError for anything else."""
+    """Return name and file of ``NAME=FILE``. Raises UsageError for anything else."""
     name, sign, path = text.partition("=")
     if not sign or not path or not all(name.split(".")):
         raise UsageError(f'--part: "{text}" is not NAME=FILE. Use --part encoder=encoder.pt.')
@@ -86,7 +86,7 @@ def _part(text: str) -> tuple[str, str]:
 
 
 def _files(paths: tuple[str, ...]) -> list[str]:
-    """The files that the paths and patterns name, each once."""
+    """Return the files that the paths and patterns name, each once."""
     found: list[str] = []
     for path in paths:
         matches = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))

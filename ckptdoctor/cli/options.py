@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def files(context: click.Context, parameter: click.Parameter, word: str) -> list[CompletionItem]:
-    """What a shell completes here: names of files and folders."""
+    """Return what a shell completes here: names of files and folders."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(word, type="file")]
 
 
 def rule_codes(context: click.Context, parameter: click.Parameter, word: str) -> list[CompletionItem]:
-    """What a shell completes here: codes of rules, and their names once a word begins like one."""
+    """Return what a shell completes here: codes of rules, and their names once a word begins like one."""
     from click.shell_completion import CompletionItem
 
     from ckptdoctor.diagnose.catalogue import all_rules
@@ -87,7 +87,7 @@ _REFERENCES = (
 
 
 def reference_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The ways to say what a checkpoint should fit: one option for each of ``diagnose.settings.SOURCES``.
+    """Return the ways to say what a checkpoint should fit: one option for each of ``diagnose.settings.SOURCES``.
 
     ``examine.targets.read_reference`` refuses more than one.
     """
@@ -111,7 +111,7 @@ class WithModel(Command):
 
 
 def codes(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An option that takes rule codes or names, separated by commas, and is repeatable; None when it is not given."""
+    """Return an option of rule codes or names, separated by commas and repeatable; None when it is not given."""
     return click.option(name, multiple=True, metavar="CODES", callback=_split, shell_complete=rule_codes, help=text)
 
 

@@ -96,7 +96,7 @@ class ProgressBar:
 
 @contextmanager
 def drawn(otherwise: str = "Interrupted.", what: str = "reading headers") -> Iterator[ProgressBar]:
-    """A line for all work that is done meanwhile, at first ``what``. Where Ctrl-C ends it, ``otherwise`` is said.
+    """Draw a line for all work that is done meanwhile, at first ``what``. Where Ctrl-C ends it, ``otherwise`` is said.
 
     Raises KeyboardInterrupt then, when the line is gone.
     """
@@ -111,7 +111,7 @@ def drawn(otherwise: str = "Interrupted.", what: str = "reading headers") -> Ite
 
 
 def line(event: Progress, seconds: float) -> str:
-    """``values  [#####-----]  41 %  822 MB of 2.0 GB  3.1 GB/s  1 s left``; without a total how long it has taken."""
+    """Return ``values  [#####-----]  41 %  822 MB of 2.0 GB  3.1 GB/s  1 s left``, or how long it takes already."""
     if not event.total:
         return "  ".join([event.what, *([size(event.done)] if event.done else []), _duration(seconds)])
     total = event.total

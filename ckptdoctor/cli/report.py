@@ -58,5 +58,5 @@ def command(
 
 
 def _settings(headers_only: bool, root: str | None, target: dict[str, Any]) -> Settings:
-    """The command line, with the rules that the project's configuration chooses."""
+    """Return the command line, with the rules that the project's configuration chooses."""
     return Settings(selection=of_project(config.load()), deep=not headers_only, root=root, **target)

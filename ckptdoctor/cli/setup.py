@@ -130,6 +130,6 @@ def _write(path: str, text: str, mode: str) -> None:
 
 
 def _short(path: str) -> str:
-    """The path as people write it: ``~/.bashrc``."""
+    """Return the path as people write it: ``~/.bashrc``."""
     home = os.path.expanduser("~")
     return f"~{path[len(home) :]}" if path.startswith(f"{home}{os.sep}") else path

@@ -23,7 +23,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _is_plain_check(words: Sequence[str]) -> bool:
-    """Whether the command line is ``check`` with paths and no option, which have to be parsed."""
+    """Return whether the command line is ``check`` with paths and no option, which have to be parsed."""
     return len(words) > 1 and words[0] == "check" and not any(word.startswith("-") for word in words)
 
 

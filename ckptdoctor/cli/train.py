@@ -134,7 +134,7 @@ def command(slurm: bool, devices: bool, gpus: str | None, **asked: Any) -> ExitS
 
 
 def _config(strategy: str, world_size: int | None, device: str, cluster: bool = False, **asked: Any) -> RunConfig:
-    """The command line with every default settled; ``cluster``: for machines elsewhere, which have GPUs."""
+    """Return the command line with every default settled; ``cluster``: for machines elsewhere, which have GPUs."""
     if cluster:
         device = "cuda" if device == "auto" else device
         default_world_size = 1 if strategy == "single" else GPUS_PER_NODE

@@ -42,11 +42,11 @@ _ALONE = "tensor"  # what a tensor without a name is called
 
 @noun
 class Chosen:
-    """The tensors of a flat file by their names, and what else there is.
+    """The tensors of a flat file by name, and everything else.
 
-    ``rest`` is everything that is no tensor, to be kept next to the file; None where there is nothing. ``kept`` are the
-    places of it, ``described`` those of objects that are not plain data. ``left_out`` says what goes. ``called`` is the
-    name that a tensor was given that had none.
+    ``rest`` is everything that is not a tensor, to be kept next to the file; None where there is nothing. ``kept`` are
+    its places, ``described`` those of objects that are not plain data. ``left_out`` says what is left out. ``called``
+    is the name given to a tensor that had none.
     """
 
     named: tuple[tuple[str, Tensor], ...]
@@ -59,10 +59,10 @@ class Chosen:
 
 
 def chosen(tree: Node, root: KeyPath, wanted: bool, flatten: bool, source_format: str = "") -> Chosen:
-    """Return the tensors for a flat file. ``wanted``: ``root`` was asked for, so that what lies outside it goes.
+    """Return the tensors for a flat file. ``wanted``: ``root`` was asked for, so what is outside of it is left out.
 
-    Of a program, by the format that it comes from, only the state dict is taken unless all is to be flattened.
-    Raises RefusedError where it takes a choice, with the choices.
+    Of a program, by the format that it comes from, only the state dict is taken unless all is to be flattened. Raises
+    RefusedError, with the choices, where a person must choose.
     """
     node = at(tree, root)
     left_out = list(beside(tree, root)) if wanted and root else []
@@ -101,7 +101,7 @@ def _alone(tensor: Tensor, root: KeyPath, left_out: list[str]) -> Chosen:
 
 
 def _of_program(node: Node) -> tuple[Node, list[str]]:
-    """Return the state dict of a program without the tensors that the program has beside it, and what these are."""
+    """Return the state dict of a program without the other tensors that the program has, and what these are."""
     beside = node.attributes.entries if isinstance(node, Mapping) and node.attributes is not None else ()
     if not beside or not isinstance(node, Mapping):
         return node, []

@@ -50,7 +50,7 @@ def convert(request: ConvertRequest) -> ConvertReport:
 
 
 def _stays(request: ConvertRequest, given: Inputs) -> bool:
-    """Return whether it is one file of torch's, which is edited where it stands."""
+    """Return whether the input is one file of torch, which is edited as it is."""
     return len(request.paths) == 1 and given.checkpoints[0].format in _LOSSLESS and not any(request.names)
 
 

@@ -81,6 +81,7 @@ def inputs(paths: Sequence[str], root: str | None = None, names: Sequence[str] =
 
 def _read(stack: ExitStack, path: str, root: str | None) -> tuple[Checkpoint, Source]:
     source, container = stack.enter_context(formats.opened(path))
+    formats.require_own(container)
     checkpoint = formats.read(source, container)
     if source.distant:
         raise RefusedError(f"{checkpoint.path} is not on this machine; download it first.")

@@ -101,7 +101,7 @@ class _Taken:
 
 
 def _taken(wanted: Wanted, root: KeyPath) -> _Taken:
-    """Return what lies at ``root``. Raises RefusedError with a list for what cannot be written."""
+    """Return what is at ``root``. Raises RefusedError with a list of what cannot be written."""
     metadata = wanted.contents.metadata or {}
     tree, back = (wanted.contents.tree, ()) if root else restored(wanted.contents.tree, metadata)
     require_torch(at(tree, root), root)
@@ -110,7 +110,7 @@ def _taken(wanted: Wanted, root: KeyPath) -> _Taken:
 
 
 def to_torch(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
-    """Return what lies at ``root`` as an archive. Raises RefusedError with a list for what cannot be written."""
+    """Return what is at ``root`` as an archive. Raises RefusedError with a list of what cannot be written."""
     found = _taken(wanted, root)
     made = torch_zip.arranged(found.node, wanted.original, request.output, wanted.file)
     report = replace(
@@ -128,7 +128,7 @@ def to_torch(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
 
 
 def to_dcp(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
-    """Return what lies at ``root`` as a folder. Raises RefusedError with a list for what cannot be written."""
+    """Return what is at ``root`` as a folder. Raises RefusedError with a list of what cannot be written."""
     found = _taken(wanted, root)
     apart = flat(found.node, root)
     made = dcp.arranged(apart, wanted.original, wanted.file)

@@ -20,12 +20,12 @@ from ckptdoctor.writing.folder import publish_folder
 
 @noun
 class Output:
-    """What is to be written, and what is said of it except for the proof.
+    """What will be written, and what is reported about it except for the proof.
 
     ``containers`` are what is wanted of each, with the path under which it is published; ``beside`` is the file of what
-    they cannot hold, and ``index`` says which container holds what. ``folder``: all of them are in a folder that the
-    output is. The stored checksums of ``unsummed`` tensors, which the output cannot tell any more, are checked first.
-    The only container may be a copy of ``source``.
+    they cannot hold, and ``index`` says which container holds what. ``folder``: the output is a folder with all of
+    them. The stored checksums of ``unsummed`` tensors, which the output no longer has, are checked first. The only
+    container may be a copy of ``source``.
     """
 
     containers: tuple[tuple[str, Wanted], ...]
@@ -55,7 +55,7 @@ def report_of(request: ConvertRequest, wanted: Wanted, tensors: Iterable[Tensor]
 
 
 def weights_of(contents: Checkpoint) -> KeyPath | None:
-    """Return where the state dict lies that is the model's, or None where that is not one."""
+    """Return the place of the model's state dict, or None where there is not exactly one."""
     models = [each for each in weights_among(contents.state_dicts) if each.role is Role.MODEL]
     return models[0].path if len(models) == 1 else None
 

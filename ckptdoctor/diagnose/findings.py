@@ -37,7 +37,7 @@ def findings_of(
 
 @collector_paused()
 def compared(checkpoint: Checkpoint, reference: Reference | None, root: KeyPath | None) -> Comparison | None:
-    """Return the checkpoint held against a reference; None without one."""
+    """Return the comparison of the checkpoint with a reference; None without one."""
     if reference is None:
         return None
     from ckptdoctor.match.comparing import compare

@@ -43,7 +43,7 @@ def diff(request: DiffRequest, measure: Measure | None = None, listener: Listene
         root_b = request.root if request.root_b is None else request.root_b
         a = _side(request.a, formats.read(one, first), request.root)
         b = _side(request.b, formats.read(other, second), root_b)
-        found = replace(held_against(a, b), rtol=request.rtol, atol=request.atol)
+        found = replace(compare_headers(a, b), rtol=request.rtol, atol=request.atol)
         if measure is not None:
             found = _measured(found, one, other, measure, listener)
         found = replace(found, ties=ties(found.pairs, found.removed, found.added))
@@ -100,7 +100,7 @@ def _side(path: str, checkpoint: Checkpoint, root: str | None) -> Side:
 
 
 @collector_paused()
-def held_against(a: Side, b: Side) -> Difference:
+def compare_headers(a: Side, b: Side) -> Difference:
     """Compare two checkpoints by their headers."""
     matched = pair_up(a, b)
     here, there = _Names(a, matched, 0), _Names(b, matched, 1)

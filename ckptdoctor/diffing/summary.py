@@ -215,7 +215,7 @@ def _modules(names: Sequence[str]) -> list[str]:
 
 
 def _whole(every: set[str], changed: set[str]) -> list[str] | None:
-    """The outermost modules all of whose tensors changed; None where a tensor changed beside them."""
+    """The outermost modules all of whose tensors changed; None where a tensor outside of them changed too."""
     total, apart = _counts(every), _counts(changed)
     found: dict[str, None] = {}
     for name in sorted(changed):

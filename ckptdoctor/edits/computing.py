@@ -64,7 +64,7 @@ def _masked(edit: Compute, kinds: tuple[str, ...], parts: tuple[Elements, ...]) 
 
 
 def _low_rank(edit: Compute, kinds: tuple[str, ...], parts: tuple[Elements, ...]) -> tuple[Elements, ...]:
-    """Return (weight, left, right): matrices that are multiplied as they stand."""
+    """Return (weight, left, right): matrices that are multiplied as they are."""
     if len(parts) != 3 or not all(kind in FLOATS for kind in kinds) or len(edit.numbers) != 1:
         raise _refused(edit, "does not have two usable factors")
     weight, first, second = parts

@@ -40,7 +40,7 @@ class View:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements lie in C order without gaps."""
+        """Whether the elements are in C order without gaps."""
         steps = zip(self.shape, self.stride, contiguous_stride(self.shape), strict=True)
         return 0 in self.shape or all(size == 1 or have == want for size, have, want in steps)
 
@@ -166,7 +166,7 @@ def views(elements: Elements) -> Iterator[View]:
 
 
 def of_ranges(view: View, ranges: Sequence[tuple[int, int]]) -> Elements:
-    """Return the elements of a view without gaps, which lie in these ranges (first byte, length) of its source."""
+    """Return the elements of a view without gaps, which are in these ranges (first byte, length) of its source."""
     parts = [replace(view, start=start, shape=(length // view.width,), stride=(1,)) for start, length in ranges]
     return reshaped(joined(parts, 0), view.shape)
 

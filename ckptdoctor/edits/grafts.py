@@ -64,12 +64,11 @@ class Likeness:
 
 @noun
 class GraftReport:
-    """All that is said of one graft. ``output`` is None where there was nothing to graft.
+    """Everything that is reported about one graft. ``output`` is None where there was nothing to graft.
 
-    ``beside`` counts tensors that are damaged as well, and were not asked for. ``new_bytes`` counts those of the output
-    that are not the damaged file's. ``unexamined`` says which files of the other copy are missing or
-    damaged; ``unsummed``: some values have no checksum that vouches for them. ``written`` is true
-    once the output is there, and verified.
+    ``beside`` counts further damaged tensors that were not asked for. ``new_bytes`` counts those of the output that are
+    not the damaged file's. ``unexamined`` says which files of the other copy are missing or damaged; ``unsummed``: some
+    values have no checksum that verifies them. ``written`` is true once the output is there, and verified.
     """
 
     path: str

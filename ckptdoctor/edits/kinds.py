@@ -261,11 +261,11 @@ class Dequantize:
 
 @noun
 class Compute:
-    """Tensors become the one, ``key`` of the state dict at ``place``, that is computed of them by the ``form``.
+    """Tensors become one, ``key`` of the state dict at ``place``, which is computed from them by the ``form``.
 
-    ``paths`` are those that it takes, entries of the state dict or inside one; those entries go. ``beside`` are more,
-    of other files, as dtypes and elements. ``edits.computing`` tells which forms there are, in which order they take
-    their tensors, and what their ``numbers`` are. ``dtype`` is that of the first tensor, and of the result.
+    ``paths`` are those that it takes, entries of the state dict or inside one; those entries are removed. ``beside``
+    are more, from other files, as dtypes and elements. ``edits.computing`` has the forms, the order in which they take
+    their tensors, and the meaning of their ``numbers``. ``dtype`` is that of the first tensor, and of the result.
     """
 
     paths: tuple[KeyPath, ...]
@@ -342,7 +342,7 @@ class Unwrap:
 
 @noun
 class WriteIndex:
-    """The index ``name`` of a folder of shards is written anew from their headers; no other file changes."""
+    """The index ``name`` of a folder of shards is written again from their headers; no other file changes."""
 
     name: str
 

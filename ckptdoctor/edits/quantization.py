@@ -1,10 +1,10 @@
-"""Describes what quantised layers keep of a weight, by scheme, and checks it before anything is computed of it.
+"""Describes what quantised layers store of a weight, by scheme, and checks it before anything is computed from it.
 
 ``SCALED``: (numbers of eight bits, scales), each number times the scale of its block. ``INT8``: the same as
-bitsandbytes has it, with the largest values instead of scales: divided by 127; a third tensor says how rows lie.
-``AFFINE``: a quantised tensor of torch, with scales and zero points of its own where it has several of each.
-``FOUR``: (bytes of two numbers, absmax, the sixteen values, quant_state) of bitsandbytes, then nested absmax and values
-where absmax is quantised itself. ``SAME``: one tensor that stays as it is.
+bitsandbytes has it, with the largest values instead of scales: divided by 127; a third tensor gives the order of rows.
+``AFFINE``: a quantised tensor of torch, with tensors of scales and zero points where it has several of each. ``FOUR``:
+(bytes of two numbers, absmax, the sixteen values, quant_state) of bitsandbytes, then nested absmax and values where
+absmax is quantised itself. ``SAME``: one tensor that stays as it is.
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ def with_new(keys: Sequence[str], new: Iterable[str]) -> list[str]:
 
 
 def _prefixes(key: str) -> Iterator[str]:
-    """Yield the modules that a key lies in, the innermost first; "" is the model."""
+    """Yield the modules that a key is in, innermost first; "" is the model."""
     end = key.rfind(".")
     while end > 0:
         yield key[:end]

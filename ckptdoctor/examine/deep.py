@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ckptdoctor.formats.packed.front import Front
     from ckptdoctor.formats.packed.thin import Thin
-    from ckptdoctor.values.storage_checks import Checks
+    from ckptdoctor.values.storage_checks import StorageChecks
 
 
 _REASONS = 5  # different reasons that a report names for values that were not looked at
@@ -93,9 +93,9 @@ def read_everything(
     readers = _readers(rules)
     if not readers:
         return (yield from integrity_of(checkpoint, source)), WorkDone()
-    from ckptdoctor.values.storage_checks import Checks
+    from ckptdoctor.values.storage_checks import StorageChecks
 
-    checks = Checks()
+    checks = StorageChecks()
     values = yield from _values_of(checkpoint, source, _asked(readers, pictures), checks)
     assert values.progress is not None
     values.progress = replace(values.progress, what="values")
@@ -106,7 +106,7 @@ def read_everything(
 
 
 def _values_of(
-    checkpoint: Checkpoint, source: Source, asked: _Asked, checks: Checks
+    checkpoint: Checkpoint, source: Source, asked: _Asked, checks: StorageChecks
 ) -> Generator[Progress, None, WorkDone[Values]]:
     from ckptdoctor.values.distinct import bytes_to_read
 
@@ -173,7 +173,7 @@ def _is_whole(tensor: Tensor) -> bool:
 def passed_by(
     checkpoint: Checkpoint, front: Front | Thin, rules: Iterable[Rule], pictures: bool
 ) -> Generator[Progress, None, WorkDone[Passed]]:
-    """Read a compressed file to its end, once: its values as they lie, and whatever else is heard of it."""
+    """Read a compressed file to its end, once: its values in the order of the file, and what its headers say."""
 
     readers = _readers(rules)
 

@@ -54,14 +54,16 @@ def _survived(path: str, settings: Settings, targets: Targets, listener: Callabl
 
 def _examined(path: str, settings: Settings, targets: Targets, listener: Callable[[Event], None]) -> FileReport:
     if path != STANDARD_INPUT:
-        return _last(path, addresses.shown(path), settings, targets, listener)
+        return _report_on(path, addresses.shown(path), settings, targets, listener)
     with spooled(sys.stdin.buffer) as copy:
-        report = _last(copy, path, settings, targets, listener)
+        report = _report_on(copy, path, settings, targets, listener)
     error = report.error
     return report if error is None else replace(report, error=error.replace(copy, STANDARD_INPUT_SHOWN))
 
 
-def _last(path: str, shown: str, settings: Settings, targets: Targets, listener: Callable[[Event], None]) -> FileReport:
+def _report_on(
+    path: str, shown: str, settings: Settings, targets: Targets, listener: Callable[[Event], None]
+) -> FileReport:
     known = targets.is_known
     try:
         reference = targets.of(path)

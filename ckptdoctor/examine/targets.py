@@ -51,7 +51,7 @@ def _saved(path: str | None) -> Saved | None:
 
 
 class Targets:
-    """The target of several files: read once, and anew for each file where it depends on what the file says."""
+    """The target of several files: read once, or again for each file where it depends on what the file says."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -23,7 +23,7 @@ from ckptdoctor.errors import (
     TruncatedError,
     UnreadableError,
 )
-from ckptdoctor.formats.registry import built_in, folder_formats, format_named, plugged_in
+from ckptdoctor.formats.registry import FOREIGN, built_in, folder_formats, format_named, plugged_in
 from ckptdoctor.noun import replace
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.wording import listed, plural
@@ -42,6 +42,7 @@ __all__ = [
     "opened",
     "passed_by",
     "read",
+    "require_own",
     "salvage",
     "split_member",
     "write",
@@ -115,6 +116,10 @@ def _source(path: str, here: bool) -> tuple[Source, str | None]:
         local = path_of(path)
         if here:
             require_local(path)
+        if local is None and path.endswith("/"):
+            from ckptdoctor.remote.folders import RemoteFolder
+
+            return RemoteFolder(path), None
         if local is None:
             return open_remote(path), None
         path = local
@@ -250,6 +255,12 @@ def _unreadable(container: Container) -> CkptDoctorError:
         return NotACheckpointError(f"{container.path}: {told[0].lower()}{told[1:]}")
     article = "an" if container.format[:1].lower() in "aeiou" else "a"
     return NotACheckpointError(f"{container.path} is {article} {container.format}. {container.guidance}".rstrip())
+
+
+def require_own(container: Container) -> None:
+    """Raise NotACheckpointError for a container that is read, but is for another program, which its guidance names."""
+    if container.format in FOREIGN:
+        raise _unreadable(container)
 
 
 def open_checkpoint(path: str | os.PathLike[str], *, headers: bool = False) -> Checkpoint:

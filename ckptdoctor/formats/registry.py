@@ -20,6 +20,7 @@ BUILT_IN = (
     "ckptdoctor.formats.safetensors",
     "ckptdoctor.formats.torch.zip",
     "ckptdoctor.formats.torch.legacy",
+    "ckptdoctor.formats.gguf",
     "ckptdoctor.formats.arrays.npz",
     "ckptdoctor.formats.arrays.npy",
     "ckptdoctor.formats.torch.tar",
@@ -27,6 +28,9 @@ BUILT_IN = (
     "ckptdoctor.formats.torch.exported",
     "ckptdoctor.formats.arrays.pickled",
 )
+
+# those that are for other programs: what is in them is shown and compared, but neither judged nor repaired
+FOREIGN = frozenset({"GGUF file"})
 
 # the same for checkpoints that are a folder of files; they are asked when a folder is named, with a ``FolderSource``
 FOLDERS: tuple[str, ...] = (

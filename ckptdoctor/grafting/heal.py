@@ -21,7 +21,7 @@ from ckptdoctor.checkpoint.patterns import named_paths
 from ckptdoctor.checkpoint.progress import Progress, Work, follow, in_thread
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.differences import ABSENT, Difference, Pair, Side
-from ckptdoctor.diffing.diff import held_against
+from ckptdoctor.diffing.diff import compare_headers
 from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
 from ckptdoctor.errors import DamagedError, NotACheckpointError, RefusedError, UsageError
 from ckptdoctor.facts.reader_notes import require_own_values
@@ -53,7 +53,7 @@ class _Opened:
 
     @property
     def side(self) -> Side:
-        """What of it is held against the other."""
+        """The part of it that is compared with the other."""
         return Side(self.path, self.checkpoint, self.root)
 
 
@@ -71,7 +71,7 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
     started = perf_counter()
     with ExitStack() as stack:
         mine, its = _damaged(stack, request), _donor(stack, request)
-        found = held_against(mine.side, its.side)
+        found = compare_headers(mine.side, its.side)
         partners = {pair.a.path: pair for pair in found.pairs if pair.sure}
         here = yield from examined(mine.checkpoint, mine.source)
         here = yield from _without_doubts(here, partners, mine, its)

@@ -31,7 +31,6 @@ TENSOR = regex(_CALL, re.DOTALL)
 _ENTRY = regex(rb"X(.)\0\0\0(.{0,255}?)" + _PUT + _GET + _CALL, re.DOTALL)
 _MOST = 10_000  # patterns of one stream
 _SHORTEST = 60  # bytes; less than any entry has
-_LONGEST_KEY = 19  # of a storage, in digits
 _WORD_SIZE = 4  # bytes of a memo index
 _TEXT = 0x58  # BINUNICODE
 _SHORT = b"\0\0\0"  # the upper bytes of the length of a text
@@ -40,26 +39,26 @@ _SHORT = b"\0\0\0"  # the upper bytes of the length of a text
 class Pattern:
     """Entries of which the same bytes are in the stream, except for names and memo indices.
 
-    ``function`` is the GET of what is called; the others are, as they are there: the GETs, the integers, the opcodes
-    of size and stride (with whether each is stored in the memo), and of a device tag that is no GET its text. ``count``
-    are the memo entries that the tensor stores.
+    ``function`` is the GET of what is called; the others are, as they are there: the GETs, the integers, the opcodes of
+    size and stride (with whether each is stored in the memo), and the text of a device tag that is not a GET. ``count``
+    is the number of memo entries that the tensor stores.
     """
 
     __slots__ = (
-        *("_head", "_head_size", "_rest", "_rest_size", "_step", "count", "following", "function", "grad", "hooks"),
-        *("kind", "numel", "offset"),
+        *("_head", "_head_size", "_key_size", "_rest", "_rest_size", "_step", "count", "following", "function", "grad"),
+        *("hooks", "kind", "numel", "offset"),
         *("place", "size", "size_kept", "stride", "stride_kept", "tag", "where"),
     )
 
     def __init__(self, match: re.Match[bytes]) -> None:
-        (_, _, _, self.function, self.tag, self.kind, _, _, _, self.where, _, self.place, _, self.numel, _, self.offset,
-         self.size, size_put, self.stride, stride_put, self.grad, self.hooks, _, _, _) = match.groups(b"")  # fmt: skip
+        (_, _, _, self.function, self.tag, self.kind, _, key, _, self.where, _, self.place, _, self.numel, _,
+         self.offset, self.size, size_put, self.stride, stride_put, self.grad, self.hooks, _, _, _
+         ) = match.groups(b"")  # fmt: skip
         self.size_kept, self.stride_kept = bool(size_put), bool(stride_put)
         self.following: Pattern | None = None  # what came behind it the last time
         # Memo indices count up by one: the bytes of an entry, read as one number, are those of the first entry and
         # so many times a number that has a one at each PUT. An addition takes a quarter of the time of packing them.
-        head = b"r" + bytes(_WORD_SIZE) + self.function + b"((" + self.tag + self.kind + b"X"
-        self._head, self._head_size = int.from_bytes(head, "little"), len(head)
+        self.expect(len(key))
         data, at = match.string, match.end(8)
         rest, self._step, self.count = b"", 0, 0
         for group in (9, 13, 15, 18, 20, 23, 24, 25):
@@ -72,22 +71,24 @@ class Pattern:
                 at = end
         self._rest, self._rest_size = int.from_bytes(rest, "little"), len(rest)
 
-    def names_at(self, data: bytes, at: int, index: int) -> tuple[bytes, bytes, int] | None:
-        """Return the key of the entry and of its storage, and where it ends, if one like this begins here."""
+    def expect(self, key_size: int) -> None:
+        """From now on know entries by keys of storages with so many digits: those of most neighbours have as many."""
+        head = b"r" + bytes(_WORD_SIZE) + self.function + b"((" + self.tag + self.kind + b"X%c" % key_size + _SHORT
+        self._head, self._head_size, self._key_size = int.from_bytes(head, "little"), len(head), key_size
+
+    def names_at(self, data: bytes, at: int, index: int) -> tuple[Pattern, bytes, bytes, int] | None:
+        """Return this, the key of the entry and of its storage, and where it ends, if one like this begins here."""
         behind = at + 5 + data[at + 1]
-        begin = behind + self._head_size
         head = (self._head + (index << 8)).to_bytes(self._head_size, "little")
         if data[at] != _TEXT or not data.startswith(_SHORT, at + 2) or not data.startswith(head, behind):
             return None
-        if not data.startswith(_SHORT, begin + 1):
-            return None
-        stop = begin + 4 + data[begin]
-        key = data[begin + 4 : stop]
+        begin = behind + self._head_size
+        stop = begin + self._key_size
+        key = data[begin:stop]
         rest = (self._rest + index * self._step).to_bytes(self._rest_size, "little")
-        if not data.startswith(rest, stop):
+        if not key.isdigit() or not data.startswith(rest, stop):
             return None
-        usual = key.isdigit() and len(key) <= _LONGEST_KEY
-        return (data[at + 5 : behind], key, stop + self._rest_size) if usual else None
+        return self, data[at + 5 : behind], key, stop + self._rest_size
 
 
 class Entries:
@@ -99,17 +100,17 @@ class Entries:
         self._last: Pattern | None = None
 
     def read(self, at: int, index: int, limit: int) -> tuple[Pattern, bytes, bytes, int] | None:
-        """Return the entry at ``at``, with its names and where it ends, or None for anything else that may stand there.
+        """Return the entry at ``at``, with its names and where it ends, or None for anything else.
 
-        Its memo indices must be ``index`` and those behind it, and it must end before ``limit``.
+        Its memo indices must be ``index`` and those that follow, and it must end before ``limit``.
         """
         last = self._last
         pattern = None if last is None else last.following
         if pattern is not None and at + _SHORTEST < limit:
             found = pattern.names_at(self._data, at, index)
-            if found is not None and found[2] <= limit:
+            if found is not None and found[3] <= limit:
                 self._last = pattern
-                return (pattern, *found)
+                return found
         match = _ENTRY.match(self._data, at, limit)
         if match is None:
             return None
@@ -128,6 +129,7 @@ class Entries:
             if len(self._patterns) >= _MOST:
                 return None
             pattern = self._patterns[said] = Pattern(match)
+        pattern.expect(len(key))
         if last is not None:
             last.following = pattern
         self._last = pattern
@@ -135,7 +137,7 @@ class Entries:
 
 
 def in_sequence(puts: bytes, first: int) -> bool:
-    """Whether the memo indices, four bytes each, are ``first`` and the numbers after it."""
+    """Return whether the memo indices, four bytes each, are ``first`` and the numbers after it."""
     count = len(puts) >> 2
     return _words(count).pack(*range(first, first + count)) == puts
 

@@ -32,6 +32,7 @@ _TEXTS = (op.BINUNICODE, op.SHORT_BINUNICODE, op.BINUNICODE8, op.STRING, op.UNIC
 # what follows PROTO in a pickle: an opcode that needs nothing on the stack (0xc2: one beyond 0x7f, as text in UTF-8)
 _FIRST = frozenset(b"\x95\x8c\x8d\x8e\x8f\x96\x97\x8a\x8b\x80\x82\x83\x84\x88\x89\xc2()]}NcKMJILFGXBCUTSVP")
 _SHORT = frozenset((op.SHORT_BINBYTES, op.SHORT_BINSTRING, op.SHORT_BINUNICODE))
+_NUMBERED = frozenset((op.BININT2, op.BININT, op.LONG_BINPUT, op.LONG_BINGET))  # opcodes with a number behind them
 
 _PROTOCOL = regex(rb"\x80[\2-\5][" + re.escape(bytes(_FIRST)) + rb"]")
 # the same in Base64, and a global of protocols 0 and 1
@@ -59,7 +60,7 @@ _GLOBAL = regex(rb"[ci][A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n")
 
 
 def texts_of(data: bytes, pickle: Pickle) -> list[tuple[int, bytes]]:
-    """Return the texts of a decoded pickle that are pickles themselves, or may be, each with where it stands."""
+    """Return the strings of a decoded pickle that are pickles themselves, or may be, each with its offset."""
     if not _may_hold_pickles(data, pickle):
         return []
     texts = Texts()
@@ -84,8 +85,12 @@ def _may_hold_pickles(data: bytes, pickle: Pickle) -> bool:
 
 
 def _is_number(data: bytes, at: int) -> bool:
-    """Return whether the two bytes are no protocol but 640, 896 or so, as the sizes of tensors are written."""
-    return data[at - 1] == op.BININT2 and data[at - 2] not in _SHORT
+    """Return whether the bytes belong to a number, not to a protocol: those of 640, 896 and 2,622,080 look like one.
+
+    Sizes of tensors are such numbers, and so are indices of the memo where there are some 300,000 tensors. No text that
+    is looked at has one of these opcodes right before its first byte, where its length is, unless it is short.
+    """
+    return data[at - 1] in _NUMBERED and data[at - 2] not in _SHORT
 
 
 def _is_new(data: bytes, found: re.Match[bytes], names: Collection[tuple[str, str]]) -> bool:
@@ -119,7 +124,7 @@ class Texts:
         self._room = MOST_KEPT
 
     def handlers(self, usual: tuple[Handler, ...] = HANDLERS) -> tuple[Handler, ...]:
-        """Return the same handlers, with those of texts looking at what stands in them."""
+        """Return the same handlers, with those of strings looking at what is in them."""
         table = list(usual)
         for code, width in _BYTES.items():
             table[code] = self._of_bytes(usual[code], width)

@@ -31,7 +31,7 @@ _NODES = 10
 
 
 def take_tensor(m: Machine, at: int) -> int:
-    """Read arguments and call of a tensor whose function lies on the stack; 0 when the bytes are anything else."""
+    """Read arguments and call of a tensor whose function is on the stack; 0 when the bytes are anything else."""
     match = TENSOR.match(m.data, at, m.limit)
     if match is None or m.sparse or m.protocol < 2 or not m.stack:
         return 0
@@ -44,27 +44,34 @@ def take_tensor(m: Machine, at: int) -> int:
     form = form_of(m, (numel, offset, size, stride, grad, where, place, tag, kind, hooks))
     if form is None:
         return 0
-    m.stack[-1] = put_tensor(m, form, m.stack[-1], key, at, match.end(), len(puts) >> 2)
+    m.stack[-1] = put_tensor(m.memo, form, m.stack[-1], key, at, match.end(), len(puts) >> 2)
+    count_tensors(m, form, len(puts) >> 2, 1)
     return match.end()
 
 
-def put_tensor(m: Machine, form: Form, callee: Value, key: bytes, at: int, end: int, count: int) -> Made:
+def put_tensor(
+    memo: list[Value | FoldedTensor], form: Form, callee: Value, key: bytes, at: int, end: int, count: int
+) -> Made:
     """Return the call in these bytes, once it has its ``count`` memo entries."""
-    index, inner = len(m.memo), count - 1
+    index, inner = len(memo), count - 1
     folded = FoldedTensor(form, callee, str(key, "ascii"), at, end, index, index + inner - 1)
     tensor = folded_call(op.REDUCE, folded, index + inner)
-    m.memo += [folded] * inner
-    m.memo.append(tensor)
-    m.nodes += _NODES
-    m.calls += 2
-    m.extra_opcodes += _OPCODES + count + form.opcodes
+    memo += [folded] * inner
+    memo.append(tensor)
     return tensor
 
 
-def form_of(m: Machine, said: tuple[bytes, ...]) -> Form | None:
-    """Return the form of a tensor of which these bytes stand in the stream, the same one for all that are alike.
+def count_tensors(m: Machine, form: Form, count: int, tensors: int) -> None:
+    """Count what the single opcodes would have counted for so many tensors, each with ``count`` memo entries."""
+    m.nodes += _NODES * tensors
+    m.calls += 2 * tensors
+    m.extra_opcodes += (_OPCODES + count + form.opcodes) * tensors
 
-    They are its integers, size, stride and flag, and where its device tag and the rest is fetched. None where a
+
+def form_of(m: Machine, said: tuple[bytes, ...]) -> Form | None:
+    """Return the form of a tensor that has these bytes in the stream, the same one for all that are alike.
+
+    They are its integers, size, stride and flag, and where its device tag and the rest are fetched from. None where a
     pickler would not write it so.
     """
     form = m.forms.get(said)

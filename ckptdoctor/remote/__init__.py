@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from ckptdoctor.remote.source import RemoteFile, RemoteSource
 
 
-def open_remote(address: str) -> RemoteSource:
-    """Return the file at an address such as ``https://host/model.pt``.
+def open_remote(address: str, *, most_requests: int | None = None) -> RemoteSource:
+    """Return the file at an address such as ``https://host/model.pt``; None: as many requests as one file may take.
 
     Raises UnreadableError, with what to do, where it cannot be reached or its server does not serve parts of files.
     """
@@ -32,4 +32,4 @@ def open_remote(address: str) -> RemoteSource:
         from ckptdoctor.remote.filesystems import FilesystemFile
 
         file = FilesystemFile(address, path)
-    return RemoteSource(path, file)
+    return RemoteSource(path, file, most_requests)

@@ -21,39 +21,21 @@ _IN_EXTRA = ("s3://", "s3a://", "gs://", "gcs://")
 Answer = TypeVar("Answer")
 
 
-class FilesystemFile:
-    """A file of one of fsspec's file systems. Raises UnreadableError where it cannot be reached."""
-
-    head = b""
+class _Place:
+    """A file or folder of one of fsspec's file systems. ``path`` is its address as it may be shown."""
 
     def __init__(self, address: str, path: str) -> None:
-        self._path = path  # the address as it may be shown
+        self._path = path
         self._address = address
         self._system, self._file = self._connected(address)
+
+    def _first(self, ask: Callable[[], Answer]) -> Answer:
+        """Return the first answer: what is public needs no credentials."""
         try:
-            info = self._asked(lambda: self._system.info(self._file))
+            return self._asked(ask)
         except _NoCredentialsError:  # a public file needs no credentials
-            self._system, self._file = self._connected(address, anon=True)
-            info = self._asked(lambda: self._system.info(self._file))
-        if info.get("type") == "directory":
-            raise UnreadableError(f"{path} is a folder, not a file: name one of its files{self._some_files()}.")
-        size = info.get("size")
-        if not isinstance(size, int):
-            raise UnreadableError(f"{path}: its server does not report its size. Download it first.")
-        self.size = size
-
-    def fetch(self, start: int, stop: int) -> bytes:
-        """Return exactly these bytes. Raises UnreadableError."""
-        data: bytes = self._asked(lambda: self._system.cat_file(self._file, start=start, end=stop))
-        if len(data) != stop - start:
-            raise UnreadableError(
-                f"{self._path}: {plural(stop - start, 'byte was', 'bytes were')} requested but {len(data):,} "
-                "arrived: it changed while it was read, or its server does not serve parts of files."
-            )
-        return data
-
-    def close(self) -> None:
-        """Close nothing: fsspec keeps its connections for the next file."""
+            self._system, self._file = self._connected(self._address, anon=True)
+            return self._asked(ask)
 
     def _connected(self, address: str, **options: Any) -> tuple[Any, str]:
         try:
@@ -94,6 +76,35 @@ class FilesystemFile:
             time.sleep(delay)
         raise AssertionError("the last attempt returns or raises")
 
+
+class FilesystemFile(_Place):
+    """A file of one of fsspec's file systems. Raises UnreadableError where it cannot be reached."""
+
+    head = b""
+
+    def __init__(self, address: str, path: str) -> None:
+        super().__init__(address, path)
+        info = self._first(lambda: self._system.info(self._file))
+        if info.get("type") == "directory":
+            raise UnreadableError(f"{path} is a folder, not a file: name one of its files{self._some_files()}.")
+        size = info.get("size")
+        if not isinstance(size, int):
+            raise UnreadableError(f"{path}: its server does not report its size. Download it first.")
+        self.size = size
+
+    def fetch(self, start: int, stop: int) -> bytes:
+        """Return exactly these bytes. Raises UnreadableError."""
+        data: bytes = self._asked(lambda: self._system.cat_file(self._file, start=start, end=stop))
+        if len(data) != stop - start:
+            raise UnreadableError(
+                f"{self._path}: {plural(stop - start, 'byte was', 'bytes were')} requested but {len(data):,} "
+                "arrived: it changed while it was read, or its server does not serve parts of files."
+            )
+        return data
+
+    def close(self) -> None:
+        """Close nothing: fsspec keeps its connections for the next file."""
+
     def _some_files(self) -> str:
         """Return the end of a sentence: the first files in a folder that look like checkpoints."""
         files = [str(each) for each in self._asked(lambda: self._system.ls(self._file, detail=False))]
@@ -101,8 +112,23 @@ class FilesystemFile:
         return f", such as {' or '.join(map(str, named))}" if named else ""
 
 
+class FilesystemFolder(_Place):
+    """A folder of one of fsspec's file systems."""
+
+    def listing(self) -> list[dict[str, Any]] | None:
+        """Return what its file system says of each name in it, as it is now; None where it is a file.
+
+        Raises UnreadableError where it cannot be listed.
+        """
+        self._system.invalidate_cache()  # a training writes here meanwhile
+        found: list[dict[str, Any]] = self._first(lambda: self._system.ls(self._file, detail=True))
+        own = self._file.strip("/")
+        alone = len(found) == 1 and found[0].get("type") != "directory" and bool(found[0].get("size"))
+        return None if alone and str(found[0].get("name")).strip("/") == own else found
+
+
 def _why(error: Exception) -> str:
-    """Return what a library says, without the addresses in it: the one that was asked for stands in front of it."""
+    """Return a library's message without the addresses in it: the one that was asked for is put in front of it."""
     said = re.sub(r"""(?:\s*:)?\s*["'<(]*\b\w+://\S+""", "", " ".join(str(error).split()))[:200]
     return said.strip(" .:") or type(error).__name__
 

@@ -45,13 +45,14 @@ class RemoteSource:
     identity: FileIdentity | None = None
     distant = True
 
-    def __init__(self, path: str, file: RemoteFile) -> None:
+    def __init__(self, path: str, file: RemoteFile, most_requests: int | None = None) -> None:
         self.path = self.file = path
         self.size = file.size
         self._remote = file
         self._blocks: list[tuple[int, bytes]] = [(0, file.head)] if file.head else []
         self._read = len(file.head)
         self._requests = 0
+        self._most = MOST_REQUESTS if most_requests is None else most_requests
 
     @property
     def bytes_read(self) -> int:
@@ -113,8 +114,8 @@ class RemoteSource:
 
     def _count(self, length: int) -> None:
         self._requests += length < _LARGE
-        if self._requests > MOST_REQUESTS:
-            many = f"its contents cannot be determined in {MOST_REQUESTS} requests for parts of it"
+        if self._requests > self._most:
+            many = f"its contents cannot be determined in {self._most} requests for parts of it"
             raise UnreadableError(f"{self.path}: {many}: {download_first(self.path)}")
 
     def _keep(self, start: int, data: bytes) -> None:

@@ -10,12 +10,12 @@ from ckptdoctor.rendering.interrupted import interrupted, left_behind, not_begun
 
 
 def file_report(report: FileReport) -> str:
-    """``path: CODE severity name: message [fix: --option]``, a line for each finding; "" for none."""
+    """Return ``path: CODE severity name: message [fix: --option]``, a line for each finding; "" for none."""
     return "\n".join(_lines(report))
 
 
 def total(report: Report) -> str:
-    """Lines that belong to none of the files; "" for nothing."""
+    """Return the lines that belong to none of the files; "" for nothing."""
     return "\n".join(filter(None, [escape(not_begun(report)), escape(left_behind(report))]))
 
 

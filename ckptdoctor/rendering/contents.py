@@ -41,7 +41,7 @@ _HYPERPARAMETERS = ("lr", "momentum", "betas", "weight_decay")
 
 
 def header(report: FileReport) -> list[str]:
-    """The pieces of the first line: path, container, size, then tensors, parameters, dtypes and devices."""
+    """Return the pieces of the first line: path, container, size, then tensors, parameters, dtypes and devices."""
     pieces = [escape(report.path)]
     if report.container is not None:
         pieces += [escape(report.container.format) or "unknown contents", size(report.container.size)]
@@ -51,7 +51,7 @@ def header(report: FileReport) -> list[str]:
 
 
 def heading(checkpoint: Checkpoint, width: int | None = None, of: int | None = None) -> list[str]:
-    """The first line of a checkpoint that was opened without a report. ``of``: so many tensors were filtered."""
+    """Return the first line of a checkpoint that was opened without a report. ``of``: so many tensors were filtered."""
     pieces = [escape(checkpoint.path), escape(checkpoint.format), size(checkpoint.size)]
     return joined([*pieces, *_figures(summarise(checkpoint), of)], width)
 
@@ -77,7 +77,7 @@ def _few(counts: dict[str, int]) -> str:
 
 
 def table(checkpoint: Checkpoint) -> Iterator[str]:
-    """One line for each state dict, then one for everything else."""
+    """Yield one line for each state dict, then one for everything else."""
     rows = [state_dict_row(checkpoint.tree, each) for each in checkpoint.state_dicts]
     others = list(other_contents(checkpoint))
     width = max([len(row[0]) for row in rows] + [len("other") if others else 0])
@@ -88,7 +88,7 @@ def table(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def state_dict_row(tree: Node, state_dict: StateDict) -> tuple[str, ...]:
-    """Role, place, tensors, bytes, and the hyperparameters of an optimizer: safe to print."""
+    """Return role, place, tensors, bytes, and the hyperparameters of an optimizer: safe to print."""
     where = abridged(escape(show_path(state_dict.path)), 48)
     tensors = plural(len(state_dict.tensors), "tensor")
     remark = _hyperparameters(tree, state_dict) if state_dict.role is Role.OPTIMIZER else ""
@@ -109,7 +109,7 @@ def _hyperparameters(tree: Node, optimizer: StateDict) -> str:
 
 
 def other_contents(checkpoint: Checkpoint) -> Iterator[str]:
-    """The top level next to the state dicts: ``epoch 41``, ``args (argparse.Namespace)``."""
+    """Yield the top level next to the state dicts: ``epoch 41``, ``args (argparse.Namespace)``."""
     roots = [each for each in checkpoint.state_dicts if each.path == ()]
     if roots:
         yield from (abridged(escape(key), _TEXT) for key in roots[0].others)
@@ -133,7 +133,7 @@ def _length(node: Mapping | Sequence) -> int:
 
 
 def value(node: Node) -> str:
-    """One value on one line: plain ones as they are, short sequences in full, everything else by kind and size."""
+    """Return a value on one line: plain ones as they are, short sequences in full, all else by kind and size."""
     if isinstance(node, bool) or node is None:
         return str(node)
     if isinstance(node, int):
@@ -162,12 +162,12 @@ def _compound(node: Mapping | Sequence | Opaque | Named | Cycle | Elided) -> str
 
 
 def place(path: KeyPath) -> str:
-    """A key path, safe to print and not too long."""
+    """Return a key path, safe to print and not too long."""
     return abridged(escape(show_path(path)))
 
 
 def left_out(checkpoint: Checkpoint, done: str, root: KeyPath = ROOT) -> str:
-    """The files that are missing or damaged, and what follows for the part at ``root``; "" where none are.
+    """Return the files that are missing or damaged, and what follows for the part at ``root``; "" where none are.
 
     ``done`` says what was not done with them: "is not shown". The text is not escaped.
     """

@@ -20,12 +20,12 @@ _NAME = 60  # characters of each
 
 
 def render(report: ConvertReport, paint: Paint | None = None, width: int | None = None) -> str:
-    """The outcome as text: what was written, kept next to it and left out, what was proven, and how to load it."""
+    """Return the outcome as text: what was written, kept and left out, what was proven, and how to load it."""
     return "\n".join(_lines(report, paint or Paint(), width))
 
 
 def refused(message: str, paint: Paint | None = None) -> str:
-    """Why nothing was done. ``message`` may hold names from a file; its own lines stay lines."""
+    """Return why nothing was done. ``message`` may hold names from a file; its own lines stay lines."""
     first, *more = [escape(line) for line in message.split("\n")]
     return "\n".join([f"{(paint or Paint()).strong('refused')} · {first}", *more])
 
@@ -43,7 +43,7 @@ def _lines(report: ConvertReport, paint: Paint, width: int | None) -> Iterator[s
 
 
 def rows(report: ConvertReport, width: int | None) -> Iterator[str]:
-    """The rows that say what became of what."""
+    """Yield the rows that say what became of what."""
     for label, names in _rows(report):
         yield from wrapped(f"  {label:<9} {names}", width, "", "            ")
 
@@ -81,7 +81,7 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def proven(report: ConvertReport) -> str:
-    """The comparisons that were made, and how they came out."""
+    """Return the comparisons that were made, and how they came out."""
     told = f"{report.identical:,} of {plural(report.tensors, 'tensor')} byte-identical"
     if report.remade:
         told += f", {report.remade:,} with exactly the same elements in another layout"
@@ -91,7 +91,7 @@ def proven(report: ConvertReport) -> str:
 
 
 def next_step(report: ConvertReport) -> str:
-    """The call that loads the result."""
+    """Return the call that loads the result."""
     if report.format == "torch zip":
         steps = "".join(f"[{_literal(part) if isinstance(part, str) else part}]" for part in report.weights or ())
         plain = all(isinstance(part, (str, int)) for part in report.weights or ())
@@ -104,12 +104,12 @@ def next_step(report: ConvertReport) -> str:
 
 
 def _literal(text: str) -> str:
-    """Text as Python and people write it; what cannot be shown is escaped."""
+    """Return text as Python and people write it; what cannot be shown is escaped."""
     return json.dumps(text, ensure_ascii=escape(text) != text)
 
 
 def as_json(report: ConvertReport, version: str) -> str:
-    """The outcome as JSON: what was written, what was proven of it, and what the target could not hold."""
+    """Return the outcome as JSON: what was written, what was proven of it, and what the target could not hold."""
     return dump(
         {
             "schema": SCHEMA,
@@ -141,6 +141,6 @@ def as_json(report: ConvertReport, version: str) -> str:
 
 
 def refused_as_json(paths: Sequence[str], message: str, version: str, status: str = "refused") -> str:
-    """A conversion that was refused, and why; or one that was "interrupted"."""
+    """Return a conversion that was refused, and why; or one that was "interrupted"."""
     head = {"schema": SCHEMA, "version": version, "paths": list(paths), "output": None, "status": status}
     return dump({**head, "message": message})

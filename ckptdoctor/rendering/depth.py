@@ -31,6 +31,7 @@ class DepthMap:
     cells: tuple[tuple[float | None, ...], ...]
     differing: tuple[int, ...]
     complete: bool
+    more: int = 0  # kinds that have no row
 
     @property
     def headline(self) -> str:
@@ -43,15 +44,16 @@ class DepthMap:
 
 
 def of_difference(found: Difference) -> DepthMap | None:
-    """The layers of the tensors that both have; None where there are few layers."""
-    entries = [(pair.name, magnitude(pair), pair.renamed or not pair.alike) for pair in found.pairs]
+    """Return the layers of the tensors that both have; None where there are few layers."""
+    entries = [(pair.name, magnitude(pair), not pair.alike) for pair in found.pairs]
     return depth_map([entries[place] for place in naturally([name for name, _, _ in entries])], found.compared)
 
 
 def depth_map(entries: Sequence[tuple[str, float, bool]], complete: bool) -> DepthMap | None:
-    """The layers of the network that has most of them; None where there are few.
+    """Return the layers of the network that has most of them; None where there are few.
 
-    An entry is a tensor that both have: its name, the magnitude of its change, and whether it differs in any way.
+    An entry is a tensor that both have: its name, the magnitude of its change, and whether it differs in more than its
+    name.
     """
     found = [(match, far, differs) for name, far, differs in entries if (match := _LAYERED.fullmatch(name))]
     prefixes = Counter([match[1] for match, _, _ in found])
@@ -71,11 +73,11 @@ def depth_map(entries: Sequence[tuple[str, float, bool]], complete: bool) -> Dep
             cells[kind][places[layer]] = far
     rows = tuple([tuple(cells[kind]) for kind in shown])
     differing = tuple(sorted({layer for layer, _, _, differs in here if differs}))
-    return DepthMap(prefix, tuple(layers), tuple(shown), rows, differing, complete)
+    return DepthMap(prefix, tuple(layers), tuple(shown), rows, differing, complete, len(kinds) - len(shown))
 
 
 def magnitude(pair: Pair) -> float:
-    """The distance of both sides: the norm of the difference by that of A.
+    """Return the distance of both sides: the norm of the difference by that of A.
 
     NaN where it is not known, infinite where one side alone has NaN, FROM_ZERO where A is all zeros, as biases are
     before any training: nothing can be said of how large such a change is.
@@ -89,21 +91,21 @@ def magnitude(pair: Pair) -> float:
 
 
 def far(numbers: Numbers) -> float:
-    """The same of values that were compared."""
+    """Return the distance of both sides by the values that were compared."""
     relative = numbers.relative
     return inf if numbers.odd else FROM_ZERO if relative != relative else relative
 
 
 def short_kinds(kinds: tuple[str, ...]) -> list[str]:
-    """The kinds with as many of their last words as tell them apart: ``q_proj``, ``input_layernorm``."""
-    bare = [kind.removesuffix(".weight") for kind in kinds]
-    ends = [each.rpartition(".")[2] for each in bare]
-    counts = Counter(ends)
-    return [end if counts[end] == 1 else whole for end, whole in zip(ends, bare, strict=True)]
+    """Return the kinds with as many of their last words as tell them apart: ``q_proj``, ``q_proj.bias``."""
+    words = [kind.removesuffix(".weight").split(".") for kind in kinds]
+    counts = Counter([tuple(each[at:]) for each in words for at in range(len(each))])
+    ends = [[".".join(each[at:]) for at in range(len(each)) if counts[tuple(each[at:])] == 1] for each in words]
+    return [unique[-1] if unique else ".".join(each) for unique, each in zip(ends, words, strict=True)]
 
 
 def in_columns(row: tuple[float | None, ...], columns: int) -> list[float | None]:
-    """The row in at most so many columns: of neighbours that share one, the largest change."""
+    """Return the row in at most so many columns: of neighbours that share one, the largest change."""
     columns = min(columns, len(row))
     ends = [round(at * len(row) / columns) for at in range(columns + 1)]
     found: list[float | None] = []
@@ -114,7 +116,7 @@ def in_columns(row: tuple[float | None, ...], columns: int) -> list[float | None
 
 
 def _runs(numbers: tuple[int, ...], layers: tuple[int, ...]) -> list[str]:
-    """``200–219``: neighbours among the layers as one."""
+    """Return the layers with neighbours as one: ``200–219``."""
     places = {layer: place for place, layer in enumerate(layers)}
     runs: list[list[int]] = []
     for number in numbers:

@@ -24,7 +24,7 @@ class _Held:
 
 
 def devices(checkpoint: Checkpoint) -> str:
-    """One line for each device; then, for every smaller number of GPUs, which of them have no home there."""
+    """Return a line for each device; then, for every smaller number of GPUs, which have no home there."""
     tags = _tags(checkpoint)
     rows = [
         (abridged(escape(tag), 40), _counted(held), size(held.bytes), _places(checkpoint, tag))
@@ -35,13 +35,13 @@ def devices(checkpoint: Checkpoint) -> str:
 
 
 def as_data(checkpoint: Checkpoint) -> list[dict[str, object]]:
-    """The same for JSON: device, storages, bytes."""
+    """Return the devices for JSON: device, storages, bytes."""
     tags = _tags(checkpoint)
     return [{"device": tag, "storages": held.storages, "bytes": held.bytes} for tag, held in tags.items()]
 
 
 def _tags(checkpoint: Checkpoint) -> dict[str, _Held]:
-    """By tag of the storage, or by the device to which loading moves the tensors in it."""
+    """Return what is held by tag of the storage, or by the device to which loading moves the tensors in it."""
     moved = [tensor for tensor in _all(checkpoint.tensors) if tensor.moved]
     places = {tensor.storage.key: tensor.device for tensor in moved if tensor.storage is not None}
     tags: dict[str, _Held] = {}
@@ -69,7 +69,7 @@ def _counted(held: _Held) -> str:
 
 
 def _places(checkpoint: Checkpoint, tag: str) -> str:
-    """The state dicts, or top-level entries, whose tensors carry the tag."""
+    """Return the state dicts, or top-level entries, whose tensors carry the tag."""
     roots = {each.path for each in checkpoint.state_dicts}
     found: dict[str, None] = {}
     for tensor in checkpoint.tensors:
@@ -80,7 +80,7 @@ def _places(checkpoint: Checkpoint, tag: str) -> str:
 
 
 def _fewer(tags: dict[str, _Held]) -> Iterator[str]:
-    """The effect of the tags in torch.load on machines that have fewer GPUs than the file names."""
+    """Yield the effect of the tags in torch.load on machines that have fewer GPUs than the file names."""
     cuda = {index: held.bytes for tag, held in tags.items() if (index := _cuda_index(tag)) is not None}
     if not cuda:
         return
@@ -99,7 +99,7 @@ def _fewer(tags: dict[str, _Held]) -> Iterator[str]:
 
 
 def _cuda_index(tag: str) -> int | None:
-    """The index of a tag as torch writes them ("cuda", "cuda:1"); None for any other."""
+    """Return the index of a tag as torch writes them ("cuda", "cuda:1"); None for any other."""
     kind, colon, index = tag.partition(":")
     if kind != "cuda" or (colon and not (index.isascii() and index.isdigit() and len(index) < 6)):
         return None

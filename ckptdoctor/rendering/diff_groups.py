@@ -12,7 +12,7 @@ from ckptdoctor.differences import Absent, Difference, Numbers, Other, Pair, Sin
 from ckptdoctor.noun import noun
 from ckptdoctor.rendering.contents import value
 from ckptdoctor.rendering.escape import escape
-from ckptdoctor.rendering.grouping import grouped, in_short, pattern
+from ckptdoctor.rendering.grouping import grouped, in_short, pattern, shortened
 from ckptdoctor.rendering.numbers import plain, shape
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.wording import beyond
@@ -61,7 +61,7 @@ def groups(found: Difference, every: bool = False) -> list[DiffGroup]:
 
 
 def rows(found: Difference, every: bool = False) -> list[DiffRow]:
-    """The modules with changed tensors, so many levels deep as there is room; with ``every`` each changed tensor."""
+    """Return modules with changed tensors, as deep as there is room; with ``every`` each changed tensor."""
     measured = [pair for pair in found.pairs if pair.values is not None and pair.values.numbers is not None]
     changed = [pair for pair in measured if pair.values is not None and pair.values.verdict is Verdict.CHANGED]
     if not changed:
@@ -80,14 +80,14 @@ def rows(found: Difference, every: bool = False) -> list[DiffRow]:
     return sorted(made, key=lambda row: -_far(row.numbers))[:_ROWS] if len(made) > _ROWS else made
 
 
-def short(names: Sequence[str]) -> str:
-    """Names in a few patterns, safe to print; paths keep their slashes."""
+def short(names: Sequence[str], limit: int = NAME) -> str:
+    """Return names in a few patterns of at most ``limit`` characters, safe to print; paths keep their slashes."""
     paths = all("/" in name for name in names)
     dotted = [name.replace(".", "\0").replace("/", ".") for name in names] if paths else list(names)
     shown = _exactly(dotted) or [pattern(dotted)]
     if paths:
         shown = [each.replace("..", "\1").replace(".", "/").replace("\1", "..").replace("\0", ".") for each in shown]
-    return ", ".join([abridged(escape(each), NAME) for each in shown])
+    return ", ".join([shortened(escape(each), limit) for each in shown])
 
 
 def _exactly(names: Sequence[str]) -> list[str]:
@@ -104,7 +104,7 @@ def _numbers(pair: Pair) -> Numbers:
 
 
 def _far(numbers: Numbers) -> float:
-    """The distance, for an order; what no number tells comes first."""
+    """Return the distance, for an order; what no number tells comes first."""
     return numbers.relative if numbers.relative == numbers.relative and not numbers.odd else float("inf")
 
 
@@ -113,7 +113,7 @@ def _depth(name: str) -> int:
 
 
 def _module(name: str, depth: int) -> str:
-    """The module that holds a tensor, so many levels deep; a path outside of modules up to its last step."""
+    """Return the module that holds a tensor, so many levels deep; a path outside of modules up to its last step."""
     if "/" in name:
         return name.split("/")[0]
     tokens = name.split(".")
@@ -153,7 +153,7 @@ def _renamed(found: Difference, every: bool) -> Iterator[DiffGroup]:
         lines = names if every or not names else _in_short(names)
         remark = remark or escape(", ".join(found.steps))
         for number, (old, new) in enumerate(lines):
-            text = f"{abridged(escape(old), NAME)} → {abridged(escape(new), NAME)}" if new else "…"
+            text = f"{shortened(escape(old), NAME)} → {shortened(escape(new), NAME)}" if new else "…"
             yield DiffGroup(
                 "renamed", 1 if every else len(each) if number == 0 else 0, text, remark if not number else ""
             )
@@ -167,7 +167,7 @@ def _in_short(names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _differing(old: str, new: str) -> tuple[str, str]:
-    """The parts of two names that differ, without what they end in."""
+    """Return the parts of two names that differ, without what they end in."""
     before, after = old.split("."), new.split(".")
     while before and after and before[-1] == after[-1]:
         before.pop()
@@ -259,7 +259,7 @@ def _tie(tie: Tie) -> DiffGroup:
 
 
 def _singles(label: str, singles: Sequence[Single], every: bool, why: str) -> Iterator[DiffGroup]:
-    """Tensors that one side has alone; ``why`` is said of those that the other's index has in files not read."""
+    """Yield the tensors of one side alone; ``why`` is said of those that the other's index has in files not read."""
     if every:
         told = [(each, f"{shape(each.tensor.shape)} {each.tensor.dtype.name}") for each in singles]
         yield from (
@@ -287,7 +287,7 @@ def _name(name: str) -> str:
 
 
 def _some(made: Iterable[DiffGroup]) -> Iterator[DiffGroup]:
-    """The first lines of a kind; the others are counted."""
+    """Yield the first lines of a kind; the others are counted."""
     every = list(made)
     yield from every[:_MOST]
     rest = every[_MOST:]
@@ -304,7 +304,7 @@ _CHANNELS_LAST = {4: "channels_last", 5: "channels_last_3d"}  # torch.memory_for
 
 
 def order(tensor: Tensor) -> str:
-    """``contiguous``, ``channels_last``, ``transposed``, or the strides."""
+    """Return ``contiguous``, ``channels_last``, ``transposed``, or the strides."""
     if is_contiguous(tensor):
         return "contiguous"
     rank = len(tensor.shape)
@@ -316,7 +316,7 @@ def order(tensor: Tensor) -> str:
 
 
 def _lies(tensor: Tensor, dimensions: tuple[int, ...]) -> bool:
-    """Whether the elements lie without gaps, in the order of these dimensions from the slowest to the fastest."""
+    """Return whether the elements are without gaps, in this order of dimensions, from the slowest to the fastest."""
     wanted = contiguous_stride(tuple([tensor.shape[each] for each in dimensions]))
     return all(
         tensor.shape[each] == 1 or tensor.stride[each] == want for each, want in zip(dimensions, wanted, strict=True)

@@ -15,7 +15,7 @@ _WAYS = ("renamed", "reshaped", "transposed", "recast", "retagged", "remade", "r
 
 
 def render(found: Difference, version: str, every: bool = False) -> str:
-    """Everything that differs; ``every`` lists what does not, too."""
+    """Return everything that differs; ``every`` lists what does not, too."""
     listed = [pair for pair in found.pairs if every or not pair.alike or pair.renamed or pair.retagged or pair.relaid]
     return dump(
         {
@@ -114,7 +114,7 @@ def _numbers(numbers: Numbers) -> dict[str, object]:
 
 
 def _finite(number: float) -> float | str:
-    """JSON has neither NaN nor infinity."""
+    """Return the number, or its name as text: JSON has neither NaN nor infinity."""
     return number if isfinite(number) else str(number)
 
 
@@ -133,7 +133,7 @@ def _other(other: Other) -> dict[str, object]:
 
 
 def _held(node: object) -> object:
-    """The part of a value that is shown: plain ones themselves; None with ``absent`` for what is not there."""
+    """Return the part of a value that is shown: plain ones themselves; None with ``absent`` for what is not there."""
     if isinstance(node, Absent):
         return {"$absent": True}
     if node is None or isinstance(node, (bool, str)):

@@ -24,7 +24,7 @@ _ODD = 8  # tensors with NaN on one side that are named
 
 
 def render(found: Difference, paint: Paint | None = None, width: int | None = None, every: bool = False) -> str:
-    """The whole report; ``every`` names each tensor instead of patterns."""
+    """Return the whole report; ``every`` names each tensor instead of patterns."""
     return "\n".join(_lines(found, paint or Paint(), width, every))
 
 
@@ -87,7 +87,7 @@ def _table(table: list[DiffRow]) -> Iterator[str]:
 
 
 def figures(numbers: Numbers) -> tuple[str, str, str, str]:
-    """The largest and the mean absolute difference, the relative L2 norm, and the cosine."""
+    """Return the largest and the mean absolute difference, the relative L2 norm, and the cosine."""
     cosine = numbers.cosine
     return (
         f"{numbers.largest:.3g}",
@@ -98,7 +98,7 @@ def figures(numbers: Numbers) -> tuple[str, str, str, str]:
 
 
 def _odd(found: Difference) -> Iterator[str]:
-    """Values that are no numbers on one side only: no figure above counts them."""
+    """Yield values that are NaN on one side only: no figure above counts them."""
     told = [
         f"  NaN in {escape(abridged(pair.name))}: {numbers.nan_a:,} in A, {numbers.nan_b:,} in B"
         for pair in found.pairs
@@ -133,7 +133,7 @@ def _end(found: Difference) -> str:
 
 
 def stopped(found: Difference) -> str:
-    """The state at Ctrl-C: how far it was, and what was known by then."""
+    """Return the state at Ctrl-C: how far it was, and what was known by then."""
     apart = [pair for pair in found.pairs if pair.values is not None and not pair.settled]
     known = f"The values of {plural(len(apart), 'tensor')} differ" if apart else "No values differ"
     far = came_to([found.interrupted] if found.interrupted is not None else [])
@@ -141,7 +141,7 @@ def stopped(found: Difference) -> str:
 
 
 def concise(found: Difference, every: bool = False) -> str:
-    """The sentence, and what differs; ``every`` names each tensor instead of patterns."""
+    """Return the sentence, and what differs; ``every`` names each tensor instead of patterns."""
     return "\n".join(_concise_lines(found, every))
 
 
@@ -161,7 +161,7 @@ def _concise_lines(found: Difference, every: bool) -> Iterator[str]:
 
 
 def markdown(found: Difference, every: bool = False) -> str:
-    """The whole report; ``every`` names each tensor instead of patterns."""
+    """Return the whole report; ``every`` names each tensor instead of patterns."""
     return "\n".join(_markdown_lines(found, every))
 
 

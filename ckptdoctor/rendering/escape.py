@@ -36,7 +36,7 @@ _COMMAND = regex(r"^\s*:(?=:)|#(?=#\w*\[)")
 
 
 def escape(text: str) -> str:
-    r"""``text`` with everything invisible made visible: ``\x1b``, ``\u202e``, ``\n``.
+    r"""Return ``text`` with everything invisible made visible: ``\x1b``, ``\u202e``, ``\n``.
 
     Escaped are control characters, bidi and zero-width characters, line separators, lone surrogates and unassigned
     code points: whatever ``str.isprintable`` denies, and characters that print as nothing. Of what begins a command
@@ -49,7 +49,7 @@ def escape(text: str) -> str:
 
 
 def no_command(text: str) -> str:
-    """``text`` with the first sign of what a build service would obey in hexadecimal; the rest as it is."""
+    """Return ``text`` with the first sign of what a build service would obey in hexadecimal."""
     if "::" in text or "##" in text:
         return _COMMAND.sub(lambda found: f"{found[0][:-1]}\\x{ord(found[0][-1]):02x}", text)
     return text

@@ -23,7 +23,7 @@ _WORDS = 240  # characters of a message that are quoted
 def as_text(
     explained: Explanation, documented: Collection[str], paint: Paint | None = None, width: int | None = None
 ) -> str:
-    """The root first, the others as remarks. ``documented`` are the codes that have a page of their own."""
+    """Return the root first, the others as notes. ``documented`` are the codes that have a page of their own."""
     return "\n".join(_lines(explained, documented, paint or Paint(), width))
 
 
@@ -43,7 +43,7 @@ def _lines(explained: Explanation, documented: Collection[str], paint: Paint, wi
 
 
 def brief(explained: Explanation, report: FileReport | None, width: int, lines: int) -> list[str]:
-    """The first cause in at most so many lines, and below them one thing to do, whole: what is pasted is not cut.
+    """Return the first cause in at most so many lines, and below it one thing to do, which is never cut.
 
     ``report`` is that of the file, where one was examined.
     """
@@ -59,7 +59,7 @@ def brief(explained: Explanation, report: FileReport | None, width: int, lines: 
 
 
 def _to_do(root: Hit, explained: Explanation, report: FileReport | None) -> Way | None:
-    """One thing to do: the repair that the examination found, or what the message asks for.
+    """Return one thing to do: the repair that the examination found, or what the message asks for.
 
     A command that needs the text as a file, or to be told of a model, comes after any other.
     """
@@ -80,14 +80,14 @@ def _to_do(root: Hit, explained: Explanation, report: FileReport | None) -> Way 
 
 
 def nothing(explained: Explanation, text_name: str) -> str:
-    """The sentence for a text in which no message is known."""
+    """Return the sentence for a text in which no message is known."""
     read = f"Read {plural(explained.lines, 'line')} from {text_name}, but recognised no message about a checkpoint."
     target = quote(explained.file) if explained.file is not None else "FILE"
     return f"{escape(read)}\nThe file itself may show it:   ckptdoctor check {target}"
 
 
 def filled(command: str, explained: Explanation) -> str:
-    """A command with the names of the checkpoint and of the text in the places of FILE and TEXT, for the shell."""
+    """Return a command with the checkpoint and the text for FILE and TEXT, as a shell takes it."""
     named = {"FILE": quote(explained.file or "FILE"), "TEXT": quote(explained.source or SAVED)}
     return _PLACES.sub(lambda place: named[place[0]], command)
 
@@ -146,7 +146,7 @@ def _verdict(explained: Explanation, paint: Paint, width: int | None) -> Iterato
 
 
 def as_json(explained: Explanation, documented: Collection[str]) -> str:
-    """The document: what was read, the file that the text is about, and the causes, the root first."""
+    """Return the document: what was read, the file that the text is about, and the causes, the root first."""
     verdict = explained.verdict
     return dump(
         {

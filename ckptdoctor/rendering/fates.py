@@ -38,7 +38,7 @@ class Fate:
 
 
 def damaged_file(path: str, finding: Finding) -> str | None:
-    """The file of which a finding says that not all is there, and of which something may be saved."""
+    """Return the file of which a finding says that not all is there, and of which something may be saved."""
     if addresses.is_address(path):
         return None
     if not os.path.isdir(path):
@@ -53,7 +53,7 @@ def damaged_file(path: str, finding: Finding) -> str | None:
 
 
 def fates(salvage: Salvage) -> list[Fate]:
-    """Every tensor of the file."""
+    """Return every tensor of the file."""
     lost = {each.path: each for each in salvage.report.lost}
     return [
         Fate(each.path, each.dtype.short, each.shape, each.nbytes, *_fate(lost.get(each.path)))
@@ -65,7 +65,7 @@ def _fate(lost: LostTensor | None) -> tuple[str, str]:
     from ckptdoctor.rendering.salvage import state
 
     if lost is None:
-        return SAVED, "whole"
+        return SAVED, "intact"
     return (PARTIAL if 0 < lost.share < 1 else LOST), state(lost)
 
 
@@ -74,7 +74,7 @@ _NAMED = 4  # runs of layers, or tensors, that are named as lost
 
 
 def byte_map(fates: Sequence[Fate], cells: int) -> str:
-    """All bytes of the tensors as a row of cells: intact, in part (or of several kinds), lost."""
+    """Return all bytes of the tensors as a row of cells: intact, in part (or of several kinds), lost."""
     total = sum([fate.nbytes for fate in fates])
     if not total or cells < 1:
         return ""
@@ -88,7 +88,7 @@ def byte_map(fates: Sequence[Fate], cells: int) -> str:
 
 
 def intact(fates: Sequence[Fate]) -> str:
-    """How many bytes are intact, and which layers or tensors are not, in a line that is not escaped."""
+    """Return how many bytes are intact, and which layers or tensors are not, in a line that is not escaped."""
     total, saved = sum([fate.nbytes for fate in fates]), sum([fate.nbytes for fate in fates if fate.kind == SAVED])
     gone = in_layers([show_path(fate.path) for fate in fates if fate.kind != SAVED])
     lost = f" · lost: {and_more(gone, _NAMED, spelt=str)}" if gone else ""
@@ -96,7 +96,7 @@ def intact(fates: Sequence[Fate]) -> str:
 
 
 def in_layers(names: Sequence[str]) -> list[str]:
-    """The names, those of one layer put together, and neighbouring layers as one: ``layers 132–219``."""
+    """Return the names, those of one layer put together, and neighbouring layers as one: ``layers 132–219``."""
     layers: dict[str, list[int]] = {}
     others: list[str] = []
     for name in names:

@@ -10,7 +10,7 @@ from ckptdoctor.rendering.json import SCHEMA, dump, fix_of
 
 
 def render(report: RepairReport, version: str) -> str:
-    """A repair: ``status`` is "repaired", "planned" (nothing written) or "nothing" (nothing to repair)."""
+    """Return a repair: ``status`` is "repaired", "planned" (nothing written) or "nothing" (nothing to repair)."""
     nothing = not report.steps and report.converts is None
     status = "nothing" if nothing else "planned" if report.proof is None else "repaired"
     return dump(
@@ -36,7 +36,7 @@ def render(report: RepairReport, version: str) -> str:
 
 
 def refused(path: str, message: str, version: str, status: str = "refused") -> str:
-    """A repair that was refused, and why; or one that was "interrupted"."""
+    """Return a repair that was refused, and why; or one that was "interrupted"."""
     head = {"schema": SCHEMA, "version": version, "path": path, "output": None, "status": status}
     return dump({**head, "message": message, "steps": [], "proof": None, "left": []})
 

@@ -25,17 +25,17 @@ _GROUPS = 60  # groups of more names that it shows
 
 
 def outcome(report: RepairReport, paint: Paint | None = None, width: int | None = None) -> str:
-    """The plan, what was written, what was proven of it, and how to load it; or that nothing is to be repaired."""
+    """Return the plan, what was written, what was proven, and how to load it; or that nothing is to be repaired."""
     return "\n".join(_outcome(report, paint or Paint(), width))
 
 
 def difference(report: RepairReport, paint: Paint | None = None) -> str:
-    """Every name that changes, before and after, one step after another. Nothing has been written."""
+    """Return every name that changes, before and after, one step after another. Nothing has been written."""
     return "\n".join(_difference(report, paint or Paint()))
 
 
 def refused(message: str, paint: Paint | None = None) -> str:
-    """Why nothing was done. ``message`` may hold names from a file; its own lines stay lines."""
+    """Return why nothing was done. ``message`` may hold names from a file; its own lines stay lines."""
     first, *more = [escape(line) for line in message.split("\n")]
     return "\n".join([f"{(paint or Paint()).strong('refused')} · {first}", *more])
 
@@ -77,7 +77,7 @@ def _next(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str
 
 
 def kept(report: RepairReport) -> str:
-    """The fate of the original."""
+    """Return the fate of the original."""
     if not report.replaces_original:
         return "the original is untouched"
     if index_name(report) is not None:
@@ -107,7 +107,7 @@ def _plan(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str
 
 
 def how_safe(steps: Sequence[Step]) -> str:
-    """Whether the steps lose something, in a few words: what a rule would change, and what was asked for by name."""
+    """Return in a few words if the steps lose something: those of rules, and those asked for by name."""
     losing = [step for step in steps if step.safety is Safety.UNSAFE]
     asked = sum(not step.name for step in losing)
     told = [f"{len(losing) - asked} unsafe"] if len(losing) > asked else []
@@ -127,7 +127,7 @@ def _rows(step: Step) -> Iterator[tuple[str, str, str]]:
 
 
 def _fit(step: Step) -> str:
-    """The share of the target that fits after the step."""
+    """Return the share of the target that fits after the step."""
     if step.fit is None:
         return ""
     keys, wanted = step.fit
@@ -135,7 +135,7 @@ def _fit(step: Step) -> str:
 
 
 def in_words(change: Change, step: Step) -> str:
-    """A change in one line, with names put together by patterns; escaped."""
+    """Return a change in one line, with names put together by patterns; escaped."""
     if change.kind in KINDS:
         return arranged(change)
     if change.kind == "rename" and change.pairs:
@@ -170,7 +170,7 @@ def _at(change: Change) -> str:
 
 
 def counted(change: Change) -> str:
-    """The number of things that it touches."""
+    """Return the number of things that it touches."""
     said = [plural(number, noun, _PLURALS.get(noun)) for number, noun in change.counts]
     if change.kind == "rename" and change.place:
         said[0] += f" of {_shown(show_path(change.place))}"
@@ -189,7 +189,7 @@ _PLURALS = {
 
 
 def verified(report: RepairReport, proof: Proof) -> str:
-    """The proof of the repair, and of what became of it in another container."""
+    """Return the proof of the repair, and of what became of it in another container."""
     if report.conversion is None:
         return proven(proof)
     told = [conversion.proven(report.conversion), _still(proof)]
@@ -197,7 +197,7 @@ def verified(report: RepairReport, proof: Proof) -> str:
 
 
 def proven(proof: Proof) -> str:
-    """The comparisons that were made and how they came out, and nothing else."""
+    """Return the comparisons that were made and how they came out, and nothing else."""
     pieces = ["nothing else changed"]
     if proof.elided:
         pieces[0] += f" (except {plural(proof.elided, 'place')} beyond the reader's limits)"
@@ -207,7 +207,7 @@ def proven(proof: Proof) -> str:
 
 
 def _still(proof: Proof) -> str:
-    """The findings of check in the output."""
+    """Return the findings of check in the output."""
     if not proof.findings:
         return "check finds nothing"
     wrong = [each for each in proof.findings if each.severity is not Severity.INFO]
@@ -233,7 +233,7 @@ def _codes(findings: Iterable[Finding]) -> str:
 
 
 def _left(findings: Iterable[Finding], path: str, paint: Paint, width: int | None) -> Iterator[str]:
-    """Lines for what is still wrong with the file at ``path``, each with the command that repairs it."""
+    """Yield what is still wrong with the file at ``path``, each with the command that repairs it."""
     for finding in findings:
         head = (
             f"left · {finding.severity.value} {finding.code} {finding.name} · {abridged(escape(finding.message), 200)}"
@@ -246,7 +246,7 @@ def _left(findings: Iterable[Finding], path: str, paint: Paint, width: int | Non
 
 
 def next_step(report: RepairReport) -> str:
-    """The call that loads the result, or the command that makes it load, as far as is known; "" where nothing does."""
+    """Return the call that loads the result, or the command that makes it load; "" where none is known."""
     index = index_name(report)
     if index is not None:
         folder = _literal(os.path.join(report.path, ""))
@@ -280,7 +280,7 @@ _CALLS = {
 
 
 def caution(report: RepairReport) -> str:
-    """A warning about the next step; "" where torch.load loads the file as it is."""
+    """Return a warning about the next step; "" where torch.load loads the file as it is."""
     after = report.next
     if after is None or not after.refusal:
         return ""
@@ -296,7 +296,7 @@ def caution(report: RepairReport) -> str:
 
 
 def _literal(text: str) -> str:
-    """Text as Python and people write it; what cannot be shown is escaped."""
+    """Return text as Python and people write it; what cannot be shown is escaped."""
     if escape(text) == text:
         return json.dumps(text, ensure_ascii=False)
     return json.dumps(text)
@@ -354,7 +354,7 @@ _MOST = 5  # moves that one line names
 
 
 def moves(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Each run of numbers that all move by as much, in order: ``1..23  →  0..22``."""
+    """Yield each run of numbers that all move by as much, in order: ``1..23  →  0..22``."""
     runs: list[list[int]] = []  # first number before, first after, how many
     for old, new in sorted([(int(old), int(new)) for old, new in pairs]):
         if runs and (old, new) == (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]):
@@ -366,7 +366,7 @@ def moves(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 
 def renumbered(pairs: Sequence[tuple[str, str]]) -> str:
-    """The same in one line; what is too much is counted."""
+    """Return the change in one line; what is too much is counted."""
     told = list(moves(pairs))
     most = _MOST if len(told) > _MOST + 1 else len(told)
     return f"{'state' if len(pairs) == 1 else 'states'} {and_more(told, most, 'such move', before=', and ')}"
@@ -381,7 +381,7 @@ _SHAPE = " ["  # where the name ends in "name [2, 3]"
 
 
 def arranged(change: Change) -> str:
-    """A change of tensors in one line; the tensors of one change have the same shapes."""
+    """Return a change of tensors in one line; the tensors of one change have the same shapes."""
     behind = [new for _, new in change.pairs if new]
     if change.kind in ("fill", "tie"):
         return f"{change.kind} {_listed(behind)}"
@@ -398,18 +398,18 @@ def _listed(tensors: Sequence[str]) -> str:
 
 
 def _shapes(tensors: Sequence[str]) -> str:
-    """The shape of all; "" where they differ."""
+    """Return the shape of all; "" where they differ."""
     shapes = {tensor.rpartition(_SHAPE)[2] for tensor in tensors}
     return f"{_SHAPE}{shapes.pop()}" if len(shapes) == 1 else ""
 
 
 def left(report: RepairReport) -> tuple[Finding, ...]:
-    """The findings of check in the output; where nothing was written, those that were to be fixed and are not."""
+    """Return the findings in the output; where nothing was written, those that were to be fixed and are not."""
     return report.proof.findings if report.proof is not None else report.left
 
 
 def left_at(report: RepairReport) -> str:
-    """The path that a command must name to repair what is left: the output, or else the original.
+    """Return the path that a command must name to repair what is left: the output, or else the original.
 
     The output of a repaired folder is only its index: the folder is what is repaired.
     """
@@ -417,7 +417,7 @@ def left_at(report: RepairReport) -> str:
 
 
 def index_name(report: RepairReport) -> str | None:
-    """The name of the index that was written alone, for a folder whose shards stay; None for every other repair."""
+    """Return the name of an index that was written alone, for a folder whose shards stay; None otherwise."""
     if report.converts is not None:
         return None
     return next((each.name for step in report.steps for each in step.edits if isinstance(each, WriteIndex)), None)

@@ -24,12 +24,12 @@ _LINE = 400  # characters of one line that torch would print
 
 
 def file_report(report: FileReport, paint: Paint | None = None, width: int | None = None) -> str:
-    """One file. ``width`` is the number of columns to fit into (None: as wide as it gets)."""
+    """Return the report on one file. ``width`` is the number of columns to fit into (None: as wide as it gets)."""
     return "\n".join(_file(report, paint or Paint(), width))
 
 
 def total(report: Report, paint: Paint | None = None) -> str:
-    """Lines about all files: how many findings there are in several, and what belongs to none."""
+    """Return lines about all files: how many findings there are in several, and what belongs to none."""
     return "\n".join(filter(None, [_over_all(report, paint), escape(not_begun(report)), escape(left_behind(report))]))
 
 
@@ -90,7 +90,7 @@ def _finding(finding: Finding, path: str, paint: Paint, width: int | None) -> It
 
 
 def _where(finding: Finding) -> Iterator[str]:
-    """The keys and the place, unless the message or torch's words have named them already."""
+    """Yield the keys and the place, unless the message or torch's words have named them already."""
     said = "\n".join((finding.message, *finding.torch_says))
     if finding.keys and str(finding.keys[0][-1] if finding.keys[0] else "") not in said:
         shown = and_so_on([abridged(place(key), _KEY) for key in finding.keys[: _KEYS + 1]], _KEYS)
@@ -103,7 +103,7 @@ def _where(finding: Finding) -> Iterator[str]:
 
 
 def _command(label: str, command: str, paint: Paint, width: int | None) -> Iterator[str]:
-    """A label and a command; the command keeps its line, so that it can be copied whole."""
+    """Yield a label and a command; the command keeps its line, so that it can be copied whole."""
     if width is not None and len(label) + len(command) > width:
         yield label.rstrip()
         yield f"    {paint.accent(command)}"
@@ -131,7 +131,7 @@ def _counted(findings: Iterable[Finding], paint: Paint) -> str:
 
 
 def _examined(report: FileReport) -> str:
-    """The parts that were read, and those that were not: the last line of every report."""
+    """Return the parts that were read, and those that were not: the last line of every report."""
     said = [] if report.findings or report.error else ["No findings."]
     if report.interrupted:
         said = [interrupted(report)]
@@ -145,7 +145,7 @@ def _examined(report: FileReport) -> str:
 
 
 def _coverage(coverage: Coverage, findings: Iterable[Finding], width: int | None) -> Iterator[str]:
-    """The share of the target that fits before and after each repair."""
+    """Yield the share of the target that fits before and after each repair."""
     best = coverage.steps[-1] if coverage.steps else None
     line = (
         f"fit to {escape(coverage.reference)} · {count(coverage.keys)} of {plural(coverage.total_keys, 'key')} as it is"
@@ -174,7 +174,7 @@ def _coverage(coverage: Coverage, findings: Iterable[Finding], width: int | None
 
 
 def _of_the_rest(coverage: Coverage, findings: Iterable[Finding]) -> str:
-    """Whether a repair below makes more fit than the steps: one that changes tensors or adds some."""
+    """Return whether a repair below makes more fit than the steps: one that changes tensors or adds some."""
     done = {step.code for step in coverage.steps}
     fixes = [each.fix for each in findings if each.fix is not None and each.code not in done]
     more = any(isinstance(edit, TENSOR_EDITS) for fix in fixes for edit in fix.edits)
@@ -182,14 +182,14 @@ def _of_the_rest(coverage: Coverage, findings: Iterable[Finding]) -> str:
 
 
 def _chain(coverage: Coverage, path: str, paint: Paint) -> Iterator[str]:
-    """The command that does all the steps, where they make everything fit that is wanted."""
+    """Yield the command that does all the steps, where they make everything fit that is wanted."""
     if coverage.option and coverage.steps and coverage.steps[-1].keys == coverage.total_keys:
         command = complete(f"{fix_command(path)} --auto {coverage.option}")
         yield f"  repair:   {paint.accent(command)}"
 
 
 def statistics(report: Report) -> str:
-    """One line a rule, most frequent first: files, severity, code and name."""
+    """Return a line for each rule, most frequent first: files, severity, code and name."""
     kinds = [(each.code, each.name, each.severity) for file in report.files for each in file.findings]
     tally = sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0][0]))
     rows = [(count(number), severity.value, code, name) for (code, name, severity), number in tally]

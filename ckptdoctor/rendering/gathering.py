@@ -48,7 +48,7 @@ class _Ears:
 
 
 def gathered(path: str, settings: Settings, listener: Callable[[Event], None] = lambda event: None) -> Gathered:
-    """The examination of the one checkpoint that ``path`` means; ``listener`` is told every event.
+    """Return the examination of the one checkpoint that ``path`` means; ``listener`` is told every event.
 
     Raises UsageError where it means several, and what ``examine_all`` does.
     """
@@ -58,7 +58,7 @@ def gathered(path: str, settings: Settings, listener: Callable[[Event], None] = 
 
 
 def single(path: str) -> str:
-    """The one checkpoint that a path, a folder or a pattern means. Raises UsageError where there are several."""
+    """Return the one checkpoint that a path, a folder or a pattern means. Raises UsageError where there are several."""
     found = expand([path])
     if len(found) != 1:
         some = and_so_on(found, 3)
@@ -73,7 +73,7 @@ def compared(
     measure: Measure | None,
     listener: Listener = lambda progress: None,
 ) -> Difference:
-    """The difference to another checkpoint; see ``diffing.diff``. ``listener`` is told how far it is.
+    """Return the difference to another checkpoint; see ``diffing.diff``. ``listener`` is told how far it is.
 
     Raises KeyboardInterrupt where Ctrl-C came before the end.
     """

@@ -18,12 +18,12 @@ _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO
 
 
 def file_report(report: FileReport) -> str:
-    """``::error file=…,title=…::…``, a line for each finding; "" for none."""
+    """Return ``::error file=…,title=…::…``, a line for each finding; "" for none."""
     return "\n".join(_lines(report))
 
 
 def total(report: Report) -> str:
-    """Lines about all files together, for the log: how many there are, and what was not examined of which."""
+    """Return lines about all files, for the log: how many there are, and what was not examined of which."""
     found = [finding.severity for file in report.files for finding in file.findings]
     counts = ", ".join([f"{found.count(each)} {_COMMANDS[each]}" for each in _COMMANDS])
     told = Counter([(each.what, each.why) for file in report.files for each in file.skipped])
@@ -49,7 +49,7 @@ def _command(name: str, path: str, title: str, message: str) -> str:
 
 
 def _data(text: str) -> str:
-    """The text behind the colons; lines of their own stay such."""
+    """Return the text behind the colons; lines of their own stay such."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
@@ -58,7 +58,7 @@ def _property(text: str) -> str:
 
 
 def annotation(finding: Finding, path: str) -> Iterator[str]:
-    """Its lines: what is wrong, where it comes from, what repairs it, what to do otherwise."""
+    """Yield its lines: what is wrong, where it comes from, what repairs it, what to do otherwise."""
     yield escape(finding.message)
     if finding.cause:
         yield escape(with_path(finding.cause, path))

@@ -24,12 +24,12 @@ _GROUNDS = {
 
 
 def planned(report: GraftReport, paint: Paint | None = None, width: int | None = None) -> str:
-    """The plan, and how far the two copies are alike: printed before anything is written."""
+    """Return the plan, and how far the two copies are alike: printed before anything is written."""
     return "\n".join(_planned(report, paint or Paint(), width))
 
 
 def outcome(report: GraftReport, paint: Paint | None = None, width: int | None = None) -> str:
-    """The outcome, what was proven of it, and what to do next: printed behind ``planned``."""
+    """Return the outcome, what was proven of it, and what to do next: printed behind ``planned``."""
     return "\n".join(_outcome(report, paint or Paint(), width))
 
 
@@ -141,7 +141,7 @@ def _next(report: GraftReport) -> str:
 
 
 def as_json(report: GraftReport, version: str) -> str:
-    """The same, schema ``ckptdoctor/1``; ``because`` is "checksum", "copies" or "consent"."""
+    """Return the same, schema ``ckptdoctor/1``; ``because`` is "checksum", "copies" or "consent"."""
     status = "grafted" if report.written else "planned" if report.grafted else "nothing to do"
     return dump(
         {
@@ -189,6 +189,6 @@ def _entry(each: Graft) -> dict[str, object]:
 
 
 def refused_json(path: str, donor: str, message: str, version: str, status: str = "refused") -> str:
-    """A graft that was refused, and why; or one that was "interrupted"."""
+    """Return a graft that was refused, and why; or one that was "interrupted"."""
     head = {"schema": SCHEMA, "version": version, "path": path, "from": donor, "output": None, "status": status}
     return dump({**head, "message": message})

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
+from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.wording import and_so_on, span
 
 Renamed = tuple[str, str]
@@ -20,17 +21,17 @@ _Kind = tuple[int, int, int, tuple[str, ...], tuple[str, ...]]
 
 
 def in_short(pairs: Sequence[Renamed]) -> list[Renamed]:
-    """All renames in few words: what the names begin with, before and after; or the tokens alone that change.
+    """Return all renames in few words: what the names begin with, before and after; or the tokens alone that change.
 
     ``module.{conv,fc}.*`` and ``{conv,fc}.*`` show what changes; ``{0..2}.*`` and ``{0..2}.*`` would hide that it is
     the last token: that is ``*.gamma`` and ``*.weight``, ``*.beta`` and ``*.bias``. What is too much is ``("…", "")``.
     """
-    olds, news = [tuple(old.split(".")) for old, _ in pairs], [tuple(new.split(".")) for _, new in pairs]
+    olds, news = [old.split(".") for old, _ in pairs], [new.split(".") for _, new in pairs]
     before, after = _pattern(olds), _pattern(news)
-    kinds = dict.fromkeys(map(_change, olds, news))
-    told = _told(olds)
-    if before != after and all(start <= told for start, *_ in kinds):
+    behind = _told(olds) + 1
+    if before != after and all(old[:behind] != new[:behind] for old, new in zip(olds, news, strict=True)):
         return [(before, after)]
+    kinds = dict.fromkeys([_change(tuple(old), tuple(new)) for old, new in zip(olds, news, strict=True)])
     shown = list(dict.fromkeys([_tokens(kind) for kind in kinds]))
     return [*shown[:_KINDS], ("…", "")] if len(shown) > _KINDS else shown
 
@@ -45,14 +46,14 @@ def _told(split: Sequence[Sequence[str]]) -> int:
 
 
 def _tokens(kind: _Kind) -> Renamed:
-    """The tokens that change and no others, with ``*`` for what stands before and behind."""
+    """Return the tokens that change and no others, with ``*`` for what precedes and follows them."""
     start, end, _, before, after = kind
     old, new = (".".join([*["*"] * bool(start), *side, *["*"] * bool(end)]) for side in (before, after))
     return old, new
 
 
 def grouped(pairs: Sequence[Renamed]) -> Iterator[tuple[str, str, int]]:
-    """(names before, names after, how many) of each group, in the order of their first pairs."""
+    """Yield (names before, names after, how many) of each group, in the order of their first pairs."""
     groups: dict[object, list[_Split]] = {}
     for old, new in pairs:
         before, after = tuple(old.split(".")), tuple(new.split("."))
@@ -62,7 +63,7 @@ def grouped(pairs: Sequence[Renamed]) -> Iterator[tuple[str, str, int]]:
 
 
 def _change(before: tuple[str, ...], after: tuple[str, ...]) -> _Kind:
-    """The kind of a rename: tokens that stay before and behind, how many there were, which go and come."""
+    """Return the kind of a rename: tokens that stay before and behind, how many there were, which go and come."""
     start = 0
     shorter = min(len(before), len(after))
     over = len(before) - shorter
@@ -90,7 +91,7 @@ def _exact(group: list[_Split]) -> Iterator[tuple[str, str, int]]:
 
 
 def _is_numbered(tokens: Sequence[str]) -> bool:
-    """Whether they are alike but for the number at their ends."""
+    """Return whether they differ only in the numbers at their ends."""
     return len({token.rstrip("0123456789") for token in tokens}) == 1
 
 
@@ -102,7 +103,7 @@ _ALTERNATIVES = 6  # names in one pair of braces before the rest is "…"
 
 
 def pattern(keys: Sequence[str]) -> str:
-    """One pattern that shows what the keys have in common and how they go on; not exact, and not meant to be.
+    """Return a pattern of what the keys have in common and how they go on; not exact, and not meant to be.
 
     The tokens that all keys begin with, then the different tokens that follow, then ``.*`` where keys go on.
     """
@@ -117,6 +118,37 @@ def _pattern(split: Sequence[Sequence[str]]) -> str:
     longer = max(map(len, split)) > shared + 1
     lead = "".join(f"{token}." for token in split[0][:shared])
     return f"{lead}{braced(nexts)}{'.*' if longer else ''}"
+
+
+def shortened(pattern: str, limit: int) -> str:
+    """A pattern in at most ``limit`` characters: its lists in braces lose their last names, and no name is cut.
+
+    What is too long without such a list loses its middle.
+    """
+    while len(pattern) > limit:
+        lists = [(end - begin, begin, end, names) for begin, end, names in _lists(pattern) if len(names) > 1]
+        if not lists:
+            return abridged(pattern, limit)
+        _, begin, end, names = max(lists)
+        pattern = f"{pattern[:begin]}{{{','.join([*names[:-1], '…'])}}}{pattern[end:]}"
+    return pattern
+
+
+def _lists(pattern: str) -> Iterator[tuple[int, int, list[str]]]:
+    """Where each pair of outer braces begins and ends, and the names in it without the "…" for more."""
+    depth, begin, names, name = 0, 0, list[str](), 0
+    for at, sign in enumerate(pattern):
+        if sign == "{":
+            depth += 1
+            if depth == 1:
+                begin, names, name = at, [], at + 1
+        elif depth == 1 and sign in ",}":
+            names.append(pattern[name:at])
+            name = at + 1
+        if sign == "}" and depth:
+            depth -= 1
+            if not depth:
+                yield begin, at + 1, names[:-1] if names[-1] == "…" else names
 
 
 def braced(tokens: Sequence[str], most: int = _ALTERNATIVES) -> str:

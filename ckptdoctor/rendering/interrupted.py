@@ -13,13 +13,13 @@ _NAMED = 3  # files of a list
 
 
 def interrupted(report: FileReport) -> str:
-    """As in “Interrupted: checksums 1.2 of 3.2 GB, values 1.2 of 3.2 GB. No findings so far.”."""
+    """Return “Interrupted: checksums 1.2 of 3.2 GB, values 1.2 of 3.2 GB. No findings so far.”."""
     found = plural(len(report.findings), "finding") if report.findings else "No findings"
     return f"Interrupted: {came_to(report.readings) or 'the headers are not done yet'}. {found} so far."
 
 
 def came_to(readings: Iterable[Progress]) -> str:
-    """As in “checksums done, values 1.2 of 3.2 GB”."""
+    """Return “checksums done, values 1.2 of 3.2 GB”."""
     return ", ".join([f"{each.what} {'done' if each.complete else _part(each)}" for each in readings])
 
 
@@ -30,13 +30,13 @@ def _part(reading: Progress) -> str:
 
 
 def not_begun(report: Report) -> str:
-    """``Interrupted before 3 files: a.pt, b.pt, c.pt.``; "" where each has a report."""
+    """Return “Interrupted before 3 files: a.pt, b.pt, c.pt.”; "" where each has a report."""
     some = report.not_begun
     return f"Interrupted before {plural(len(some), 'file')}: {and_more(some, _NAMED)}." if some else ""
 
 
 def left_behind(report: Report) -> str:
-    """The remains of killed writes in the folders that were searched; "" where there are none."""
+    """Return the remains of killed writes in the folders that were searched; "" where there are none."""
     some = report.leftovers
     named = and_more(some, _NAMED, say=lambda each: f"{each.path} ({size(each.nbytes)})")
     them = "it" if len(some) == 1 else "them"

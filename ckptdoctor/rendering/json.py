@@ -18,7 +18,7 @@ _PRINTABLE_BITS = 1024  # longer integers are written as text ("2^4096"): many J
 
 
 def render(report: Report, version: str, statistics: bool = False) -> str:
-    """The whole report. Keys are the true text; everything outside ASCII is escaped, lone surrogates too."""
+    """Return the whole report. Keys are the true text; everything outside ASCII is escaped, lone surrogates too."""
     findings = [finding for file in report.files for finding in file.findings]
     document: dict[str, object] = {
         "schema": SCHEMA,
@@ -36,7 +36,7 @@ def render(report: Report, version: str, statistics: bool = False) -> str:
 
 
 def dump(document: object) -> str:
-    """``document`` as ASCII JSON text."""
+    """Return ``document`` as ASCII JSON text."""
     return json.dumps(document, indent=2, allow_nan=False)
 
 
@@ -58,12 +58,12 @@ def _file(report: FileReport) -> dict[str, object]:
 
 
 def reading(each: Progress) -> dict[str, object]:
-    """The progress of one part of the work, in bytes."""
+    """Return the progress of one part of the work, in bytes."""
     return {"what": each.what, "done": each.done, "total": each.total, "complete": each.complete}
 
 
 def summary(figures: Summary) -> dict[str, object]:
-    """The ``summary`` object of one file."""
+    """Return the ``summary`` object of one file."""
     return {
         "tensors": figures.tensors,
         "parameters": bounded(figures.parameters),
@@ -100,7 +100,7 @@ def _location(location: Location) -> dict[str, object]:
 
 
 def fix_of(fix: Fix, path: str) -> dict[str, object]:
-    """A fix of the file at ``path``, with the command that applies it."""
+    """Return a fix of the file at ``path``, with the command that applies it."""
     return {"title": fix.title, "safety": fix.safety.value, "command": fix_command(path, fix), "option": fix.option}
 
 
@@ -121,10 +121,10 @@ def _coverage(coverage: Coverage) -> dict[str, object]:
 
 
 def bounded(number: int) -> int | str:
-    """The integer, or its order of magnitude as text when it is too long to print."""
+    """Return the integer, or its order of magnitude as text when it is too long to print."""
     return number if number.bit_length() <= _PRINTABLE_BITS else count(number)
 
 
 def shape(sizes: Sequence[int]) -> list[int | str]:
-    """The sizes of a tensor's dimensions."""
+    """Return the sizes of a tensor's dimensions."""
     return [bounded(each) for each in sizes]

@@ -23,7 +23,7 @@ _CLEAN = 20  # files without findings that are named
 
 
 def render(report: Report, statistics: bool = False) -> str:
-    """The whole report; ``statistics`` counts the findings of each rule as well."""
+    """Return the whole report; ``statistics`` counts the findings of each rule as well."""
     return "\n".join(_lines(report, statistics))
 
 
@@ -83,7 +83,7 @@ def _repair(finding: Finding, path: str) -> str:
 
 
 def _not_examined(files: Sequence[FileReport]) -> Iterator[str]:
-    """The parts that were skipped, each once however many files there are."""
+    """Yield the parts that were skipped, each once however many files there are."""
     told = dict.fromkeys([(each.what, each.why) for file in files for each in file.skipped])
     if told:
         yield ""
@@ -100,14 +100,14 @@ _BREAK = "<!-- -->"  # between a sign and the word that it would make a mention 
 
 
 def table(head: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table whose cells are Markdown already."""
+    """Yield the lines of a table whose cells are Markdown already."""
     yield f"| {' | '.join(head)} |"
     yield f"|{'---|' * len(head)}"
     yield from (f"| {' | '.join(cells)} |" for cells in body)
 
 
 def code(text: str) -> str:
-    """Text in backticks, for a cell; "" for none. It has been escaped for terminals, so that it is one line."""
+    """Return text in backticks, for a cell; "" for none. It was escaped for terminals, so that it is one line."""
     if not text:
         return ""
     longest = max(map(len, re.findall("`+", text)), default=0)
@@ -117,6 +117,6 @@ def code(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Text in which no sign means anything to Markdown, HTML or GitHub; escaped for terminals already."""
+    """Return text in which no sign means anything to Markdown, HTML or GitHub; terminals are safe already."""
     text = _SIGNS.sub(r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
     return text.replace("@", f"@{_BREAK}").replace("#", f"#{_BREAK}").replace("://", f":{_BREAK}//")

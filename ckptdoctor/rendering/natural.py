@@ -10,7 +10,7 @@ _DIGITS = 18  # of a number in a name
 
 
 def naturally(names: Sequence[str]) -> list[int]:
-    """The places of the names in that order: those that differ in numbers alone take each other's places."""
+    """Return the places of the names in that order: those that differ in numbers alone take each other's places."""
     alike: dict[tuple[str, ...], list[tuple[list[int], int]]] = {}
     for place, name in enumerate(names):
         words = _NUMBER.split(name)

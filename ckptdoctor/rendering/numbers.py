@@ -10,22 +10,22 @@ from ckptdoctor.wording import plural as plural
 
 
 def size(nbytes: int) -> str:
-    """``307 MB``, ``1.5 GB``, ``512 bytes``: decimal units, as disks are sold."""
+    """Return ``307 MB``, ``1.5 GB``, ``512 bytes``: decimal units, as disks are sold."""
     return _scaled(nbytes, (" bytes", " kB", " MB", " GB", " TB", " PB")) if nbytes != 1 else "1 byte"
 
 
 def amount(number: int) -> str:
-    """``25.6 M``, ``75.0 k``, ``812``: how many elements, to three digits."""
+    """Return how many elements, to three digits: ``25.6 M``, ``75.0 k``, ``812``."""
     return _scaled(number, ("", " k", " M", " B", " T"), fraction_below=100)
 
 
 def shape(sizes: Sequence[int]) -> str:
-    """``[64, 3, 7, 7]``."""
+    """Return a shape as ``[64, 3, 7, 7]``."""
     return f"[{', '.join(map(plain, sizes))}]"
 
 
 def plain(number: int) -> str:
-    """``1124``, without separators."""
+    """Return ``1124``, without separators."""
     return count(number).replace(",", "")
 
 

@@ -15,19 +15,19 @@ class Paint:
     enabled: bool = False
 
     def severity(self, severity: Severity, text: str | None = None) -> str:
-        """The text (None: the severity's own name) in the severity's colour."""
+        """Return the text (None: the severity's own name) in the severity's colour."""
         return self._wrap(severity.value if text is None else text, _OF_SEVERITY[severity])
 
     def accent(self, text: str) -> str:
-        """The next thing to look at: a command to copy."""
+        """Return the next thing to look at: a command to copy."""
         return self._wrap(text, "36")
 
     def strong(self, text: str) -> str:
-        """A heading."""
+        """Return a heading."""
         return self._wrap(text, "1")
 
     def dim(self, text: str) -> str:
-        """Text that matters less."""
+        """Return text that matters less."""
         return self._wrap(text, "2")
 
     def _wrap(self, text: str, code: str) -> str:

@@ -39,7 +39,7 @@ class RulePage(Protocol):
 
 
 def as_text(rules: Iterable[RulePage], width: int | None = None) -> str:
-    """One line a rule: code, name, severity, summary."""
+    """Return a line for each rule: code, name, severity, summary."""
     rows = [(rule.code, rule.name, rule.severity.value, _plain(rule.summary)) for rule in rules]
     lines = list(columns(rows, gap="  "))
     start = sum(max(len(row[i]) for row in rows) + 2 for i in range(3)) if rows else 0
@@ -47,7 +47,7 @@ def as_text(rules: Iterable[RulePage], width: int | None = None) -> str:
 
 
 def as_json(rules: Iterable[RulePage]) -> str:
-    """A JSON document with every rule and its documentation."""
+    """Return a JSON document with every rule and its documentation."""
     listed = [
         {
             "code": rule.code,
@@ -63,7 +63,7 @@ def as_json(rules: Iterable[RulePage]) -> str:
 
 
 def page(rule: RulePage, width: int | None = None) -> str:
-    """The documentation of one rule, under its code and name, and where it is published."""
+    """Return the documentation of one rule, under its code and name, and where it is published."""
     lines = [f"{rule.code} {rule.name} · {rule.severity.value}", "", *_plain(rule.page).strip().split("\n")]
     shown = [part for line in lines for part in _refitted(line, width)]
     return "\n".join([*shown, "", rule.address] if rule.address is not None else shown)

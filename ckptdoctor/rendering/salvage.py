@@ -22,12 +22,12 @@ _OF_FILE = 240  # characters of why nothing of a file is saved
 
 
 def render(report: SalvageReport, paint: Paint | None = None) -> str:
-    """The outcome as text: what is intact, what is not, what was written, and what to do with it."""
+    """Return the outcome as text: what is intact, what is not, what was written, and what to do with it."""
     return "\n".join(_lines(report, paint or Paint()))
 
 
 def as_json(report: SalvageReport, version: str) -> str:
-    """The same, schema ``ckptdoctor/1``; ``share`` is how much of a lost tensor's bytes is there, from 0 to 1."""
+    """Return it as JSON, schema ``ckptdoctor/1``; ``share`` of a lost tensor's bytes is there, from 0 to 1."""
     return dump(
         {
             "schema": SCHEMA,
@@ -49,7 +49,7 @@ def as_json(report: SalvageReport, version: str) -> str:
 
 
 def interrupted_json(path: str, message: str, version: str) -> str:
-    """The same where Ctrl-C came before the end."""
+    """Return the outcome as JSON where Ctrl-C came before the end."""
     head = {"schema": SCHEMA, "version": version, "path": path, "output": None, "status": "interrupted"}
     return dump({**head, "message": message})
 
@@ -77,7 +77,7 @@ def _healed_entry(healed: HealedTensor) -> dict[str, object]:
 
 
 def _healed(report: SalvageReport) -> Iterator[str]:
-    """The bits that were flipped back, and why that is right."""
+    """Yield the bits that were flipped back, and why that is right."""
     if report.healed:
         yield f"  healed     {plural(len(report.healed), 'tensor')}   one flipped bit each, located by the checksum"
     for each in report.healed[:_LISTED]:
@@ -113,7 +113,7 @@ def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
 
 
 def _whole(report: SalvageReport) -> str:
-    """The share that is saved, as far as it is known."""
+    """Return the share that is saved, as far as it is known."""
     if _unlisted(report):
         return f"{plural(report.recovered, 'tensor')} recovered"
     whole = f"{report.recovered:,} of {plural(report.recovered + len(report.lost), 'tensor')} recovered"
@@ -124,13 +124,13 @@ def _whole(report: SalvageReport) -> str:
 
 
 def _unlisted(report: SalvageReport) -> list[str]:
-    """The files of which nothing is saved, and nothing says what they held."""
+    """Return the files of which nothing is saved, and nothing says what they held."""
     listed = {each.damage for each in report.lost}
     return [each for each in report.lost_files if each not in listed]
 
 
 def vouched(report: SalvageReport) -> str:
-    """The share of what is saved that a checksum vouches for."""
+    """Return the share of what is saved that a checksum vouches for."""
     if report.verified == report.recovered:
         return "every one verified by its checksum" if report.recovered else ""
     if not report.verified:
@@ -161,7 +161,7 @@ def _name(lost: LostTensor) -> str:
 
 
 def state(lost: LostTensor) -> str:
-    """The share of it that is there."""
+    """Return the share of it that is there."""
     if lost.share == 1:
         return "intact, but the rest of its optimizer state is lost"
     if lost.damage:
@@ -170,7 +170,7 @@ def state(lost: LostTensor) -> str:
 
 
 def what_it_means(report: SalvageReport) -> str:
-    """The effect of what is lost on loading the new file."""
+    """Return the effect of what is lost on loading the new file."""
     said = "lost tensors were left out, so load_state_dict reports them as missing"
     if report.left_out:
         said += f"; in {plural(len(report.left_out), 'place')} of lists None replaces it"
@@ -178,12 +178,12 @@ def what_it_means(report: SalvageReport) -> str:
 
 
 def _saved(part: int, whole: int) -> str:
-    """``84.0 %``; never 100 % of less than all."""
+    """Return the share that is saved, as ``84.0 %``; never 100 % of less than all."""
     return percent(part, whole, lambda share: f"{min(99.9, share):.1f}", none="0.0 %")
 
 
 def next_step(report: SalvageReport) -> str:
-    """The call that loads the new file."""
+    """Return the call that loads the new file."""
     name = json.dumps(report.output, ensure_ascii=escape(report.output) != report.output)
     if report.format.startswith("sharded"):
         return f"AutoModel.from_pretrained({name}), with its config.json there"

@@ -35,7 +35,7 @@ _Object = dict[str, object]
 
 
 def render(report: Report, version: str, rules: Iterable[RulePage], statistics: bool = False) -> str:
-    """The whole report. Of ``rules`` those are described that found something."""
+    """Return the whole report. Of ``rules`` those are described that found something."""
     found = {finding.code for file in report.files for finding in file.findings}
     described = [rule for rule in rules if rule.code in found]
     numbers = {rule.code: number for number, rule in enumerate(described)}
@@ -71,7 +71,7 @@ def _artifact(file: FileReport) -> _Object:
 
 
 def _invocation(report: Report) -> _Object:
-    """Whether all files could be examined, and what was not: 3.20.14, 3.20.21."""
+    """Return whether all files could be examined, and what was not: 3.20.14, 3.20.21."""
     unread = report.interrupted or any(file.error is not None for file in report.files)
     told = list(_notifications(report.files))
     for text in filter(None, [not_begun(report), left_behind(report)]):
@@ -117,7 +117,7 @@ def _properties(finding: Finding, path: str) -> _Object:
 
 
 def _identity(finding: Finding, path: str) -> str:
-    """The identity of a finding from run to run: neither its wording nor the place of bytes."""
+    """Return the identity of a finding from run to run: neither its wording nor the place of bytes."""
     first = finding.keys[:1]
     state_dict: KeyPath = finding.location.path or (first[0][:-1] if first else ())
     parts = (finding.code, uri(path), show_path(state_dict), finding.location.member or "", *map(show_path, first))
@@ -138,7 +138,7 @@ _SECTION = re.compile(r"^(\S.*)\n(?=    )((?: {4}.*\n?|\n)+)", re.MULTILINE)
 
 
 def descriptor(rule: RulePage) -> dict[str, object]:
-    """The ``reportingDescriptor`` of a rule. Markdown is what GitHub shows, plain text what others do."""
+    """Return the ``reportingDescriptor`` of a rule. Markdown is what GitHub shows, plain text what others do."""
     page = rule.page.strip()
     meaning = sections(page).get("Meaning", rule.summary)
     described: dict[str, object] = {
@@ -156,7 +156,7 @@ def descriptor(rule: RulePage) -> dict[str, object]:
 
 
 def sections(page: str) -> dict[str, str]:
-    """The titled sections of a page, each without its indentation."""
+    """Return the titled sections of a page, each without its indentation."""
     return {match[1]: dedent(match[2]).strip() for match in _SECTION.finditer(page)}
 
 
@@ -177,7 +177,7 @@ def _text(text: str) -> str:
 
 
 def _pascal(name: str) -> str:
-    """``ModulePrefix``: 3.49.7 asks for an identifier that people can read."""
+    """Return ``ModulePrefix``: 3.49.7 asks for an identifier that people can read."""
     return "".join([word[:1].upper() + word[1:] for word in re.split(r"[^A-Za-z0-9]+", name)])
 
 
@@ -185,7 +185,7 @@ _SAFE = "/~!$&'()*+,;=@"  # of a path, what RFC 3986 allows in it; a colon might
 
 
 def uri(path: str) -> str:
-    """A relative reference for a relative path, an address as it is, ``file://`` for an absolute path."""
+    """Return a relative reference for a relative path, an address as it is, ``file://`` for an absolute path."""
     if addresses.is_address(path):
         return quote(path, safe=_SAFE + ":?%#[]", errors="surrogatepass")
     path = path.replace(os.sep, "/")
@@ -203,7 +203,7 @@ class ArtifactPlaces:
         self._index = index
 
     def of(self, finding: Finding, most: int) -> Iterator[_Object]:
-        """One location for each key, at most so many; the first tells the byte range of the finding itself."""
+        """Yield a location for each key, at most so many; the first has the byte range of the finding itself."""
         location = finding.location
         region = _region(location.offset, location.length) if not self._files_inside else None
         if not finding.keys:
@@ -227,7 +227,7 @@ class ArtifactPlaces:
             yield {"fullyQualifiedName": member, "kind": "resource"}
 
     def _tensor(self, key: KeyPath) -> _Object:
-        """The bytes of a tensor, where they lie in the file as they are."""
+        """Return the bytes of a tensor, where they are in the file unchanged."""
         tensor = self._tensors.get(key)
         storage = tensor.storage if tensor is not None else None
         if tensor is None or storage is None or storage.extent is None or tensor.chunks or tensor.parts:
@@ -261,7 +261,7 @@ class ArtifactPlaces:
 
 
 def _region(offset: int | None, length: int | None) -> _Object | None:
-    """3.30.9 and 3.30.10: what is no text has neither lines nor columns."""
+    """Return bytes for a region (3.30.9, 3.30.10): what is not text has neither lines nor columns."""
     if offset is None or offset < 0:
         return None
     region: _Object = {"byteOffset": offset}
@@ -269,6 +269,6 @@ def _region(offset: int | None, length: int | None) -> _Object | None:
 
 
 def _logical(path: KeyPath | None) -> Iterator[_Object]:
-    """A key: 3.33.7 calls parts of nested data properties."""
+    """Yield a key: 3.33.7 calls parts of nested data properties."""
     if path:
         yield {"name": show_part(path[-1]), "fullyQualifiedName": show_path(path), "kind": "property"}

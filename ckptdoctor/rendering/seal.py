@@ -21,7 +21,7 @@ _NAME = 60  # characters of a name
 
 
 def sealed(report: SealReport, paint: Paint | None = None) -> str:
-    """What was sealed, and how it is verified later."""
+    """Return what was sealed, and how it is verified later."""
     return "\n".join(_sealed(report, paint or Paint()))
 
 
@@ -40,7 +40,7 @@ def _sealed(report: SealReport, paint: Paint) -> Iterator[str]:
 
 
 def sealed_json(report: SealReport, version: str) -> str:
-    """The same, schema ``ckptdoctor/1``."""
+    """Return the same, schema ``ckptdoctor/1``."""
     files = [
         {"name": each.name, "size": each.size, "sha256": each.digest, "tensors": each.tensors}
         for each in report.seal.files
@@ -58,7 +58,7 @@ def sealed_json(report: SealReport, version: str) -> str:
 
 
 def verified(report: VerifyReport, paint: Paint | None = None) -> str:
-    """What is as it was sealed, and what is not: tensors by name, with the bytes of the file that changed."""
+    """Return what is as it was sealed, and what is not: tensors by name, with the bytes of the file that changed."""
     return "\n".join(_verified(report, paint or Paint()))
 
 
@@ -111,7 +111,7 @@ def _short(name: str) -> str:
 
 
 def verified_json(report: VerifyReport, version: str) -> str:
-    """The same, schema ``ckptdoctor/1``; ranges are [first byte, one past the last]."""
+    """Return the same, schema ``ckptdoctor/1``; ranges are [first byte, one past the last]."""
     return dump(
         {
             "schema": SCHEMA,

@@ -1,4 +1,4 @@
-"""Quotes commands so that they can be copied into a shell as they stand, whatever the path is called."""
+"""Quotes commands so that they can be copied into a shell as they are, whatever the path is called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ARGUMENT = regex(r"(?<=\()FILE(?=[,)])")  # of a call in Python
 
 
 def quote(path: str) -> str:
-    r"""``path`` as one shell word. Names with invisible characters or broken text become ``$'a\x1b'`` (bash, zsh)."""
+    r"""Return ``path`` as a shell word; one with invisible characters or broken text is ``$'a\x1b'`` (bash, zsh)."""
     return word(f"./{path}" if path.startswith("-") else path)
 
 
@@ -35,7 +35,7 @@ def _encoded(text: str) -> bytes:
 
 
 def with_path(text: str, path: str) -> str:
-    """``text`` with the real path in the commands that rules write as ``ckptdoctor fix FILE``, and in calls."""
+    """Return ``text`` with the real path where rules write FILE in commands, and in calls."""
     if path == STANDARD_INPUT:
         return text
     text = _ARGUMENT.sub(lambda _: _as_argument(path), text)
@@ -43,14 +43,14 @@ def with_path(text: str, path: str) -> str:
 
 
 def _as_argument(path: str) -> str:
-    """The path as a call in Python has it."""
+    """Return the path as a call in Python has it."""
     import json
 
     return json.dumps(path, ensure_ascii=escape(path) != path)
 
 
 def fix_command(path: str, *fixes: Fix) -> str:
-    """The command that applies these fixes to the file, or every safe one when none is named."""
+    """Return the command that applies these fixes to the file, or every safe one when none is named."""
     target = "FILE" if path == STANDARD_INPUT else quote(path)
     options = dict.fromkeys(option for fix in fixes for option in fix.options)
     return complete(" ".join(["ckptdoctor fix", target, *map(escape, options)]))

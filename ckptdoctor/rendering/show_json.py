@@ -34,7 +34,7 @@ def render(
     node: Node = None,
     asked: tuple[str, int] | None = None,
 ) -> str:
-    """The part of the contents at ``root`` (``node``; None at no root: everything).
+    """Return the part of the contents at ``root`` (``node``; None at no root: everything).
 
     ``asked`` is the filter that kept it, and of how many tensors it was asked.
     """
@@ -61,7 +61,7 @@ def render(
 
 
 def filter_of(asked: tuple[str, int] | None) -> dict[str, object]:
-    """The entry that tells the filter, and how many tensors there were before it; none where there was no filter."""
+    """Return the entry of the filter, and of how many tensors there were before it; none without one."""
     return {"filter": {"text": asked[0], "of_tensors": asked[1]}} if asked is not None else {}
 
 
@@ -117,7 +117,7 @@ def _compound(node: Mapping | Sequence | Opaque | Named | Cycle | Elided, depth:
 
 
 def render_values(values: Values, version: str, root: KeyPath = (), asked: tuple[str, int] | None = None) -> str:
-    """The tensors in the order of the file, sums by dtype, and what was not read. ``complete``: false after Ctrl-C.
+    """Return tensors in the order of the file, sums by dtype, and what was not read; not ``complete`` after Ctrl-C.
 
     ``asked`` is the filter that kept them, and of how many tensors it was asked.
     """
@@ -193,5 +193,5 @@ def _total(total: Total) -> dict[str, object]:
 
 
 def _float(number: float) -> object:
-    """JSON has no infinity: squares of numbers beyond 1e154 are more than a float holds."""
+    """Return the number, or text for one that JSON does not have: squares beyond 1e154 are infinite."""
     return number if isfinite(number) else {"$float": str(number)}

@@ -28,7 +28,7 @@ class Summary:
 
 
 def summarise(checkpoint: Checkpoint) -> Summary:
-    """The figures of a checkpoint."""
+    """Return the figures of a checkpoint."""
     models = [each.tensors for each in checkpoint.state_dicts if each.role is Role.MODEL]
     model = [tensor for tensors in models for tensor in tensors]
     return Summary(
@@ -43,7 +43,7 @@ def summarise(checkpoint: Checkpoint) -> Summary:
 
 
 def elements(tensors: Sequence[Tensor]) -> int:
-    """Elements of these tensors; tensors that are the same view of the same storage count once."""
+    """Return how many elements these tensors have; those with one view of one storage count once."""
     if len({tensor.storage.key for tensor in tensors if tensor.storage is not None}) == len(tensors):
         return sum([prod(tensor.shape) for tensor in tensors])
     views = {tensor.place_id or tensor.path: tensor.numel for tensor in tensors}
@@ -51,7 +51,7 @@ def elements(tensors: Sequence[Tensor]) -> int:
 
 
 def stored_bytes(tensors: Sequence[Tensor]) -> int:
-    """Bytes of the elements of these tensors; tensors that are the same view of the same storage count once."""
+    """Return the bytes of the elements of these tensors; those with one view of one storage count once."""
     if len({tensor.storage.key for tensor in tensors if tensor.storage is not None}) == len(tensors):
         return sum([(prod(tensor.shape) * tensor.dtype.bits + 7) >> 3 for tensor in tensors])
     views = {tensor.place_id or tensor.path: tensor.nbytes for tensor in tensors}

@@ -46,7 +46,7 @@ class Branch:
     leaves: list[tuple[str, Node]] = field(default_factory=list)
 
     def tensors(self) -> list[Tensor]:
-        """Every tensor at and below this level."""
+        """Return every tensor at and below this level."""
         found, stack = [], [self]
         while stack:
             branch = stack.pop()
@@ -56,20 +56,20 @@ class Branch:
 
 
 def tree(checkpoint: Checkpoint, root: KeyPath = (), node: Node = None, paint: Paint | None = None) -> str:
-    """The part of the contents at ``root`` (``node``; None at no root: everything) as an indented tree."""
+    """Return the part of the contents at ``root`` (``node``; None at no root: everything) as an indented tree."""
     node = checkpoint.tree if node is None and not root else node
     rows = list(_rows(grown(checkpoint, root, node), 0)) if _unfolds(node) else [_leaf("", place(root), node)]
     return "\n".join(_coloured(columns(rows, right=frozenset({1, 2, 3}), gap="  "), rows, paint or Paint()))
 
 
 def keys(tensors: Iterable[Tensor]) -> str:
-    """Every tensor on a line of its own: key path, shape, dtype, bytes, device tag."""
+    """Return every tensor on a line of its own: key path, shape, dtype, bytes, device tag."""
     rows = [(place(tensor.path), *_facts(tensor)) for tensor in tensors]
     return "\n".join(columns(rows, right=frozenset({3}), gap="  "))
 
 
 def grown(checkpoint: Checkpoint, root: KeyPath, node: Node) -> Branch:
-    """The tree of levels: state dicts unfold at the dots of their keys, everything else as it is nested."""
+    """Return the tree of levels: state dicts unfold at the dots of their keys, everything else as it is nested."""
     dotted = {each.path for each in checkpoint.state_dicts}
     top = Branch(place(root), _kind(node))
     stack = [(root, node, top)]
@@ -105,7 +105,7 @@ def _kind(node: Node) -> str:
 
 
 def _rows(top: Branch, depth: int) -> Iterator[tuple[str, ...]]:
-    """Rows of text: name, tensors or shape, elements, bytes, remark. Levels with nothing but one level are joined."""
+    """Yield rows: name, tensors or shape, elements, bytes, note. Levels with nothing but one level are joined."""
     stack: list[tuple[Branch | tuple[str, Node], int, str]] = [(top, depth, top.name)]
     while stack:
         item, level, name = stack.pop()
@@ -151,7 +151,7 @@ def _leaf(indent: str, name: str, node: Node) -> tuple[str, ...]:
 
 
 def _facts(tensor: Tensor) -> tuple[str, str, str, str]:
-    """Shape, dtype, bytes, and the remark: device tag, then what is unusual."""
+    """Return shape, dtype, bytes, and the note: device tag, then what is unusual."""
     kind = tensor.subclass or ("Parameter" if tensor.is_parameter else "")
     layout = tensor.layout if tensor.layout != "strided" else ""
     remark = "  ".join(escape(text) for text in (tensor.device, layout, kind) if text)

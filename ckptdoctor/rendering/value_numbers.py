@@ -14,7 +14,7 @@ _SIGNS = ".:-=+*#@"  # where blocks cannot be shown
 
 
 def number(value: float) -> str:
-    """``-0.0132``, ``1.2e-7``, ``512``: three digits, or a whole number as it is."""
+    """Return ``-0.0132``, ``1.2e-7``, ``512``: three digits, or a whole number as it is."""
     if abs(value) < 1e6 and value == int(value):
         return str(int(value))
     text = f"{value:.3g}"
@@ -23,7 +23,7 @@ def number(value: float) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """``0``, ``<0.1 %``, ``12 %``, ``100 %``: the last only where it is all."""
+    """Return ``0``, ``<0.1 %``, ``12 %``, ``100 %``: the last only where it is all."""
     return percent(part, whole, _rounded, none="0", empty="0")
 
 
@@ -34,7 +34,7 @@ def _rounded(share: float) -> str:
 
 
 def sparkline(histogram: Histogram | None, columns: int, plain: bool = False) -> str:
-    """A histogram in one line, its bins put together to at most ``columns``; what occurs at all has a mark."""
+    """Return a histogram in one line, its bins put together to at most ``columns``; what occurs at all has a mark."""
     if histogram is None or len(histogram.counts) < 2:
         return ""
     step = -(-len(histogram.counts) // columns)
@@ -89,7 +89,7 @@ class Total:
 
 
 def totals(values: Iterable[tuple[str, TensorValues]]) -> dict[str, Total]:
-    """By what stands beside the values."""
+    """Return the figures of all values with the same name, by that name."""
     found: dict[str, Total] = {}
     for name, each in values:
         found.setdefault(name, Total()).add(each)

@@ -55,7 +55,7 @@ class _Row:
 
 
 def table(values: Values, order: str | None, width: int | None, paint: Paint, plain: bool = False) -> str:
-    """The whole text below the heading; ``plain`` where the output has no blocks to draw with."""
+    """Return the whole text below the heading; ``plain`` where the output has no blocks to draw with."""
     read = [(tensor, found) for tensor in values.checkpoint.tensors if (found := values.of(tensor)) is not None]
     lines = [*_outliers(values, width, paint), *_rows(values, order, width, paint, plain), *_sums(values, width)]
     if not read and not values.skipped:
@@ -104,13 +104,13 @@ def _rows(values: Values, order: str | None, width: int | None, paint: Paint, pl
 
 
 def _is_headed(rows: Sequence[_Row], width: int | None) -> bool:
-    """Whether tensors stand below the name of what they belong to: several, or one whose name would not fit."""
+    """Return whether tensors are listed below the name of their module: several, or one whose name would not fit."""
     long = width is not None and len(rows[0].full) > _SHORT_KEY
     return rows[0].group != "" and (len(rows) > 1 or long)
 
 
 def _fitted(named: Sequence[tuple[str, _Row]], width: int | None) -> dict[str, int]:
-    """The columns that there is room for, and how wide they are."""
+    """Return the columns that there is room for, and how wide they are."""
     names = [name for name in _COLUMNS if any(row.cells.get(name) for _, row in named)]
     if len({row.cells["dtype"] for _, row in named if row.cells}) == 1:
         names.remove("dtype")  # the heading says it
@@ -165,7 +165,7 @@ def _row(tensor: Tensor, found: TensorValues | None, reason: str, plain: bool) -
 
 
 def _split(tensor: Tensor) -> tuple[str, str]:
-    """The block of layers that a tensor belongs to, and its name there: ``layers.0`` and ``attn.weight``."""
+    """Return the block of layers that a tensor belongs to, and its name there: ``layers.0`` and ``attn.weight``."""
     above = show_path(tensor.path[:-1]) + "/" if len(tensor.path) > 1 else ""
     steps = tensor.key.split(".")
     first = next((at for at, step in enumerate(steps[:-1]) if step.isdigit()), len(steps) - 2)
@@ -191,7 +191,7 @@ def _cells(tensor: Tensor, found: TensorValues, plain: bool) -> Cells:
 
 
 def _sums(values: Values, width: int | None) -> Iterator[str]:
-    """One line for each dtype, then what was not looked at."""
+    """Yield a line for each dtype, then what was not looked at."""
     yield ""
     read = [(tensor.dtype.name, found) for tensor in values.checkpoint.tensors if (found := values.of(tensor))]
     for name, total in totals(read).items():
@@ -258,7 +258,7 @@ def _how_many(values: TensorValues) -> str:
 
 
 def _far(read: Sequence[Read]) -> list[Outlier]:
-    """Tensors whose largest value is many times that of others whose names differ in numbers alone."""
+    """Return tensors whose largest value is many times that of others whose names differ in numbers alone."""
     found: list[tuple[float, Outlier]] = []
     for kin in _kinds(read).values():
         usual = median([values.absmax for _, values in kin])
@@ -291,7 +291,7 @@ def _is_zero(tensor: Tensor, values: TensorValues) -> bool:
 
 
 def _pattern(tensors: Sequence[Tensor]) -> str:
-    """The path that they have in common, with their numbers in braces: ``layers.{0..3}.bias``."""
+    """Return the path that they have in common, with their numbers in braces: ``layers.{0..3}.bias``."""
     steps = [show_path(tensor.path).split(".") for tensor in tensors]
     if len({len(each) for each in steps}) > 1:
         return abridged(escape(pattern([show_path(tensor.path) for tensor in tensors])))
@@ -306,7 +306,7 @@ def _kinds(read: Sequence[Read]) -> dict[object, list[Read]]:
 
 
 def _kind(tensor: Tensor) -> tuple[object, ...]:
-    """The kind that layers of a stack share: the path without its numbers, and the dimensions."""
+    """Return the kind that layers of a stack share: the path without its numbers, and the dimensions."""
     return (*[_unnumbered(part) if isinstance(part, str) else "#" for part in tensor.path], len(tensor.shape))
 
 

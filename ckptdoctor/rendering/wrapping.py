@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 
 def wrapped(text: str, width: int | None, indent: str, hang: str | None = None) -> list[str]:
-    """``text`` in lines of at most ``width`` columns (None: one line), the later ones indented by ``hang``."""
+    """Return ``text`` in lines of at most ``width`` columns (None: one), the later ones indented by ``hang``."""
     hang = indent if hang is None else hang
     if width is None or len(indent) + len(text) <= width:
         return [indent + text]
@@ -34,14 +34,14 @@ def joined(pieces: Iterable[str], width: int | None, separator: str = " · ", ha
 
 
 def abridged(text: str, limit: int = 120) -> str:
-    """``text``, with its middle left out when it is longer than ``limit`` characters."""
+    """Return ``text``, with its middle left out when it is longer than ``limit`` characters."""
     if len(text) <= limit:
         return text
     return f"{text[: limit - limit // 3 - 1]}…{text[-(limit // 3) :]}"
 
 
 def columns(rows: Iterable[tuple[str, ...]], right: frozenset[int] = frozenset(), gap: str = "   ") -> Iterator[str]:
-    """Rows as aligned columns; those numbered in ``right`` are aligned to the right."""
+    """Yield rows as aligned columns; those numbered in ``right`` are aligned to the right."""
     table = list(rows)
     widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
     for row in table:

@@ -13,8 +13,8 @@ from math import isqrt
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference
+from ckptdoctor.edits import Flatten
 from ckptdoctor.edits.fix import Step
-from ckptdoctor.edits.kinds import Flatten
 from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.likeness import other_layout

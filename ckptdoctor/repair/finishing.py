@@ -23,7 +23,7 @@ from ckptdoctor.match.shapes.projections import HEAD_BY_HEAD, HEAD_SIZES, QKV_LA
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.draft_map import drafted
 from ckptdoctor.repair.name_map import NameMap, resolved
-from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest, again, draft_path
+from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest, command_line, draft_path
 from ckptdoctor.wording import and_more, beyond, plural
 
 _SHOWN = 5  # names that a sentence lists
@@ -96,7 +96,10 @@ def _losing(request: FixRequest, attempt: Try) -> tuple[tuple[str, ...], bool]:
         gone = [key for step in found.steps if step.safety is Safety.UNSAFE for key in _gone([step])]
         those = "" if set(gone) == set(found.lost) else f" of {_listed(found.lost)}"
         return (f"  --unsafe-fixes would also {_losses(found.steps)}: this file has no other copy{those}",), False
-    return (f"  to finish with --unsafe-fixes, which would also {_losses(found.steps)}:", f"    {again(wanted)}"), True
+    return (
+        f"  to finish with --unsafe-fixes, which would also {_losses(found.steps)}:",
+        f"    {command_line(wanted)}",
+    ), True
 
 
 def _losses(steps: Sequence[Step]) -> str:
@@ -118,7 +121,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
-    """Yield the layouts in which experts and fused projections may lie: which one it is, only their code base tells."""
+    """Yield the layouts that experts and fused projections may have: only their code base shows which one it is."""
     if request.reference is None:
         return
     known = shapes(compare(attempt(replace(request, unsafe=False)).checkpoint, request.reference))
@@ -130,7 +133,7 @@ def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
                 "  to finish, specify whether slices of experts are outputs × inputs or transposed, which no "
                 "shape shows:"
             )
-            yield from (f"    {again(each)}" for each in told)
+            yield from (f"    {command_line(each)}" for each in told)
     found = known.qkv if request.qkv_layout is None else ()
     if not found:
         return
@@ -143,7 +146,7 @@ def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
             rows += [replace(wanted, unsafe=True)] if losing.fits and not losing.lost else []
     if rows:
         yield "  to finish, specify the layout of queries, keys and values in it, which no shape shows:"
-        yield from (f"    {again(each)}" for each in rows)
+        yield from (f"    {command_line(each)}" for each in rows)
 
 
 def _mapped(request: FixRequest, attempt: Try) -> Iterator[str]:
@@ -156,7 +159,7 @@ def _mapped(request: FixRequest, attempt: Try) -> Iterator[str]:
     if not orthogonals(compare(attempt(replace(request, unsafe=False)).checkpoint, request.reference)):
         return
     asked = [replace(request, orthogonal_map=each, auto=True) for each in ORTHOGONAL]
-    rows = [again(each) for each in asked if attempt(each).fits]
+    rows = [command_line(each) for each in asked if attempt(each).fits]
     if rows:
         yield (
             "  to finish, if it is torch.nn.utils.parametrizations.orthogonal, specify its map, which no file records:"
@@ -175,7 +178,7 @@ def with_heads(request: FixRequest, attempt: Try, comparison: Comparison) -> lis
     queries = [comparison.before_prefix.here[piece.old[0]].shape[0] for piece in found.rotary if piece.how == QUERIES]
     sizes = [size for size in HEAD_SIZES if all(rows % size == 0 and rows > size for rows in queries)]
     tried = [replace(request, heads=queries[0] // size) for size in sizes] if queries else []
-    rows = [again(each) for each in tried if attempt(each).fits][:_NUMBERS]
+    rows = [command_line(each) for each in tried if attempt(each).fits][:_NUMBERS]
     said = "  to finish, specify the number of heads, which its config.json or params.json has (n_heads):"
     return [said, *[f"    {row}" for row in rows]] if rows else []
 
@@ -211,13 +214,13 @@ def _confirming(request: FixRequest, attempt: Try, draft: NameMap) -> Ways:
         told = f"  {path} is a draft: it marks {number} as uncertain. Replace each mark, the whole "
         lines = [
             f'{told}{{"to": …, "uncertain": …}}, with the right name (or null, to leave the tensor out); then:',
-            f"    {again(applied)}",
+            f"    {command_line(applied)}",
         ]
         return Ways(tuple(lines), draft)
     lines = [
         f"  to finish, write a draft map, confirm the {number} that it marks, and apply it:",
-        f"    {again(replace(request, write_map=path))}",
-        f"    {again(applied)}",
+        f"    {command_line(replace(request, write_map=path))}",
+        f"    {command_line(applied)}",
     ]
     return Ways(tuple(lines), draft)
 

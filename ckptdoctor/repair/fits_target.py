@@ -25,7 +25,7 @@ from ckptdoctor.noun import replace
 from ckptdoctor.repair.draft_map import may_be_turned
 from ckptdoctor.repair.finishing import Try, ways, with_heads, without_an_answer
 from ckptdoctor.repair.name_map import NameMap
-from ckptdoctor.repair.request import FixRequest, again
+from ckptdoctor.repair.request import FixRequest, command_line
 from ckptdoctor.repair.witness import decided, equal_sets, under
 from ckptdoctor.rules.naming.known_layout_family import lacking
 from ckptdoctor.wording import and_more, plural
@@ -57,7 +57,7 @@ def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest
                 return sets[chosen]
             lines = [f"more than one set of weights fits {reference.source}: choose one."]
             for name, path in sets.items():
-                lines.append(f"  {name}, {fits[path]:,} of {total}: {again(replace(request, root=name))}")
+                lines.append(f"  {name}, {fits[path]:,} of {total}: {command_line(replace(request, root=name))}")
             raise RefusedError("\n".join(lines))
     return None
 
@@ -81,7 +81,7 @@ def spare_parts(
     for part in found.parts:
         bytes_ = ", the bytes of the target" if part.prefix == chosen else ""
         named = f"  {part.prefix.removesuffix('.')}, {plural(len(part.keys), 'key')}{bytes_}"
-        command = again(replace(request, keep=(*request.keep, *part.keep)))
+        command = command_line(replace(request, keep=(*request.keep, *part.keep)))
         lines.append(f"{named}: {command}" if part.keep else f"{named}: name its keys with --keep")
     raise RefusedError("\n".join(lines))
 

@@ -12,9 +12,8 @@ from ckptdoctor.checkpoint import Checkpoint, show_path
 from ckptdoctor.checkpoint.keypath import KeyPath
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.edits import Drop, Edit, Rename, Reshape, TakeRoot, Transpose
+from ckptdoctor.edits import Drop, Edit, Rename, Reshape, TakeRoot, Tie, Transpose
 from ckptdoctor.edits.fix import Step
-from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
 from ckptdoctor.noun import field, noun, replace

@@ -35,7 +35,7 @@ from ckptdoctor.repair.casts import values_fixes
 from ckptdoctor.repair.draft import Draft
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.map_file import require_confirmed
-from ckptdoctor.repair.request import FixRequest, again, elsewhere, index_path, output_path
+from ckptdoctor.repair.request import FixRequest, command_line, index_path, into_a_new_folder, output_path
 from ckptdoctor.repair.steps_from_options import add_last_options, add_options, in_its_place
 from ckptdoctor.repair.towards_target import ROUNDS, bring_to_target, fit_to_reference, with_target
 from ckptdoctor.repair.witness import with_ties
@@ -53,12 +53,12 @@ class Plan:
 
     ``wanted`` is what the output must hold. ``recipe`` says how to write it in the container of the original; it is
     None where there is nothing to repair, and where that container is read but not written. ``left`` are the findings
-    of the rules that were to be fixed for which no fix is in the plan: there is none, or it is unsafe.
-    ``index`` is the name of the index that is written anew, where the checkpoint is a folder: the output is that index.
-    Planning took so many ``seconds``: a cast is measured first.
-    ``next`` is what to do with the original where there is nothing to repair. ``converts`` is the container that the
-    output's name asks for, where the original's is another: what is wanted is written in that one. ``file`` is where
-    the original's bytes are: itself, what it was unpacked into, or a folder.
+    of the rules that were to be fixed for which no fix is in the plan: there is none, or it is unsafe. ``index`` is the
+    name of the index that is written again, where the checkpoint is a folder: the output is that index. Planning took
+    so many ``seconds``: a cast is measured first. ``next`` is what to do with the original where there is nothing to
+    repair. ``converts`` is the container that the output's name asks for, where the original's is another: what is
+    wanted is written in that one. ``file`` is where the original's bytes are: itself, what it was unpacked into, or a
+    folder.
     """
 
     request: FixRequest
@@ -102,6 +102,7 @@ def plan(request: FixRequest) -> Plan:
     rules = request.selection.chosen(all_rules()) if asked else ()  # importing all takes as long as reading many files
     with formats.opened(request.path, here=True) as (source, container):
         to_be_rewritten(source)
+        formats.require_own(container)
         original = formats.read(source, container)
         request = with_target(request, original)
         require_confirmed(request)
@@ -130,7 +131,7 @@ def plan(request: FixRequest) -> Plan:
         in_place = converts is None and not all(isinstance(each, WriteIndex) for each in edits)
         if in_place and isinstance(source, FolderSource):
             flat = all(len(each.path) == 1 for each in wanted.contents.tensors)
-            raise refusal(original, again(elsewhere(request, flat)))
+            raise refusal(original, command_line(into_a_new_folder(request, flat)))
         recipe = after = None
         if edits and (converts is None or formats.is_written(original.format)):
             recipe = formats.write(wanted, source)
@@ -154,7 +155,7 @@ def plan(request: FixRequest) -> Plan:
 
 
 def _unpack(draft: Draft, container: Container) -> None:
-    """Take what fits as it is out of the archive that it is packed in; what is written anew is not packed anyway."""
+    """Take a checkpoint that fits as it is out of the archive that it is packed in; new output is never packed."""
     for finding in () if draft.steps else container_findings(container, all_rules()):
         if finding.code == "C102" and finding.fix is not None:
             draft.add(finding.code, finding.name, finding.fix.title, finding.fix.safety, finding.fix.edits)
@@ -181,6 +182,7 @@ def is_carried_out(request: FixRequest) -> bool:
     Raises what ``plan`` does where it is refused.
     """
     with formats.opened(request.path) as (source, container):
+        formats.require_own(container)
         original = formats.read(source, container)
         draft = Draft(original, request.unsafe)
         add_options(draft, request)

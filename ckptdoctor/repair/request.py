@@ -103,8 +103,8 @@ class FixRequest:
         return (not self.named and not self.auto) or self.selection.select is not None
 
 
-def again(request: FixRequest) -> str:
-    """Return the command line that asks for this."""
+def command_line(request: FixRequest) -> str:
+    """Return the command line that makes this request."""
     words = ["ckptdoctor", "fix", request.path]
     given = (("--root", request.root), ("--add-prefix", request.add_prefix), ("--dtype", request.dtype))
     merged = (("--merge-adapter", request.merge_adapter), ("--orthogonal-map", request.orthogonal_map))
@@ -134,12 +134,10 @@ def again(request: FixRequest) -> str:
     return complete(line)
 
 
-def elsewhere(request: FixRequest, flat: bool) -> FixRequest:
-    """Return the same for a folder that is not repaired in place.
+def into_a_new_folder(request: FixRequest, flat: bool) -> FixRequest:
+    """Return the request whose output is a new folder, or, if the contents are not ``flat``, a new file of torch.
 
-    It becomes a new folder, or, if not ``flat``, a file of torch.
-
-    That lies beside the folder, or in the one that was named for the output.
+    It is next to the folder that is repaired, or in the one that was named for the output.
     """
     path = os.path.normpath(request.path)
     stem = "fixed" if os.path.basename(path) in ("", ".", "..") else f"{path}.fixed"
@@ -150,14 +148,14 @@ def elsewhere(request: FixRequest, flat: bool) -> FixRequest:
 
 
 def draft_path(path: str) -> str:
-    """Return where the draft map of a file goes: beside it."""
+    """Return where the draft map of a file goes: next to it."""
     return f"{os.path.splitext(path.rstrip('/'))[0]}.map.json"
 
 
 def substitution(text: str) -> Substitution:
     """Return ``REGEX=REPL``, taken apart at the last ``=``.
 
-    Raises UsageError, with the position of what makes no sense.
+    Raises UsageError, with the position of the mistake.
     """
     expression, sign, replacement = text.rpartition("=")
     if not sign or not expression:
@@ -186,7 +184,7 @@ def cast_target(text: str) -> str:
 def index_path(request: FixRequest, name: str) -> str:
     """Return where a new index of the folder goes.
 
-    It is beside the old one under another name, with ``force`` in its place.
+    It goes next to the old one under another name, or with ``force`` in its place.
     """
     if request.output is not None:
         return os.path.join(request.output, name) if os.path.isdir(request.output) else request.output

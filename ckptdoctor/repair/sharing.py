@@ -9,8 +9,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor, show_path
 from ckptdoctor.checkpoint.sharing import compared, digest, is_readable, is_telling, probe, shared
 from ckptdoctor.checkpoint.tensor import is_contiguous
-from ckptdoctor.edits import Clone, Drop, Edit, SetMetadata
-from ckptdoctor.edits.kinds import Tie
+from ckptdoctor.edits import Clone, Drop, Edit, SetMetadata, Tie
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.names import EMBEDDING
 

@@ -94,7 +94,7 @@ SEE_SHAPES = (Way("see the shapes", "ckptdoctor check FILE --model MODULE:CLASS"
 
 
 def first_byte(byte: int, meaning: str, ways: tuple[Way, ...]) -> Iterator[Message]:
-    """Of a file that is no pickle torch names the first byte, as a character or as a number."""
+    """Yield how torch names the first byte of a file that is not a pickle: as a character, or as a number."""
     quoted = chr(byte) if 0x20 <= byte < 0x7F else f"\\x{byte:02x}"  # as the pickle module shows it
     yield Message((f"invalid load key, '{quoted}'",), meaning, ways)
     yield Message((f"Unsupported operand {byte}",), meaning, ways, then=r"(?!\d)")
@@ -122,6 +122,6 @@ def unknown_key(
     general: int = 0,
     says: tuple[str, ...] = (KEY_ERROR, NO_MODULE, NOT_MAPPED),
 ) -> Iterator[Message]:
-    """A program that runs models does not know a key; ``key`` is a pattern of the whole of it."""
+    """Yield what programs that run models say of a key that they do not know; ``key`` is a pattern of all of it."""
     for words in says:
         yield Message((words,), meaning, ways, rf"(?P<key>{key})'", also, general=general)

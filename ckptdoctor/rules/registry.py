@@ -10,6 +10,7 @@ from functools import cache
 
 from ckptdoctor import rules
 from ckptdoctor.checkpoint import Checkpoint, Container
+from ckptdoctor.formats.registry import FOREIGN
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.index import DEEP, INSIDE, OUTSIDE
 
@@ -27,6 +28,8 @@ def concerned(subject: Container | Checkpoint) -> tuple[Rule, ...]:
 
     No other is imported: that would take as long as the rest of most checks.
     """
+    if isinstance(subject, Checkpoint) and subject.format in FOREIGN:
+        return ()
     index = OUTSIDE if isinstance(subject, Container) else INSIDE
     return _rules_of([name for name, when in index.items() if when(subject)])
 

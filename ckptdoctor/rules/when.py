@@ -44,22 +44,22 @@ _COMMON = _FLOATS | {"int64", "int32", "int16", "int8", "uint8", "bool"}
 
 
 def any_of(*conditions: Condition) -> Condition:
-    """One of the conditions holds."""
+    """Return the condition that one of these holds."""
     return lambda subject: any(condition(subject) for condition in conditions)
 
 
 def always(subject: Subject) -> bool:
-    """Every file."""
+    """Return true: it is asked of every file."""
     return True
 
 
 def noticed(subject: Subject) -> bool:
-    """The reader noticed something."""
+    """Return whether the reader noticed something."""
     return bool(subject.notes)
 
 
 def pickles_aside(subject: Subject) -> bool:
-    """There are pickles besides those of the contents."""
+    """Return whether there are pickles besides those of the contents."""
     return bool(subject.asides)
 
 
@@ -72,25 +72,25 @@ def _of_container(holds: Callable[[Container], bool]) -> Condition:
 
 @_of_container
 def unusual_format(container: Container) -> bool:
-    """Neither torch.save nor safetensors wrote it."""
+    """Return whether neither torch.save nor safetensors wrote it."""
     return container.format not in _USUAL
 
 
 @_of_container
 def long_safetensors_header(container: Container) -> bool:
-    """The file may begin with a long header of safetensors: its length comes first."""
+    """Return whether the file may begin with a long header of safetensors: its length comes first."""
     return container.head[8:10] in (b'{"', b"{ ") and any(container.head[3:8])
 
 
 @_of_container
 def unaligned_values(container: Container) -> bool:
-    """The first value begins where memory maps are slow."""
+    """Return whether the first value begins where memory maps are slow."""
     start = first_value(container)
     return start is not None and start % (64 if container.format == "torch zip" else 8) != 0
 
 
 def file_named(name: str) -> Condition:
-    """The file itself has this name."""
+    """Return the condition that the file itself has this name."""
     return _of_container(lambda container: os.path.basename(container.path) == name)
 
 
@@ -102,22 +102,22 @@ def _of_contents(holds: Callable[[Checkpoint], bool]) -> Condition:
 
 
 def format_is(name: str) -> Condition:
-    """The reader gives the contents this format."""
+    """Return the condition that the reader gives the contents this format."""
     return _of_contents(lambda checkpoint: checkpoint.format == name)
 
 
 def path_ends(*endings: str) -> Condition:
-    """The path of the file ends so."""
+    """Return the condition that the path of the file ends so."""
     return _of_contents(lambda checkpoint: checkpoint.path.endswith(endings))
 
 
 def file_begins(*beginnings: str) -> Condition:
-    """The name of the file begins so."""
+    """Return the condition that the name of the file begins so."""
     return _of_contents(lambda checkpoint: os.path.basename(checkpoint.path).startswith(beginnings))
 
 
 def file_beside(*names: str) -> Condition:
-    """One of these files is in the folder of the checkpoint."""
+    """Return the condition that one of these files is in the folder of the checkpoint."""
     return _of_contents(lambda checkpoint: not _names_beside(checkpoint).isdisjoint(names))
 
 
@@ -128,13 +128,13 @@ def _names_beside(checkpoint: Checkpoint) -> frozenset[str]:
 
 @_of_contents
 def numbered_file(checkpoint: Checkpoint) -> bool:
-    """The name says that the file is one of several."""
+    """Return whether the name says that the file is one of several."""
     return "-of-" in os.path.basename(checkpoint.path)
 
 
 @_of_contents
 def rank_in_path(checkpoint: Checkpoint) -> bool:
-    """The path names a rank."""
+    """Return whether the path names a rank."""
     return "rank" in os.path.abspath(checkpoint.path).lower()
 
 
@@ -152,13 +152,13 @@ def is_sparse(path: str) -> bool:
 
 @_of_contents
 def possible_holes(checkpoint: Checkpoint) -> bool:
-    """The reader noticed something, or the file may have parts that were never written."""
+    """Return whether the reader noticed something, or the file may have parts that were never written."""
     return bool(checkpoint.notes) or not os.path.isfile(checkpoint.path) or is_sparse(checkpoint.path)
 
 
 @cache
 def keys_mention(*words: str) -> Condition:
-    """One of these words stands in the keys of the weights."""
+    """Return the condition that one of these words is in the keys of the weights."""
     return _of_contents(cached_by_identity(lambda checkpoint: mention(checkpoint, words)))
 
 
@@ -170,25 +170,25 @@ language_head = keys_mention("lm_head.weight", "embed_out.weight")
 
 
 def has(*roles: Role) -> Condition:
-    """There are state dicts of all these roles."""
+    """Return the condition that there are state dicts of all these roles."""
     return _of_contents(lambda checkpoint: {each.role for each in checkpoint.state_dicts}.issuperset(roles))
 
 
 @_of_contents
 def more_than_weights(checkpoint: Checkpoint) -> bool:
-    """The file is not one flat state dict of a model."""
+    """Return whether the file is not one flat state dict of a model."""
     return not is_flat(checkpoint)
 
 
 @_of_contents
 def more_than_tensors(checkpoint: Checkpoint) -> bool:
-    """There is a value that is no tensor; the attributes of a dict count."""
+    """Return whether there is a value that is no tensor; the attributes of a dict count."""
     return not is_flat(checkpoint) or getattr(checkpoint.tree, "attributes", None) is not None
 
 
 @_of_contents
 def texts(checkpoint: Checkpoint) -> bool:
-    """There may be texts besides names of tensors."""
+    """Return whether there may be texts besides names of tensors."""
     if checkpoint.metadata not in _SAYS_NOTHING:
         return True
     return not is_flat(checkpoint) or not has_only_versions(checkpoint)
@@ -196,13 +196,13 @@ def texts(checkpoint: Checkpoint) -> bool:
 
 @_of_contents
 def nested_weights(checkpoint: Checkpoint) -> bool:
-    """There are weights below the top of the file."""
+    """Return whether there are weights below the top of the file."""
     return any(each.path for each in checkpoint.state_dicts)
 
 
 @_of_contents
 def no_model(checkpoint: Checkpoint) -> bool:
-    """There is no model, or weights of which the first has no elements."""
+    """Return whether there is no model, or weights of which the first has no elements."""
     weights = [each for each in checkpoint.state_dicts if each.role in WEIGHTS]
     return not all(each.tensors and each.tensors[0].numel for each in weights) or not any(
         each.role is Role.MODEL for each in weights
@@ -211,13 +211,13 @@ def no_model(checkpoint: Checkpoint) -> bool:
 
 @_of_contents
 def module_versions(checkpoint: Checkpoint) -> bool:
-    """A dict has ``_metadata``."""
+    """Return whether a dict has ``_metadata``."""
     return any(each.metadata is not None for each in checkpoint.state_dicts)
 
 
 @_of_contents
 def uncounted_statistics(checkpoint: Checkpoint) -> bool:
-    """A dict with ``_metadata`` has the statistics of a norm layer without their counter."""
+    """Return whether a dict with ``_metadata`` has the statistics of a norm layer without their counter."""
     return any(each.metadata is not None and _has_uncounted(each) for each in checkpoint.state_dicts)
 
 
@@ -231,7 +231,7 @@ def _has_uncounted(state_dict: StateDict) -> bool:
 
 @_of_contents
 def flat_parameters(checkpoint: Checkpoint) -> bool:
-    """A key is that of a flat parameter of FSDP, whatever is under it."""
+    """Return whether a key is that of a flat parameter of FSDP, whatever is under it."""
     others = [key for each in checkpoint.state_dicts for key in each.others]
     return any("flat_param" in key for key in others) or mention(checkpoint, ("flat_param",))
 
@@ -242,31 +242,31 @@ _LAYER_LISTS = ("layer.", "layers.", "block.", "blocks.", "h.")
 
 @_of_contents
 def numbered_layers(checkpoint: Checkpoint) -> bool:
-    """A key may name one of several layers."""
+    """Return whether a key may name one of several layers."""
     return any(mentions(each, _LAYER_LISTS) for each in checkpoint.state_dicts)
 
 
 @_of_contents
 def cut_names(checkpoint: Checkpoint) -> bool:
-    """A key may be what is left of a longer one."""
+    """Return whether a key may be what is left of a longer one."""
     return any(ends_of_names(keys_of(each)) for each in checkpoint.state_dicts)
 
 
 @_of_contents
 def unusual_names(checkpoint: Checkpoint) -> bool:
-    """The pickle names something that a state dict does not, or may do so unseen."""
+    """Return whether the pickle names something that a state dict does not, or may do so unseen."""
     return checkpoint.format not in _USUAL or not {each.full for each in checkpoint.globals} <= HARMLESS
 
 
 @_of_contents
 def newer_pickle_protocol(checkpoint: Checkpoint) -> bool:
-    """The pickle has a newer protocol than torch.save's own."""
+    """Return whether the pickle has a newer protocol than torch.save's own."""
     return (pickle_protocol(checkpoint.container) or 0) > _DEFAULT_PROTOCOL
 
 
 @_of_contents
 def part_of_tensors(checkpoint: Checkpoint) -> bool:
-    """The metadata says which part of its tensors the file has."""
+    """Return whether the metadata says which part of its tensors the file has."""
     return "DCP_SHARDING_INFO" in (checkpoint.metadata or ())
 
 
@@ -274,68 +274,68 @@ def part_of_tensors(checkpoint: Checkpoint) -> bool:
 
 
 def dtype_begins(*names: str) -> Condition:
-    """There are dtypes whose names begin so."""
+    """Return the condition that there are dtypes whose names begin so."""
     return _of_contents(lambda checkpoint: any(each.startswith(names) for each in all_dtypes(checkpoint)))
 
 
 @_of_contents
 def integer_matrices(checkpoint: Checkpoint) -> bool:
-    """There are integers in more than one dimension: the counters of norm layers have none."""
+    """Return whether there are integers in more than one dimension: the counters of norm layers have none."""
     return any(len(each.shape) > 1 and each.dtype.kind in ("int", "uint") for each in checkpoint.tensors)
 
 
 @_of_contents
 def several_float_dtypes(checkpoint: Checkpoint) -> bool:
-    """Weights are in more than one of the usual floating dtypes."""
+    """Return whether weights are in more than one of the usual floating dtypes."""
     return len(all_dtypes(checkpoint) & _FLOATS) > 1
 
 
 @_of_contents
 def rare_dtypes(checkpoint: Checkpoint) -> bool:
-    """There is a dtype that few programs use."""
+    """Return whether there is a dtype that few programs use."""
     return not all_dtypes(checkpoint) <= _COMMON
 
 
 @_of_contents
 def placeholder_shapes(checkpoint: Checkpoint) -> bool:
-    """A tensor has no element, or one where there may have been many."""
+    """Return whether a tensor has no element, or one where there may have been many."""
     return any(0 in each or each == (1,) for each in all_shapes(checkpoint))
 
 
 @_of_contents
 def tags_beyond_cpu(checkpoint: Checkpoint) -> bool:
-    """A tensor is tagged with another device than the CPU, or has no storage."""
+    """Return whether a tensor is tagged with another device than the CPU, or has no storage."""
     return not on_the_cpu(checkpoint)
 
 
 @_of_contents
 def has_views(checkpoint: Checkpoint) -> bool:
-    """A tensor does not view all of a storage of its own, in order."""
+    """Return whether a tensor does not view all of a storage of its own, in order."""
     return not fill_their_storages(checkpoint)
 
 
 @_of_contents
 def unusual_strides(checkpoint: Checkpoint) -> bool:
-    """A tensor is no plain array in C order."""
+    """Return whether a tensor is no plain array in C order."""
     return not in_c_order(checkpoint)
 
 
 @_of_contents
 def composed_tensors(checkpoint: Checkpoint) -> bool:
-    """A tensor is made of others, of a class of its own, or without bytes."""
+    """Return whether a tensor is made of others, of a class of its own, or without bytes."""
     return has_composed_tensors(checkpoint)
 
 
 @_of_contents
 def requires_grad(checkpoint: Checkpoint) -> bool:
-    """A tensor was saved with ``requires_grad``."""
+    """Return whether a tensor was saved with ``requires_grad``."""
     return True in {each.requires_grad for each in checkpoint.tensors}
 
 
 @_of_contents
 @cached_by_identity
 def generator_states(checkpoint: Checkpoint) -> bool:
-    """A tensor may be the state of a random number generator, by its length and its dtype or name."""
+    """Return whether a tensor may be the state of a random number generator, by its length and its dtype or name."""
     if not any(len(each) == 1 and each[0] in names.RNG_STATE_LENGTHS for each in all_shapes(checkpoint)):
         return False
     sized = [each for each in checkpoint.tensors if len(each.shape) == 1 and each.shape[0] in names.RNG_STATE_LENGTHS]
@@ -366,7 +366,7 @@ def is_flat(checkpoint: Checkpoint) -> bool:
 
 
 def has_only_versions(checkpoint: Checkpoint) -> bool:
-    """Whether the attributes of the dict at the top hold nothing but numbers, as ``_metadata`` does; true for none."""
+    """Return whether the attributes of the dict at the top are numbers alone, as ``_metadata`` is; true for none."""
     attributes = checkpoint.tree.attributes if isinstance(checkpoint.tree, Mapping) else None
     stack = [attributes] if attributes is not None else []
     while stack:
@@ -392,7 +392,7 @@ def all_dtypes(checkpoint: Checkpoint) -> set[str]:
 
 @cached_by_identity
 def all_shapes(checkpoint: Checkpoint) -> set[tuple[int, ...]]:
-    """All shapes."""
+    """Return all shapes."""
     return {each.shape for each in checkpoint.tensors}
 
 

@@ -65,7 +65,7 @@ class _Blocks:
         self._fed = 0  # bytes of it
 
     def hear(self, at: int, view: memoryview) -> None:
-        """The next bytes, which begin at byte ``at`` of the file."""
+        """Take the next bytes, which begin at byte ``at`` of the file."""
         stop = at + len(view)
         here = at
         while here < stop:

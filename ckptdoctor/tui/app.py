@@ -8,11 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
+from textual.color import Color
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.filter import Monochrome, NoColor
+from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.theme import Theme, ThemeProvider
 from textual.widgets import OptionList
@@ -66,6 +69,13 @@ def preferred() -> str:
     return LIGHT_THEME.name if background in ("7", "15") else DARK_THEME.name
 
 
+def _reports(theme: Theme) -> TerminalTheme:
+    """The colours of the theme for texts that were coloured for a terminal, such as the report of a damaged file."""
+    of_theme = (theme.error, theme.success, theme.warning, theme.primary, theme.accent, theme.accent, theme.foreground)
+    background, *colours = [Color.parse(str(each)).rgb for each in (theme.background, *of_theme)]
+    return TerminalTheme(background, colours[-1], [background, *colours])
+
+
 _OWN_AND_FIRST = 2  # screens when there is nothing to go back to: Textual's own, and the first of ours
 
 _Command = tuple[str, str, Callable[[], object]]  # its name, its key with what it does, and how it is run
@@ -111,17 +121,19 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
     """``ckptdoctor browse``."""
 
     TITLE = "ckptdoctor"
+    ansi_theme_dark = Reactive(_reports(DARK_THEME), init=False)
+    ansi_theme_light = Reactive(_reports(LIGHT_THEME), init=False)
     CSS_PATH = Path(__file__).with_name("app.tcss")  # the same for whoever subclasses
     COMMANDS: ClassVar = App.COMMANDS | {BrowserCommands}
     ENABLE_COMMAND_PALETTE = True
     BINDINGS: ClassVar[list[BindingType]] = [
         key("Y", "copy_python", "copy Python", "Copy the Python that loads what is under the cursor"),
         key("less_than_sign,alt+left", "go_back", "go back", "Back to where you were, as in a web browser"),
-        key("greater_than_sign,alt+right", "go_forward", "go forward", "Forward again to where you came back from"),
-        key("J,ctrl+o", "jump", "jump", "Put a letter on every line that is to be seen: type it to go there"),
+        key("greater_than_sign,alt+right", "go_forward", "go forward", "Forward again, after going back"),
+        key("J,ctrl+o", "jump", "jump", "Label every visible line with a letter; type one to go there"),
         key("ctrl+p,colon", "command_palette", "commands", "Command palette"),
         *ANYWHERE,
-        key("ctrl+c", "help_quit", "how to leave", "Say which key leaves"),
+        key("ctrl+c", "help_quit", "how to leave", "Show which key quits"),
     ]
 
     def __init__(
@@ -155,7 +167,7 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Of the commands of every Textual application only the one that is about this one, and that writes no file."""
-        yield SystemCommand("Change the colours", "Dark or light, or another theme", self.action_change_theme)
+        yield SystemCommand("Change the colours", "Dark, light or another theme", self.action_change_theme)
 
     def action_command_palette(self) -> None:
         """Find a command by typing."""

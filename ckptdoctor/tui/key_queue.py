@@ -86,7 +86,7 @@ class KeyQueue(App[T], inherit_bindings=False):
                     self._follow(_ROUNDS)
 
     def _leaves(self, event: Key | Paste) -> bool:
-        """Whether it ends the program, or a screen without contents, and can be no letter of what was typed ahead."""
+        """Whether it ends the program, or a screen without contents, and cannot be a letter of what was typed ahead."""
         if not isinstance(event, Key) or event.is_printable:
             return False
         bound = self._bound(event)

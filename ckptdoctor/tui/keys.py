@@ -52,11 +52,11 @@ MOVES = frozenset(
 
 PANES = [
     key("tab", "app.focus_next", "next pane", "To the next pane"),
-    key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
+    key("shift+tab", "app.focus_previous", "previous pane", "To the previous pane"),
 ]
 
 # keys that work everywhere; dialogues, which shut out those of the application, have them as well
-COPY = key("y", "app.copy_command", "copy", "Copy the command line that does what is on the screen", show=True)
+COPY = key("y", "app.copy_command", "copy", "Copy the command that does what is on the screen", show=True)
 QUIT = key("q,ctrl+q", "app.quit", "quit", "Quit", show=True)
 ANYWHERE = [COPY, QUIT]
 
@@ -71,10 +71,10 @@ def understood(keys: Mapping[str, str]) -> dict[str, str]:
         _import_everything()
     for name, given in keys.items():
         if name not in KNOWN:
-            raise UsageError(f"[keys]: nothing is called “{escape(name)}”{_nearest(name, KNOWN)}")
+            raise UsageError(f'[keys]: unknown name "{escape(name)}"{_nearest(name, KNOWN)}')
         for key in given.split(","):
             if not _is_key(key.strip()):
-                said = f"[keys]: {name} cannot have the key “{escape(key.strip())}”"
+                said = f'[keys]: {name} cannot have the key "{escape(key.strip())}"'
                 raise UsageError(said + _nearest(key.strip(), _NAMES))
     return {name: ",".join([key.strip() for key in given.split(",")]) for name, given in keys.items()}
 
@@ -82,10 +82,10 @@ def understood(keys: Mapping[str, str]) -> dict[str, str]:
 def _nearest(name: str, names: Mapping[str, str] | frozenset[str]) -> str:
     near = get_close_matches(name.lower(), names, 1)
     if near:
-        return f": did you mean {near[0]}?"
+        return f". Did you mean {near[0]}?"
     if isinstance(names, frozenset):
-        return ": keys are called z, Z, f5, ctrl+k, question_mark, and so on."
-    return f". There are {', '.join(sorted(names))}."
+        return ". Keys are named z, Z, f5, ctrl+k, question_mark and so on."
+    return f". Use one of {', '.join(sorted(names))}."
 
 
 def _is_key(key: str) -> bool:

@@ -1,4 +1,4 @@
-"""Serves the browser as a web page, through textual-serve, which starts it anew for everyone: ``browse --serve``.
+"""Serves the browser as a web page, through textual-serve, which starts a new one for everyone: ``browse --serve``.
 
 Whoever reaches the page can read the file and write repaired ones, as the person who started it can. So it is for this
 machine alone unless another host is asked for, and pages of other sites get no answer: they could otherwise use the
@@ -78,7 +78,7 @@ def announcement(path: str, host: str, port: int) -> str:
     """The announcement when the page is there."""
     shown = f"[{host}]" if ":" in host else host
     who = "for this machine only" if host in _HERE else "for EVERYONE who can reach this machine, without a password"
-    return f"{escape(path)} is served on http://{shown}:{port}, {who}. ctrl+c ends it."
+    return f"{escape(path)} is served on http://{shown}:{port}, {who}. Press ctrl+c to stop."
 
 
 def may_enter(host: str | None, origin: str | None, bound: str) -> bool:
@@ -97,7 +97,7 @@ def _refuse_strangers(request: Any, bound: str) -> None:
     from aiohttp.web import HTTPForbidden
 
     if not may_enter(request.headers.get("Host"), request.headers.get("Origin"), bound):
-        raise HTTPForbidden(text="This page is not for other sites.")
+        raise HTTPForbidden(text="Other sites may not use this page.")
 
 
 def _command(arguments: Sequence[str]) -> str:
@@ -114,5 +114,5 @@ def _free(host: str, port: int) -> int:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
-            f"{escape(host)}:{port} cannot be served on: {reason}. Choose with --host and --port."
+            f"Cannot serve on {escape(host)}:{port}: {reason}. Choose another address with --host and --port."
         ) from None

@@ -82,7 +82,7 @@ class ChunkMeasure:
                 self._add_floats(self._floats(chunk, dtype), partial)
 
     def _floats(self, chunk: Array, dtype: str) -> Array:
-        """The chunk as it is, or in scratch memory, as float32 or float64."""
+        """Return the chunk as it is, or in scratch memory, as float32 or float64."""
         if dtype in ("float32", "float64"):
             return chunk
         kind = np.float32 if is_narrow(dtype) else np.float64
@@ -124,7 +124,7 @@ class ChunkMeasure:
         return True
 
     def _zeros(self, chunks: Array, lows: Sequence[float], highs: Sequence[float], dtype: str) -> int:
-        """The number of zeros of both signs in chunks with these extremes."""
+        """Return the number of zeros of both signs in chunks with these extremes."""
         if not any(low <= 0 <= high for low, high in zip(lows, highs, strict=True)):
             return 0
         if dtype == "float32":
@@ -137,7 +137,7 @@ class ChunkMeasure:
         return int(np.count_nonzero(np.equal(values, values.dtype.type(value), out=equal)))
 
     def _finite_halves(self, chunks: Array, dtype: str) -> Array:
-        """The floats, in whatever order they are widened fastest: of bfloat16 two are the halves of an integer."""
+        """Return the floats in whatever order they are widened fastest: two of bfloat16 are halves of an integer."""
         floats: Array = self._out(np.float32, "floats", chunks.size).reshape(chunks.shape)
         several, size = chunks.shape
         if dtype == "float16" or size % 2:
@@ -215,21 +215,17 @@ def _add_few(values: list[float], partial: Partial) -> None:
 
 
 def _extremes(chunk: Array, dtype: str) -> tuple[float, float]:
-    """The least and the greatest number of a chunk; NaN or infinite where one of its numbers is."""
+    """Return the least and the greatest number of a chunk; NaN or infinite where one of its numbers is."""
     if dtype in HALVES:
-        return _extremes_of_halves(chunk, dtype)
+        ends = _ends_of_halves(chunk[np.newaxis], dtype)
+        return (nan, nan) if ends is None else (ends[0][0], ends[1][0])
     if is_counted(dtype):
         return extremes_of_counted(chunk, dtype)
     return float(chunk.min()), float(chunk.max())
 
 
-def _extremes_of_halves(chunk: Array, dtype: str) -> tuple[float, float]:
-    ends = _ends_of_halves(chunk[np.newaxis], dtype)
-    return (nan, nan) if ends is None else (ends[0][0], ends[1][0])
-
-
 def _ends_of_halves(chunks: Array, dtype: str) -> tuple[list[float], list[float]] | None:
-    """The least and the greatest number of each chunk by their bits; None where one is not finite.
+    """Return the least and the greatest number of each chunk by their bits; None where one is not finite.
 
     Numbers below 0 are the larger ones of integers without a sign, and the smaller ones of those with one: where there
     are numbers of both signs, the two largest integers tell all.
@@ -244,7 +240,7 @@ def _ends_of_halves(chunks: Array, dtype: str) -> tuple[list[float], list[float]
 
 
 def _ends(chunks: Array) -> tuple[list[float], list[float]] | None:
-    """The same of float32."""
+    """Return the same for float32: the least and the greatest number of each chunk."""
     lows, highs = chunks.min(axis=1).tolist(), chunks.max(axis=1).tolist()
     if not all(map(isfinite, (*lows, *highs))):
         return None
@@ -252,7 +248,7 @@ def _ends(chunks: Array) -> tuple[list[float], list[float]] | None:
 
 
 def _of_bits(bits: int, dtype: str) -> float:
-    """The number of a float of 16 bits."""
+    """Return the number of a float of 16 bits."""
     wide = struct.pack("<HH", 0, bits) if dtype == "bfloat16" else struct.pack("<H", bits)
     number: float = struct.unpack("<f" if dtype == "bfloat16" else "<e", wide)[0]
     return number
@@ -272,12 +268,12 @@ _COLUMN = 32
 
 
 def sum_of(values: Array) -> float:
-    """Of contiguous float32 or float64: columns of float32 are added up first, which is as fast as memory."""
+    """Return the sum of contiguous float32 or float64: columns of float32 come first, which is as fast as memory."""
     return sums_of(values[np.newaxis])[0] if values.dtype == np.float32 else float(np.add.reduce(values))
 
 
 def sums_of(several: Array) -> list[float]:
-    """The same for each of several runs of float32 of one length."""
+    """Return the sum of each of several runs of float32 of one length."""
     done = several.shape[1] - several.shape[1] % _COLUMN
     columns = np.add.reduce(several[:, :done].reshape(len(several), _COLUMN, -1), axis=1)
     return [
@@ -291,12 +287,12 @@ _ROW = 1 << 10
 
 
 def sum_of_squares(values: Array) -> float:
-    """Of contiguous float32 or float64: in rows of the values' own precision, and over the rows in float64."""
+    """Return the sum of squares of float32 or float64: in rows of their own precision, over the rows in float64."""
     return sums_of_squares(values[np.newaxis])[0]
 
 
 def sums_of_squares(several: Array) -> list[float]:
-    """The same for each of several runs of one length."""
+    """Return the sum of squares of each of several runs of one length."""
     done = several.shape[1] - several.shape[1] % _ROW
     totals = [0.0] * len(several)
     if done:
@@ -304,8 +300,3 @@ def sums_of_squares(several: Array) -> list[float]:
         sums = np.matmul(rows, rows.reshape(len(several), -1, _ROW, 1))
         totals = [float(each.sum(dtype=np.float64)) for each in sums]
     return [total + float(np.dot(rest, rest)) for total, rest in zip(totals, several[:, done:], strict=True)]
-
-
-def dtype_of(values: Array) -> str:
-    """The name of a dtype that NumPy has."""
-    return str(values.dtype)

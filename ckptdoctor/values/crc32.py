@@ -31,13 +31,13 @@ class Folding:
         self._rest = b""
 
     def begin(self, crc: int = 0) -> None:
-        """A run that follows bytes with this CRC-32."""
+        """Begin a run that follows bytes with this CRC-32."""
         self._ring.fill(0)
         self._at = 0
         self._before, self._begun, self._rest = crc, False, b""
 
     def feed(self, data: Array) -> None:
-        """The next bytes of the run."""
+        """Take the next bytes of the run."""
         if self._rest:  # which is no whole word: all before it is settled first
             self.begin(self.crc())
         whole = data.size - data.size % 4
@@ -65,7 +65,7 @@ class Folding:
         return count
 
     def crc(self) -> int:
-        """The CRC-32 of all that was fed."""
+        """Return the CRC-32 of all that was fed."""
         crc = self._before
         if self._begun:
             last = np.roll(self._ring, -self._at)
@@ -82,13 +82,13 @@ _POLYNOMIAL = 0xEDB88320  # with the lowest power in the highest bit, as all oth
 
 
 def combined(crc: int, other: int, length: int) -> int:
-    """The CRC-32 of bytes with ``crc`` that ``length`` bytes with the CRC-32 ``other`` follow."""
+    """Return the CRC-32 of bytes with ``crc`` that ``length`` bytes with the CRC-32 ``other`` follow."""
     return _times(_power(length), crc) ^ other if length else crc
 
 
 @lru_cache(maxsize=64)
 def _power(length: int) -> int:
-    """x to the power of 8 times ``length``."""
+    """Return x to the power of 8 times ``length``."""
     found, factor = 1 << 31, 1 << 23
     while length:
         if length & 1:
@@ -99,7 +99,7 @@ def _power(length: int) -> int:
 
 
 def _times(one: int, other: int) -> int:
-    """The product of two polynomials over GF(2), modulo that of CRC-32."""
+    """Return the product of two polynomials over GF(2), modulo that of CRC-32."""
     product = 0
     for bit in range(31, -1, -1):
         if one >> bit & 1:

@@ -101,7 +101,7 @@ class Blocks:
         self._work = work or Work()
 
     def same(self, run: ByteRun) -> bool:
-        """Whether both sides have the same bytes; what follows the first block that differs is not read."""
+        """Return whether both sides have the same bytes; what follows the first block that differs is not read."""
         feeds = Feed(run.data_a, self._files[0]), Feed(run.data_b, self._files[1])
         one, other = self._buffers
         left, most, whole = run.nbytes, _FIRST, run.nbytes
@@ -117,7 +117,7 @@ class Blocks:
         return True
 
     def digest(self, data: Data, side: int) -> bytes:
-        """A hash that other contents do not have."""
+        """Return a hash that other contents do not have."""
         from hashlib import blake2b  # which brings OpenSSL
 
         feed, buffer = Feed(data, self._files[side]), memoryview(self._buffers[side])
@@ -133,7 +133,7 @@ class Blocks:
 
 
 def runs(number: int, a: Tensor, b: Tensor, swapped: tuple[bool, bool], distant: bool) -> list[ByteRun] | str:
-    """The runs of a pair of tensors to compare; or why there is no comparing them."""
+    """Return the runs of a pair of tensors to compare; or why there is no comparing them."""
     mine, its = leaves(a), leaves(b)
     if isinstance(mine, str) or isinstance(its, str):
         return mine if isinstance(mine, str) else str(its)
@@ -150,7 +150,7 @@ def runs(number: int, a: Tensor, b: Tensor, swapped: tuple[bool, bool], distant:
 
 
 def leaves(tensor: Tensor) -> list[Tensor] | str:
-    """The plain tensors that hold the values of one: itself, or its parts. A text says why there are none."""
+    """Return the plain tensors that hold the values of one: itself, or its parts. A text says why there are none."""
     if tensor.dtype.kind == "quantized" or tensor.parts or tensor.layout != "strided":
         found: list[Tensor] = []
         if tensor.storage is not None:
@@ -169,7 +169,7 @@ def leaves(tensor: Tensor) -> list[Tensor] | str:
 
 
 def _why_not(tensor: Tensor) -> str | None:
-    """Why a tensor has no run of bytes that could be read, as the end of a sentence; None where it has."""
+    """Return why a tensor has no run of bytes that could be read, as the end of a sentence; None where it has."""
     why = refusal(tensor)
     if why is not None:
         return f"it {why}"
@@ -181,7 +181,7 @@ def _why_not(tensor: Tensor) -> str | None:
 
 
 def _in_memory_order(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    """Both as they lie, where they lie in the same way without gaps, so that nothing has to be put in order."""
+    """Both in memory order, where it is the same for both and without gaps, so that nothing has to be rearranged."""
     if one.stride != other.stride or one.shape != other.shape or one.chunks or other.chunks or is_contiguous(one):
         return one, other
     step = 1
@@ -194,7 +194,7 @@ def _in_memory_order(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _cut(run: ByteRun) -> Iterator[ByteRun]:
-    """The run in parts that threads can share, where each side is one range of a file."""
+    """Yield the run in parts that threads can share, where each side is one range of a file."""
     one, other = (data[0] if len(data) == 1 else None for data in (run.data_a, run.data_b))
     bits = run.a.dtype.bits, run.b.dtype.bits
     plain = isinstance(one, Copy) and isinstance(other, Copy) and not (bits[0] % 8 or bits[1] % 8)
@@ -242,7 +242,7 @@ def same_bytes(
     b: tuple[Checkpoint, Source],
     work: Work,
 ) -> list[bool | None]:
-    """For each pair whether both tensors hold the same bytes in the same order; None where that cannot be told.
+    """Return for each pair whether both tensors hold the same bytes in one order; None where nobody can tell.
 
     ``work`` counts the bytes of both that are done. Raises StoppedError once nobody wants the rest.
     """

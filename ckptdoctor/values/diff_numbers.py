@@ -32,7 +32,7 @@ _WIDTHS = frozenset({8, 16, 32, 64, 128})
 
 
 def why_opaque(dtype: DType) -> str | None:
-    """Why nothing is computed with values of a dtype; None where it is."""
+    """Return why nothing is computed with values of a dtype; None where it is."""
     odd = dtype.name.endswith("_x2") or (dtype.kind in ("int", "uint") and dtype.name.lstrip("uint") not in _NUMBERS)
     if dtype.kind not in _COMPUTED or dtype.bits not in _WIDTHS or odd:
         return f"{dtype.name} is a packed dtype"
@@ -64,7 +64,7 @@ class DifferenceMeter:
         self._floats = room(3 * CHUNK, "float32").reshape(3, CHUNK)  # of both sides, and their difference
 
     def measure(self, run: ByteRun) -> Numbers:
-        """The distance of both sides of a run."""
+        """Return the distance of both sides of a run."""
         from functools import reduce
         from operator import add
 
@@ -74,7 +74,7 @@ class DifferenceMeter:
         return reduce(add, parts, Numbers())
 
     def values(self, feed: Feed, dtype: DType, count: int, side: int) -> Array:
-        """The next values of a feed as arrays hold them; they are valid until the next ones are asked for."""
+        """Return the next values of a feed as arrays hold them; they are valid until the next ones are asked for."""
         if dtype.name == "float32" and count <= CHUNK:
             values = self._floats[side, :count]
         else:
@@ -100,7 +100,7 @@ class DifferenceMeter:
         return _careful(_wide(a, run.a, flags[0]), _wide(b, run.b, flags[1]), rounded, self._tolerance)
 
     def _quick(self, several: Array, rounded: bool) -> Numbers | None:
-        """In float32, with room for the difference; None where values are not finite, or too large or small for it."""
+        """Return the difference in float32; None where values are not finite, or too large or small for that."""
         a, b, apart = several
         np.subtract(a, b, out=apart)
         square_a, square_b, square = sums_of_squares(several)
@@ -128,24 +128,24 @@ class DifferenceMeter:
 
 
 def _nonzero(sizes: Array) -> tuple[int, float]:
-    """The number that are not zero, and the largest, of float32 without signs: as integers, which is faster."""
+    """Return the number that are not zero, and the largest, of float32 without signs: as integers, which is faster."""
     whole = sizes.view(np.int32)
     count = whole.size if whole.min() else int(np.count_nonzero(whole))
     return count, float(sizes.max())
 
 
 def narrow(dtype: DType) -> bool:
-    """Whether float32 holds every value of a dtype."""
+    """Return whether float32 holds every value of a dtype."""
     return is_narrow(dtype.name)
 
 
 def _flags(tensor: Any) -> dict[str, object]:
-    """The lazy conjugations and negations that are set."""
+    """Return the lazy conjugations and negations that are set."""
     return {name: value for name, value in tensor.details if name in ("conj", "neg") and value}
 
 
 def _wide(values: Array, tensor: Tensor, flags: dict[str, object]) -> Array:
-    """As float64 or complex128, conjugated and negated as it should be."""
+    """Return the values as float64 or complex128, conjugated and negated as they should be."""
     name = tensor.dtype.name
     made: Array = widened(real_parts(values, name), real_dtype(name)).astype(np.float64)
     if tensor.dtype.kind == "complex":
@@ -155,7 +155,7 @@ def _wide(values: Array, tensor: Tensor, flags: dict[str, object]) -> Array:
 
 
 def _careful(a: Array, b: Array, rounded: bool, tolerance: Tolerance) -> Numbers:
-    """In float64, with NaNs and infinities counted: equal ones are no difference."""
+    """Return the difference in float64, with NaNs and infinities counted: equal ones do not count as a difference."""
     nan_a, nan_b = np.isnan(a), np.isnan(b)
     same = (a == b) | (nan_a & nan_b)
     odd = nan_a ^ nan_b
@@ -190,7 +190,7 @@ def _total(apart: Array) -> float:
 
 
 def _converted(a: Array, b: Array, dtype_a: DType, dtype_b: DType) -> bool:
-    """Whether the narrower values are what converting the wider ones gives."""
+    """Return whether the narrower values are what converting the wider ones gives."""
     if dtype_a.kind not in ("float", "complex") or dtype_b.kind != dtype_a.kind:
         return False
     if not cast_loses_values(dtype_a, dtype_b):
@@ -215,7 +215,7 @@ def ranks(
     swapped: tuple[bool, bool],
     work: Work,
 ) -> Ranks | None:
-    """The ranks of what changed in the largest matrices; None where none is large enough.
+    """Return the ranks of what changed in the largest matrices; None where none is large enough.
 
     Raises StoppedError once nobody wants the rest of ``work``, in which nothing of this is counted.
     """
@@ -235,7 +235,7 @@ def ranks(
 
 
 def _eligible(pair: Pair) -> bool:
-    """Whether it is a large matrix of plain floats that changed."""
+    """Return whether it is a large matrix of plain floats that changed."""
     one, other = pair.a, pair.b
     if pair.values is None or pair.values.verdict is not Verdict.CHANGED or pair.values.numbers is None:
         return False
@@ -251,7 +251,7 @@ def _eligible(pair: Pair) -> bool:
 def _rank(
     pair: Pair, meter: DifferenceMeter, a: Files, b: Files, swapped: tuple[bool, bool], work: Work
 ) -> Rank | None:
-    """The rank of the difference of two matrices; None where it is not low, as merged adapters change one.
+    """Return the rank of the difference of two matrices; None where it is not low, as merged adapters change one.
 
     It is told by a randomized sketch: the difference is multiplied with a few random directions (Halko, Martinsson and
     Tropp, 2011). What these directions capture of its squared norm is what a matrix of that rank could hold; the rest
@@ -283,7 +283,7 @@ def _rank(
 
 
 def _rounding(pair: Pair, square: float, square_b: float) -> float:
-    """The share of the squared norm that rounding the new values to their dtype explains."""
+    """Return the share of the squared norm that rounding the new values to their dtype explains."""
     mantissa = min(pair.a.dtype.mantissa, pair.b.dtype.mantissa)
     return square_b * 2.0 ** (-2 * mantissa) / 12 / square
 
@@ -297,7 +297,7 @@ def _rows(
     swapped: tuple[bool, bool],
     work: Work,
 ) -> Iterator[Array]:
-    """The difference in groups of whole rows, in float32."""
+    """Yield the difference in groups of whole rows, in float32."""
     feeds = Feed(segments(_plain(pair, 0), swapped[0]), a), Feed(segments(_plain(pair, 1), swapped[1]), b)
     step = _WIDE // shape[1]
     for first in range(0, shape[0], step):

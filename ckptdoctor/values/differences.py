@@ -1,4 +1,4 @@
-"""Holds the values of two checkpoints against each other: bytes first, numbers only where those differ."""
+"""Compares the values of two checkpoints: bytes first, numbers only where those differ."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ckptdoctor.writing.recipe import Generated
 if TYPE_CHECKING:
     from ckptdoctor.values.diff_numbers import DifferenceMeter
 
-Told = TypeVar("Told")
-Kept = TypeVar("Kept")
+Told = TypeVar("Told")  # what a thread says of a run
+Kept = TypeVar("Kept")  # what a thread keeps for all its runs
 
 _LIKE_ITSELF = 0.1  # relative L2: a matrix that is closer to another has not got its rows and columns exchanged
 _PORTION = 128 << 20  # bytes of A, or so many tensors, that are read before it is told how they compare
@@ -37,7 +37,7 @@ _SPARSE = ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
 def compare_values(
     found: Difference, a: Source, b: Source, work: Work | None = None, sofar: SoFar | None = None
 ) -> Difference:
-    """The same with what the values say, tensor by tensor; also what has another name and the same contents.
+    """Return the same with what the values say, tensor by tensor; also what has another name and the same contents.
 
     Neither file is held in memory, and NumPy is imported only where bytes differ. ``work`` counts the bytes of both
     that are done, of ``bytes_to_compare``; StoppedError is raised once nobody wants the rest. Pairs whose values are
@@ -85,7 +85,7 @@ def compare_values(
 
 
 def _portions(found: Difference, wanted: Sequence[int]) -> Iterator[list[int]]:
-    """Pairs whose bytes are read before what is known is told: more of them where that takes no time."""
+    """Yield the pairs that are compared before what is known is told: more of them where that takes no time."""
     some: list[int] = []
     held, most, start = 0, _PORTION, perf_counter()
     for number in wanted:
@@ -100,7 +100,7 @@ def _portions(found: Difference, wanted: Sequence[int]) -> Iterator[list[int]]:
 
 
 def bytes_to_compare(found: Difference) -> int:
-    """The number of bytes of both sides to compare: those of tied tensors once."""
+    """Return the number of bytes of both sides to compare: those of tied tensors once."""
     tensors = [each.tensor for side in candidates(found) for each in side]
     looked_for = set(map(id, tensors))  # with the pairs that are guesses
     once = {_views(pair): pair for pair in found.pairs if not (id(pair.a) in looked_for and id(pair.b) in looked_for)}
@@ -111,7 +111,7 @@ def bytes_to_compare(found: Difference) -> int:
 def _transposed(
     found: Difference, told: dict[int, Values], a: Source, b: Source, swapped: tuple[bool, bool], work: Work
 ) -> dict[int, Values]:
-    """The matrices whose values are the same with rows and columns exchanged, by number."""
+    """Return the matrices whose values are the same with rows and columns exchanged, by number."""
     numbers = [number for number, values in told.items() if _may_be_transposed(found.pairs[number], values)]
     if not numbers:
         return {}
@@ -126,7 +126,7 @@ def _transposed(
 
 
 def _may_be_transposed(pair: Pair, values: Values) -> bool:
-    """Whether the shapes, or the figures of a square matrix, leave that open: its norm would be the same."""
+    """Return whether the shapes, or the figures of a square matrix, leave that open: its norm would be the same."""
     if pair.perhaps_transposed:
         return values.verdict is Verdict.NOT_COMPARED and not isinstance(leaves(pair.a), str) and not pair.a.parts
     shape, numbers = pair.a.shape, values.numbers
@@ -141,7 +141,7 @@ def _may_be_transposed(pair: Pair, values: Values) -> bool:
 def _compared(
     found: Difference, wanted: Sequence[int], swapped: tuple[bool, bool], threads: _Threads
 ) -> dict[int, Values]:
-    """The result for each pair by its number."""
+    """Return the result for each pair by its number."""
     told: dict[int, Values] = {}
     every: list[ByteRun] = []
     for number in wanted:
@@ -159,13 +159,13 @@ def _compared(
     for number, leaf in apart:
         leaves_apart[number].add(leaf)
     for number, which in leaves_apart.items():
-        told[number] = _settled(found.pairs[number], which)
+        told[number] = _verdict_on_bytes(found.pairs[number], which)
     wide = [run for run in every if told[run.number].verdict is Verdict.CHANGED and (run.number, run.leaf) in apart]
     return told | _measured(found, wide, threads) if wide else told
 
 
 def _unlike(every: Sequence[ByteRun], threads: _Threads) -> set[tuple[int, int]]:
-    """The tensors, and parts of them, whose bytes differ; and those of other dtypes, whose bytes tell nothing."""
+    """Return the (tensor, part of it) whose bytes differ, or whose dtypes do: then their bytes tell nothing."""
     apart = {(run.number, run.leaf) for run in every if run.a.dtype != run.b.dtype}
     left = [run for run in every if (run.number, run.leaf) not in apart]
     for run, same in zip(left, threads.same(left), strict=True):
@@ -174,8 +174,8 @@ def _unlike(every: Sequence[ByteRun], threads: _Threads) -> set[tuple[int, int]]
     return apart
 
 
-def _settled(pair: Pair, apart: set[int]) -> Values:
-    """The verdict on tensors with other bytes in these leaves; what CHANGED still has to be measured."""
+def _verdict_on_bytes(pair: Pair, apart: set[int]) -> Values:
+    """Return the verdict on tensors with other bytes in these leaves; what CHANGED still has to be measured."""
     from ckptdoctor.values.diff_numbers import why_opaque
 
     if pair.reshaped:
@@ -194,14 +194,14 @@ def _settled(pair: Pair, apart: set[int]) -> Values:
 
 
 def _why_apart(tensor: Tensor, apart: set[int], last: int) -> str | None:
-    """Why there is no subtracting tensors made of several: the values of sparse ones come last."""
+    """Return why there is no subtracting tensors made of several: the values of sparse ones come last."""
     if tensor.layout not in _SPARSE:
         return f"a {tensor.subclass or tensor.layout}"
     return "values in other places" if apart != {last} else None
 
 
 def _measured(found: Difference, wide: Sequence[ByteRun], threads: _Threads) -> dict[int, Values]:
-    """The distance of the tensors whose bytes differ."""
+    """Return the distance of the tensors whose bytes differ."""
     sums: dict[int, Numbers] = defaultdict(Numbers)
     for run, numbers in zip(wide, threads.measured(wide), strict=True):
         sums[run.number] += numbers
@@ -235,11 +235,11 @@ class _Threads:
         self._files.close()
 
     def same(self, every: Sequence[ByteRun]) -> Iterator[bool]:
-        """For each run whether both sides have the same bytes, in order."""
+        """Yield for each run in order whether both sides have the same bytes."""
         return self._each(every, lambda run: self._kept("blocks", self._blocks).same(run))
 
     def measured(self, every: Sequence[ByteRun]) -> Iterator[Numbers]:
-        """For each run how far both sides are apart, in order."""
+        """Yield for each run in order how far both sides are apart."""
         return self._each(every, lambda run: self._kept("meter", self._meter).measure(run))
 
     def _each(self, every: Sequence[ByteRun], look: Callable[[ByteRun], Told]) -> Iterator[Told]:
@@ -255,7 +255,7 @@ class _Threads:
                 future.cancel()
 
     def _kept(self, name: str, made: Callable[[Files, Files], Kept]) -> Kept:
-        """What this thread has by a name: made when it is first asked for."""
+        """Return what this thread has by a name: made when it is first asked for."""
         if not hasattr(self._own, "files"):
             self._own.files = [self._files.enter_context(Files(each)) for each in self._sources]
         if not hasattr(self._own, name):
@@ -273,7 +273,7 @@ class _Threads:
 
 
 def _views(pair: Pair) -> object:
-    """The views that two tied tensors share on both sides; nothing is tied that has no storage of its own."""
+    """Return the views that two tied tensors share on both sides; nothing is tied that has no storage of its own."""
     return view_in_file(pair.a), view_in_file(pair.b)
 
 
@@ -285,7 +285,7 @@ _MOST = 20_000  # tensors of one side
 
 
 def by_contents(found: Difference, a: Source, b: Source, swapped: tuple[bool, bool], work: Work) -> Difference:
-    """The same with pairs of tensors that only one side has under its name, but both in contents.
+    """Return the same with pairs of tensors that only one side has under its name, but both in contents.
 
     One to one: contents that one side has twice tell nothing. Renamings that were a guess give way to contents.
     """
@@ -311,7 +311,7 @@ def by_contents(found: Difference, a: Source, b: Source, swapped: tuple[bool, bo
 
 
 def candidates(found: Difference) -> tuple[list[Single], list[Single]]:
-    """The tensors of either side whose contents are looked at: the other side has one of their dtype and shape."""
+    """Return the tensors of each side whose contents are read: the other side has one of their dtype and shape."""
     removed, added = _without_counterpart(found)
     kinds = {_kind(each) for each in removed} & {_kind(each) for each in added}
     mine, its = ([each for each in side if _kind(each) in kinds][:_MOST] for side in (removed, added))

@@ -8,12 +8,12 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor
 
 
 def bytes_to_read(checkpoint: Checkpoint) -> int:
-    """The number of bytes that ``examine_values`` looks at: those of tied tensors once."""
+    """Return the number of bytes that ``examine_values`` looks at: those of tied tensors once."""
     return sum(tensor.nbytes for tensor in distinct(checkpoint.tensors))
 
 
 def distinct(tensors: tuple[Tensor, ...]) -> Iterator[Tensor]:
-    """The tensors in their order, those that are one once."""
+    """Yield the tensors in their order, those that are one once."""
     seen: set[object] = set()
     for tensor in tensors:
         elements = shown_by(tensor)
@@ -23,7 +23,7 @@ def distinct(tensors: tuple[Tensor, ...]) -> Iterator[Tensor]:
 
 
 def shown_by(tensor: Tensor) -> object:
-    """The same for tensors with the same elements."""
+    """Return the same for tensors with the same elements."""
     if tensor.parts or tensor.chunks or (tensor.storage is None and tensor.values is None):
         return tensor.path
     place = tensor.storage.key if tensor.storage is not None else id(tensor.values)

@@ -22,12 +22,12 @@ from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
 from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.values.chunks import ChunkMeasure
 from ckptdoctor.values.distinct import distinct, shown_by
-from ckptdoctor.values.flat_chunks import BYTES, CHUNK, SCANNED, Strip, strips
+from ckptdoctor.values.flat_chunks import CHUNK, CHUNK_BYTES, SCAN_BYTES, Strip, strips
 from ckptdoctor.values.float8_counts import is_counted
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.regions import UnreadError
 from ckptdoctor.values.statistics import TensorValues, Unread, Values
-from ckptdoctor.values.storage_checks import Checks
+from ckptdoctor.values.storage_checks import StorageChecks
 from ckptdoctor.values.summing_up import Narrowing, duplicated_rows, step_of, summed_up
 from ckptdoctor.values.tensor_bytes import TensorBytes
 
@@ -45,7 +45,7 @@ def examine_values(
     only_finite: bool = False,
     sums: bool = True,
     threads: int | None = None,
-    checks: Checks | None = None,
+    checks: StorageChecks | None = None,
 ) -> Values:
     """Read the values of all tensors. ``work`` says how far that is after each chunk, and may end it there.
 
@@ -186,7 +186,7 @@ class _Examination:
     def _strips(self, measured: _Measured) -> list[Strip]:
         try:
             several = self.sums and not is_counted(measured.tensor.dtype.name)
-            found = list(strips(measured.tensor, self.bytes, BYTES if several else SCANNED))
+            found = list(strips(measured.tensor, self.bytes, CHUNK_BYTES if several else SCAN_BYTES))
         except (UnreadError, CkptDoctorError) as error:
             self._leave_out(measured, error)
             return []
@@ -234,7 +234,7 @@ class _Examination:
         partial.sample.append(chunk[-at % measured.step :: measured.step].copy())
 
     def _rows(self, tensor: Tensor, chunk: Array) -> int | None:
-        """The rows that are there again, of a tensor that is one chunk."""
+        """Return the rows that are there again, of a tensor that is one chunk."""
         whole = chunk.size == tensor.numel and tensor.layout == "strided" and is_contiguous(tensor)
         return duplicated_rows(chunk, tensor.shape) if whole and not tensor.chunks else None
 
@@ -269,7 +269,7 @@ class _Examination:
             self.stray[id(tensor)] = trouble
 
     def values(self) -> Values:
-        """The result for all tensors: tied ones have the values of the first of them."""
+        """Return the result for all tensors: tied ones have the values of the first of them."""
         first = {shown_by(tensor): tensor for tensor in reversed(self.checkpoint.tensors)}
         tensors: dict[KeyPath, TensorValues] = {}
         skipped = []
@@ -295,13 +295,13 @@ _BLOCKS = ("sparse_bsr", "sparse_bsc")
 
 
 def stray(tensor: Tensor, source: TensorBytes) -> str:
-    """The fault in the indices of a sparse tensor; "" where there is none. Raises what reading them raises."""
+    """Return the fault in the indices of a sparse tensor; "" where there is none. Raises what reading them raises."""
     troubles = _coo(tensor, source) if tensor.layout == "sparse_coo" else _compressed(tensor, source)
     return next(troubles, "")
 
 
 def _coo(tensor: Tensor, source: TensorBytes) -> Iterator[str]:
-    """One row of indices for each sparse dimension."""
+    """Yield the fault of indices of COO, which have a row for each sparse dimension."""
     indices = tensor.parts[0]
     if len(indices.shape) != 2 or indices.shape[0] > len(tensor.shape):
         yield f"its indices have the shape {list(indices.shape)}"
@@ -313,7 +313,7 @@ def _coo(tensor: Tensor, source: TensorBytes) -> Iterator[str]:
 
 
 def _compressed(tensor: Tensor, source: TensorBytes) -> Iterator[str]:
-    """The first entry of each row or column, and the column or row of each entry."""
+    """Yield the first entry of each row or column, and the column or row of each entry."""
     lines, others, values = tensor.parts
     height, width = values.shape[-2:] if tensor.layout in _BLOCKS and len(values.shape) > 2 else (1, 1)
     rows, columns = tensor.shape[-2] // max(1, height), tensor.shape[-1] // max(1, width)
@@ -341,7 +341,7 @@ def _outside(indices: Tensor, source: TensorBytes, limit: int, what: str) -> Ite
 
 
 def _is_rising(lines: Tensor, source: TensorBytes, entries: int) -> bool:
-    """Whether the beginnings go from nothing to all entries, and never back."""
+    """Return whether the beginnings go from nothing to all entries, and never back."""
     last = 0
     for number, chunk in enumerate(_chunks(lines, source)):
         first = int(chunk[0])
@@ -352,7 +352,7 @@ def _is_rising(lines: Tensor, source: TensorBytes, entries: int) -> bool:
 
 
 def _chunks(indices: Tensor, source: TensorBytes) -> Iterator[Array]:
-    """The indices that are not empty, in chunks."""
+    """Yield the indices that are not empty, in chunks."""
     for strip in strips(indices, source):
         for chunk in strip.read(0, strip.count):
             if chunk.size:

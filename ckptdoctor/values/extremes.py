@@ -22,7 +22,7 @@ _PIECE = 1 << 16  # elements of which the largest are looked for at a time
 
 
 def largest(values: Array, sizes: Array, picks: Picks, work: Work) -> tuple[Extreme, ...]:
-    """The elements with the largest absolute values."""
+    """Return the elements with the largest absolute values."""
     flat = sizes.reshape(-1)
     places = np.empty(0, np.int64)
     for first in range(0, flat.size, _PIECE):
@@ -36,7 +36,7 @@ def largest(values: Array, sizes: Array, picks: Picks, work: Work) -> tuple[Extr
 
 
 def along(values: Array, sizes: Array, picks: Picks, work: Work) -> tuple[Extremes, ...]:
-    """For each dimension the indexes where the largest absolute values are, the worst first."""
+    """Return for each dimension the indexes where the largest absolute values are, the worst first."""
     found = []
     for dim in range(values.ndim):
         work.go_on()
@@ -59,13 +59,13 @@ def _along(values: Array, sizes: Array, picks: Picks, dim: int) -> Extremes:
 
 
 def _median(sizes: Array) -> float:
-    """The lower of the two in the middle of those that are no NaN."""
+    """Return the lower of the two middle ones among those that are not NaN."""
     known = sizes[~np.isnan(sizes)]
     return float(np.partition(known, (len(known) - 1) // 2)[(len(known) - 1) // 2]) if len(known) else nan
 
 
 def _first(sizes: Array, most: int) -> Array:
-    """The places of the largest, those of NaN before them, the largest first; of equal ones those that come first."""
+    """Return the places of the largest, after those of NaN; of equal ones those that come first."""
     keys = np.where(np.isnan(sizes), -np.inf, -sizes) if np.isnan(sizes.max(initial=0)) else -sizes
     if keys.size > most:
         edge = np.partition(keys, most - 1)[most - 1]
@@ -87,7 +87,7 @@ def _at(values: Array, sizes: Array, steps: tuple[int, ...], picks: Picks) -> Ex
 
 
 def _ordered(found: list[Extreme]) -> tuple[Extreme, ...]:
-    """The largest first, NaN before them; those that are alike in the order of their places."""
+    """Return the largest first, NaN before them; those that are alike in the order of their places."""
     return tuple(
         sorted(found, key=lambda each: (not isnan(each.size), 0.0 if isnan(each.size) else -each.size, each.at))
     )
@@ -122,7 +122,7 @@ def sample(shape: Sequence[int], stride: Sequence[int], most: int, reads: int) -
 
 
 def spread(size: int, kept: int, runs: int) -> Runs:
-    """``kept`` of ``size`` indexes in at most ``runs`` runs of equal length, one in each equal part of the whole.
+    """Return ``kept`` of ``size`` indexes in up to ``runs`` runs of equal length, one in each equal part.
 
     Where in its part a run begins looks random, so that what repeats in the tensor (heads, experts) is not always met
     at the same place; it is the same every time.
@@ -140,7 +140,7 @@ def spread(size: int, kept: int, runs: int) -> Runs:
 
 
 def index_at(runs: Runs, position: int) -> int:
-    """The index that stands at a position of the box."""
+    """Return the index at a position of the box."""
     ends = list(accumulate([len(run) for run in runs]))
     number = bisect_right(ends, position)
     return runs[number][position - (ends[number - 1] if number else 0)]

@@ -1,4 +1,7 @@
-"""A tensor is cut into chunks of real numbers: whatever its layout, each element once, one chunk in memory."""
+"""Cuts tensors of all layouts into strips of real numbers, which are read chunk by chunk.
+
+Each element is read once, and one chunk of a strip is in memory at a time.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,13 @@ from ckptdoctor.noun import noun, replace
 from ckptdoctor.values.regions import UnreadError, computable_dtype, require_values
 from ckptdoctor.values.tensor_bytes import TensorBytes
 
-CHUNK = 1 << 18  # values at a time, and bytes: the second pass finds them in the cache, and calls into NumPy are few
-BYTES = 1 << 19
-SCANNED = 4 * BYTES  # the same where there is one pass: what threads do in Python, one at a time, is the fewer
+# values of a chunk, and its bytes: a second pass finds them in the cache, and calls into NumPy are few
+CHUNK = 1 << 18
+CHUNK_BYTES = 1 << 19
+# where there is one pass: the larger the chunks, the less is done in Python, by one thread at a time
+SCAN_BYTES = 4 * CHUNK_BYTES
 SEVERAL = 2  # chunks of plain floats that are read and measured at once, for the same reason
-_WHOLE = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized dtypes are stored as
+_STORED_AS = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}
 
 
 @noun
@@ -40,8 +45,8 @@ class Strip:
     chunk: int = CHUNK
 
 
-def strips(tensor: Tensor, source: TensorBytes, most: int = BYTES) -> Iterator[Strip]:
-    """All strips of a tensor, in chunks of at most about so many bytes.
+def strips(tensor: Tensor, source: TensorBytes, most: int = CHUNK_BYTES) -> Iterator[Strip]:
+    """Yield all strips of a tensor, in chunks of at most about so many bytes.
 
     Raises UnreadError, or DamagedError where its bytes are not all there.
     """
@@ -82,7 +87,7 @@ def _strided(tensor: Tensor, source: TensorBytes, most: int) -> Strip:
 
 
 def _without_repeats(tensor: Tensor) -> tuple[Tensor, int]:
-    """The tensor with each element of an expanded dimension once, and how often that is."""
+    """Return the tensor with each element of an expanded dimension once, and how often that is."""
     sizes = [size for size, step in zip(tensor.shape, tensor.stride, strict=True) if step == 0 and size > 1]
     if not sizes:
         return tensor, 1
@@ -91,14 +96,14 @@ def _without_repeats(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 def _require_room(tensor: Tensor) -> None:
-    """A view that shows the elements of its storage again and again could take forever."""
+    """Raise UnreadError for a view that shows more elements than its storage has: it could take forever."""
     room = len(tensor.values) if tensor.values is not None else tensor.storage.nbytes if tensor.storage else 0
     if tensor.numel * tensor.dtype.bits > 8 * room:
         raise UnreadError("its view shows more elements than there are bytes")
 
 
 def _in_memory_order(tensor: Tensor) -> Tensor | None:
-    """The elements in the order in which they lie, where they lie without gaps; None where they do not."""
+    """Return the elements in memory order, where they are without gaps; None where they are not."""
     step = 1
     dimensions = sorted([pair for pair in zip(tensor.stride, tensor.shape, strict=True) if pair[1] != 1])
     for stride, size in dimensions:
@@ -109,12 +114,12 @@ def _in_memory_order(tensor: Tensor) -> Tensor | None:
 
 
 def _flat(tensor: Tensor, source: TensorBytes, weight: int, most: int) -> Strip:
-    """Elements without gaps; a complex number is two real ones."""
+    """Return the strip of elements without gaps; a complex number is two real ones."""
     parts, dtype = _parts(tensor), tensor.dtype.name
     width = tensor.dtype.bits // 8 // parts
     compressed = tensor.storage is not None and tensor.storage.compressed
-    chunk = min(CHUNK * (most // BYTES), most // width) // parts
-    several = SEVERAL if most == BYTES and real_dtype(dtype) in ("float32", *HALVES) and not compressed else 1
+    chunk = min(CHUNK * (most // CHUNK_BYTES), most // width) // parts
+    several = SEVERAL if most == CHUNK_BYTES and real_dtype(dtype) in ("float32", *HALVES) and not compressed else 1
 
     def read(start: int, stop: int) -> Iterator[Array]:
         for piece in source.pieces(tensor, start // parts, stop // parts, several * chunk):
@@ -124,12 +129,12 @@ def _flat(tensor: Tensor, source: TensorBytes, weight: int, most: int) -> Strip:
 
 
 def _parts(tensor: Tensor) -> int:
-    """The real numbers that one element is."""
+    """Return how many real numbers one element is."""
     return 2 if tensor.dtype.kind == "complex" else 1
 
 
 def _cut(tensor: Tensor, source: TensorBytes, weight: int) -> Strip:
-    """A view with gaps, or with a conj or neg bit: copied block by block, in the order in which it lies."""
+    """Return a view with gaps, or with a conj or neg bit: copied block by block, in memory order."""
     source.require_unpacked(tensor)
     tensor = _turned(tensor, _outermost_first(tensor))
     details, parts = dict(tensor.details), _parts(tensor)
@@ -151,20 +156,20 @@ def _outermost_first(tensor: Tensor) -> list[int]:
 
 
 def _turned(tensor: Tensor, order: Sequence[int]) -> Tensor:
-    """The same elements with the dimensions in another order."""
+    """Return the same elements with the dimensions in another order."""
     return replace(
         tensor, shape=tuple([tensor.shape[dim] for dim in order]), stride=tuple([tensor.stride[dim] for dim in order])
     )
 
 
 def _quantized(tensor: Tensor, source: TensorBytes) -> Strip:
-    """The numbers that quantized ones stand for: their distance from the zero point, times the scale."""
+    """Return the strip of numbers that quantized ones stand for: (number - zero point) * scale."""
     details = dict(tensor.details)
-    if tensor.dtype.name not in _WHOLE:
+    if tensor.dtype.name not in _STORED_AS:
         raise UnreadError(f"{tensor.dtype.name} is a packed dtype")
     if "scheme" not in details:
         raise UnreadError("its scales are unknown")
-    stored = replace(tensor, dtype=BY_NAME[_WHOLE[tensor.dtype.name]], parts=(), details=())
+    stored = replace(tensor, dtype=BY_NAME[_STORED_AS[tensor.dtype.name]], parts=(), details=())
     _require_room(stored)
     source.require(stored)
     source.require_unpacked(stored)
@@ -192,7 +197,7 @@ def _quantized(tensor: Tensor, source: TensorBytes) -> Strip:
 
 
 def _places(shape: tuple[int, ...], most: int) -> Iterator[tuple[tuple[range], ...]]:
-    """Boxes of at most ``most`` elements that a shape is cut into, as long as possible in the last dimensions."""
+    """Yield boxes of at most ``most`` elements that make up a shape, as long as can be in the last dimensions."""
     if prod(shape) <= most:
         yield tuple([(range(size),) for size in shape])
         return

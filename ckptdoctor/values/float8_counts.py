@@ -14,14 +14,14 @@ _FEW = 1 << 13  # bytes of which a table of pairs takes longer than it saves
 
 
 def is_counted(dtype: str) -> bool:
-    """Whether a dtype is one of these."""
+    """Return whether a dtype is one of these."""
     return dtype.startswith("float8")
 
 
 def extremes_of_counted(chunk: Array, dtype: str) -> tuple[float, float]:
-    """The least and the greatest number of a chunk; NaN where one of its numbers may be NaN or infinite.
+    """Return the smallest and the largest number of a chunk; NaN where one of its numbers may be NaN or infinite.
 
-    A byte occurs only if it lies between the extremes, taken for integers with and without a sign. Those of healthy
+    A byte occurs only if it is between the extremes, taken for integers with and without a sign. Those of healthy
     tensors leave no room for NaN or infinity; and they are the extremes of the numbers, in whatever order these are.
     """
     signs = chunk.view(np.int8)
@@ -48,12 +48,12 @@ def add_counted(chunk: Array, dtype: str, partial: Partial) -> None:
 
 
 def _counts(chunk: Array, dtype: str) -> list[tuple[float, int]]:
-    """Each number that occurs, and how often; zeros of both signs, and NaNs of several, apart."""
+    """Return each number that occurs, and how often; zeros of both signs, and NaNs of several, apart."""
     return [(value, count) for value, count in zip(_numbers(dtype), _occurrences(chunk), strict=True) if count]
 
 
 def _occurrences(chunk: Array) -> list[int]:
-    """How often each of the 256 bytes occurs: two at a time, which takes half as long."""
+    """Return how often each of the 256 bytes occurs: two at a time, which takes half as long."""
     paired = len(chunk) // 2 * 2 if len(chunk) >= _FEW else 0
     counts = np.bincount(chunk[paired:], minlength=256)
     if paired:
@@ -80,11 +80,11 @@ def _take_out(counts: list[tuple[float, int]], partial: Partial) -> dict[float, 
 
 @cache
 def _not_finite(dtype: str) -> tuple[int, ...]:
-    """The bytes that stand for NaN or an infinity."""
+    """Return the bytes that stand for NaN or an infinity."""
     return tuple([byte for byte, value in enumerate(_numbers(dtype)) if not isfinite(value)])
 
 
 @cache
 def _numbers(dtype: str) -> tuple[float, ...]:
-    """The number that each byte stands for."""
+    """Return the number that each byte stands for."""
     return tuple(every_float8(dtype).tolist())

@@ -12,7 +12,7 @@ from ckptdoctor.casting.arrays import Array, real_parts
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.values.chunks import ChunkMeasure, dtype_of
+from ckptdoctor.values.chunks import ChunkMeasure
 from ckptdoctor.values.extremes import along, largest, sample
 from ckptdoctor.values.flat_chunks import CHUNK
 from ckptdoctor.values.partial import Partial
@@ -29,18 +29,18 @@ _FAR_AWAY = 1 << 18, 8  # the same where each read is a request over a network
 
 
 def window(tensor: Tensor, box: Sequence[range], boxes: Boxes) -> Window:
-    """The values of a box."""
+    """Return the values of a box."""
     values = boxes.read(plain(tensor), [(each,) for each in box])
     return Window(tuple(box), tuple(values.reshape(-1).tolist()))
 
 
 def look(tensor: Tensor, boxes: Boxes, work: Work, distant: bool = False) -> Look:
-    """Statistics, histograms and extremes. Raises StoppedError once nobody wants the rest."""
+    """Return statistics, histograms and extremes. Raises StoppedError once nobody wants the rest."""
     tensor = plain(tensor)
     picks = _picks(tensor, distant)
     values = boxes.read(tensor, picks)
     whole = values.size == tensor.numel
-    real = real_parts(values.reshape(-1), dtype_of(values))
+    real = real_parts(values.reshape(-1), str(values.dtype))
     with np.errstate(all="ignore"):  # NaN and infinity are what is looked for
         statistics = _Statistics(tensor.dtype.name if whole else "", work)
         for chunk in _split(real):
@@ -69,7 +69,7 @@ def _split(values: Array) -> Iterator[Array]:
 def picture(
     tensor: Tensor, box: Sequence[range], rows: int | None, shape: tuple[int, int], how: str, boxes: Boxes
 ) -> Picture:
-    """A slice as at most ``shape`` cells: the dimension ``rows`` goes down (None: there is one alone, which wraps)."""
+    """Return a slice as at most ``shape`` cells; the dimension ``rows`` goes down (None: the only one wraps)."""
     tensor = plain(tensor)
     values = boxes.read(tensor, _drawn(box, tensor))
     return _pictured(values, box, rows, shape, how)
@@ -84,7 +84,7 @@ def difference_picture(
     how: str,
     boxes: tuple[Boxes, Boxes],
 ) -> Picture:
-    """The same of the values of one tensor minus those of another of the same shape."""
+    """Return the same of the values of one tensor minus those of another of the same shape."""
     for each in (a, b):
         if each.layout != "strided":
             raise UnreadError(f"values of {each.layout} tensors may belong to other places")
@@ -105,7 +105,7 @@ def _wide(values: Array) -> Array:
 
 
 def _drawn(box: Sequence[range], tensor: Tensor) -> Picks:
-    """The part of a box that is read to draw it."""
+    """Return the part of a box that is read to draw it."""
     return _inside(box, tensor, READ_WHOLE if prod([len(each) for each in box]) <= READ_WHOLE else _SAMPLE)
 
 
@@ -124,7 +124,7 @@ def _pictured(values: Array, box: Sequence[range], rows: int | None, shape: tupl
 
 
 def _inside(box: Sequence[range], tensor: Tensor, most: int) -> Picks:
-    """The indexes of a box that are read, where not all of them are."""
+    """Return the indexes of a box that are read, where not all of them are."""
     kept = sample([len(each) for each in box], _stride(tensor), most, _READS)
     return [
         [range(each.start + run.start, each.start + run.stop) for run in runs]
@@ -133,7 +133,7 @@ def _inside(box: Sequence[range], tensor: Tensor, most: int) -> Picks:
 
 
 def _stride(tensor: Tensor) -> tuple[int, ...]:
-    """The distance of elements in memory; of a tensor in pieces, as if it were in one."""
+    """Return the distance of elements in memory; of a tensor in pieces, as if it were in one."""
     return tensor.stride if len(tensor.stride) == len(tensor.shape) else contiguous_stride(tensor.shape)
 
 
@@ -166,9 +166,9 @@ class _Statistics:
     def add(self, chunk: Array) -> None:
         """Count in what there is to know."""
         self._work.go_on()
-        self._measure.add(chunk, dtype_of(chunk), self.partial)
+        self._measure.add(chunk, str(chunk.dtype), self.partial)
         if self._narrowing.left and chunk.dtype.kind == "f":
-            self._narrowing.add(chunk, dtype_of(chunk))
+            self._narrowing.add(chunk, str(chunk.dtype))
 
     @property
     def fits(self) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ class _Statistics:
         return self._narrowing.result(self.partial)
 
     def bins(self, real: Array) -> tuple[tuple[int, ...], tuple[tuple[int, int, int], ...]]:
-        """The number of values in equal parts of their range; and the number with each exponent, by sign."""
+        """Return the number of values in equal parts of their range; and the number with each exponent, by sign."""
         if not self.partial.finite:
             return (), ()
         low, high = self.partial.min, self.partial.max
@@ -197,7 +197,7 @@ class _Statistics:
 
 
 def _counted(numbers: Array, low: float, high: float, count: int) -> Array:
-    """The number in each part of the range; neither NaN nor infinities."""
+    """Return the number in each part of the range; neither NaN nor infinities."""
     if low == high:
         return np.array([np.count_nonzero(numbers == low)])
     if high / 2 - low / 2 > 1e38:  # quartered: the largest float64 minus the smallest would be infinite
@@ -210,7 +210,7 @@ def _counted(numbers: Array, low: float, high: float, count: int) -> Array:
 
 
 def _fields(numbers: Array) -> dict[int, int]:
-    """The number of times that the bits of sign and exponent occur, as one number."""
+    """Return the number of times that the bits of sign and exponent occur, as one number."""
     if numbers.dtype == np.float32:
         found = numbers.view(np.uint32) >> 23
     else:
@@ -219,7 +219,7 @@ def _fields(numbers: Array) -> dict[int, int]:
 
 
 def _exponents(fields: Counter[int], bias: int, zeros: int) -> tuple[tuple[int, int, int], ...]:
-    """Those as exponents of ``frexp``, with the numbers of negative and of positive values."""
+    """Return those as exponents of ``frexp``, with the numbers of negative and of positive values."""
     negative = 2 * (bias + 1)
     below: Counter[int] = Counter()
     above: Counter[int] = Counter()
@@ -236,7 +236,7 @@ def _exponents(fields: Counter[int], bias: int, zeros: int) -> tuple[tuple[int, 
 
 
 def pooled(table: Array, whole: tuple[int, int], most: tuple[int, int], how: str, sampled: bool = False) -> Picture:
-    """A table of some of the rows and columns of ``whole``, in at most ``most`` rows and columns of cells.
+    """Return a table of some of the rows and columns of ``whole``, in at most ``most`` rows and columns of cells.
 
     Where there are more than that, all cells are used: some then stand for one row or column more than others.
     """
@@ -248,7 +248,7 @@ def pooled(table: Array, whole: tuple[int, int], most: tuple[int, int], how: str
 
 
 def wrapped(values: Array, whole: int, most: tuple[int, int], how: str, sampled: bool = False) -> Picture:
-    """Numbers of one dimension, written in lines from left to right."""
+    """Return numbers of one dimension, written in lines from left to right."""
     count = values.size
     if not count or not min(most):
         return Picture((), 1.0, 1.0, how)
@@ -270,14 +270,14 @@ def _columns(cells: int, most: tuple[int, int]) -> int:
 
 
 def _starts(size: int, most: int) -> Array:
-    """Where each of at most so many cells begins, which are as long as each other but for one index."""
+    """Return where each of at most ``most`` cells begins; their lengths differ by at most one index."""
     cells = min(size, most)
     starts: Array = np.arange(cells, dtype=np.int64) * size // cells
     return starts
 
 
 def _smaller(table: Array, down: Array, across: Array, how: str) -> Array:
-    """The rows and columns from each of these starts to the next one put together."""
+    """Return the rows and columns from each of these starts to the next one put together."""
     numbers = _float(table)
     if (len(down), len(across)) == table.shape:
         return numbers

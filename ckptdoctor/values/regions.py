@@ -1,7 +1,7 @@
-"""A box of a tensor has some indexes of each dimension: no more bytes are read than lie between them.
+"""A box of a tensor has some indexes of each dimension: only the bytes between them are read.
 
-They are read, never mapped: a file that somebody truncates meanwhile is an error here, and the end of a process that
-has it mapped.
+They are read, never mapped: a file that is truncated meanwhile is an error here, but would end a process that has it
+mapped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class UnreadError(Exception):
 
 
 def plain(tensor: Tensor) -> Tensor:
-    """The tensor whose values are to be looked at: the inner one of a sparse tensor or a wrapper.
+    """Return the tensor whose values are to be looked at: the inner one of a sparse tensor or a wrapper.
 
     Raises UnreadError where there is none.
     """
@@ -83,7 +83,7 @@ class Boxes:
         self._gap = max(near, _FAR) if source.distant else near
 
     def read(self, tensor: Tensor, picks: Picks) -> Array:
-        """The values of a plain tensor at every combination of these indexes, in a dtype that NumPy computes with."""
+        """Return a plain tensor's values at all combinations of these indexes, in a dtype that NumPy computes with."""
         if len(tensor.stride) != len(tensor.shape) and not tensor.chunks:
             raise UnreadError("its numbers of strides and dimensions differ")
         if tensor.chunks:
@@ -97,7 +97,7 @@ class Boxes:
         return -values if details.get("neg") else values
 
     def held(self, tensor: Tensor, picks: Picks) -> Array:
-        """The same as they are stored: as ``casting.arrays`` holds them, and without what is to be done to all."""
+        """Return them as they are stored: as ``casting.arrays`` holds them, neither conjugated nor negated."""
         for dim, runs in enumerate(picks):
             if len(runs) > 1:
                 parts = [self.held(tensor, (*picks[:dim], (run,), *picks[dim + 1 :])) for run in runs]
@@ -124,7 +124,7 @@ class Boxes:
         return made
 
     def _halved(self, tensor: Tensor, box: list[range]) -> Array:
-        """The same in two, cut where the elements lie furthest apart."""
+        """Return the same in two halves, cut where the elements are furthest apart."""
         self._work.go_on()
         dim = max(range(len(box)), key=lambda each: (len(box[each]) - 1) * tensor.stride[each])
         middle = len(box[dim]) // 2
@@ -134,7 +134,7 @@ class Boxes:
         return np.concatenate(halves, dim)
 
     def _bytes(self, tensor: Tensor, start: int, length: int) -> bytearray:
-        """Some bytes of what a tensor is a view of."""
+        """Return some bytes of what a tensor is a view of."""
         storage = tensor.storage
         if tensor.values is not None:
             held: bytes | memoryview = tensor.values.cast("B")[start : start + length]
@@ -170,7 +170,7 @@ class Boxes:
         return held
 
     def _assembled(self, tensor: Tensor, picks: Picks) -> Array:
-        """Of a tensor that was saved in pieces: from each piece what it has of the box."""
+        """Return the box of a tensor that was saved in pieces: from each of them what it has of it."""
         if sum([piece.numel for _, piece in tensor.chunks]) != tensor.numel:
             raise UnreadError("pieces of it are missing")
         made = None
@@ -186,7 +186,7 @@ class Boxes:
         return np.zeros(shape, np.float32) if made is None else made
 
     def _quantized(self, tensor: Tensor, picks: Picks) -> Array:
-        """The numbers that quantized ones stand for: their distance from the zero point, times the scale."""
+        """Return the numbers that quantized ones stand for: their distance from the zero point, times the scale."""
         details = dict(tensor.details)
         if tensor.dtype.name not in _WHOLE:
             raise UnreadError(f"{tensor.dtype.name} is a packed dtype")
@@ -207,7 +207,7 @@ class Boxes:
 
 
 def _held(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """The number of different elements in a box: expanded dimensions show the same again."""
+    """Return the number of different elements in a box: expanded dimensions show the same again."""
     return prod([count for count, step in zip(shape, stride, strict=True) if step])
 
 
@@ -218,7 +218,7 @@ def _whole(data: bytes | memoryview, start: int, length: int) -> bytearray:
 
 
 def _shared(runs: Runs, first: int, count: int) -> tuple[list[range], list[range]]:
-    """The overlap of runs of a dimension with a piece of it: as indexes of the piece, and as places of the box."""
+    """Return the overlap of runs of a dimension with a piece: as indexes of the piece, and as places of the box."""
     inside, places, at = [], [], 0
     for run in runs:
         start, stop = max(run.start, first), min(run.stop, first + count)
@@ -230,7 +230,7 @@ def _shared(runs: Runs, first: int, count: int) -> tuple[list[range], list[range
 
 
 def computable_dtype(name: str) -> str:
-    """The dtype of what ``Boxes.read`` gives."""
+    """Return the dtype of what ``Boxes.read`` gives."""
     if name == "complex32":
         return "complex64"
     return "float32" if name in HALVES or name.startswith("float8") else name

@@ -15,7 +15,7 @@ _MOST = 3e11  # multiplications: what takes about a minute on a few cores
 
 
 def spectrum(tensor: Tensor, boxes: Boxes) -> Spectrum:
-    """The singular values, by size. Raises UnreadError where there are none."""
+    """Return the singular values, by size. Raises UnreadError where there are none."""
     if tensor.layout != "strided":
         raise UnreadError(f"values of {tensor.layout} tensors are not where a matrix has them")
     tensor = plain(tensor)

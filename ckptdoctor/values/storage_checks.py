@@ -1,4 +1,4 @@
-"""While values are read, their bytes are looked at for damage as well: they are in the cache of a core by then.
+"""Looks for damage in the bytes of storages while their values are read: they are in the cache of a core by then.
 
 What is seen so needs no second look: storages of which every byte passed by once, with a checksum that fits, or without
 a page of zeros. Of all others it is said that they are left, and ``examine.integrity`` reads them.
@@ -18,9 +18,7 @@ from ckptdoctor.checkpoint import Checkpoint, Extent, Source, Storage
 from ckptdoctor.noun import noun
 from ckptdoctor.values.crc32 import WORTH, Folding, combined
 from ckptdoctor.values.damage import HOLE, PAGE, Damage, Integrity, may_have_holes
-from ckptdoctor.values.storage_damage import fastest, note_of, readable
-
-_STEP = HOLE - PAGE  # of the pages that are looked at: a run of 64 KiB has one of them
+from ckptdoctor.values.storage_damage import STEP, fastest, note_of, readable
 
 
 @noun(frozen=False)
@@ -37,7 +35,7 @@ class _Run:
     blank: bool = False
 
 
-class _Ear:
+class _Listener:
     """What one thread hears: the run that goes on, of the storage ``key``."""
 
     def __init__(self) -> None:
@@ -46,7 +44,7 @@ class _Ear:
         self._folding: Folding | None = None
 
     def add(self, data: Array, storage: Storage) -> None:
-        """The next bytes of a run of which the checksum is wanted."""
+        """Take the next bytes of a run of which the checksum is wanted."""
         if fastest() is not crc32 or storage.nbytes < WORTH or byteorder != "little":  # words are folded as they lie
             self.run.crc = fastest()(data.data, self.run.crc)
             return
@@ -59,48 +57,48 @@ class _Ear:
             self.settle()
 
     def settle(self) -> None:
-        """The run is over."""
+        """Finish the checksum of the run, which is over."""
         if self._folding is not None and not self.run.settled:
             self.run.crc = self._folding.crc()
             self.run.settled = True
 
 
-class Checks:
-    """What is known of the storages whose bytes threads have told it."""
+class StorageChecks:
+    """What is known of storages by the bytes that passed by. Threads that read values let it ``hear`` them."""
 
     def __init__(self) -> None:
         self._runs: dict[str, list[_Run]] = {}
         self._own = local()
-        self._ears: list[_Ear] = []
+        self._listeners: list[_Listener] = []
 
     def hear(self, storage: Storage, at: int, data: Array) -> None:
-        """The next bytes of a storage, which begin at its byte ``at``."""
+        """Take the next bytes of a storage, which begin at its byte ``at``."""
         checked = storage.crc32 is not None
         if not checked and (storage.nbytes < HOLE or not may_have_holes(storage)):
             return
-        ear = self._ear(storage.key, at)
+        listener = self._listener(storage.key, at)
         if checked:
-            ear.add(data, storage)
-        elif not ear.run.blank:
-            ear.run.blank = _has_blank_page(data)
-        ear.run.stop += data.size
+            listener.add(data, storage)
+        elif not listener.run.blank:
+            listener.run.blank = _has_blank_page(data)
+        listener.run.stop += data.size
 
-    def _ear(self, key: str, at: int) -> _Ear:
-        """That of this thread, which goes on with its run, or begins another."""
-        ear: _Ear | None = getattr(self._own, "ear", None)
-        if ear is None:
-            ear = self._own.ear = _Ear()
-            self._ears.append(ear)
-        if (ear.key, ear.run.stop) != (key, at):
-            ear.settle()
-            ear.key, ear.run = key, _Run(at, at)
-            self._runs.setdefault(key, []).append(ear.run)
-        return ear
+    def _listener(self, key: str, at: int) -> _Listener:
+        """Return this thread's listener, which goes on with its run, or begins another."""
+        listener: _Listener | None = getattr(self._own, "listener", None)
+        if listener is None:
+            listener = self._own.listener = _Listener()
+            self._listeners.append(listener)
+        if (listener.key, listener.run.stop) != (key, at):
+            listener.settle()
+            listener.key, listener.run = key, _Run(at, at)
+            self._runs.setdefault(key, []).append(listener.run)
+        return listener
 
     def sound(self, checkpoint: Checkpoint, source: Source) -> dict[str, int]:
-        """The storages that need no other look, each with the number of its bytes; all threads are over."""
-        for ear in self._ears:
-            ear.settle()
+        """Return the storages that need no other look, with their numbers of bytes, when all threads are over."""
+        for listener in self._listeners:
+            listener.settle()
         return {
             storage.key: extent.length
             for storage, extent in readable(checkpoint, source)
@@ -115,7 +113,7 @@ class Checks:
         return self._is_whole(storage, extent) and self._crc(storage) == storage.crc32
 
     def _is_whole(self, storage: Storage, extent: Extent) -> bool:
-        """Whether all bytes were heard, each once."""
+        """Return whether all bytes were heard, each once."""
         at = 0
         for run in self._in_order(storage):
             if run.start != at or not run.settled:
@@ -136,7 +134,7 @@ class Checks:
         return sorted(self._runs.get(storage.key, ()), key=lambda run: run.start)
 
     def integrity(self, checkpoint: Checkpoint, source: Source) -> Integrity:
-        """What is known where the rest is not read any more, perhaps before all threads are over."""
+        """Return what is known when the rest will not be read; threads may still be at work."""
         places = readable(checkpoint, source)
         found = tuple(self._damage(places))
         read = sum([run.stop - run.start for runs in self._runs.values() for run in runs])
@@ -152,7 +150,7 @@ class Checks:
 
 
 def _has_blank_page(data: Array) -> bool:
-    """Whether a page is zero, of those that a run of 64 KiB cannot slip between: the last one is among them.
+    """Return whether a page is zero, of those that a run of 64 KiB cannot slip between: the last one is among them.
 
     A run that goes on in the next bytes has the last page of these, or the first one of those.
     """
@@ -160,7 +158,7 @@ def _has_blank_page(data: Array) -> bool:
     if last < 0:
         return not data.any()
     words = data[: last + 8].view(np.uint8)
-    starts = words[: words.size - words.size % 8].view(np.uint64)[:: _STEP // 8]
+    starts = words[: words.size - words.size % 8].view(np.uint64)[:: STEP // 8]
     if np.count_nonzero(starts) == starts.size and data[last : last + 8].any():
         return False
-    return any(not data[at : at + PAGE].any() for at in (*range(0, last + 1, _STEP), last))
+    return any(not data[at : at + PAGE].any() for at in (*range(0, last + 1, STEP), last))

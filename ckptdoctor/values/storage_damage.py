@@ -16,14 +16,14 @@ from ckptdoctor.values.damage import HOLE, PAGE, Damage, Hole, may_have_holes
 CHUNK = 1 << 19  # bytes that each thread reads at a time: they are still in the cache when they are added up
 _SLACK = 16  # zero bytes that a value beside a hole may end or begin with
 _NOTHING = bytes(PAGE)
-_STEP = HOLE - PAGE  # of the pages that are looked at: a run of 64 KiB has one of them
+STEP = HOLE - PAGE  # bytes between the pages that are looked at: a run of 64 KiB has one of them
 _GLANCE = 64  # bytes that nearly always tell that a page is not zero
 
 Place = tuple[Storage, Extent]
 
 
 def readable(checkpoint: Checkpoint, source: Source) -> list[Place]:
-    """The storages whose bytes are in the file, in the order of the file; the others have findings of their own."""
+    """Return the storages whose bytes are in the file, in its order; the others have findings of their own."""
     sizes: dict[str, int] = {}
     inside = []
     for storage in checkpoint.storages:
@@ -38,7 +38,7 @@ def readable(checkpoint: Checkpoint, source: Source) -> list[Place]:
 
 
 def note_of(damage: Damage) -> Note:
-    """What an examination notes of it."""
+    """Return what an examination notes of it."""
     if damage.holes:
         length = sum(hole.length for hole in damage.holes)
         message = f"{length:,} bytes of storage {damage.storage.key} are zero"
@@ -51,7 +51,7 @@ def note_of(damage: Damage) -> Note:
 def scanned(
     storage: Storage, extent: Extent, read: Callable[[int, int], bytes | bytearray], chunk: int = CHUNK
 ) -> Iterator[Damage]:
-    """The damage of one storage, whose bytes ``read`` (offset, length) gives."""
+    """Yield the damage of one storage, whose bytes ``read`` (offset, length) gives."""
     scan = Scan(storage, extent)
     for offset in range(extent.offset, extent.offset + extent.length, chunk):
         scan.feed(read(offset, min(chunk, extent.offset + extent.length - offset)))
@@ -59,7 +59,7 @@ def scanned(
 
 
 class Scan:
-    """One storage on its way through the examination."""
+    """Takes the bytes of one storage as they are in the file, and finds its damage: ``feed`` all, then ``damage``."""
 
     def __init__(self, storage: Storage, extent: Extent) -> None:
         self.storage = storage
@@ -72,7 +72,7 @@ class Scan:
         self.runs = _ZeroRuns(extent) if holes else None
 
     def feed(self, chunk: bytes | bytearray) -> None:
-        """The next bytes of the record."""
+        """Take the next bytes of the record."""
         self.fed += len(chunk)
         if self.runs is not None:
             self.runs.feed(chunk)
@@ -97,13 +97,13 @@ class Scan:
         self.crc = fastest()(plain, self.crc)
 
     def ends_early(self, storage: Storage, extent: Extent) -> None:
-        """No more will be fed: the extent of the storage turned out to be shorter than it was said to be."""
+        """End it where the extent of the storage turned out to be shorter than it was said to be."""
         self.storage = storage
         if self.runs is not None:
             self.runs.extent = extent
 
     def damage(self) -> Iterator[Damage]:
-        """The storage's damage, once all its bytes were fed."""
+        """Yield the storage's damage, once all its bytes were fed."""
         stored = self.storage.crc32
         if self.inflate is not None and not self.broken:
             self._take(self.inflate.flush())  # what is left when the last output was cut at its limit
@@ -123,7 +123,7 @@ def scanned_in_part(
     go_on: Callable[[], None],
     tell: Callable[[int], None],
 ) -> Iterator[Damage]:
-    """The holes of a storage without checksum: of the bytes between two pages there is nothing to know.
+    """Yield the holes of a storage without checksum: of the bytes between two pages there is nothing to know.
 
     ``go_on`` may raise before each chunk; ``tell`` gets the number of its bytes after it.
     """
@@ -135,9 +135,9 @@ def scanned_in_part(
         while at < after and at + PAGE <= stop:
             if read(at, _GLANCE) == _NOTHING[:_GLANCE] and read(at, PAGE) == _NOTHING:
                 runs.runs.append(_run_around(at, extent, read))
-                at = max(at + _STEP, runs.runs[-1][1])
+                at = max(at + STEP, runs.runs[-1][1])
             else:
-                at += _STEP
+                at += STEP
         tell(after - told)
         told = after
     holes = runs.holes()
@@ -146,7 +146,7 @@ def scanned_in_part(
 
 
 def _run_around(at: int, extent: Extent, read: Callable[[int, int], bytes]) -> list[int]:
-    """The run of zeros within an extent that a place is in: its first byte, and the one after its last."""
+    """Return the run of zeros within an extent that a place is in: its first byte, and the one after its last."""
     first, last, stop = at, at, extent.offset + extent.length
     while first > extent.offset:
         block = read(max(extent.offset, first - HOLE), min(HOLE, first - extent.offset))
@@ -176,14 +176,13 @@ class _ZeroRuns:
         if self.runs and self.runs[-1][1] == self.position:  # a run may go on in this chunk
             at = _zeros_from(chunk, 0)
             self.runs[-1][1] += at
-        step = _STEP
         while at < len(chunk):
             if chunk[at : at + PAGE] == _NOTHING[: len(chunk) - at]:
                 first, last = at - _zeros_before(chunk, at), at + _zeros_from(chunk, at)
                 self._add(self.position + first, self.position + last)
                 at = last
             else:
-                at += step
+                at += STEP
         # the last bytes may begin a run that goes on in the next chunk
         tail = _zeros_before(chunk, len(chunk))
         if tail and not (self.runs and self.runs[-1][1] == self.position + len(chunk)):
@@ -195,11 +194,11 @@ class _ZeroRuns:
         self.runs.append([first, last])
 
     def _forget_short(self) -> None:
-        if self.runs and self.runs[-1][1] - self.runs[-1][0] < HOLE - PAGE:
+        if self.runs and self.runs[-1][1] - self.runs[-1][0] < STEP:
             self.runs.pop()
 
     def holes(self) -> tuple[Hole, ...]:
-        """The runs that look like holes; none in a storage that is zero from end to end."""
+        """Return the runs that look like holes; none in a storage that is zero from end to end."""
         self._forget_short()
         begin, end = self.extent.offset, self.extent.offset + self.extent.length
         found = []
@@ -214,7 +213,7 @@ class _ZeroRuns:
 
 
 def _zeros_from(data: bytes | bytearray, at: int) -> int:
-    """How many zero bytes ``data`` has from ``at`` on."""
+    """Return how many zero bytes ``data`` has from ``at`` on."""
     start = at
     while data[at : at + PAGE] == _NOTHING and at + PAGE <= len(data):
         at += PAGE
@@ -223,7 +222,7 @@ def _zeros_from(data: bytes | bytearray, at: int) -> int:
 
 
 def _zeros_before(data: bytes | bytearray, at: int) -> int:
-    """How many zero bytes ``data`` has just before ``at``."""
+    """Return how many zero bytes ``data`` has just before ``at``."""
     stop = at
     while at >= PAGE and data[at - PAGE : at] == _NOTHING:
         at -= PAGE
@@ -242,7 +241,7 @@ Crc32 = Callable[[Union[bytes, bytearray, memoryview], int], int]
 
 @cache
 def fastest() -> Crc32:
-    """The function: like ``zlib.crc32``, with both arguments given."""
+    """Return a function like ``zlib.crc32``, with both arguments given."""
     try:
         from zlib_ng import zlib_ng  # type: ignore[import-not-found, unused-ignore]  # an extra
     except ImportError:

@@ -33,7 +33,7 @@ def summed_up(
     *,
     sums: bool = True,
 ) -> TensorValues:
-    """The numbers of a tensor; each value that was looked at stands for ``weight`` elements.
+    """Return the numbers of a tensor; each value that was looked at stands for ``weight`` elements.
 
     Without ``sums`` those were not worked out, nor were zeros among other values.
     """
@@ -71,7 +71,7 @@ _LIKE = 1.02  # times as far from zero as the least value the greatest one may b
 
 
 def _is_telling(partial: Partial) -> bool:
-    """Whether the extremes leave open what rules ask of a histogram: whether values of all sizes fill it, or evenly."""
+    """Return whether the extremes allow what rules ask a histogram: values of all sizes, or evenly spread ones."""
     ends = sorted([abs(partial.min), abs(partial.max)])
     return ends[1] >= _HUGE or (partial.min < 0 < partial.max and ends[1] <= _LIKE * ends[0])
 
@@ -82,7 +82,7 @@ def _counts(partial: Partial, weight: int) -> tuple[int, int, int, int, int]:
 
 
 def step_of(count: int) -> int:
-    """The distance between the values of a sample of ``count`` values."""
+    """Return the distance between the values of a sample of ``count`` values."""
     return max(1, -(-count // SAMPLE))
 
 
@@ -99,7 +99,7 @@ def _histogram(partial: Partial, weight: int) -> Histogram | None:
 
 
 def _counted_few(partial: Partial, low: float, width: float) -> _Counts:
-    """The number of finite values in each bin, and with each exponent; for a few, plain Python is faster."""
+    """Return the number of finite values in each bin, and with each exponent; for a few, plain Python is faster."""
     values = [float(each) for part in partial.sample for each in part.tolist()]
     values = [each for each in values if isfinite(each)]
     # halved: the largest float64 minus the smallest would be infinite
@@ -128,7 +128,7 @@ MOST = 256 << 10  # bytes of the largest tensor that is looked at: more would ta
 
 
 def duplicated_rows(values: Array, shape: tuple[int, ...]) -> int | None:
-    """The number of rows of a contiguous tensor that equal an earlier one; None where none do, or it is large."""
+    """Return how many rows of a contiguous tensor equal an earlier one; None where none do, or it is large."""
     size = values.nbytes
     if len(shape) < 2 or shape[0] < 2 or not 0 < size <= MOST:
         return None
@@ -178,7 +178,7 @@ class Narrowing:
                 self.left.remove(name)
 
     def result(self, partial: Partial) -> tuple[str, ...]:
-        """The names that are left."""
+        """Return the names that are left."""
         if not partial.count:
             return ()
         if self._integers and isfinite(partial.min) and max(partial.max, -partial.min) <= 2.0**53:
@@ -187,7 +187,7 @@ class Narrowing:
 
 
 def _held(values: Array, name: str) -> bool:
-    """Whether every one of these numbers of float32 or float64 is a number of a narrower dtype."""
+    """Return whether every one of these numbers of float32 or float64 is a number of a narrower dtype."""
     with np.errstate(all="ignore"):  # what is too large becomes infinite, and is another number
         single = values.astype(np.float32, copy=False)
         if single is not values and not np.array_equal(single, values):
@@ -204,7 +204,7 @@ _LOST = {"bfloat16": 0xFFFF, "float16": 0x1FFF}  # the bits of a float32 that a 
 
 
 def _is_held_by_half(single: Array, name: str) -> bool:
-    """The same of numbers that are in its range: the numbers of float16 next to 0 are 2**-24 apart."""
+    """Return the same of numbers that are in its range: the numbers of float16 next to 0 are 2**-24 apart."""
     if (single.view(np.uint32) & np.uint32(_LOST[name])).any():
         return False
     if name == "bfloat16":

@@ -19,7 +19,7 @@ from ckptdoctor.checkpoint.tensor import storage_span
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.values.files import Files
 from ckptdoctor.values.regions import Boxes
-from ckptdoctor.values.storage_checks import Checks
+from ckptdoctor.values.storage_checks import StorageChecks
 from ckptdoctor.wording import count, plural
 
 _INFLATED = 64 << 20  # a compressed record of which a view with gaps is wanted is held whole, up to this size
@@ -28,12 +28,12 @@ _NEAR = 8 << 20  # a box that spans no more bytes than that is read in one go, w
 
 
 class TensorBytes:
-    """The numbers that threads read from one checkpoint; nothing that was read is kept.
+    """The numbers that threads read from one checkpoint; nothing that is read is kept.
 
-    ``checks`` hear the bytes of storages as they lie.
+    ``checks`` get the bytes of storages in the order of the file.
     """
 
-    def __init__(self, checkpoint: Checkpoint, source: Source, checks: Checks | None = None) -> None:
+    def __init__(self, checkpoint: Checkpoint, source: Source, checks: StorageChecks | None = None) -> None:
         self._source = source
         self._checks = checks
         self._swapped = checkpoint.big_endian
@@ -48,7 +48,7 @@ class TensorBytes:
             files.close()
 
     def require(self, tensor: Tensor) -> None:
-        """Raises DamagedError where not all bytes of a tensor are there."""
+        """Raise DamagedError where not all bytes of a tensor are there."""
         storage = tensor.storage
         if storage is not None and storage.nbytes:
             _require_all(storage)
@@ -63,19 +63,19 @@ class TensorBytes:
             )
 
     def require_unpacked(self, tensor: Tensor) -> None:
-        """Raises DamagedError for a compressed record that is too large to be held whole."""
+        """Raise DamagedError for a compressed record that is too large to be held whole."""
         storage = tensor.storage
         if storage is not None and storage.compressed and storage.nbytes > _INFLATED:
             raise DamagedError(f"Storage {storage.key} is compressed and too large for memory.")
 
     def whole(self, tensor: Tensor) -> Array:
-        """All numbers of a small tensor, in a dtype that NumPy has."""
+        """Return all numbers of a small tensor, in a dtype that NumPy has."""
         self.require(tensor)
         self.require_unpacked(tensor)
         return self.boxes.read(tensor, [(range(size),) for size in tensor.shape])
 
     def pieces(self, tensor: Tensor, start: int, stop: int, most: int) -> Iterator[Array]:
-        """The elements ``start`` to ``stop`` of a tensor without gaps, at most ``most`` at a time, as arrays hold them.
+        """Yield the elements ``start`` to ``stop`` of a tensor without gaps, as arrays of at most ``most``.
 
         They are valid until the next ones are asked for.
         """
@@ -95,7 +95,7 @@ class TensorBytes:
                 yield from (read[first : first + most] for first in range(0, len(read), most))
 
     def _read(self, tensor: Tensor, storage: Storage, at: int, count: int) -> Array:
-        """Some elements, in memory that this thread reads into again and again."""
+        """Return some elements, in memory that this thread reads into again and again."""
         size = tensor.dtype.bits // 8
         extent, offset, length = _require_all(storage), (tensor.offset + at) * size, count * size
         if offset + length > storage.nbytes:
@@ -123,7 +123,7 @@ class TensorBytes:
         self._own.files.fill(extent.file, extent.offset + offset, view)
 
     def _in_order(self, raw: Array, storage: Storage) -> Array:
-        """The bytes as this machine orders them; they are swapped where they are."""
+        """Return the bytes as this machine orders them; they are swapped where they are."""
         kind = storage.dtype
         width = 1 if kind is None else kind.bits // (16 if kind.kind == "complex" else 8)
         if not self._swapped or width <= 1 or kind is None:
@@ -137,7 +137,7 @@ class TensorBytes:
         return raw
 
     def _inflated(self, tensor: Tensor, storage: Storage, most: int) -> Iterator[Array]:
-        """All elements of a compressed record, unpacked bit by bit."""
+        """Yield all elements of a compressed record, unpacked bit by bit."""
         size = tensor.dtype.bits // 8
         skip, left = tensor.offset * size, tensor.numel * size
         held = bytearray()
@@ -173,7 +173,7 @@ class TensorBytes:
 
 
 def _require_all(storage: Storage) -> Extent:
-    """The place of the bytes of a storage. Raises DamagedError where the file has fewer than it declares."""
+    """Return the place of the bytes of a storage. Raises DamagedError where the file has fewer than it declares."""
     extent = storage.extent
     if extent is None or (not storage.compressed and extent.length < storage.nbytes):
         raise DamagedError(f"The bytes of storage {storage.key} are not all in the file.")

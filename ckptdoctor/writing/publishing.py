@@ -161,7 +161,7 @@ def _reveal_all(parts: Sequence[Part], made: Sequence[tuple[str, Target]]) -> No
 
 @contextmanager
 def _synced(fd: int, size: int) -> Iterator[Callable[[], None]]:
-    """The file is on its way to the disk while this lasts; call what is given once all bytes are written."""
+    """Send the file to the disk while this lasts; call what is given once all bytes are written."""
     if size < _WORTH_A_THREAD:
         yield lambda: None
         return

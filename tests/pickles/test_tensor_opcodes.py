@@ -81,6 +81,7 @@ def tagged_cuda():
 
 SAMPLES = {
     "shapes": lambda: saved(many()),
+    "keys of three lengths": lambda: saved(many(130)),
     "half": lambda: saved(many(dtype=torch.float16)),
     "requires grad": lambda: saved(many(requires_grad=True)),
     "parameters": lambda: saved([torch.nn.Parameter(torch.zeros(i, 2)) for i in range(60)]),

@@ -31,6 +31,27 @@ def test_the_layers_that_differ(tmp_path):
     assert found.headline == "only layers 10–11 differ"
 
 
+def test_another_name_is_no_change_of_a_layer(tmp_path):
+    """The headline is about values, shapes and dtypes: where names alone differ, it says nothing."""
+    renamed = {f"model.{name}": value for name, value in weights(12).items()}
+    assert of_difference(compared(tmp_path, weights(12), renamed)).headline == ""
+    renamed["model.h.3.q.weight"] = torch.full((2, 2), 1.5)
+    assert of_difference(compared(tmp_path, weights(12), renamed)).headline == "only layers 3 differ"
+
+
+def test_kinds_have_as_few_words_as_tell_them_apart():
+    """A weight is called after its module, a bias after both."""
+    kinds = ("attn.q_proj.weight", "attn.q_proj.bias", "attn.k_proj.weight", "attn.k_proj.bias", "norm.weight")
+    assert short_kinds(kinds) == ["q_proj", "q_proj.bias", "k_proj", "k_proj.bias", "norm"]
+
+
+def test_kinds_without_a_row_are_counted(tmp_path):
+    """A picture has a dozen rows."""
+    many = {f"h.{layer}.{leaf}.weight": torch.ones(1) for layer in range(4) for leaf in "abcdefghijklmn"}
+    found = of_difference(compared(tmp_path, many, many))
+    assert (len(found.kinds), found.more) == (12, 2)
+
+
 def test_what_was_all_zeros_has_no_size(tmp_path):
     """A bias that was nothing but zeros before training is no change without bounds."""
     a, b = weights(4), weights(4)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import Mapping, StateDict
 from ckptdoctor.differences import ABSENT, Difference, Numbers, Other, Rank, Ranks, Side, Values, Verdict
-from ckptdoctor.diffing.diff import held_against
+from ckptdoctor.diffing.diff import compare_headers
 from ckptdoctor.diffing.summary import summary
 from ckptdoctor.rendering import diff_json, diff_text
 from tests.cli.files import HOSTILE, printable
@@ -31,7 +31,7 @@ def compared() -> Difference:
             ),
         ),
     )
-    found = held_against(Side("runs/resnet50.pt", a), Side("runs/other.pt", b))
+    found = compare_headers(Side("runs/resnet50.pt", a), Side("runs/other.pt", b))
     numbers = Numbers(9408, 9000, 9000, 2, 0.0125, 20.0, 0.5, 90.0, 91.0, 0, 2)
     told = {
         "module.conv1.weight": Values(Verdict.CHANGED, numbers),
@@ -94,8 +94,8 @@ def test_nothing_hostile_reaches_a_terminal():
         tree=Mapping("dict", ((bad.key, bad), (HOSTILE, HOSTILE))),
     )
     other = replace(contents, tensors=(), state_dicts=(), tree=Mapping("dict", ()))
-    found = held_against(Side(HOSTILE, contents), Side(HOSTILE, other))
-    pair = held_against(Side(HOSTILE, contents), Side(HOSTILE, contents))
+    found = compare_headers(Side(HOSTILE, contents), Side(HOSTILE, other))
+    pair = compare_headers(Side(HOSTILE, contents), Side(HOSTILE, contents))
     values = Values(Verdict.CHANGED, Numbers(1, 1, 1, 1, 1.0, 1.0, 1.0, 1.0, 1.0), HOSTILE)
     changed = replace(pair, pairs=(replace(pair.pairs[0], values=values),), compared=True, notes=(HOSTILE,))
     for each in (found, replace(changed, summary=summary(changed)), replace(found, summary=HOSTILE)):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptdoctor.rendering.grouping import grouped, in_short, pattern
+from ckptdoctor.rendering.grouping import grouped, in_short, pattern, shortened
 
 
 def expanded(pattern):
@@ -109,3 +109,18 @@ def test_huge_numbers_and_odd_keys_are_no_trouble():
     assert pattern([f"module.layers.{i}.weight" for i in range(50_000)]) == "module.layers.{0..49999}.weight".replace(
         "weight", "*"
     )
+
+
+@pytest.mark.parametrize(
+    ("long", "short"),
+    [
+        ("h.{0..5}.{attention_query,attention_key,mlp}.w", "h.{0..5}.{attention_query,…}.w"),
+        ("h.{alpha,layer{1..4},gamma,…}.bias", "h.{alpha,layer{1..4},…}.bias"),
+        ("no_list_is_in_this_name_which_is_too_long", "no_list_is_in_this_…s_too_long"),
+        ("{a_single_name_that_fills_the_whole_line,b}", "{a_single_name_that…le_line,…}"),
+        ("}}{,,{odd}{signs}.{and,braces}.{that,fit}", "}}{,,{odd}{signs}.{…{that,fit}"),
+    ],
+)
+def test_a_long_pattern_loses_whole_names(long, short):
+    """The last of the longest list, and no name is cut as long as there is a list."""
+    assert shortened(long, 30) == short

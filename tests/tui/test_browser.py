@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import numpy as np
 import pytest
 import torch
 from rich.cells import cell_len
@@ -243,8 +244,9 @@ def deep(tmp_path_factory):
 
 
 def test_enter_on_a_finding_scrolls_the_tree_there(deep):
-    """However far down it is."""
+    """However far down it is, with what is around it."""
     assert deep["enter"][0] == ("c.weight", True)
+    assert " ▸ 45 " in deep["enter"][1] and " ▸ 50 " in deep["enter"][1]
 
 
 def test_n_goes_to_the_next_finding_and_shows_what_it_is_about(deep):
@@ -266,7 +268,7 @@ def test_a_level_says_what_is_wrong_below_it(deep):
 
 def test_what_was_read_has_columns(deep):
     """After e, the tree shows spread and distribution of each tensor, and a fold its norms by depth."""
-    assert "by depth  e reads the values" in deep["opened"][1]
+    assert "by depth  press e to read the values" in deep["opened"][1]
     assert "││ norm   " in deep["read"][1] and "NaN      in 47" in deep["read"][1]
     assert "● 47" in deep["read"][1]
     assert "σ 0" in deep["n"][1]
@@ -296,12 +298,14 @@ def test_the_list_is_sorted_by_values_too(deep):
 
 
 def test_values_that_are_no_tensors_are_shown_prettily(tmp_path):
-    """What is nested stands line by line, a short list or dict in one, and a long text in full."""
-    config = {"sizes": [1, 2, 3, 4], "best": {"loss": 0.5, "step": 9}, "note": "word " * 40, "deep": {"a": {"b": 1}}}
+    """What is nested stands line by line, a short list or dict in one, and a long text in full; NumPy's as values."""
+    config = {"accuracy": np.float64(71.3), "seeds": np.arange(624, dtype=np.uint32), "sizes": [1, 2, 3, 4]}
+    config |= {"best": {"loss": 0.5, "step": 9}, "note": "word " * 40, "deep": {"a": {"b": 1}}}
     torch.save({"config": config}, tmp_path / "c.pt")
     level, text = walk(tmp_path / "c.pt", (), ("right", "end", "up"))
     assert "sizes      1, 2, 3, 4" in level and "best       loss 0.5, step 9" in level and "  a        b 1" in level
-    assert text.count("word word") > 15
+    assert "accuracy   71.3  NumPy float64" in level and "seeds      NumPy uint32 [624]  0, 1, 2, 3, …" in level
+    assert "accuracy  71.3  NumPy float64" in text and text.count("word word") > 15
 
 
 def test_the_details_follow_the_filter():

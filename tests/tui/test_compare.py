@@ -224,7 +224,7 @@ def test_stopping_and_going_on(monkeypatch):
             return [*states, bar.state]
 
     states = asyncio.run(run())
-    assert states == ["values 25 % · v stops", "stopped: v goes on", "values compared"]
+    assert states == ["values 25 % · v stops", "stopped: v continues", "values compared"]
     assert len(begun) == 1
 
 

@@ -35,7 +35,7 @@ def test_the_question(size, cut, monkeypatch):
 def test_what_is_lost_is_marked():
     """The marks say it without colour."""
     text = browse("cut.pt")
-    assert "7 of 15 tensors whole · 334 kB · 1 in part · 7 lost" in text
+    assert "7 of 15 tensors intact · 334 kB · 1 in part · 7 lost" in text
     assert "◐ state_dict/module.layer2.0.conv1.weight" in text and "72.2 % is there" in text
     assert "● state_dict/module.fc.bias" in text
 
@@ -55,7 +55,7 @@ def test_saved_and_opened(cut):
         return text_of(app), sorted(os.listdir(cut))
 
     (text, files), opened = walk("cut.pt", ("s", "enter"), ("enter",), look=look)
-    assert "╭─ saved ─" in text and "cut.salvaged.pt" in text and "✓ everything in it is equal" in text
+    assert "╭─ saved ─" in text and "cut.salvaged.pt" in text and "✓ everything in it equals the original" in text
     assert files == ["cut.pt", "cut.salvaged.pt"]
     assert opened == ("cut.salvaged.pt", 7)
 

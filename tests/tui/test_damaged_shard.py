@@ -52,7 +52,7 @@ def test_the_pane_of_the_finding_lists_the_keys(made):
     text = browse("m", *FINDINGS, size=(200, 50))
     assert "8 keys" in text and all(key in text for key in SECOND)
     assert "ckptdoctor salvage m" in " ".join(text.split())
-    assert "Press s for more about the file" in " ".join(" ".join(text.split("│")).split())
+    assert "Press s to see what is intact in the file" in " ".join(" ".join(text.split("│")).split())
 
 
 def test_a_cut_archive_shows_what_is_whole_of_it(made):
@@ -83,7 +83,7 @@ def test_enter_goes_to_a_torn_tensor_and_s_to_its_file(made):
     stages = ((*FINDINGS, "s"), ("escape",), ("tab", "s"))
     found = walk("m", *stages, look=lambda app: (where(app), text_of(app)))
     assert [place for place, _ in found] == [(DamagedScreen, shard), (BrowserScreen, "m"), (DamagedScreen, shard)]
-    assert "not all of it is there" in found[-1][1]
+    assert "incomplete" in found[-1][1]
 
 
 def test_a_missing_shard_has_nothing_to_open(made):
@@ -97,7 +97,7 @@ def test_a_missing_shard_has_nothing_to_open(made):
     found = walk("m", *stages, look=look, size=(120, 60))
     assert [each[0] for each in found[:3]] == [(BrowserScreen, "m")] * 3
     assert found[2][1:3] == ([f"{SECOND[0]} is not in the checkpoint."], "tree")
-    assert "What is intact in the file" not in found[3][3] and "Read every byte" in found[3][3]
+    assert "Show what is intact in a damaged file" not in found[3][3] and "Read every byte" in found[3][3]
 
 
 def test_the_palette_offers_it(made):
@@ -108,7 +108,7 @@ def test_the_palette_offers_it(made):
         return where(app), text_of(app)
 
     listed, chosen = walk("m", ("colon",), ("text:what is intact", "enter"), look=look, size=(120, 60))
-    assert "What is intact in the file" in listed[1]
+    assert "Show what is intact in a damaged file" in listed[1]
     assert chosen[0] == (DamagedScreen, shard)
 
 
@@ -124,7 +124,7 @@ def test_of_a_whole_file_s_does_nothing():
     stages = (("s",), ("ctrl+p",))
     found = walk("resnet.pt", *stages, look=lambda app: (where(app), text_of(app)), size=(120, 60))
     assert found[0][0] == (BrowserScreen, "resnet.pt")
-    assert "What is intact in the file" not in found[1][1] and "Read every byte" in found[1][1]
+    assert "Show what is intact in a damaged file" not in found[1][1] and "Read every byte" in found[1][1]
 
 
 def test_the_footer_has_eight_keys_at_most(made):

@@ -17,7 +17,7 @@ def test_it_lists_what_there_is_to_do():
     """
     text = browse("resnet.pt", "ctrl+p", size=(120, 90))
     assert "Read every byte: checksums and values" in text
-    assert "Show only what fits" in text
+    assert "Filter by name, dtype" in text
     assert "One line down" not in text
     assert "Change the colours" in text
     assert "Screenshot" not in text and "Maximize" not in text
@@ -32,7 +32,7 @@ def test_a_command_is_found_by_its_words_and_runs():
             return "help"
         return [each.__name__ for each in (ListView, FilterBar) if screen.query_one(each).display]
 
-    words = ("one list", "language", "only what")
+    words = ("list of all", "language", "filter by")
     stages = [("escape", "colon", f"text:{each}", "enter") for each in words]
     assert walk("resnet.pt", (), *stages, look=look) == [[], ["ListView"], "help", ["ListView", "FilterBar"]]
 

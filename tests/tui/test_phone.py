@@ -33,4 +33,4 @@ def test_every_screen_has_names(folder, monkeypatch):
     assert "• W301  the weights are" in contents
     compared = browse("a.pt", size=PHONE, other="b.pt")
     assert "conv1.weight" in compared and "[10, 32] ≠ [100, 32]" in compared
-    assert "layer1.0.bn1.bias  whole" in browse("a_download_that_was_cut.pt", size=PHONE)
+    assert "layer1.0.bn1.bias  intact" in browse("a_download_that_was_cut.pt", size=PHONE)

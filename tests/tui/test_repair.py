@@ -124,8 +124,8 @@ def test_names_that_will_not_do(folder):
     """It says why beside the name, and enter goes nowhere."""
     before = sorted(folder.iterdir())
     said = {
-        "resnet.pt": "resnet.pt is the original: give the new file another name.",
-        "plain.safetensors": "plain.safetensors already exists: give another name.",
+        "resnet.pt": "resnet.pt is the original: choose another name for the new file.",
+        "plain.safetensors": "plain.safetensors already exists: choose another name.",
         "new.safetensors": "must not end in .safetensors",
         "no/such.pt": "There is no folder no.",
         "": "The new file needs a name.",

@@ -178,7 +178,7 @@ def test_without_textual_serve(monkeypatch, capfd):
     ("arguments", "sentence"),
     [
         (("nowhere.pt", "--serve"), b"nowhere.pt cannot be opened: No such file or directory."),
-        (("resnet.pt", "--serve", "--host", "192.0.2.1"), b"192.0.2.1:8000 cannot be served on: "),
+        (("resnet.pt", "--serve", "--host", "192.0.2.1"), b"Cannot serve on 192.0.2.1:8000: "),
         (("resnet.pt", "--port", "9"), b"--port is for --serve."),
         (("resnet.pt", "--port", "9", "--host", "::"), b"--host and --port are for --serve."),
     ],

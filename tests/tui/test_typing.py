@@ -180,7 +180,7 @@ def test_a_command_behind_its_key(key):
     """Its letters are typed, and enter waits until it is found."""
 
     async def act(pilot):
-        await press_at_once(pilot, key, "text:one list", "enter")
+        await press_at_once(pilot, key, "text:list of all", "enter")
         return pilot.app.screen.query_one(ListView).display
 
     assert opened("resnet.pt", act=act)

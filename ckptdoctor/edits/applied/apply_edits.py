@@ -13,13 +13,16 @@ from ckptdoctor.edits import (
     Cast,
     Clone,
     Compact,
+    Compute,
     Convert,
     Densify,
+    Dequantize,
     Drop,
     Edit,
     Fill,
     Flatten,
     Fuse,
+    FuseNorm,
     MakeContiguous,
     MakeTensors,
     MoveToCpu,
@@ -36,6 +39,7 @@ from ckptdoctor.edits import (
     Split,
     TakeRoot,
     TextMetadata,
+    Tie,
     Transpose,
     Truncate,
     Unwrap,
@@ -59,7 +63,6 @@ from ckptdoctor.edits.applied.replacing import REPLACE, TAKE_ROOT, replace_value
 from ckptdoctor.edits.applied.retagging import RETAG
 from ckptdoctor.edits.applied.unwrapping import UNWRAP
 from ckptdoctor.edits.fix import Change
-from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie
 from ckptdoctor.edits.tensors import ENTERING, TENSOR_EDITS, TensorEdit, new_keys, place_of, runs, sources
 from ckptdoctor.noun import replace
 

@@ -19,8 +19,7 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint.changed_trees import changed_at, derived, mapped, missing, with_tree
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
-from ckptdoctor.edits import Edit, Fill, Fuse, Reshape, Split, Transpose, elements
-from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie
+from ckptdoctor.edits import Compute, Dequantize, Edit, Fill, Fuse, FuseNorm, Reshape, Split, Tie, Transpose, elements
 from ckptdoctor.edits.quantization import AFFINE
 from ckptdoctor.edits.tensors import (
     ENTERING,

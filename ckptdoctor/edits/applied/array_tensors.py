@@ -29,7 +29,7 @@ def make_tensors(checkpoint: Checkpoint, edit: MakeTensors) -> Checkpoint:
 
 
 def held_arrays(checkpoint: Checkpoint, edit: MakeTensors, original: Original) -> dict[str, Elements]:
-    """Return the elements of each storage that the edit makes, by key, as they stand in the pickle."""
+    """Return the elements of each storage that the edit makes, by key, as they are in the pickle."""
     found: dict[str, Elements] = {}
 
     def remember(held: Held, path: KeyPath) -> Node:
@@ -54,7 +54,7 @@ def _tensor_of(held: Held, path: KeyPath, key: str) -> Tensor:
 
 
 class _Changer:
-    """Puts something in the place of each array; only what lies on the way is looked into."""
+    """Replaces each array; only nodes on the way to one are looked into."""
 
     def __init__(self, paths: tuple[KeyPath, ...], change: Callable[[Held, KeyPath], Node]) -> None:
         self._wanted = set(paths)

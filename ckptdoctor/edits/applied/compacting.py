@@ -97,7 +97,7 @@ def _shrunk(storage: Storage, pieces: tuple[Piece, ...]) -> Storage:
 
 
 def _resized(storage: Storage, key: str, nbytes: int) -> Storage:
-    """Return a storage of another length. Its extent still says where its bytes came from, not where they will lie."""
+    """Return a storage of another length. Its extent still says where its bytes came from, not where they will be."""
     extent = storage.extent and Extent(storage.extent.file, storage.extent.offset, nbytes)
     return replace(storage, key=key, nbytes=nbytes, extent=extent, crc32=None)
 
@@ -117,7 +117,7 @@ def _shifted(tensor: Tensor, storages: dict[str, Storage], kept: dict[str, tuple
 
 
 def _offset(byte: int, pieces: tuple[Piece, ...]) -> int:
-    """Return where a byte of the old storage lies in the new one."""
+    """Return where a byte of the old storage is in the new one."""
     passed = 0
     for start, length in pieces:
         if start <= byte < start + length:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.changed_trees import derived, mapped, with_tree
 from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.edits import Densify
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.applied.arranging import view_of
 from ckptdoctor.edits.elements import Elements, Scattered, View, nbytes, views
 from ckptdoctor.edits.fix import Change
-from ckptdoctor.edits.kinds import Densify
 from ckptdoctor.edits.sparse import can_be_dense, scattered
 from ckptdoctor.edits.tensors import storage_name
 from ckptdoctor.errors import RefusedError

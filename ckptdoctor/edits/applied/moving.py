@@ -40,7 +40,7 @@ def move_to_cpu(checkpoint: Checkpoint, edit: MoveToCpu) -> Checkpoint:
 
 
 def held_values(checkpoint: Checkpoint, edit: MoveToCpu, original: Original) -> dict[str, Elements]:
-    """Return the elements of each storage that the edit makes, by key, as they stand in the pickle."""
+    """Return the elements of each storage that the edit makes, by key, as they are in the pickle."""
     found = {_key(each): each for each in moved_tensors(checkpoint, edit)}
     return {key: _held(key, each.dtype, each.values) for key, each in found.items() if each.values is not None}
 

@@ -120,7 +120,7 @@ def _with_param_names(tree: Node, optimizer: KeyPath, names: Table[str, str]) ->
 def _with_names(tree: Node, optimizer: KeyPath, names: Table[str, str]) -> Node:
     """Return the same for an optimizer that has names instead of numbers.
 
-    They stand in the keys of its state, and in its lists of them.
+    They are the keys of its state, and are in its lists of parameters.
     """
     path = (*optimizer, "state")
     state = at(tree, path)

@@ -1,4 +1,4 @@
-"""Says what the contents are once their pickle is written anew: strings of Python 2 and old tensors change."""
+"""Says what the contents are once their pickle is written again: strings of Python 2 and old tensors change."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _told(checkpoint: Checkpoint, edit: Replace, after: Checkpoint) -> Iterator[
 
 
 def _exchange(checkpoint: Checkpoint, edit: Replace) -> tuple[str, str]:
-    """Return what stands there, and what will; of a list with the same texts or numbers, that they change places."""
+    """Return what is there, and what will be; of a list with the same texts or numbers, that they are reordered."""
     node, value = at(checkpoint.tree, edit.path), edit.value
     if isinstance(node, Sequence) and isinstance(value, list):
         items = [item for item in node.items if isinstance(item, (int, str))]
@@ -72,7 +72,7 @@ def _plain(value: object) -> object:
 
 
 def _classes(checkpoint: Checkpoint, path: KeyPath) -> str:
-    """Return what stands at a path, and the classes of objects inside it, which are lost with it."""
+    """Return what is at a path, and the classes of objects inside it, which are lost with it."""
     own, inside = _kind(checkpoint, path), dict[str, None]()
     for _, node in walk(at(checkpoint.tree, path)):
         if isinstance(node, Opaque) and not node.class_name.startswith(_PARTS):
@@ -83,7 +83,7 @@ def _classes(checkpoint: Checkpoint, path: KeyPath) -> str:
 
 
 def _kind(checkpoint: Checkpoint, path: KeyPath) -> str:
-    """Return what stands at a path, in a word: its class or kind."""
+    """Return in a word what is at a path: its class or kind."""
     node: Node = at(checkpoint.tree, path)
     for attribute in ("class_name", "kind", "name"):
         found = getattr(node, attribute, None)

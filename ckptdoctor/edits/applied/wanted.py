@@ -64,7 +64,7 @@ def wanted_of(checkpoint: Checkpoint, edits: Sequence[Edit]) -> Wanted:
 
 
 def kept(checkpoint: Checkpoint) -> dict[str, Stored]:
-    """Return what the storages hold that lie in the file: the bytes that they have there, packed or not."""
+    """Return what the storages in the file hold: the bytes that they have there, packed or not."""
     return {
         each.key: Stored(extent.length, (Copy(extent.offset, extent.length),) if extent.length else ())
         for each in checkpoint.storages
@@ -73,11 +73,11 @@ def kept(checkpoint: Checkpoint) -> dict[str, Stored]:
 
 
 def by_itself(wanted: Wanted, file: str) -> Wanted:
-    """Return the same contents, wanted of a container that is no copy of the original.
+    """Return the same contents, wanted of a container that is not a copy of the original.
 
     Each tensor views a storage as the original's file has it, or a new one, which says what it holds. Where a storage
-    shrank its tensors view the whole again: that matters to the copy alone.
-    Raises RefusedError where the original calls two storages alike: edits could mean either.
+    shrank, its tensors view all of it again: that matters to a copy only. Raises RefusedError where two storages of the
+    original have the same name: an edit could mean either.
     """
     old: dict[str, Storage] = {}
     for each in wanted.original.storages:
@@ -105,7 +105,7 @@ def by_itself(wanted: Wanted, file: str) -> Wanted:
 
 
 def with_tree(checkpoint: Checkpoint, tree: Node, storages: tuple[Storage, ...]) -> Checkpoint:
-    """Return the checkpoint with other contents, whose tensors lie on these storages."""
+    """Return the checkpoint with other contents, whose tensors view these storages."""
     tensors, state_dicts = tuple(tensors_in(tree)), find_state_dicts(tree)
     return replace(checkpoint, tree=tree, tensors=tensors, storages=storages, state_dicts=state_dicts)
 

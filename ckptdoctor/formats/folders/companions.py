@@ -53,11 +53,10 @@ def _files(folder: FolderSource, below: str, without: str, depth: int = 0) -> It
         if not name.endswith("/"):
             yield path
         elif depth < _DEEPEST and not name.startswith(".") and path != without:
-            place = os.path.join(folder.path, name.rstrip("/"))
-            if os.path.islink(place):
+            if os.path.islink(os.path.join(folder.path, name.rstrip("/"))):
                 continue
             try:
-                inner = FolderSource(place)
+                inner = folder.below(name)
             except UnreadableError:  # not ours to read
                 continue
             yield from _files(inner, path, without, depth + 1)

@@ -68,7 +68,7 @@ def _below(folder: FolderSource, prefix: str) -> tuple[str, ...]:
     if not prefix:
         return ()
     try:
-        return FolderSource(f"{folder.path}/{prefix}").names
+        return folder.below(prefix).names
     except UnreadableError:  # not ours to read
         return ()
 

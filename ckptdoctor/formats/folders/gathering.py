@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
 from ckptdoctor import formats
@@ -55,7 +54,7 @@ class Gathering:
             self.note(NoteKind.FILE_OUTSIDE, error.message, name)
             return None
         except UnreadableError as error:
-            missing = not os.path.lexists(os.path.join(self.folder.path, name))
+            missing = not self.folder.has(name)
             gone = f"{name} is missing{f', {what}' if what else ''}"
             self.note(
                 NoteKind.FILE_MISSING,

@@ -52,7 +52,7 @@ def _step(folder: FolderSource) -> tuple[str, tuple[str, ...]]:
     if wanted not in folder.names:
         return "", ()
     try:
-        return wanted, FolderSource(f"{folder.path}/{wanted}").names
+        return wanted, folder.below(wanted).names
     except UnreadableError:  # not ours to read
         return wanted, ()
 
@@ -61,7 +61,7 @@ def _files(folder: FolderSource, prefix: str, names: tuple[str, ...]) -> list[st
     found = []
     for rank in filter(_RANK.fullmatch, names):
         try:
-            inside = FolderSource(f"{folder.path}/{prefix}{rank}").names
+            inside = folder.below(f"{prefix}{rank}").names
         except UnreadableError:
             continue
         found += [f"{prefix}{rank}{name}" for name in inside if name in _FILES or name.endswith("_optim.pt")]

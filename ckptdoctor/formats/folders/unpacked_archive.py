@@ -59,7 +59,7 @@ def _prefix(folder: FolderSource) -> tuple[str, tuple[str, ...]] | None:
     if len(folder.names) != 1 or not folder.names[0].endswith("/"):
         return None
     try:
-        names = FolderSource(f"{folder.path}/{folder.names[0]}").names
+        names = folder.below(folder.names[0]).names
     except UnreadableError:  # not ours to read
         return None
     return (folder.names[0], names) if _PICKLE in names and not _BESIDE.isdisjoint(names) else None
@@ -67,7 +67,7 @@ def _prefix(folder: FolderSource) -> tuple[str, tuple[str, ...]] | None:
 
 def _size(folder: FolderSource, prefix: str, names: tuple[str, ...]) -> int:
     """Return how many bytes ``data.pkl`` and all records take."""
-    records = FolderSource(f"{folder.path}/{prefix}data").names if "data/" in names else ()
+    records = folder.below(f"{prefix}data").names if "data/" in names else ()
     total = 0
     for name in (_PICKLE, *[f"data/{record}" for record in records if not record.endswith("/")]):
         try:

@@ -216,7 +216,7 @@ class Writer:
         self._go_on(length, True)
 
     def end(self) -> None:
-        """Nothing comes any more."""
+        """Take note that nothing comes any more."""
         with _refused():
             os.ftruncate(self._handle, self.done)
 

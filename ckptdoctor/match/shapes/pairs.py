@@ -72,8 +72,10 @@ def words(key: str) -> list[str]:
 
 
 def model_order(comparison: Comparison) -> list[str]:
-    """The keys in the order of the model's layers, as the file has them, or else the reference; none where neither
-    does: safetensors sorts them by name."""
+    """Return the keys in the order of the model's layers, as the file has them, or else the reference.
+
+    There are none where neither has: safetensors sorts them by name.
+    """
     for keys in (list(comparison.renamed.here), list(comparison.reference.tensors)):
         if any(one > other for one, other in itertools.pairwise(keys)):
             return keys
@@ -84,15 +86,15 @@ def model_order(comparison: Comparison) -> list[str]:
 
 
 def same_but_for_ones(pair: Pair) -> bool:
-    """Return whether both shapes are the same but for sides of size 1.
+    """Return whether both shapes differ only in dimensions of size 1.
 
-    Then the elements are as many, in the same order.
+    Then the number of elements and their order are the same.
     """
     return _squeezed(pair.here) == _squeezed(pair.there)
 
 
 def loads_anyway(pair: Pair) -> bool:
-    """Return whether torch takes the difference without a word: a vector of one element for a scalar.
+    """Return whether torch silently accepts the difference: a vector of one element for a scalar.
 
     Source: ``torch.nn.Module._load_from_state_dict``, "Backward compatibility: loading 1-dim tensor from 0.3.*".
     """

@@ -29,8 +29,10 @@ class Slice:
 
 
 def slice_of(comparison: Comparison) -> Slice | None:
-    """The part of the reference that the compared state dict is, where the shapes say so: every name is there, most
-    matrices are shorter along one side, all by the same number, and nothing else is of another shape.
+    """Return the part of the reference that the compared state dict is, where the shapes say so.
+
+    Every name is there, most matrices are shorter along one side, all by the same number, and nothing else has another
+    shape.
     """
     renamed = comparison.renamed
     wanted = comparison.reference.tensors

@@ -6,7 +6,7 @@ from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.entries import Entries, Pattern
 from ckptdoctor.pickles.graph import Form, Global, Made, Mutation, Popped, Revisit, String, Tuple, Value
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
-from ckptdoctor.pickles.tensor_opcodes import form_of, get_index, put_tensor, take_tensor
+from ckptdoctor.pickles.tensor_opcodes import count_tensors, form_of, get_index, put_tensor, take_tensor
 
 # opcodes of an entry that the main loop does not see: key, PUT, GET of the function, and the MARK behind it
 _ENTRY_OPCODES = 4
@@ -31,7 +31,7 @@ def _take_entries(m: Machine, at: int) -> int:
     if m.entries is None:
         m.entries = Entries(m.data)
     read, patterns = m.entries.read, m.patterns
-    first = len(stack)
+    met: dict[Pattern, int] = {}  # how many tensors of each
     while True:
         found = read(at, len(memo), limit)
         if found is None:
@@ -45,11 +45,13 @@ def _take_entries(m: Machine, at: int) -> int:
         memo.append(text)
         stack.append(text)
         begin = at + len(name) + _BEFORE_FUNCTION + len(pattern.function)
-        stack.append(put_tensor(m, form, function, key, begin, end, pattern.count))
+        stack.append(put_tensor(memo, form, function, key, begin, end, pattern.count))
+        met[pattern] = met.get(pattern, 0) + 1
         at = end
-    keys = (len(stack) - first) // 2
-    m.nodes += keys
-    m.extra_opcodes += _ENTRY_OPCODES * keys
+    for pattern, tensors in met.items():
+        count_tensors(m, patterns[pattern][0], pattern.count, tensors)
+        m.nodes += tensors
+        m.extra_opcodes += _ENTRY_OPCODES * tensors
     return at
 
 

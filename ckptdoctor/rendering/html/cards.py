@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.findings import FileReport, Finding, Severity
-from ckptdoctor.rendering.html.markup import element, lines, text
+from ckptdoctor.rendering.html.markup import element, lines, spelt, text
 from ckptdoctor.rendering.shell import fix_command, with_path
 
 _SHOWN = 20  # cards
@@ -16,9 +16,9 @@ _CARD = "border-left:4px solid {colour};padding:.2em 0 .2em .8em;margin:.5em 0"
 
 
 def cards(report: FileReport) -> str:
-    """The file in one line, and a card for each finding; one in green where nothing was found."""
+    """Return the file in one line, and a card for each finding; one in green where nothing was found."""
     container = report.container
-    kind = f" · {text(container.format)}" if container is not None and container.format else ""
+    kind = f" · {text(spelt(container.format))}" if container is not None and container.format else ""
     return element("div", lines([element("div", f"<b>{text(report.path)}</b>{kind}"), *_cards(report)]))
 
 

@@ -37,7 +37,7 @@ class _Stack:
 
 
 def depth(examined: Examined) -> str:
-    """The section; "" where no model has a stack of blocks, or values were not read."""
+    """Return the section; "" where no model has a stack of blocks, or values were not read."""
     if examined.values is None or examined.checkpoint is None:
         return ""
     drawn = [part for each in _stacks(examined) for part in _figures(*each)]
@@ -49,7 +49,7 @@ def depth(examined: Examined) -> str:
 
 
 def _stacks(examined: Examined) -> Iterator[tuple[str, _Stack]]:
-    """The stacks of the first set of weights, the largest first."""
+    """Yield the stacks of the first set of weights, the largest first."""
     assert examined.checkpoint is not None
     sets = weights_among(examined.checkpoint.state_dicts)
     found: dict[str, _Stack] = {}
@@ -67,7 +67,7 @@ def _stacks(examined: Examined) -> Iterator[tuple[str, _Stack]]:
 
 
 def block_of(key: str) -> tuple[str, str] | None:
-    """The block that a key belongs to and the rest: ``h.0`` and ``attn.c_attn.weight``; None outside of stacks."""
+    """Return the block of a key and the rest: ``h.0`` and ``attn.c_attn.weight``; None outside of stacks."""
     tokens = key.split(".", 64)
     places = [at for at, token in enumerate(tokens[:-1]) if token.isascii() and token.isdigit()]
     if not places:
@@ -109,7 +109,7 @@ def _points(tensors: dict[str, _Measured], places: dict[str, int], measure: str)
 
 
 def _labels(blocks: Sequence[str]) -> list[str]:
-    """The numbers of the blocks: ``0``, ``1``; ``1.0``, ``1.1`` where there are several in a name."""
+    """Return the numbers of the blocks: ``0``, ``1``; ``1.0``, ``1.1`` where there are several in a name."""
     return [".".join(_DIGITS.findall(block)) for block in blocks]
 
 
@@ -156,7 +156,7 @@ class ChartLine:
 
 
 def line_chart(lines: Sequence[ChartLine], blocks: Sequence[str], label: str) -> str:
-    """The drawing; "" where no number is above zero."""
+    """Return the drawing; "" where no number is above zero."""
     values = [point.value for line in lines for point in line.points if point.value > 0]
     if not values:
         return ""
@@ -269,7 +269,7 @@ class _Sizes:
 
 
 def distributions(examined: Examined) -> str:
-    """The section; "" where values were not read."""
+    """Return the section; "" where values were not read."""
     if examined.values is None:
         return ""
     sizes: dict[str, _Sizes] = {}
@@ -323,7 +323,7 @@ def _powers(dtype: str, found: _Sizes) -> Iterator[str]:
 
 
 def _limits(low: int, high: int, wide: float) -> Iterator[str]:
-    """Lines where float16 ends."""
+    """Yield lines where float16 ends."""
     for power, told in _LIMITS:
         if low < power <= high:
             x = (power - low) * wide

@@ -17,13 +17,14 @@ from ckptdoctor.wording import beyond
 
 _LETTERS = 60  # of the name of a kind
 _COLUMNS = 120  # of layers: neighbours share one where there are more
+_MARKS = 5  # below the layers, besides the first
 _LIMITS = (1e-4, 1e-3, 1e-2, 1e-1)
 _SHADES = ("no change", "up to 0.01 % of the norm", "0.1 %", "1 %", "10 %", "more")
 _NAMED = 200  # tensors that only one has
 
 
 def comparison(examined: Examined) -> str:
-    """The section; "" where there is one file alone."""
+    """Return the section; "" where there is one file alone."""
     found = examined.difference
     if found is None:
         return ""
@@ -46,7 +47,7 @@ def _sentence(summary: str) -> str:
 
 def _sides(found: Difference) -> str:
     body = "".join([_side(mark, side) for mark, side in (("A", found.a), ("B", found.b))])
-    return f'<div class="scroll"><table class="plain"><tbody>{body}</tbody></table></div>'
+    return f'<div class="scroll"><table class="plain sides"><tbody>{body}</tbody></table></div>'
 
 
 def _side(mark: str, side: Side) -> str:
@@ -62,7 +63,7 @@ def _groups(found: Sequence[DiffGroup]) -> str:
     body = "".join(
         [
             f'<tr><th scope="row"><span class="way {each.label.split(" ")[0]}">{text(each.label)}</span></th>'
-            f'<td class="n">{count(each.count) if each.count else ""}</td>'
+            f'<td class="n" data-label="tensors">{count(each.count) if each.count else ""}</td>'
             f'<td class="key">{name(each.text, 400)}</td><td class="soft">{text(each.remark)}</td></tr>'
             for each in found
         ]
@@ -72,13 +73,14 @@ def _groups(found: Sequence[DiffGroup]) -> str:
 
 
 def _depth(found: DepthMap | None) -> str:
-    """The change of each kind of tensor in each layer, in shades; neighbours of one shade are one piece."""
+    """Return the change of each kind of tensor in each layer, in shades; neighbours of one shade are one piece."""
     if found is None:
         return ""
     kinds = zip(short_kinds(found.kinds), found.cells, strict=True)
     body = "".join([_kind(found, kind, row) for kind, row in kinds])
-    step = max(1, (len(found.layers) - 1) // 5)
-    labels = "".join([f"<span>{layer}</span>" for layer in found.layers[::step]])
+    last = len(found.layers) - 1
+    marks = min(_MARKS, last)  # evenly spread, so that the last one is that of the last layer
+    labels = "".join([f"<span>{found.layers[round(mark * last / marks)]}</span>" for mark in range(marks + 1)])
     axis = f'<tr><td></td><td class="layers"><div>{labels}</div></td></tr>'
     key = "".join([f'<span><i class="c{number}"></i>{text(told)}</span>' for number, told in enumerate(_SHADES)])
     headline = f'<p class="about">{text(found.headline.capitalize())}.</p>' if found.headline else ""
@@ -87,7 +89,7 @@ def _depth(found: DepthMap | None) -> str:
 
 
 def _kind(found: DepthMap, kind: str, row: Sequence[float | None]) -> str:
-    """The row of a kind: a bar with the layers from left to right."""
+    """Return the row of a kind: a bar with the layers from left to right."""
     shades = [shade(far) for far in in_columns(tuple(row), _COLUMNS)]
     drawn, at = [], 0
     for number, run in groupby(shades):
@@ -104,14 +106,14 @@ def _kind(found: DepthMap, kind: str, row: Sequence[float | None]) -> str:
 
 
 def _layers(found: DepthMap, begin: int, end: int, columns: int) -> str:
-    """The layers that some of so many columns are for."""
+    """Return the layers that some of so many columns are for."""
     layers = len(found.layers)
     first, last = found.layers[round(begin * layers / columns)], found.layers[round(end * layers / columns) - 1]
     return f"layer {first}" if first == last else f"layers {first} to {last}"
 
 
 def shade(far: float | None) -> int | None:
-    """The shade of a change, as the areas of sizes have them; None where it is not known.
+    """Return the shade of a change, as the areas of sizes have them; None where it is not known.
 
     What was all zeros has no norm to compare with: it is shown as the smallest change.
     """
@@ -123,7 +125,7 @@ def shade(far: float | None) -> int | None:
 
 
 def _modules(found: Sequence[DiffRow]) -> str:
-    """The distance of the values of modules, with a bar for the difference relative to A."""
+    """Return the distance of the values of modules, with a bar for the difference relative to A."""
     if not found:
         return ""
     finite = [row.numbers.relative for row in found if row.numbers.relative == row.numbers.relative]
@@ -137,7 +139,7 @@ def _modules(found: Sequence[DiffRow]) -> str:
 
 
 def _module(row: DiffRow, top: float, odd: bool) -> str:
-    """One row; with ``odd`` it also tells where values are NaN on one side only, which no other figure counts."""
+    """Return a row; with ``odd`` it also says where values are NaN on one side only, which no figure counts."""
     relative = row.numbers.relative
     wide = 120 * min(1.0, relative / top) if relative == relative else 0.0
     bar = element("rect", width=coordinate(max(wide, 1)), height=10, rx=2, class_="bin")

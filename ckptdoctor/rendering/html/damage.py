@@ -23,7 +23,7 @@ _TITLES = ((LOST, "Lost"), (PARTIAL, "Partly lost"), (SAVED, "Can be recovered")
 
 
 def damage(examined: Examined) -> str:
-    """The section; "" where no file is damaged, or its bytes were not read."""
+    """Return the section; "" where no file is damaged, or its bytes were not read."""
     shown = lines([_file(each, alone=len(examined.damaged) == 1) for each in examined.damaged])
     about = "All bytes of the tensors, in the order of the file. Every intact tensor can be recovered."
     return section("damage", "Damage", shown, about)
@@ -40,7 +40,7 @@ def _file(found: DamagedFile, alone: bool) -> str:
 
 
 def _map(fates: Sequence[Fate]) -> str:
-    """All bytes as one bar; neighbours of one kind are one piece, which names its first and last tensor."""
+    """Return all bytes as one bar; neighbours of one kind are one piece, which names its first and last tensor."""
     cells = byte_map(fates, _CELLS)
     if not cells:
         return ""

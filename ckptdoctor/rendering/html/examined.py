@@ -62,6 +62,6 @@ class Examined:
         return {number: other for number, other in enumerate(places) if number != other}
 
     def measured(self, tensor: Tensor) -> TensorValues | None:
-        """The values of a tensor in numbers; None where they were not read, or only looked through for NaN."""
+        """Return the values of a tensor in numbers; None where they were not read, or only looked through for NaN."""
         found = self.values.of(tensor) if self.values is not None else None
         return found if found is not None and (found.histogram is not None or not found.finite) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from html import escape as quoted
 from urllib.parse import quote
@@ -10,7 +11,8 @@ from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.wrapping import abridged
 
 _UNCODED = "-_.!~*()"  # signs of an address that stay as they are
-_BREAKS = "./"  # where long names may go on in the next line
+_SPELT = {"torch zip": "PyTorch (zip)", "torch legacy": "PyTorch (before 1.6)"}
+_BREAKS = re.compile(r"(?<=[./_,])(?!\.)")  # where long names may go on in the next line
 
 
 def text(value: str, limit: int = 400) -> str:
@@ -19,21 +21,23 @@ def text(value: str, limit: int = 400) -> str:
 
 
 def name(value: str, limit: int = 160) -> str:
-    """A key: it may be broken where its parts end."""
-    shown = abridged(escape(value), limit)
-    for sign in _BREAKS:
-        shown = shown.replace(sign, f"{sign}\0")
-    return quoted(shown).replace("\0", "<wbr>")
+    """Return a key: it may be broken where its parts end."""
+    return "<wbr>".join([quoted(part) for part in _BREAKS.split(abridged(escape(value), limit))])
+
+
+def spelt(format_name: str) -> str:
+    """Return the name of a format as people write it."""
+    return _SPELT.get(format_name, format_name)
 
 
 def attributes(**given: object) -> str:
-    """`` class="a" x="1"``: the attributes of an element; ``_`` stands for ``-``, None leaves one out."""
+    """Return the attributes of an element, as in `` class="a" x="1"``: ``_`` stands for ``-``, None leaves one out."""
     told = [(key.rstrip("_").replace("_", "-"), value) for key, value in given.items() if value is not None]
     return "".join([f' {key}="{quoted(escape(str(value)))}"' for key, value in told])
 
 
 def element(tag: str, inside: str = "", **given: object) -> str:
-    """An element around markup."""
+    """Return an element around markup."""
     return f"<{tag}{attributes(**given)}>{inside}</{tag}>"
 
 
@@ -43,7 +47,7 @@ def lines(parts: Iterable[str]) -> str:
 
 
 def section(key: str, title: str, inside: str, about: str = "") -> str:
-    """A part of the page under a heading, which can be folded; "" where there is nothing in it.
+    """Return a part of the page under a heading, which can be folded; "" where there is nothing in it.
 
     ``about`` is a sentence below the title.
     """
@@ -56,17 +60,17 @@ def section(key: str, title: str, inside: str, about: str = "") -> str:
 
 
 def permalink(key: str, title: str) -> str:
-    """A sign that links to the element with this id."""
+    """Return a sign that links to the element with this id."""
     return f'<a class="permalink" href="#{key}" aria-label="Link to {text(title, 160)}"></a>'
 
 
 def tensor_id(name: str) -> str:
-    """The id of the row of a tensor, as the script makes it, too: no space and no sign of markup is in it."""
+    """Return the id of the row of a tensor, as the script makes it, too: no space and no sign of markup is in it."""
     return f"tensor:{quote(name, safe=_UNCODED)}"
 
 
 def command(line: str) -> str:
-    """A command with a button that copies it."""
+    """Return a command with a button that copies it."""
     return (
         f'<div class="command"><code tabindex="0">{text(line, 4000)}</code>'
         '<button type="button" class="copy scripted" aria-label="Copy the command">copy</button></div>'
@@ -74,5 +78,5 @@ def command(line: str) -> str:
 
 
 def coordinate(number: float) -> str:
-    """A place in a drawing, to a tenth."""
+    """Return a place in a drawing, to a tenth."""
     return f"{number:.1f}".removesuffix(".0")

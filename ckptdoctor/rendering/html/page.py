@@ -21,7 +21,7 @@ from ckptdoctor.rendering.html.charts import depth, distributions
 from ckptdoctor.rendering.html.comparison import comparison
 from ckptdoctor.rendering.html.damage import damage
 from ckptdoctor.rendering.html.examined import Examined
-from ckptdoctor.rendering.html.markup import command, coordinate, element, lines, name, permalink, section, text
+from ckptdoctor.rendering.html.markup import command, coordinate, element, lines, name, permalink, section, spelt, text
 from ckptdoctor.rendering.html.table import bounded, modules, payload, table
 from ckptdoctor.rendering.html.treemap import treemap
 from ckptdoctor.rendering.numbers import amount, count, plural, size
@@ -46,7 +46,7 @@ _TITLES = (
 
 @collector_paused()
 def render(examined: Examined) -> bytes:
-    """The page as UTF-8."""
+    """Return the page as UTF-8."""
     made = modules(examined)
     parts = {
         "findings": findings(examined),
@@ -89,7 +89,7 @@ def _header(examined: Examined) -> str:
 
 
 def _unseen(examined: Examined) -> str:
-    """The parts that were read, and those that were not: nothing left out may pass for healthy."""
+    """Return the parts that were read, and those that were not: nothing left out may pass for healthy."""
     items = "".join([f"<li>{text(told)}</li>" for told in _left_out(examined)])
     return section("unseen", "Not examined", f'<ul class="unseen">{items}</ul>' if items else "")
 
@@ -127,22 +127,22 @@ _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 
 @cache
 def asset(name: str) -> str:
-    """The text of a file of the package."""
+    """Return the text of a file of the package."""
     return (files(__package__) / "static" / name).read_text(encoding="utf-8")
 
 
 def style() -> str:
-    """The style sheet."""
+    """Return the style sheet."""
     return asset("style.css")
 
 
 def script() -> str:
-    """The script: it only ever sets text, and gets no right to do anything else."""
+    """Return the script: it only ever sets text, and gets no right to do anything else."""
     return '(() => {\n"use strict";\n' + "\n".join(map(asset, _SCRIPTS)) + "})();\n"
 
 
 def policy(style: str, script: str) -> str:
-    """The rights of the page: show this style sheet, run this script, and nothing else (https://www.w3.org/TR/CSP3/).
+    """Return the rights of the page: this style sheet, this script, nothing else (https://www.w3.org/TR/CSP3/).
 
     Both are named by their digests, so that nothing that slips into the page could run; no request can leave it.
     """
@@ -174,7 +174,7 @@ _WIDTH = 600.0
 
 
 def tiles(examined: Examined) -> str:
-    """The figures to see first."""
+    """Return the figures to see first."""
     return f'<dl class="tiles">{"".join(_tiles(examined))}</dl>'
 
 
@@ -182,7 +182,7 @@ def _tiles(examined: Examined) -> Iterator[str]:
     report = examined.report
     yield _verdict(examined)
     if report.container is not None:
-        yield _tile("Size", size(report.container.size), report.container.format or "unknown contents")
+        yield _tile("Size", size(report.container.size), spelt(report.container.format) or "unknown contents")
     if examined.checkpoint is None:
         return
     figures = summarise(examined.checkpoint)
@@ -214,7 +214,7 @@ def _tile(label: str, value: str, about: str, kind: str = "") -> str:
 
 
 def contents(examined: Examined) -> str:
-    """The state dicts, everything beside them, and the bytes of each dtype."""
+    """Return the state dicts, everything next to them, and the bytes of each dtype."""
     checkpoint = examined.checkpoint
     if checkpoint is None:
         return ""
@@ -243,7 +243,7 @@ def _row(role: str, where: str, tensors: str, nbytes: str, remark: str) -> str:
 
 
 def _dtypes(examined: Examined) -> str:
-    """The share of each dtype in the bytes: one bar, and its key."""
+    """Return the share of each dtype in the bytes: one bar, and its key."""
     totals: Counter[str] = Counter()
     for number, tensor in enumerate(examined.tensors):
         if number not in examined.tied:
@@ -281,7 +281,7 @@ _SAFETY = {
 
 
 def findings(examined: Examined) -> str:
-    """The section: worst first, and one command for all that is safe."""
+    """Return the section: worst first, and one command for all that is safe."""
     report = examined.report
     numbers: Counter[str] = Counter()
     shown = []
@@ -359,7 +359,7 @@ def _repair(fix: Fix, path: str) -> str:
 
 
 def _coverage(coverage: Coverage) -> str:
-    """The share of a model that fits, as it is and after each repair."""
+    """Return the share of a model that fits, as it is and after each repair."""
     rows = [("as it is", "", coverage.keys, coverage.parameters)]
     rows += [(step.title, step.code, step.keys, step.parameters) for step in coverage.steps]
     body = "".join(

@@ -38,11 +38,11 @@ class Modules:
     leaves: list[int] = field(default_factory=list)
 
     def name(self, tensor: int) -> str:
-        """The whole name of a tensor."""
+        """Return the whole name of a tensor."""
         return self.level(self.homes[tensor]) + self.pieces[self.leaves[tensor]]
 
     def level(self, number: int) -> str:
-        """The whole name of a level, with the sign that joins it to what is below."""
+        """Return the whole name of a level, with the sign that joins it to what is below."""
         found = []
         while number > 0:
             found.append(self.pieces[self.levels[number]])
@@ -51,7 +51,7 @@ class Modules:
 
 
 def modules(examined: Examined) -> Modules:
-    """The tree of a checkpoint: keys of state dicts unfold at their dots, everything else as it is nested."""
+    """Return the tree of a checkpoint: keys of state dicts unfold at their dots, everything else as it is nested."""
     dotted = {each.path for each in examined.checkpoint.state_dicts} if examined.checkpoint is not None else set()
     made = Modules()
     numbers: dict[str, int] = {}
@@ -87,7 +87,7 @@ def _pieces(path: KeyPath, dotted: bool) -> Sequence[str]:
 
 
 def children(made: Modules) -> dict[int, tuple[list[int], list[int]]]:
-    """The levels and the tensors directly below each level."""
+    """Return the levels and the tensors directly below each level."""
     found: dict[int, tuple[list[int], list[int]]] = {number: ([], []) for number in range(len(made.parents))}
     for number, parent in enumerate(made.parents):
         if parent >= 0:
@@ -98,7 +98,7 @@ def children(made: Modules) -> dict[int, tuple[list[int], list[int]]]:
 
 
 def sizes(made: Modules, nbytes: Sequence[int]) -> list[int]:
-    """The bytes at and below each level; a level comes after its parent."""
+    """Return the bytes at and below each level; a level comes after its parent."""
     found = [0] * len(made.parents)
     for home, own in zip(made.homes, nbytes, strict=True):
         found[home] += own
@@ -115,7 +115,7 @@ _COMPARED = (("change", "change", "n"),)
 
 
 def table(examined: Examined, made: Modules) -> str:
-    """The section; "" where there are no tensors."""
+    """Return the section; "" where there are no tensors."""
     if not examined.tensors:
         return ""
     columns = [*_COLUMNS]
@@ -140,7 +140,7 @@ def table(examined: Examined, made: Modules) -> str:
 
 
 def _moved(examined: Examined) -> bool:
-    """Whether the natural order is another one than that of the file."""
+    """Return whether the natural order is another one than that of the file."""
     return any(place != number for number, place in enumerate(examined.places))
 
 
@@ -191,7 +191,7 @@ def _numbers(values: TensorValues) -> list[str]:
 
 
 def spark(heights: str) -> str:
-    """A histogram in a cell: one path."""
+    """Return a histogram in a cell: one path."""
     if len(heights) < 2:
         return ""
     steps = [_height(sign) for sign in heights]
@@ -221,7 +221,7 @@ _COUNTS = ("nan", "infinite", "zeros")
 
 
 def payload(examined: Examined, made: Modules) -> dict[str, object]:
-    """Columns, one entry for each tensor; texts that come often are numbered in lists of their own."""
+    """Return columns with an entry for each tensor; texts that come often are numbered in lists of their own."""
     tensors = examined.tensors
     data: dict[str, object] = {
         "pieces": made.pieces,
@@ -248,12 +248,12 @@ def payload(examined: Examined, made: Modules) -> dict[str, object]:
 
 
 def bounded(number: int) -> int:
-    """An integer that a browser can hold."""
+    """Return an integer that a browser can hold."""
     return min(number, _LARGEST)
 
 
 def kinds(examined: Examined) -> list[str]:
-    """The role of each tensor: of a model, an optimizer, …; "other" outside of all state dicts."""
+    """Return the role of each tensor: of a model, an optimizer, …; "other" outside of all state dicts."""
     roles: dict[KeyPath, str] = {}
     for each in examined.checkpoint.state_dicts if examined.checkpoint is not None else ():
         for tensor in each.tensors:
@@ -262,7 +262,7 @@ def kinds(examined: Examined) -> list[str]:
 
 
 def marks(examined: Examined) -> list[int]:
-    """The worst finding that names each tensor: 0 none, then 1 for info to 3 for error.
+    """Return the worst finding that names each tensor: 0 none, then 1 for info to 3 for error.
 
     A finding that names many of them is about the file, and marks none.
     """
@@ -279,7 +279,7 @@ def _shape(tensor: Tensor) -> str:
 
 
 def _numbered(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """The different texts, and the number of each."""
+    """Return the different texts, and the number of each."""
     numbers: dict[str, int] = {}
     every = [numbers.setdefault(each, len(numbers)) for each in texts]
     return list(numbers), every
@@ -298,7 +298,7 @@ def _values(examined: Examined) -> dict[str, object]:
 
 
 def rounded(number: float, digits: int = 4) -> float | int | None:
-    """A float in so few digits; None for what is no number in JSON."""
+    """Return a float in ``digits`` digits; None for a value that is not a number in JSON."""
     if not isfinite(number):
         return None
     short = float(f"{number:.{digits}g}")
@@ -306,7 +306,7 @@ def rounded(number: float, digits: int = 4) -> float | int | None:
 
 
 def bars(histogram: Histogram | None) -> str:
-    """The heights of a histogram, one sign each: 0 is empty, z the highest."""
+    """Return the heights of a histogram, one sign each: 0 is empty, z the highest."""
     if histogram is None:
         return ""
     counts = histogram.counts
@@ -320,7 +320,7 @@ def bars(histogram: Histogram | None) -> str:
 def _changes(
     tensors: Sequence[Tensor], difference: Difference
 ) -> tuple[list[str], list[int], list[float | int | None]]:
-    """The fate of each tensor in the other file: in a word, and how far its values are away."""
+    """Return the fate of each tensor in the other file: in a word, and how far its values are away."""
     pairs = {pair.a.path: pair for pair in difference.pairs}
     gone = {single.tensor.path for single in difference.removed}
     words, far = [], []

@@ -24,15 +24,19 @@ _REPEATED = 13  # layers alike that are drawn as one
 
 @noun
 class _Area:
-    """A module, or several alike as one: its ``levels``. A tensor, or the same one of several modules, has none."""
+    """A module, or several alike as one: its ``levels``. A tensor, or the same one of several modules, has none.
+
+    ``path`` is the name with those of the modules around it.
+    """
 
     name: str
     nbytes: int
     levels: tuple[int, ...] = ()
+    path: str = ""
 
 
 def treemap(examined: Examined, made: Modules) -> str:
-    """The section; "" where there are no bytes."""
+    """Return the section; "" where there are no bytes."""
     nbytes = [0 if number in examined.tied else bounded(each.nbytes) for number, each in enumerate(examined.tensors)]
     if not sum(nbytes):
         return ""
@@ -64,12 +68,12 @@ class _Drawing:
 
     def svg(self) -> Iterator[str]:
         yield f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" role="img" aria-label="Sizes of modules">'
-        yield from self._areas([self._folded("", (0,))], Rectangle(0, 0, _WIDTH, _HEIGHT), None, 0)
+        yield from self._areas([self._folded("", (0,), "")], Rectangle(0, 0, _WIDTH, _HEIGHT), None, 0)
         yield "</svg>"
 
     def _areas(self, areas: Sequence[_Area], box: Rectangle, colour: int | None, depth: int) -> Iterator[str]:
         if len(areas) == 1 and areas[0].levels and depth == 0:  # the whole file needs no frame
-            areas = self._inside(areas[0].levels)
+            areas = self._inside(areas[0])
         places = squarified([float(area.nbytes) for area in areas], box)
         for number, (area, place) in enumerate(zip(areas, places, strict=True)):
             own = number % _COLOURS if colour is None else colour
@@ -77,32 +81,34 @@ class _Drawing:
             room = place.within(3, _TITLE)
             if area.levels and depth < _DEEP and room.width > 34 and room.height > 24:
                 fills = colour is None and place.width * place.height > 0.6 * box.width * box.height
-                yield from self._areas(self._inside(area.levels), room, None if fills else own, depth + 1)
+                yield from self._areas(self._inside(area), room, None if fills else own, depth + 1)
 
-    def _inside(self, levels: tuple[int, ...]) -> list[_Area]:
-        """The contents of these levels, largest first; the smallest as one."""
-        inner, leaves = self._split(levels)
-        found = [self._folded(name, inside) for name, inside in inner]
-        found += [_Area(self.made.pieces[piece], nbytes) for piece, nbytes in leaves.items()]
+    def _inside(self, area: _Area) -> list[_Area]:
+        """Return the contents of an area, largest first; the smallest as one."""
+        inner, leaves = self._split(area.levels)
+        found = [self._folded(name, inside, area.path) for name, inside in inner]
+        pieces = self.made.pieces
+        found += [_Area(pieces[piece], nbytes, (), area.path + pieces[piece]) for piece, nbytes in leaves.items()]
         found = sorted(found, key=lambda area: -area.nbytes)
         rest = found[_MOST:]
         more = _Area(beyond(len(rest), before="", spelt=str), sum([area.nbytes for area in rest]))
         return [*found[:_MOST], more] if rest else found
 
-    def _folded(self, name: str, levels: tuple[int, ...]) -> _Area:
+    def _folded(self, name: str, levels: tuple[int, ...], before: str) -> _Area:
         """These levels as one area; those with nothing but one level in them are one with it."""
         nbytes = sum([self.totals[level] for level in levels])
         while True:
             inner, leaves = self._split(levels)
             if not inner and len(leaves) == 1:
-                return _Area(name + self.made.pieces[next(iter(leaves))], nbytes)
+                name += self.made.pieces[next(iter(leaves))]
+                return _Area(name, nbytes, (), before + name)
             if len(inner) != 1 or leaves:
-                return _Area(name, nbytes, levels)
+                return _Area(name, nbytes, levels, before + name)
             ((more, levels),) = inner
             name += more
 
     def _split(self, levels: tuple[int, ...]) -> tuple[list[tuple[str, tuple[int, ...]]], Counter[int]]:
-        """The levels below by name, and the bytes of the tensors by the number of theirs; what is empty is left out."""
+        """Return the levels below by name, and bytes by the number of the tensor; what is empty is left out."""
         inner: dict[int, list[int]] = {}
         leaves: Counter[int] = Counter()
         for level in levels:
@@ -116,7 +122,7 @@ class _Drawing:
         return list(self._grouped(inner)), leaves
 
     def _grouped(self, inner: dict[int, list[int]]) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """The levels by name; many that are called by numbers and have the same tensors are one: ``{0…219}.``."""
+        """Yield the levels by name; many that are called by numbers and have the same tensors are one: ``{0…219}.``."""
         alike: dict[frozenset[int] | int, list[int]] = {}
         for piece, levels in inner.items():
             numbered = self.made.pieces[piece].rstrip("./").isdigit()
@@ -130,7 +136,7 @@ class _Drawing:
 
 
 def _kinds(made: Modules, below: dict[int, tuple[list[int], list[int]]]) -> list[int]:
-    """A number for each level: the same for those with the same names in them, all the way down."""
+    """Return a number for each level: the same for those with the same names in them, all the way down."""
     numbers: dict[object, int] = {}
     found = [0] * len(made.parents)
     for level in range(len(found) - 1, -1, -1):  # a level comes after its parent
@@ -142,16 +148,23 @@ def _kinds(made: Modules, below: dict[int, tuple[list[int], list[int]]]) -> list
 
 
 def _range(pieces: Sequence[str]) -> str:
-    """``{0…219}.`` for ``0.``, ``1.``, and so on; ``{0, 8…56}.`` where some are left out."""
+    """Return ``{0…219}.`` for ``0.``, ``1.``, and so on; ``{0, 8…56}.`` where some are left out."""
     sign = pieces[0][len(pieces[0].rstrip("./")) :]
     numbers = sorted([int(piece.rstrip("./")) for piece in pieces])
     first = str(numbers[0]) if numbers[-1] - numbers[0] == len(numbers) - 1 else f"{numbers[0]}, {numbers[1]}"
     return f"{{{first}…{numbers[-1]}}}{sign}"
 
 
+def _label(area: _Area) -> str:
+    """Return the name, and for a number the module that it is one of: ``layers.0``."""
+    before = area.path.removesuffix(area.name) if area.name[:1].isdigit() or area.name.startswith("{") else ""
+    module = before.rstrip("./").replace("/", ".").rpartition(".")[2]
+    return (before[len(before.rstrip("./")) - len(module) :] + area.name).rstrip("./")
+
+
 def _drawn(area: _Area, box: Rectangle, colour: int, *, inner: bool) -> str:
     name = area.name.rstrip("./")
-    title = f"<title>{text(name)}: {text(size(area.nbytes))}</title>"
+    title = f"<title>{text(area.path.rstrip('./') or name)}: {text(size(area.nbytes))}</title>"
     width, height = max(0.0, box.width - 1), max(0.0, box.height - 1)
     place = {"x": coordinate(box.x), "y": coordinate(box.y)}
     shown = element(
@@ -166,6 +179,8 @@ def _drawn(area: _Area, box: Rectangle, colour: int, *, inner: bool) -> str:
     room = int((box.width - 10) / _LETTER)
     if box.height < 18 or room < min(len(name), _SHORTEST):
         return shown
+    full = _label(area)
+    name = full if len(full) <= room else name
     label = name if len(name) <= room else f"{name[: room - 1]}…"
     return shown + element("text", text(label), x=coordinate(box.x + 6), y=coordinate(box.y + 15))
 
@@ -183,13 +198,13 @@ class Rectangle:
     height: float
 
     def within(self, margin: float, top: float) -> Rectangle:
-        """The rest of it inside of a margin, and below a title."""
+        """Return the rest of it inside of a margin, and below a title."""
         width, height = max(0.0, self.width - 2 * margin), max(0.0, self.height - top - margin)
         return Rectangle(self.x + margin, self.y + top, width, height)
 
 
 def squarified(sizes: Sequence[float], box: Rectangle) -> Iterator[Rectangle]:
-    """A rectangle for each size, largest first as they must come; together they fill the box."""
+    """Yield a rectangle for each size, largest first as they must come; together they fill the box."""
     total = sum(sizes)
     if total <= 0:
         return
@@ -214,7 +229,7 @@ def squarified(sizes: Sequence[float], box: Rectangle) -> Iterator[Rectangle]:
 
 
 def _worst(largest: float, smallest: float, row: float, side: float) -> float:
-    """The worst ratio of sides in a row of such areas."""
+    """Return the worst ratio of sides in a row of such areas."""
     if not (row and smallest and side):
         return float("inf")
     return max(side * side * largest / (row * row), row * row / (side * side * smallest))

@@ -45,17 +45,17 @@ def untrained_lora(values: Values) -> Iterator[Problem]:
         adapter = adapter_in(state_dict)
         if adapter is None:
             continue
-        second = [each for part, each in adapter.factors(state_dict.tensors) if part.parameter.endswith("_B")]
-        read = [found for each in second if (found := values.of(each)) is not None]
-        if not read or len(read) < len(second) or any(each.zeros < each.count for each in read):
+        lora_b = [each for part, each in adapter.factors(state_dict.tensors) if part.parameter.endswith("_B")]
+        read = [found for each in lora_b if (found := values.of(each)) is not None]
+        if not read or len(read) < len(lora_b) or any(each.zeros < each.count for each in read):
             continue
         yield Problem(
-            message=f"lora_B is zero in {wording.all_of(len(second), 'layer')} of the adapter: it adds nothing",
+            message=f"lora_B is zero in {wording.all_of(len(lora_b), 'layer')} of the adapter: it adds nothing",
             cause="They begin as zeros, so it was never trained, or the wrong object was saved.",
             advice=(
                 "Make sure that its parameters require gradients and are in the optimizer "
                 "(print_trainable_parameters() of peft counts them), and save the model that was trained."
             ),
-            keys=tuple([each.path for each in second]),
+            keys=tuple([each.path for each in lora_b]),
             location=Location(path=state_dict.path),
         )

@@ -106,7 +106,7 @@ def _cast(states: Sequence[Tensor]) -> Problem:
 
 
 def _to_bytes(states: Sequence[Tensor]) -> Fix:
-    """Return bytes on the CPU; refused where a value is none."""
+    """Return the fix that makes them bytes on the CPU; it is refused where a value is not one of 0 to 255."""
     away = [each.storage for each in states if each.storage is not None and each.storage.device != devices.CPU]
     retagged = (Retag(devices.CPU, None, tuple(dict.fromkeys([each.key for each in away]))),) if away else ()
     cast = Cast(tuple([each.path for each in states]), "uint8", exact=True)

@@ -116,7 +116,7 @@ def _form(parts: Collection[str]) -> WeightForm:
 
 
 def _agreed(here: WeightForm, there: WeightForm) -> tuple[WeightForm, WeightForm]:
-    """A list that is cut short may show only the part that all parametrisations have."""
+    """Return a list that is cut short may show only the part that all parametrisations have."""
     if here is WeightForm.PARAMETRIZED and there is WeightForm.OLD_SPECTRAL_NORM:
         return WeightForm.NEW_SPECTRAL_NORM, there
     if there is WeightForm.PARAMETRIZED and here is WeightForm.OLD_SPECTRAL_NORM:

@@ -40,8 +40,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from ckptdoctor.checkpoint import KeyPath, Tensor
-from ckptdoctor.edits import Drop, Edit, Fill, Fix, Fuse, Rename, Reshape, Safety, Split, Transpose
-from ckptdoctor.edits.kinds import Tie
+from ckptdoctor.edits import Drop, Edit, Fill, Fix, Fuse, Rename, Reshape, Safety, Split, Tie, Transpose
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.published.families import family_of, layout

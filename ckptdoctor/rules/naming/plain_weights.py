@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Tensor
-from ckptdoctor.edits import Fix, Safety
-from ckptdoctor.edits.kinds import FuseNorm
+from ckptdoctor.edits import Fix, FuseNorm, Safety
 from ckptdoctor.edits.norms import DTYPES, WEIGHT, spectral_dims, weight_dims
 from ckptdoctor.findings import Location
 from ckptdoctor.match.comparison import Comparison

@@ -30,9 +30,8 @@ from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath
 from ckptdoctor.checkpoint.weights import WEIGHTS
-from ckptdoctor.edits import Fix, Safety
+from ckptdoctor.edits import Compute, Fix, Safety
 from ckptdoctor.edits.computing import FLOATS, MASKED, MASKS
-from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import Pruned, pruned_for, pruned_in

@@ -26,7 +26,7 @@ def all_in_wrapper(rest: IncompatibleKeys, tokens: Collection[str], wrapper: str
 
 
 def parts_in_wrapper(rest: IncompatibleKeys, tokens: Collection[str]) -> Iterator[Cause]:
-    """Keys are missing that are unexpected ones with one of the tokens."""
+    """Yield the cause of missing keys that are unexpected ones with one of the tokens."""
     from ckptdoctor.rules.kit.names_in_errors import in_wrapper
 
     found = in_wrapper(rest, tokens)

@@ -128,7 +128,7 @@ def _too_many(optimizer: SavedOptimizer, room: int) -> Problem:
 
 
 def _compared(comparison: Comparison, optimizer: SavedOptimizer) -> Iterator[Problem]:
-    """The optimizer fits the weights beside it; does it fit the reference as well?"""
+    """Yield how an optimizer that fits the weights next to it differs from the reference."""
     if comparison.uncovered or comparison.state_dict is None:
         return
     source = comparison.reference.source
@@ -153,7 +153,7 @@ def _compared(comparison: Comparison, optimizer: SavedOptimizer) -> Iterator[Pro
 
 
 def _regrouped(comparison: Comparison, optimizer: SavedOptimizer) -> Iterator[Problem]:
-    """The groups of the target are others, as far as that is beyond doubt."""
+    """Yield how the groups of the target are others, as far as that is beyond doubt."""
     if comparison.uncovered or comparison.state_dict is None:
         return
     found = wanted_remap(comparison, comparison.state_dict, optimizer)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ckptdoctor.checkpoint import Tensor
-from ckptdoctor.edits import Drop, Fix, Safety
+from ckptdoctor.edits import Dequantize, Drop, Fix, Safety
 from ckptdoctor.edits.elements import View
-from ckptdoctor.edits.kinds import Dequantize
 from ckptdoctor.edits.quantization import FOUR, INT8, SCALED, dequantized
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import quantization as facts

@@ -34,8 +34,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
-from ckptdoctor.edits import Drop, Edit, Fix, Safety
-from ckptdoctor.edits.kinds import Dequantize
+from ckptdoctor.edits import Dequantize, Drop, Edit, Fix, Safety
 from ckptdoctor.edits.quantization import AFFINE, SAME, TARGETS
 from ckptdoctor.facts.quantization import dtype_of
 from ckptdoctor.findings import Location, Severity

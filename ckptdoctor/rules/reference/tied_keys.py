@@ -31,8 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Tensor
-from ckptdoctor.edits import Fix, Safety
-from ckptdoctor.edits.kinds import Tie
+from ckptdoctor.edits import Fix, Safety, Tie
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers

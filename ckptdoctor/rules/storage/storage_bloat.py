@@ -33,8 +33,8 @@ from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import has_views
 
 _ARRAY = "numpy.ndarray"
-MUCH = 1_000_000  # bytes that are worth a warning
-LITTLE = 1_000  # bytes that are not worth a word
+_MUCH = 1_000_000  # bytes that are worth a warning
+_LITTLE = 1_000  # bytes that are not worth a word
 SICK = (
     Example("ten rows of a thousand", {"w": T((10, 100), storage_size=100_000), "b": T((10,))}),
     Example("a slice of a large tensor", {"w": T((10, 100), offset=5_000, storage_size=500_000)}),
@@ -52,7 +52,7 @@ def storage_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
     # the header of an array in an archive of NumPy belongs to its record, but to no tensor
     uses = [use for use in uses if use.storage.extent is not None and use.tensors[0].rebuild != _ARRAY]
     wasted = sum(use.wasted for use in uses)
-    if wasted < LITTLE:
+    if wasted < _LITTLE:
         return
     storages = tuple([use.storage.key for use in uses])
     yield Problem(
@@ -63,7 +63,7 @@ def storage_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
         cause="Slices were saved: torch.save writes the whole storage under a view; clone() would have avoided it.",
         keys=tuple([tensor.path for use in uses for tensor in use.tensors]),
         fix=Fix(f"leave out {_size(wasted)}", (Compact(storages),), Safety.SAFE, "--select A705"),
-        severity=Severity.WARNING if wasted >= MUCH and 2 * wasted >= total else Severity.INFO,
+        severity=Severity.WARNING if wasted >= _MUCH and 2 * wasted >= total else Severity.INFO,
     )
 
 

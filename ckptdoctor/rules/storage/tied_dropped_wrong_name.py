@@ -30,8 +30,7 @@ import re
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict, Tensor
-from ckptdoctor.edits import Fix, Safety
-from ckptdoctor.edits.kinds import Tie
+from ckptdoctor.edits import Fix, Safety, Tie
 from ckptdoctor.facts.names import heads, weights_of_models
 from ckptdoctor.facts.siblings import is_shard, says_tied
 from ckptdoctor.findings import Location, Severity

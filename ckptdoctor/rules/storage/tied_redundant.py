@@ -30,8 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.edits import Drop, Fix, Safety
-from ckptdoctor.edits.kinds import Tie
+from ckptdoctor.edits import Drop, Fix, Safety, Tie
 from ckptdoctor.facts.names import TiedPair, tied_pairs
 from ckptdoctor.facts.siblings import says_tied
 from ckptdoctor.findings import Location, Severity

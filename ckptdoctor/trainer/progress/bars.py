@@ -210,7 +210,7 @@ class Bars:
         self._draw()
 
     def tick(self, story: Story) -> None:
-        """A step is done: draw when it is time, and in any case when a long epoch goes over to its test."""
+        """Draw after a step when it is time, and in any case when a long epoch goes over to its test."""
         now = self._console.get_time()
         if now >= self._due or (story.at_end_of_epoch and now - story.epoch_clock >= 1):
             self._draw()
@@ -250,9 +250,9 @@ class Bars:
                 progress.stop()
 
     def _ending(self, rows: LabelledRows) -> Iterator[Text]:
-        """Yield labels beside what they say or, where that does not fit, above it.
+        """Yield labels next to their values or, where that does not fit, above them.
 
-        A wrapped command is no longer one.
+        A wrapped command could not be copied.
         """
         margin = max(len(label) for label, _ in rows) + 2
         for label, text in rows:

@@ -39,7 +39,7 @@ class Opinion:
 
 
 def is_to_be_chosen_from(path: str) -> bool:
-    """Whether it is a folder that is no checkpoint itself."""
+    """Whether it is a folder and not itself a checkpoint."""
     return os.path.isdir(path) and formats.examine_directory(path) is None
 
 
@@ -54,7 +54,7 @@ def choices(folder: str) -> list[Choice]:
 
 
 def opened_before(folder: str) -> list[Choice]:
-    """The files that were opened last and lie elsewhere: work for a thread."""
+    """The files that were opened last and are elsewhere: work for a thread."""
     here, home = os.path.join(os.path.abspath(folder), ""), os.path.join(os.path.expanduser("~"), "")
     elsewhere = [path for path in recent() if not path.startswith(here)][:_RECENT]
     return [_choice(path, f"~/{path[len(home) :]}" if path.startswith(home) else path) for path in elsewhere]
@@ -75,10 +75,10 @@ def opinion(path: str) -> Opinion:
     try:
         report = check(path)
     except CkptDoctorError:
-        return Opinion("cannot be examined", "error")
+        return Opinion("cannot be read", "error")
     counts = Counter([finding.severity for finding in report.findings])
     if report.error is not None:
-        return Opinion("cannot be examined", "error")
+        return Opinion("cannot be read", "error")
     for severity in (Severity.ERROR, Severity.WARNING):
         if counts[severity]:
             return Opinion(plural(counts[severity], severity.value), severity.value)

@@ -45,7 +45,7 @@ def check(path: str, settings: Settings | None = None) -> str:
 
 
 def show(path: str, place: KeyPath = (), *, keys: bool = False, text: str = "") -> str:
-    """List what lies at a place, or ``keys`` one below the other; only what the filter ``text`` keeps."""
+    """List what is at a place, or ``keys`` one below the other; only what the filter ``text`` keeps."""
     parts = list(place)
     while parts and "\0" in show_path(tuple(parts)):  # which no command line can hold
         parts.pop()
@@ -93,7 +93,7 @@ def diff(path: str, other: str, *, values: bool = False, root: str | None = None
 
 
 def salvage(path: str, output: str | None = None) -> str:
-    """Save what is whole of it; None: under the usual name."""
+    """Save what is intact of it; None: under the usual name."""
     return _line("salvage", path, *(["-o", output] if output is not None else []))
 
 

@@ -1,7 +1,7 @@
 """Compares two checkpoints side by side: every tensor of either is an entry, with what is known of its change.
 
 An entry is a number: first the pairs of ``Difference``, then what only A has, then what only B has. What is asked of
-all entries at once stands in columns, so that 500,000 on both sides are sorted and narrowed down in a moment.
+all entries at once is kept in columns, so that 500,000 on both sides are sorted and narrowed down in a moment.
 """
 
 from __future__ import annotations
@@ -107,6 +107,10 @@ class ComparedEntries:
         """Whether there is anything to be said of it."""
         return self.flags[entry] & _DIFFERENT != 0
 
+    def changes(self, entry: int) -> bool:
+        """Whether it differs in more than its name."""
+        return self.flags[entry] & _DIFFERENT & ~_RENAMED != 0
+
     def numbers(self, group: int) -> Numbers:
         """The distance of all tensors of a module, as far as it is known."""
         if group not in self._sums:
@@ -175,12 +179,12 @@ def by_depth(comparison: ComparedEntries) -> DepthMap | None:
     if len(comparison) > _DRAWN:
         return None
     both = [entry for entry in comparison.order if comparison.pair(entry) is not None]
-    entries = [(comparison.name(each), comparison.magnitudes[each], comparison.differs(each)) for each in both]
+    entries = [(comparison.name(each), comparison.magnitudes[each], comparison.changes(each)) for each in both]
     return depth_map(entries, comparison.found.compared)
 
 
 def module(name: str) -> str:
-    """The part of a name that lines stand under: up to its first number, or its first word; "" for a name alone.
+    """The part of a name that lines are listed under: up to its first number, or its first word; "" for a name alone.
 
     ``layer1.0.conv1.weight`` is in ``layer1.0``, ``fc.weight`` in ``fc``, ``optimizer/state/0/step`` in ``optimizer``.
     """
@@ -224,7 +228,7 @@ def _name(found: Difference, entry: int) -> str:
 
 
 def _in_file_order(found: Difference) -> list[int]:
-    """The entries as they lie in A; what only B has behind what it follows there."""
+    """The entries in the order of A; what only B has behind what it follows there."""
     pairs = len(found.pairs)
     places = _places(found.a.checkpoint.tensors)
     keys = [places.get(id(pair.a), 0) << 32 for pair in found.pairs]

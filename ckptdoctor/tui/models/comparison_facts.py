@@ -24,10 +24,10 @@ _NAME = 120
 
 _TOLD = {
     Verdict.EQUAL: "equal, bit for bit",
-    Verdict.ROUNDED: "exactly what converting gives",
+    Verdict.ROUNDED: "exactly as converted",
     Verdict.CLOSE: "within the tolerances",
     Verdict.CHANGED: "changed",
-    Verdict.OTHER_BYTES: "other bytes",
+    Verdict.OTHER_BYTES: "different bytes",
     Verdict.NOT_COMPARED: "not compared",
 }
 
@@ -43,7 +43,7 @@ def title(comparison: ComparedEntries, line: ComparisonLine) -> str:
         return _name(comparison.groups[line.group])
     if isinstance(line, FoldLine):
         return same(comparison, len(line.entries))
-    return _name(comparison.found.others[line.number].name) if line.number >= 0 else "beside the tensors"
+    return _name(comparison.found.others[line.number].name) if line.number >= 0 else "other values"
 
 
 def same(comparison: ComparedEntries, number: int) -> str:
@@ -51,6 +51,11 @@ def same(comparison: ComparedEntries, number: int) -> str:
     if comparison.found.compared:
         return f"{plural(number, 'tensor')} the same"
     return f"{plural(number, 'tensor')} alike by name, shape and dtype"
+
+
+def differ(number: int) -> str:
+    """The verb for so many."""
+    return "differs" if number == 1 else "differ"
 
 
 def facts(comparison: ComparedEntries, line: ComparisonLine) -> Iterator[Fact]:
@@ -63,7 +68,8 @@ def facts(comparison: ComparedEntries, line: ComparisonLine) -> Iterator[Fact]:
         if line.number >= 0:
             yield from _other(comparison.found.others[line.number])
         else:
-            yield "", f"{plural(len(comparison.found.others), 'value')} that differ"
+            others = len(comparison.found.others)
+            yield "", f"{plural(others, 'value')} that {differ(others)}"
     else:
         yield from _entry(comparison, line.entry)
 
@@ -72,8 +78,8 @@ def _entry(comparison: ComparedEntries, entry: int) -> Iterator[Fact]:
     pair = comparison.pair(entry)
     if pair is None:
         one, other = comparison.tensors(entry)
-        yield "A", _tensor(one) if one is not None else "not there"
-        yield "B", _tensor(other) if other is not None else "not there"
+        yield "A", _tensor(one) if one is not None else "missing"
+        yield "B", _tensor(other) if other is not None else "missing"
     else:
         yield "A", _tensor(pair.a)
         yield "B", _tensor(pair.b)
@@ -105,7 +111,7 @@ def _values(comparison: ComparedEntries, pair: Pair) -> Iterator[Fact]:
     if numbers is not None and numbers.changed:
         told += f" · {count(numbers.changed)} of {plural(numbers.elements, 'element')} ({_share(numbers)})"
     if pair.transposed:
-        told += " · with rows and columns exchanged"
+        told += " · transposed"
     yield "values", told + (f": {escape(values.why)}" if values.why else "")
     if numbers is not None:
         yield from distances(numbers)
@@ -126,9 +132,9 @@ def _share(numbers: Numbers) -> str:
 
 def _name_told(comparison: ComparedEntries, pair: Pair) -> Iterator[Fact]:
     if pair.by_content:
-        yield "renamed", "found by its contents, which are the same"
+        yield "renamed", "identified by its contents, which are the same"
     elif not pair.sure:
-        yield "renamed", "a guess: names and shapes allow others"
+        yield "renamed", "a guess: other tensors fit as well"
     elif pair.renamed and comparison.found.steps:
         yield "renamed", abridged(escape(", ".join(comparison.found.steps)), _NAME)
 
@@ -139,14 +145,15 @@ def _ties(ties: Sequence[Tie], name: str) -> Iterator[Fact]:
         here, there = ("A", "B") if tie.side == "a" else ("B", "A")
         others = [_name(each) for each in (*tie.names, *tie.missing) if each != name]
         named = and_more(others, _NAMED, spelt=str)
-        ways = [f"apart in {there}"] if tie.apart else []
+        ways = [f"separate in {there}"] if tie.apart else []
         ways += [f"{there} lacks {plural(len(tie.missing), 'of them', 'of them')}"] if tie.missing else []
-        yield "ties", f"one with {named} in {here}; {', '.join(ways)}"
+        yield "ties", f"tied to {named} in {here}; {', '.join(ways)}"
 
 
 def _head(comparison: ComparedEntries, line: HeadLine) -> Iterator[Fact]:
     elements = sum([_elements(comparison, entry) for entry in line.entries])
-    yield "", f"{plural(len(line.entries), 'tensor')} · {amount(elements)} elements · {count(line.differing)} differ"
+    differing = f"{count(line.differing)} {'renamed' if line.renamed == line.differing else differ(line.differing)}"
+    yield "", f"{plural(len(line.entries), 'tensor')} · {amount(elements)} elements · {differing}"
     numbers = comparison.numbers(line.group)
     if numbers.changed:
         yield (
@@ -166,16 +173,16 @@ def _names(comparison: ComparedEntries, entries: Sequence[int]) -> Iterator[Fact
     elements = sum([_elements(comparison, entry) for entry in entries[:_SHORTENED]])
     if len(entries) <= _SHORTENED:
         yield "", f"{amount(elements)} elements"
-        yield "", short([comparison.name(entry) for entry in entries])
+        yield "", short([comparison.name(entry) for entry in entries], _NAME)
         return
     groups = list(dict.fromkeys([comparison.group_of[entry] for entry in entries]))
-    named = [_name(comparison.groups[group]) or "outside of modules" for group in groups[:_NAMED]]
+    named = [_name(comparison.groups[group]) or "outside any module" for group in groups[:_NAMED]]
     yield "", ", ".join(named) + beyond(len(groups) - _NAMED, "module")
 
 
 def _other(other: Other) -> Iterator[Fact]:
     for side, node in (("A", other.a), ("B", other.b)):
-        yield side, "not there" if isinstance(node, Absent) else value(node)
+        yield side, "missing" if isinstance(node, Absent) else value(node)
 
 
 def _name(name: str) -> str:

@@ -1,23 +1,26 @@
-"""Labels the facts that headers tell of a tensor, a level or a value. Text from the file is escaped."""
+"""Labels the facts that headers give about a tensor, a level or a value. Text from the file is escaped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
 
-from ckptdoctor.checkpoint import Node, Part, Sequence, Tensor, children, show_part
+from ckptdoctor.checkpoint import Node, Opaque, Part, Sequence, Tensor, children, show_part
+from ckptdoctor.checkpoint.dtypes import NUMPY_ELEMENTS
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
+from ckptdoctor.facts.numpy_values import Element, NotPlainError, array_of, element_of, number, values
 from ckptdoctor.rendering.contents import place, value
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import amount, count, plural, shape, size
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.tree import TreeBranch, TreeItem
+from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, is_number, unfolds
 from ckptdoctor.wording import and_more
 
 _NAMED = 4  # tied tensors, dtypes or devices that are named before the rest is counted
 
 _LISTED = 30  # values of a level that are listed
+_FIRST = 4  # elements of an array of NumPy that are shown
 _INLINE = 4  # values of one in it that stand in its line
 _DEEPEST = 4  # cells of indent of what is listed
 _SHORT, _TEXT = 60, 4_000  # characters of a text that stand on one line, and that are shown at all
@@ -41,13 +44,32 @@ def facts(opened: OpenedCheckpoint, item: TreeItem) -> Iterator[Fact]:
     elif isinstance(item, TreeBranch):
         yield from _branch(opened, item)
     elif item.more:
-        yield "", f"{plural(item.more, 'more value')} that are not shown"
+        yield "", f"{plural(item.more, 'more value')} not shown"
     else:
-        yield "value", value(item.node)
+        yield "value", said(item.node)
         if isinstance(item.node, str | bytes):
             yield "length", plural(len(item.node), "byte" if isinstance(item.node, bytes) else "character")
         if isinstance(item.node, str) and len(item.node) > _SHORT:
             yield "", f"\n{abridged(_in_lines(item.node), _TEXT)}"
+
+
+def said(node: Node) -> str:
+    """A value on one line; a number or array of NumPy as what it is, not as what its pickle calls."""
+    array = array_of(node)
+    try:
+        if isinstance(node, Opaque) and is_number(node):
+            return f"{abridged(escape(str(number(node))))}  NumPy {_element(element_of(node.arguments[0]))}"
+        if array is None or not isinstance(array.contents, bytes):
+            return value(node)
+        some = values(array.contents[: _FIRST * array.element.width], array.element)
+    except NotPlainError:
+        return value(node)
+    shown = abridged(escape(", ".join(map(str, some)))) + (", …" if array.count > len(some) else "")
+    return f"NumPy {_element(array.element)} {shape(array.shape)}  {shown}".rstrip()
+
+
+def _element(element: Element) -> str:
+    return NUMPY_ELEMENTS.get(element.code, "") or escape(element.called)
 
 
 def _in_lines(text: str) -> str:
@@ -68,13 +90,13 @@ def _tensor(tensor: Tensor) -> Iterator[Fact]:
         yield "details", ", ".join([f"{name} {value(each)}" for name, each in tensor.details])
     if tensor.parts:
         yield "parts", ", ".join([f"{part.dtype.name} {shape(part.shape)}" for part in tensor.parts[:_NAMED]])
-    yield "rebuilt by", escape(tensor.rebuild)
+    yield "loader", escape(tensor.rebuild)
 
 
 def _storage(tensor: Tensor) -> str:
     storage = tensor.storage
     if storage is None:
-        return "none: " + ("the values stand in the pickle" if tensor.values is not None else "no bytes of its own")
+        return "none: " + ("the values are in the pickle" if tensor.values is not None else "no bytes of its own")
     extent = storage.extent
     where = f"bytes {count(extent.offset)} + {count(extent.length)}" if extent is not None else "not in the file"
     offset = f", from element {count(tensor.offset)}" if tensor.offset else ""
@@ -122,15 +144,15 @@ def _contents(node: Node, indent: str) -> Iterator[Fact]:
     below = list(islice(children(node), _LISTED + 1))
     for part, child in below[:_LISTED]:
         name = f"{indent}{_name(part)}"
-        inside = list(islice(children(child), _INLINE + 1))
-        if inside and len(inside) <= _INLINE and not any(any(True for _ in children(each)) for _, each in inside):
+        inside = list(islice(children(child), _INLINE + 1)) if unfolds(child) else []
+        if inside and len(inside) <= _INLINE and not any(unfolds(each) for _, each in inside):
             named = not isinstance(child, Sequence)
             yield (
                 name,
-                ", ".join([f"{_name(each)} {value(said)}" if named else value(said) for each, said in inside]),
+                ", ".join([f"{_name(each)} {said(held)}" if named else said(held) for each, held in inside]),
             )
         else:
-            yield name, value(child)
+            yield name, said(child)
             if inside and len(indent) < _DEEPEST:
                 yield from _contents(child, f"{indent}  ")
     if len(below) > _LISTED:

@@ -34,7 +34,7 @@ class FitRow:
 
 @dataclass(frozen=True, slots=True)
 class FitNames:
-    """A row of the lower list, escaped: names before, names after ("": there is no arrow), and what stands behind."""
+    """A row of the lower list, escaped: names before, names after ("": there is no arrow), and what follows them."""
 
     before: str
     after: str = ""
@@ -51,7 +51,7 @@ def rows(fit: Fit) -> list[FitRow]:
     for title, misfits in (
         ("missing", fit.missing),
         ("shape mismatch", fit.mismatched),
-        ("more than it wants", fit.unexpected),
+        ("unexpected", fit.unexpected),
     ):
         if misfits:
             found.append(FitRow(f"{title}{after}", misfits=misfits))
@@ -71,10 +71,10 @@ def headline(fit: Fit) -> str:
     begin = f"{fit.keys:,} of {whole} fit {target} as it is"
     if not fit.steps:
         if fit.keys == fit.total_keys:
-            return f"all {whole} of {target} are here and fit" + ("" if fit.complete else ", and more is left over")
+            return f"all {whole} of {target} are here and fit" + ("" if fit.complete else ", with others left over")
         return f"{begin}; no renaming makes the rest fit"
     rest = "" if fit.keys_after == fit.total_keys else "; no renaming makes the rest fit"
-    more = f"; {plural(len(fit.unexpected), 'key')} more than it wants" if fit.unexpected and not rest else ""
+    more = f"; {plural(len(fit.unexpected), 'unexpected key')}" if fit.unexpected and not rest else ""
     return f"{begin}, {fit.keys_after:,} after {plural(len(fit.steps), 'step')}{rest}{more}"
 
 
@@ -99,7 +99,7 @@ def _misfits(misfits: Sequence[Misfit]) -> Iterator[FitNames]:
     for (here, wanted), keys in kinds.items():
         for names, _, number in grouped([(key, key) for key in keys]):
             if isinstance(here, tuple) and isinstance(wanted, tuple):
-                told = f"{shape(here)} here, {shape(wanted)} wanted"
+                told = f"{shape(here)} here, {shape(wanted)} expected"
             else:
                 one = shapes[keys[0]] if len(keys) == 1 else shapes.get(names)
                 told = shape(one) if one is not None else ""

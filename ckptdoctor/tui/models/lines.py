@@ -176,7 +176,7 @@ def ordered(
     backwards: bool = False,
     values_of: ValuesOf = lambda row: None,
 ) -> Rows:
-    """The rows as a column orders them (sizes: largest first), or the other way round; equal ones as in the file.
+    """The rows as a column orders them (sizes: largest first), or in reverse; equal ones as in the file.
 
     Those whose values are not known come last, whatever the order of values.
     """

@@ -66,7 +66,7 @@ class OpenedCheckpoint:
         return row
 
     def first_of(self, paths: Sequence[KeyPath]) -> KeyPath | None:
-        """The first of these key paths at which a tensor lies, or else the first one if anything does."""
+        """The first of these key paths at which there is a tensor, or else the first one if anything does."""
         tensor = next((path for path in paths if path in self.table.row_of), None)
         if tensor is not None or not paths:
             return tensor

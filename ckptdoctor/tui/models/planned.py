@@ -30,7 +30,7 @@ _TOLD = ("optimizer-unfit", "cast-loss", "replace", "set-metadata", "convert", "
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """One row, escaped. ``look`` says how it is shown; ``after`` stands behind an arrow, ``right`` at the end.
+    """One row, escaped. ``look`` says how it is shown; ``after`` follows an arrow, ``right`` is at the end.
 
     Rows of one ``block`` have their arrows below each other, where there is room.
     """
@@ -45,7 +45,7 @@ class PlanRow:
 def rows(report: RepairReport, tree: Node = None) -> list[PlanRow]:
     """All of the plan, for contents that are ``tree`` before it.
 
-    Groups of names are found anew, which is work for a thread where there are many.
+    Groups of names are found again, which is work for a thread where there are many.
     """
     found: list[PlanRow] = []
     for number, step in enumerate(report.steps):
@@ -86,7 +86,7 @@ def _beside(change: Change, tree: Node) -> str:
         except KeyError:  # an earlier step gave it another name
             continue
         names += [abridged(escape(show_part(each)), _WORD) for each, _ in children(node) if each != part]
-    return and_more(names, _NAMED) if names else f"what lies beside {_name(show_path(change.place or ()))}"
+    return and_more(names, _NAMED) if names else f"everything next to {_name(show_path(change.place or ()))}"
 
 
 def _step(step: Step, tree: Node) -> Iterator[PlanRow]:
@@ -143,7 +143,7 @@ def _left(findings: Iterable[Finding]) -> Iterator[PlanRow]:
     wanted = [each for each in findings if each.severity is not Severity.INFO and each.fix is None]
     if wanted:
         yield PlanRow("plain")
-        yield PlanRow("step", "stays as it is")
+        yield PlanRow("step", "not repaired")
     for finding in wanted:
         message = abridged(escape(finding.message), _MESSAGE)
         yield PlanRow("note", f"{finding.code} {finding.name} · {message}")
@@ -162,15 +162,15 @@ def objection(output: str, original: str, format: str) -> str:
     if not output.strip() or not name:
         return "The new file needs a name."
     if MARK in name:
-        return "Names of this kind are for unfinished files: give another one."
+        return "Names of this kind are for unfinished files: choose another."
     if os.path.lexists(output):
         if os.path.exists(output) and os.path.exists(original) and os.path.samefile(output, original):
-            return f"{name} is the original: give the new file another name."
-        return f"{name} already exists: give another name."
+            return f"{name} is the original: choose another name for the new file."
+        return f"{name} already exists: choose another name."
     if not os.path.isdir(folder):
         return f"There is no folder {folder}."
     if not os.access(folder, os.W_OK):
-        return f"Nothing can be written in {folder}."
+        return f"{folder} is not writable."
     plain, named = format == _SAFETENSORS, name.endswith(f".{_SAFETENSORS}")
     if plain is not named:
         return f"The new file stays {format}: its name must {'' if plain else 'not '}end in .safetensors."

@@ -12,7 +12,7 @@ from ckptdoctor.rendering.numbers import plural, size
 def in_figures(report: SalvageReport) -> str:
     """The part of the file that can be saved."""
     total = report.recovered + len(report.lost)
-    pieces = [f"{report.recovered:,} of {plural(total, 'tensor')} whole", size(report.recovered_bytes)]
+    pieces = [f"{report.recovered:,} of {plural(total, 'tensor')} intact", size(report.recovered_bytes)]
     partial = len(report.partial)
     for number, word in ((partial, "in part"), (len(report.lost) - partial, "lost")):
         if number:
@@ -21,7 +21,7 @@ def in_figures(report: SalvageReport) -> str:
 
 
 def output_for(path: str) -> str:
-    """A new name beside the file: what ``salvage`` would choose, or the first one with a number that is free."""
+    """A new name next to the file: what ``salvage`` would choose, or the first one with a number that is free."""
     from ckptdoctor.salvaging.checkpoint import beside
 
     first = beside(path)

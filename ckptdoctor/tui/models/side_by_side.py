@@ -49,12 +49,13 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class HeadLine:
-    """The line of a module: those of its entries that are shown, and how many of them differ."""
+    """The line of a module: those of its entries that are shown, how many of them differ, and how many in name only."""
 
     group: int
     entries: Sequence[int]
     differing: int
     is_open: bool
+    renamed: int
 
     @property
     def key(self) -> tuple[str, int]:
@@ -91,7 +92,7 @@ class EntryLine:
 
 @dataclass(frozen=True, slots=True)
 class OtherLine:
-    """A value beside the tensors that differs, by its number; -1 is the line above all of them."""
+    """A value other than a tensor that differs, by its number; -1 is the line above all of them."""
 
     number: int
 
@@ -122,7 +123,7 @@ def next_show(show: Show) -> Show:
 
 
 def require_filter(text: str) -> None:
-    """Raises UsageError, with a sentence, for a filter that makes no sense."""
+    """Raises UsageError, with a sentence, for a filter that is invalid."""
     _understood(text)
 
 
@@ -208,7 +209,8 @@ def _by_module(
             yield from _inside(comparison, members, 0, turned, folding)
             continue
         is_open = turned.get(("head", group), not many)
-        yield HeadLine(group, members, len(apart[group]), is_open)
+        renamed = sum([not comparison.changes(entry) for entry in apart[group]])
+        yield HeadLine(group, members, len(apart[group]), is_open, renamed)
         if is_open:
             yield from _inside(comparison, members, 1, turned, folding)
     yield from _folded(waiting, 0, turned)

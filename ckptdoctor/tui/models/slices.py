@@ -16,7 +16,7 @@ _KERNEL = 32  # rows and columns that a kernel has at most
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The dimension whose index grows downwards, the one to the right, and ``at`` which index the others stand.
+    """The dimension whose index grows downwards, the one to the right, and ``at`` where the others are kept.
 
     Without ``rows``, what there is of one dimension is written in lines of ``across``; a number alone has neither.
     """
@@ -50,7 +50,7 @@ class Slice:
 
     @property
     def others(self) -> list[int]:
-        """The dimensions that stand still, of those that could move."""
+        """The dimensions that are kept at one index, of those that could move."""
         return [dim for dim, size in enumerate(self.shape) if size > 1 and dim not in (self.rows, self.columns)]
 
     @property
@@ -106,7 +106,7 @@ class Slice:
         return self.box(range(self.height), range(self.count if self.rows is not None else 0))
 
     def through(self, index: ElementIndex) -> Slice:
-        """The slice with the same dimensions that an element lies in."""
+        """The slice with the same dimensions that contains an element."""
         return replace(self, at=self._still(index))
 
     def step(self, by: int) -> Slice:
@@ -118,7 +118,7 @@ class Slice:
         return replace(self, at=tuple(at))
 
     def leap(self) -> int:
-        """The number of slices in one step of the first dimension that stands still."""
+        """The number of slices in one step of the first dimension that is kept at one index."""
         others = self.others
         return self.slices // self.shape[others[0]] if others else 0
 
@@ -181,14 +181,14 @@ def parse_index(text: str, shape: ElementIndex) -> ElementIndex:
     """``3, 17`` or ``-1 0``: an index for each dimension. Raises ValueError, with the sentence to show."""
     words = text.replace(",", " ").replace("[", " ").replace("]", " ").split()
     if len(words) != len(shape):
-        raise ValueError(f"{len(shape)} numbers are wanted, one for each dimension")
+        raise ValueError(f"Type {len(shape)} numbers, one for each dimension.")
     found = []
     for word, size in zip(words, shape, strict=True):
         try:
             number = int(word[:20])
         except ValueError:
-            raise ValueError(f"“{word[:20]}” is no whole number") from None
+            raise ValueError(f'"{word[:20]}" is not a whole number.') from None
         if not -size <= number < size:
-            raise ValueError(f"{number} is beyond the last index, {plain(size - 1)}")
+            raise ValueError(f"{number} is out of range: the last index is {plain(size - 1)}.")
         found.append(number % size)
     return tuple(found)

@@ -48,7 +48,9 @@ def parts(opened: OpenedCheckpoint, branch: TreeBranch, most: int) -> list[Part]
     for part, item in found:
         listed.append(part)
         inside = item.blocks[0] if isinstance(item, TreeBranch) and item.blocks else item
-        below = _parts(opened, inside, 1)[: max(0, room)] if isinstance(inside, TreeBranch) and len(found) > 1 else []
+        if room < 1 or len(found) < 2 or not isinstance(inside, TreeBranch):  # nothing is grown that is not shown
+            continue
+        below = _parts(opened, inside, 1)[:room]
         if len(below) > 1:
             listed += [each for each, _ in below]
             room -= len(below)
@@ -79,7 +81,7 @@ def blocks_of(opened: OpenedCheckpoint, branch: TreeBranch) -> TreeBranch | None
 def blocks(branch: TreeBranch, values_of: ValuesOf, is_weight: Callable[[int], bool] = lambda row: True) -> list[Block]:
     """The blocks in their order; none where the values of a block are not known.
 
-    ``is_weight`` tells which tensors are no good as nothing but zeros: biases begin so.
+    ``is_weight`` tells which tensors should not be all zeros: biases begin so.
     """
     found = []
     for block in branch.blocks:

@@ -30,6 +30,8 @@ from ckptdoctor.checkpoint import (
     show_part,
     show_path,
 )
+from ckptdoctor.checkpoint.dtypes import NUMPY_BUFFERS, NUMPY_MAKERS, NUMPY_SCALARS
+from ckptdoctor.facts.numpy_values import array_of
 from ckptdoctor.filters.table import Figures, Rows, Table, as_rows
 from ckptdoctor.rendering.natural import naturally
 from ckptdoctor.values.statistics import TensorValues
@@ -42,6 +44,7 @@ _FEWEST = 4  # blocks that become one line
 _NUMBERED = re.compile(r"\d{1,9}", re.ASCII)
 _CHAIN = 64  # levels of nested contents that become one line
 METADATA = Special("metadata")  # the step to the metadata of a safetensors file
+_OF_NUMPY = NUMPY_SCALARS | NUMPY_MAKERS | NUMPY_BUFFERS
 
 
 class TreeOrder(Enum):
@@ -157,9 +160,12 @@ class Tree:
     def grow(self, branch: TreeBranch) -> list[TreeItem]:
         """The children of a level, made when they are first asked for; sorted as ``order`` says."""
         if branch.children is None:
-            with self._growing:  # a thread may prepare the level that the screen asks for
+            made = self._in_order(branch, list(self._children(branch)))
+            # a thread may have prepared the same level meanwhile: then that stays. Nobody waits while one is made, for
+            # it may be another level, of half a million tensors, when the screen asks for one of a dozen
+            with self._growing:
                 if branch.children is None:
-                    branch.children = self._in_order(branch, list(self._children(branch)))
+                    branch.children = made
         return branch.children
 
     def grow_below(self, branch: TreeBranch, most: int) -> list[TreeBranch]:
@@ -244,7 +250,7 @@ class Tree:
         return [items[place] for place in naturally(names)]
 
     def _folded(self, branch: TreeBranch, items: list[TreeItem]) -> list[TreeItem]:
-        """The items with neighbours that are alike but for their number, such as the layers of a network, as one."""
+        """The items with neighbours that are alike except for their number, such as the layers of a network, as one."""
         found: list[TreeItem] = []
         run: list[TreeBranch] = []
         before: object = None
@@ -262,9 +268,9 @@ class Tree:
         return found
 
     def _signature(self, block: TreeBranch) -> object:
-        """The keys, shapes and dtypes in a block, but for what all its keys begin with."""
+        """The keys, shapes and dtypes in a block, without what all its keys begin with; files may order them anyhow."""
         steps, tensors, begin = self.table.steps(len(block.path)), self.table.tensors, len(block.prefix)
-        return tuple([(steps[row][begin:], (each := tensors[row]).shape, each.dtype.name) for row in block.rows])
+        return sorted([(steps[row][begin:], (each := tensors[row]).shape, each.dtype.name) for row in block.rows])
 
     def _fold(self, branch: TreeBranch, run: list[TreeBranch]) -> TreeBranch:
         span = f"{{{run[0].name}…{run[-1].name}}}"
@@ -307,7 +313,7 @@ class Tree:
             yield self._metadata(self.checkpoint.metadata)
 
     def _state_dict(self, branch: TreeBranch) -> Iterator[TreeItem]:
-        """The modules and tensors of a state dict, then what else lies in it."""
+        """The modules and tensors of a state dict, then whatever else is in it."""
         others = _others(branch.node)
         rows = branch.rows
         if others:
@@ -354,7 +360,7 @@ class Tree:
             if isinstance(child, Tensor):
                 yield from here[:1]
             elif here or not self.filtered:
-                if _unfolds(child):
+                if unfolds(child):
                     yield self._level(branch, part, child, as_rows(here))
                     continue
                 plain += 1
@@ -471,15 +477,23 @@ def holds(rows: Rows, row: int) -> bool:
     return place < len(rows) and rows[place] == row
 
 
-def _unfolds(node: Node) -> bool:
+def unfolds(node: Node) -> bool:
+    """Whether there is something in it that is shown below it; numbers and arrays of NumPy are values."""
+    if isinstance(node, Opaque) and node.class_name in _OF_NUMPY:
+        return array_of(node) is None and not is_number(node)
     return isinstance(node, Mapping | Sequence | Opaque) and any(True for _ in children(node))
+
+
+def is_number(node: Node) -> bool:
+    """Whether it is a number of NumPy."""
+    return isinstance(node, Opaque) and node.class_name in NUMPY_SCALARS
 
 
 def _only_child(node: Node) -> tuple[Part, Node] | None:
     """The only thing in a level, where that unfolds in turn."""
     below = children(node)
     first, second = next(below, None), next(below, None)
-    return first if first is not None and second is None and _unfolds(first[1]) else None
+    return first if first is not None and second is None and unfolds(first[1]) else None
 
 
 def _kind(node: Node) -> str:

@@ -129,7 +129,7 @@ def zoomed(cells: GridCells, rows: int, columns: int) -> list[list[float | None]
 
 @dataclass(frozen=True, slots=True)
 class KernelGrid:
-    """How kernels of ``height`` by ``width`` values lie side by side in a picture, ``times`` as large, with gaps."""
+    """How kernels of ``height`` by ``width`` values are side by side in a picture, ``times`` as large, with gaps."""
 
     height: int
     width: int

@@ -77,11 +77,11 @@ class CompareScreen(Screen[None], StillReading):
     VERTICAL_BREAKPOINTS = HEIGHTS
     AUTO_FOCUS = "CompareView"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("slash", "filter", "filter", "Show only what fits: names, kinds of change, sizes", show=True),
-        key("v", "values", "values", "Compare all values; again: stop, and later go on", show=True),
-        key("m", "show", "show", "Show everything, or only changed, renamed, or on one side alone", show=True),
+        key("slash", "filter", "filter", "Filter by name, kind of change or size", show=True),
+        key("v", "values", "values", "Compare all values; press again to stop or continue", show=True),
+        key("m", "show", "show", "Show everything, or only what changed, was renamed, or is on one side", show=True),
         key("o", "order", "order", "By module, or the largest change first"),
-        key("c", "fit", "fit", "How much of B, or of the model, A fits, and which repairs help", show=True),
+        key("c", "fit", "fit", "Show how A fits B or the model, and which repairs help", show=True),
         key("escape", "back", "back", "Back to where the other file was chosen"),
         *PANES,
         key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True),
@@ -150,7 +150,7 @@ class CompareScreen(Screen[None], StillReading):
         if message.news is not None:
             comparison.learn(message.news)
         if message.ended:
-            self._stopped("values compared" if comparison.found.compared else "stopped: v goes on")
+            self._stopped("values compared" if comparison.found.compared else "stopped: v continues")
             self._say_sides()
             self._put_in_lines()
         elif self._pause is None:
@@ -237,9 +237,9 @@ class CompareScreen(Screen[None], StillReading):
         pair = comparison.pair(line.entry)
         if pair is None:
             side = "A" if comparison.flags[line.entry] & Flag.ONLY_A else "B"
-            self.app.notify(f"Only {side} has it: there is nothing to subtract.", markup=False)
+            self.app.notify(f"Only {side} has this tensor: there is nothing to subtract.", markup=False)
         elif pair.reshaped and not pair.transposed:
-            self.app.notify("They have other shapes: there is nothing to subtract.", markup=False)
+            self.app.notify("The shapes differ: there is nothing to subtract.", markup=False)
         else:
             self.app.push_screen(DifferenceScreen(comparison, line, self.request, self._inspectors(comparison)))
 
@@ -302,7 +302,7 @@ class CompareScreen(Screen[None], StillReading):
         self._put_in_lines()
 
     def action_fit(self) -> None:
-        """Hold A against what the options name, or else against B."""
+        """Compare A with the target that the options name, or else with B."""
         if self.comparison is None:
             return
         target = self.target

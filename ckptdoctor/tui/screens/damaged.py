@@ -52,7 +52,7 @@ _Prospect = tuple[Salvage, list[Fate]] | str
 
 
 class SalvageView(LineView):
-    """Whole tensors have no mark, half a circle is something, a circle is nothing of it."""
+    """Intact tensors have no mark, half a circle is something, a circle is nothing of it."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -95,7 +95,7 @@ class DamagedScreen(Screen[None], Background):
     VERTICAL_BREAKPOINTS = HEIGHTS
     AUTO_FOCUS = "#damage"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("s", "salvage", "salvage", "Find out what is whole, and save it to a new file", show=True),
+        key("s", "salvage", "salvage", "Find what is intact, and save it to a new file", show=True),
         key("escape", "back", "back", "Back to the contents", show=True, display="esc"),
         *PANES,
         key("question_mark,f1", "help", "help", "All keys", show=True),
@@ -111,9 +111,9 @@ class DamagedScreen(Screen[None], Background):
         self.refused = False  # nothing of it can be saved
 
     def compose(self) -> ComposeResult:
-        """The report, the bytes that the file begins with, and below it what is whole."""
+        """The report, the bytes that the file begins with, and below it what is intact."""
         bar = TitleBar([escape(self.report.path)], id="title")
-        bar.state = "cannot be read" if self.report.checkpoint is None else "not all of it is there"
+        bar.state = "cannot be read" if self.report.checkpoint is None else "incomplete"
         yield bar
         with VerticalScroll(id="damage"):
             yield Static(id="why", markup=False)
@@ -122,9 +122,9 @@ class DamagedScreen(Screen[None], Background):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Write down what is known; of a file that is read quickly, what is whole as well."""
-        self.query_one("#damage").border_title = "what is known"
-        self.query_one("#salvage").border_title = "what can be saved"
+        """Write down what is known; of a file that is read quickly, what is intact as well."""
+        self.query_one("#damage").border_title = "diagnosis"
+        self.query_one("#salvage").border_title = "tensors that can be saved"
         self.query_one("#salvage").display = False
         self.query_one("#bytes").display = False
         self._write()
@@ -248,7 +248,7 @@ def _outside(report: FileReport) -> Text:
     told = container.guidance.removeprefix("It ")[1:] in (report.error or "")  # there it is one sentence with the path
     lines = [] if told else [escape(container.guidance), ""]
     if container.head:
-        lines += ["It begins with", *_dump(container.head[:64])]
+        lines += ["First bytes", *_dump(container.head[:64])]
     return Text("\n".join(lines).rstrip("\n"))
 
 
@@ -274,13 +274,13 @@ class ConfirmSalvage(Question):
         text = Text()
         text.append(f"{escape(os.path.basename(report.output))}\n", "bold")
         text.append(f"in {abridged(escape(folder), 200)}\n\n", "dim")
-        text.append(f"A new file with what is whole: {in_figures(report)}.\n")
+        text.append(f"A new file with everything that is intact: {in_figures(report)}.\n")
         if vouched(report):
-            text.append(f"Of what is saved: {vouched(report)}.\n", "dim")
+            text.append(f"Checked: {vouched(report)}.\n", "dim")
         if report.lost:
             warning = str(self.app.theme_variables["warning"])
             text.append(f"\n{plural(len(report.lost), 'tensor')} will not be in it", warning)
-            text.append(", and loading says that they are missing. Nothing is filled in.\n")
+            text.append("; loading it reports them as missing. Nothing is filled in.\n")
         text.append(f"\n{escape(os.path.basename(report.path))} stays as it is, and nothing else is written.")
         return text
 
@@ -300,7 +300,7 @@ class SalvagingScreen(WritingScreen):
         text = Text()
         text.append(f"{escape(report.output)}\n", "bold")
         text.append(f"{size(report.size)}, written in {report.seconds:.2f} s; the original is untouched\n\n", "dim")
-        for line in (in_figures(said), "everything in it is equal to what is in the original"):
+        for line in (in_figures(said), "everything in it equals the original"):
             text.append("✓ ", good).append(f"{line}\n")
         if said.lost:
             text.append(f"\n{what_it_means(said)}\n", "dim")

@@ -39,7 +39,7 @@ class DifferenceScreen(Screen[None], Background):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("escape,enter", "back", "back", "Back to the comparison", show=True, display="esc"),
         key("right_square_bracket,n", "step(1)", "slice", "The next slice", show=True, display="]"),
-        key("left_square_bracket,N", "step(-1)", "slice before", "The slice before", display="["),
+        key("left_square_bracket,N", "step(-1)", "slice before", "The previous slice", display="["),
         key("r", "rows", "rows", "The next dimension goes down, as rows", show=True),
         key("c", "columns", "columns", "The next dimension goes to the right, as columns", show=True),
         key("x", "kernels", "kernels", "Of a convolution: its kernels side by side, or the slice"),

@@ -41,7 +41,7 @@ class FitScreen(Screen[None], StillReading):
     AUTO_FOCUS = "FitView"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("escape,c", "back", "back", "Back to where you came from", show=True, display="esc"),
-        key("f", "repair", "repair", "Do these steps: see the plan, write a repaired file", show=True),
+        key("f", "repair", "repair", "Apply these steps: see the plan, write a repaired file", show=True),
         *PANES,
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
@@ -106,7 +106,7 @@ class FitScreen(Screen[None], StillReading):
 
     def _list(self, row: FitRow, found: list[FitNames]) -> None:
         if not found:
-            found = [FitNames("nothing changes" if row.number else "the keys as they are in the file")]
+            found = [FitNames("nothing changes" if row.number else "keys as they are in the file")]
         self.query_one(NamesView).show_names(found)
 
     def on_row_activated(self, message: messages.RowActivated) -> None:
@@ -122,7 +122,7 @@ class FitScreen(Screen[None], StillReading):
         if self.fit is None:
             return
         if addresses.is_address(self.path):
-            self.app.notify("It is not on this machine, and is not repaired where it is: download it.", markup=False)
+            self.app.notify("Only files on this machine can be repaired: download it first.", markup=False)
             return
         checkpoint, settings, target = self.checkpoint, self.settings, self.target
         self.compute(lambda: fitting_offers(checkpoint, settings, target.read()), self._offer, OPENS)
@@ -131,7 +131,7 @@ class FitScreen(Screen[None], StillReading):
         if offered:
             self.app.push_screen(RepairScreen(self.path, offered, self.settings, target=self.target), self._repaired)
         else:
-            self.app.notify("Nothing was found that could be repaired.", markup=False)
+            self.app.notify("No finding has a repair.", markup=False)
 
     def _repaired(self, output: str | None) -> None:
         """Open what was written."""

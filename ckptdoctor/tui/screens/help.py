@@ -20,8 +20,8 @@ from ckptdoctor.filters.words import RULES, WORDS
 from ckptdoctor.tui.keys import COPY, key
 
 _OTHER_KEYS = (
-    "A table [keys] in ckptdoctor.toml, or [tool.ckptdoctor.keys] in pyproject.toml, gives them: "
-    'filter = "f", list = ["z", "f2"]. What has a key here is called:'
+    "To change a key, add a table [keys] to ckptdoctor.toml, or [tool.ckptdoctor.keys] to pyproject.toml: "
+    'filter = "f", list = ["z", "f2"]. The names of the keys on this screen:'
 )
 
 
@@ -52,7 +52,7 @@ class HelpScreen(ModalScreen[None]):
         return Group(
             Text("Keys", "bold"),
             _side_by_side(self.listed),
-            Text.assemble(("\nMouse\n", "bold"), "  Click to choose, click twice to open, turn the wheel to scroll."),
+            Text.assemble(("\nMouse\n", "bold"), "  Click to select, double-click to open, scroll with the wheel."),
             Text.assemble(("\nFilter\n", "bold"), RULES, "\n"),
             _side_by_side(WORDS),
             Text.assemble(("\nOther keys\n", "bold"), f"{_OTHER_KEYS}\n{', '.join(self.names)}"),

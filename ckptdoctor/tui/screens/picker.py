@@ -91,7 +91,7 @@ class PickerScreen(Screen[None], StillReading):
         key("down", "move(1)", "down", "One line down", display="↓"),
         key("pageup", "page(-1)", "page up", "One page up"),
         key("pagedown", "page(1)", "page down", "One page down"),
-        key("escape", "back", "back", "Show all again, or go back", show=True, display="esc"),
+        key("escape", "back", "back", "Clear the line, or go back", show=True, display="esc"),
         key("f1", "help", "help", "All keys", show=True),
     ]
 
@@ -111,7 +111,7 @@ class PickerScreen(Screen[None], StillReading):
         bar = TitleBar([escape(os.path.join(self.folder, ""))], id="title")
         bar.state = "looking for checkpoints…"
         yield bar
-        yield Input(placeholder="type a part of the name", compact=True, id="picked")
+        yield Input(placeholder="type part of a name", compact=True, id="picked")
         yield PickerView(id="picker")
         yield KeyBar()
 
@@ -178,7 +178,7 @@ class PickerScreen(Screen[None], StillReading):
         view, typed = self.query_one(PickerView), self.query_one(Input).value
         recent = matching(self.recent, typed)
         view.shown = [*matching(self.found, typed), *([None, *recent] if recent else [])]
-        view.say_nothing("No name has that in it." if self.found or self.recent else "")
+        view.say_nothing("No name matches." if self.found or self.recent else "")
         shown = sum([each is not None for each in view.shown])
         view.border_subtitle = f"{count(shown)} of {count(len(self.found) + len(self.recent))}" if typed else ""
         view.redraw()

@@ -94,12 +94,14 @@ class ConfirmScreen(Question):
 def _where(report: RepairReport) -> str:
     """The folder, in words where it is the original's."""
     folder, own = (os.path.dirname(os.path.abspath(path)) for path in (report.output, report.path))
-    return f"beside {escape(os.path.basename(report.path))}" if folder == own else f"in {abridged(escape(folder), 200)}"
+    return (
+        f"next to {escape(os.path.basename(report.path))}" if folder == own else f"in {abridged(escape(folder), 200)}"
+    )
 
 
 def _bytes(report: RepairReport) -> str:
     if not report.new_bytes:
         return "every byte is copied from the original"
     if report.new_bytes >= report.size:
-        return "all of it is written anew"
-    return f"{size(report.new_bytes)} of it are new, the rest is copied"
+        return "all of it is new"
+    return f"{size(report.new_bytes)} of it is new, the rest is copied"

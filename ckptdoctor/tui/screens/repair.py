@@ -64,7 +64,7 @@ class RepairScreen(Screen[str], Background):
     AUTO_FOCUS = "FixList"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("enter", "write", "write", "Write the repaired file, after a question", show=True, display="⏎"),
-        key("n", "name", "name", "Give the new file another name", show=True),
+        key("n", "name", "name", "Change the name of the new file", show=True),
         *PANES,
         key(
             "escape,less_than_sign,alt+left",
@@ -129,7 +129,7 @@ class RepairScreen(Screen[str], Background):
     # the plan
 
     def on_choice_changed(self, message: messages.ChoiceChanged) -> None:
-        """Plan anew."""
+        """Make another plan."""
         self._plan_anew()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -231,12 +231,12 @@ class RepairScreen(Screen[str], Background):
         if sight is None:
             self._wanted = self._request() is not None  # as soon as there is a plan
             if not self._wanted:
-                self.app.notify("Nothing is chosen: the space bar chooses a repair.", markup=False)
+                self.app.notify("No repair is chosen: press space to choose one.", markup=False)
             return
         if sight.plan is None or sight.report is None:
             self.app.notify(sight.refusal.split("\n")[0], severity="error", markup=False)
         elif sight.plan.recipe is None:
-            self.app.notify("What is chosen changes nothing: there is nothing to write.", markup=False)
+            self.app.notify("The chosen repairs change nothing: there is nothing to write.", markup=False)
         elif sight.objection:
             self.app.notify(sight.objection, severity="error", markup=False)
             self.action_name()
@@ -292,7 +292,7 @@ def _seen(request: FixRequest, target: SharedTarget) -> _Sight:
         request,
         plan,
         report,
-        rows=tuple(rows(report, tree)) if report.steps else (PlanRow("note", "Nothing changes: all of it is well."),),
+        rows=tuple(rows(report, tree)) if report.steps else (PlanRow("note", "Nothing to change."),),
         dropped=tuple(dropped(report, tree)),
         usual=own if request.output is None else "",
         objection=objection(plan.output, request.path, report.format) if plan.recipe is not None else "",

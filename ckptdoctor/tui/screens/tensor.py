@@ -51,21 +51,27 @@ class TensorScreen(Screen[None], Background):
             "right_square_bracket",
             "step(1)",
             "slice",
-            "The next slice: the last dimension that stands still moves",
+            "The next slice, along the last dimension that is not shown",
             show=True,
             display="]",
         ),
-        key("left_square_bracket", "step(-1)", "slice before", "The slice before", display="["),
-        key("right_curly_bracket", "leap(1)", "far slice", "The first dimension that stands still moves", display="}"),
-        key("left_curly_bracket", "leap(-1)", "far slice before", "The same, backwards", display="{"),
-        key("r", "rows", "rows", "The next dimension goes down, as rows", show=True),
-        key("c", "columns", "columns", "The next dimension goes to the right, as columns", show=True),
-        key("i", "index", "index", "Go to an element by its indexes", show=True),
-        key("x", "kernels", "kernels", "Heatmap of a convolution: its kernels side by side, or the slice"),
-        key("s", "scale", "scale", "Histogram: linear, logarithmic counts, or by powers of two"),
-        key("w", "spectrum", "singular values", "Singular values and effective rank of the matrix, or the histogram"),
+        key("left_square_bracket", "step(-1)", "slice before", "The previous slice", display="["),
+        key(
+            "right_curly_bracket",
+            "leap(1)",
+            "far slice",
+            "Step along the first dimension that is not shown",
+            display="}",
+        ),
+        key("left_curly_bracket", "leap(-1)", "far slice before", "The same step back", display="{"),
+        key("r", "rows", "rows", "Show the next dimension as rows", show=True),
+        key("c", "columns", "columns", "Show the next dimension as columns", show=True),
+        key("i", "index", "index", "Go to an element by its index", show=True),
+        key("x", "kernels", "kernels", "Heatmap of a convolution: all kernels, or the slice"),
+        key("s", "scale", "scale", "Histogram: linear, logarithmic, or by powers of two"),
+        key("w", "spectrum", "singular values", "Singular values and effective rank, or the histogram"),
         key("tab", "turn(1)", "next view", "To the next view"),
-        key("shift+tab", "turn(-1)", "view before", "To the view before"),
+        key("shift+tab", "turn(-1)", "view before", "To the previous view"),
         *[key(plain(at), f"view({at - 1})", name, f"To the {name}") for at, name in enumerate(_VIEWS, 1)],
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
@@ -83,7 +89,7 @@ class TensorScreen(Screen[None], Background):
         self.spectrum: Spectrum | Refused | None = None
 
     def compose(self) -> ComposeResult:
-        """The views; which stand side by side is for app.tcss to say."""
+        """The views; which are side by side is for app.tcss to say."""
         facts = [f"{self.tensor.dtype.name} {shape(self.tensor.shape)}", size(self.tensor.nbytes)]
         if self.shown is not self.tensor:
             facts.append(f"shown: its {self.shown.dtype.name} {shape(self.shown.shape)}")
@@ -203,7 +209,7 @@ class TensorScreen(Screen[None], Background):
         self._go(self.slice.step(by))
 
     def action_leap(self, by: int) -> None:
-        """The next slice of the first dimension that stands still."""
+        """The next slice along the first dimension that is not shown."""
         self._go(self.slice.step(by * self.slice.leap()))
 
     def action_rows(self) -> None:
@@ -277,7 +283,7 @@ class TensorScreen(Screen[None], Background):
 
 
 class IndexScreen(ModalScreen[ElementIndex]):
-    """A line to type in; what is wrong with it stands below."""
+    """A line to type in; what is wrong with it is shown below."""
 
     BINDINGS: ClassVar[list[BindingType]] = [key("escape", "leave", "leave", "Stay where you are")]
 

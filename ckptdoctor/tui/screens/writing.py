@@ -75,7 +75,7 @@ class WritingScreen(ModalScreen[bool]):
         self._end("nothing was written", "esc back")
         text = Text()
         text.append(f"{escape(message.sentence)}\n\n", self._style("error"))
-        text.append(f"Nothing was written, and {escape(os.path.basename(self.plan.request.path))} is as it was.")
+        text.append(f"Nothing was written; {escape(os.path.basename(self.plan.request.path))} is unchanged.")
         self.query_one("#said", Static).update(text)
 
     def action_open(self) -> None:
@@ -110,11 +110,11 @@ class WritingScreen(ModalScreen[bool]):
             for line in verified(report, report.proof).split(" · "):
                 sign, look = ("! ", "warning") if line.startswith("check still finds") else ("✓ ", "success")
                 text.append(sign, self._style(look)).append(f"{line}\n")
-            text.append("✓ ", self._style("success")).append("every byte was read again and is what was meant\n")
+            text.append("✓ ", self._style("success")).append("output re-read and verified byte for byte\n")
             self._remains(text, report.proof)
         line, why = next_step(report), caution(report)
         if line:
-            title = "make it load with" if line.startswith("ckptdoctor fix") else "load it with"
+            title = "to make it loadable" if line.startswith("ckptdoctor fix") else "load it with"
             text.append(f"\n{title}\n", "dim").append(f"  {line}", self._style("accent"))
         text.append(f"\n  {why}" if why else "", "dim")
         return text

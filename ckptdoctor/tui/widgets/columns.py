@@ -1,4 +1,4 @@
-"""Chooses the columns beside names in tree and list: which there is room for, and what is in them."""
+"""Chooses the columns next to names in tree and list: which there is room for, and what is in them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ _SPARE = {"elements": 12}  # cells more that names want, before there is this as
 # and once all values are read
 _MEASURED = (
     ("shape", 17),
-    ("dtype", 6),
     ("std", 10),
+    ("dtype", 7),
     ("values", 8),
-    ("NaN", 7),
-    ("min", 10),
-    ("max", 10),
+    ("NaN", 9),
+    ("range", 21),
     ("bytes", 10),
 )
-_PLACES = ("shape", "dtype", "elements", "std", "values", "min", "max", "NaN", "bytes", "device")
+_PLACES = ("shape", "dtype", "elements", "std", "values", "range", "NaN", "bytes", "device")
 
 Pieces = Iterator[tuple[str, str]]
 
 
 @lru_cache(maxsize=64)
 def chosen(width: int, least: int, measured: bool = False) -> tuple[dict[str, int], int]:
-    """The columns that fit into a line of ``width`` cells beside ``least`` for the name, and what is left for that.
+    """The columns that fit into a line of ``width`` cells next to ``least`` for the name, and what is left for that.
 
     Where values are ``measured``, they have columns before what the headers say.
     """
@@ -69,9 +68,11 @@ def of_tensor(opened: OpenedCheckpoint, row: int, columns: dict[str, int]) -> Pi
     values = opened.values_of(row) if "std" in columns else None
     if values is not None:
         texts["std"] = (f"σ {_number(values.std)}", "plain")
-        texts["values"] = (sparkline(values.histogram, columns.get("values", 2) - 2), "accent")
-        texts["NaN"] = (count(values.nan) if values.nan else "", "error")
-        texts |= {"min": (_number(values.min), "dim"), "max": (_number(values.max), "dim")}
+        if "values" in columns:
+            texts["values"] = (sparkline(values.histogram, columns["values"] - 2), "accent")
+        texts["NaN"] = (f"{_short_count(values.nan)} NaN" if values.nan else "", "error")
+        one = f"all {_number(values.min)}" if values.min == values.max and values.finite == values.count else ""
+        texts["range"] = (one or f"{_number(values.min)} … {_number(values.max)}", "dim")
     yield from _set(texts, columns)
     yield of_severity(opened.badges.worst(row))
 
@@ -120,6 +121,10 @@ def _set(texts: dict[str, tuple[str, str]], columns: dict[str, int]) -> Pieces:
 
 def _number(value: float) -> str:
     return number(value) if isfinite(value) else str(value)
+
+
+def _short_count(value: int) -> str:
+    return amount(value) if value > 9_999 else str(value)
 
 
 def _short(name: str) -> str:

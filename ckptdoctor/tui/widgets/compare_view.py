@@ -26,7 +26,7 @@ from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import LineActivated, LineSelected, LinesWanted
 from ckptdoctor.tui.models.comparison import ComparedEntries, Flag
-from ckptdoctor.tui.models.comparison_facts import facts, same, title
+from ckptdoctor.tui.models.comparison_facts import differ, facts, same, title
 from ckptdoctor.tui.models.side_by_side import ComparisonLine, EntryLine, FoldLine, HeadLine, OtherLine
 from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_middle
 
@@ -59,7 +59,7 @@ class CompareView(LineView):
         super().__init__(id=id)
         self.comparison: ComparedEntries | None = None
         self.lines: list[ComparisonLine] = []
-        self.say_nothing("Nothing is like that: m shows other kinds, / other names.")
+        self.say_nothing("No tensor matches: press m for other kinds of change, / for another filter.")
 
     def show(self, comparison: ComparedEntries, lines: list[ComparisonLine]) -> None:
         """Show these lines; the cursor stays on what it was on, where that still has one."""
@@ -130,7 +130,7 @@ class CompareView(LineView):
             self.cursor += 1
 
     def action_fold(self) -> None:
-        """Close the line, or go to the one that it stands under."""
+        """Close the line, or go to the one that it is listed under."""
         line = self.line()
         if line is None:
             return
@@ -208,7 +208,7 @@ def _side(
 ) -> Pieces:
     """The name, and shape and dtype as far as there is room, above all where they differ."""
     if tensor is None:
-        yield fit("not there", room), "dim"
+        yield fit("missing", room), "dim"
         return
     shown = name[len(lead) + 1 :] if lead and name.startswith(f"{lead}.") else name
     text = abridged(escape(shown), _NAME)
@@ -285,9 +285,11 @@ def _bar(far: float, cells: int) -> str:
 def _head(comparison: ComparedEntries, line: HeadLine, width: int) -> Pieces:
     numbers = comparison.numbers(line.group)
     shown = _columns(width) if comparison.measuring or comparison.found.compared else 0
-    differing = f"{count(line.differing)} of {count(len(line.entries))} differ"
+    differing = f"{count(line.differing)} of {count(len(line.entries))} {differ(line.differing)}"
     if not line.differing:
         differing = count(len(line.entries))
+    elif line.renamed == line.differing:
+        differing = f"{count(line.renamed)} renamed"
     room = width - 2 - shown - len(differing) - 1
     yield "▾ " if line.is_open else "▸ ", "accent"
     yield fit_middle(abridged(escape(comparison.groups[line.group]), _NAME), room) + " ", "level"
@@ -311,11 +313,11 @@ def _beside(comparison: ComparedEntries, line: OtherLine, width: int) -> Pieces:
     others = comparison.found.others
     if line.number < 0:
         yield "▾ ", "accent"
-        yield fit(f"beside the tensors: {count(len(others))} differ", width - 2), "level"
+        yield fit(f"other values: {count(len(others))} {differ(len(others))}", width - 2), "level"
         return
     other = others[line.number]
     room = (width - 2 - _SIGN) // 3
-    sides = ["not there" if isinstance(node, Absent) else value(node) for node in (other.a, other.b)]
+    sides = ["missing" if isinstance(node, Absent) else value(node) for node in (other.a, other.b)]
     yield "  " + fit_middle(abridged(escape(other.name), _NAME), room - 1) + " ", "plain"
     yield fit(sides[0], room), "dim" if isinstance(other.a, Absent) else "plain"
     yield " ≠ ", "warning"
@@ -340,8 +342,8 @@ class DepthStrip(Widget):
         self._map: DepthMap | None = None
 
     def show(self, found: DepthMap | None) -> None:
-        """Draw this; hide where there is nothing to draw."""
-        drawn = found is not None and any(each is not None for row in found.cells for each in row)
+        """Draw this; hide where no layer has changed, or none is known to have."""
+        drawn = found is not None and any(each for row in found.cells for each in row)
         self._map = found if drawn else None
         self.set_class(drawn, "-drawn")  # where the screen is low, the lines need the room
         self.refresh(layout=True)
@@ -374,7 +376,8 @@ class DepthStrip(Widget):
             text.append("\n")
         first, last = str(found.layers[0]), str(found.layers[-1])
         ends = first + last.rjust(drawn - len(first)) if drawn > len(first) + len(last) else first
-        return text.append(" " * (label + 2) + ends, view.look("dim"))
+        more = fit(f"and {count(found.more)} more" if found.more else "", label)
+        return text.append(f"{more}  {ends}", view.look("dim"))
 
 
 class CompareDetail(VerticalScroll):

@@ -1,6 +1,6 @@
 """Shows the facts about the thing under the cursor: a tensor, a level, a value or a finding.
 
-Here the view of a tensor's values will stand; what the headers say comes first, at once, without reading anything.
+What the headers say comes first, at once, without reading anything; values follow when the cursor rests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.rendering.value_numbers import number
 from ckptdoctor.rendering.wrapping import abridged
-from ckptdoctor.tui.background import FEW, Background, until_cancelled
+from ckptdoctor.tui.background import Background, until_cancelled
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemWanted
 from ckptdoctor.tui.models import summaries
@@ -49,21 +49,23 @@ _BLOCKS = 8  # blocks that are named
 _MAP = 5  # lines that a heatmap has at least
 _LABEL = 8  # cells of what a line is called
 _COUNTED = 100  # parts of a large level, and of these parts
+_AT_ONCE = 2_000  # tensors of a level that are counted while a key waits
 _LOW = 8  # lines of the pane up to which there is no room for all that the headers say
 _TALL = 20  # lines of the pane from which on what is drawn by depth has two
 _SHARE = 9  # cells of a share of the whole, and the blanks around it
 _MEASURED, _READ = 4_000, 64 << 20  # tensors and bytes of a level whose values are read when somebody looks at it
 _CONSOLE = Console(width=80)  # which rich wants to wrap a text
 _FINDINGS = 6  # findings about something that are listed with it
+_FEW = 2  # lines of them where there is little room
 
 
 class Detail(VerticalScroll):
     """A pane that scrolls when there is more than fits. Layers that are drawn by depth can be chosen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("left,h", "step(-1)", "layer before", "Of layers that are drawn by depth, the one before", display="←"),
-        key("right,l", "step(1)", "layer after", "Of layers that are drawn by depth, the one after", display="→"),
-        key("enter", "go_there", "go there", "Go to the layer that was chosen", show=True),
+        key("left,h", "step(-1)", "layer before", "Choose the previous layer in the depth strip", display="←"),
+        key("right,l", "step(1)", "layer after", "Choose the next layer in the depth strip", display="→"),
+        key("enter", "go_there", "go there", "Go to the chosen layer", show=True),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         f"detail--{name}" for name in ("label", "error", "warning", "info", "code")
@@ -105,26 +107,40 @@ class Detail(VerticalScroll):
             del listed[1:]
         for name, said in listed:
             text.append(f"{name:<10} " if name else "", label).append(said + "\n")
-        about = opened.badges.about(item)
-        for at, finding in enumerate(about[:_FINDINGS]):
-            lead = "" if at or low else "\n"
-            badge, _ = of_severity(finding.severity)
-            text.append(f"{lead}{badge.strip()} {finding.code} {finding.name}", self._style(finding.severity.value))
-            text.append(f"  {escape(abridged(finding.message))}\n")
-        if len(about) > _FINDINGS:
-            text.append(beyond(len(about) - _FINDINGS, "finding", before="and ", after="\n"), label)
-        if isinstance(item, TreeBranch) and item.rows:
-            self._sum_up(opened, item, text)
+        self._findings(opened, item, text, low)
+        branch = item if isinstance(item, TreeBranch) and item.rows else None
+        large = branch is not None and len(branch.rows) > _AT_ONCE and self._prepared is not branch
+        if branch is not None and not large:
+            self._sum_up(opened, branch, text, "" if low else "\n")
         self._say(text)
         if self._opened_on is None:
             self._opened_on = item
         self._has_moved |= item != self._opened_on
+        if branch is not None and large:
+            self.query_one(ValuesPreview).prepare(opened, branch, lambda: self._ready(opened, branch))
+            return
         if not self._has_moved:  # opening a file reads no values
             return
         if isinstance(item, int):
             self.query_one(ValuesPreview).look_at(opened, item)
         elif isinstance(item, TreeBranch):
             self.query_one(ValuesPreview).measure(opened, item, lambda: self._known(opened, item))
+
+    def _findings(self, opened: OpenedCheckpoint, item: TreeItem, text: Text, low: bool) -> None:
+        """List the findings about it; where there is little room, each on one line, so that values are seen as well."""
+        about = opened.badges.about(item)
+        most = _FINDINGS if not low else _FEW if len(about) <= _FEW else _FEW - 1
+        for at, finding in enumerate(about[:most]):
+            badge, _ = of_severity(finding.severity)
+            name = f"{badge.strip()} {finding.code} {finding.name}"
+            said = escape(abridged(finding.message))
+            text.append("" if at or low else "\n").append(name, self._style(finding.severity.value))
+            if low:
+                said = fit(said, max(0, self.scrollable_content_region.width - cell_len(name) - 4)).rstrip()
+            text.append(f"  {said}\n")
+        if len(about) > most:
+            more = beyond(len(about) - most, "finding", before="and ", after="\n")
+            text.append(more, self._style("label"))
 
     def _known(self, opened: OpenedCheckpoint, branch: TreeBranch) -> None:
         """Say it again, now that the values are known."""
@@ -135,16 +151,16 @@ class Detail(VerticalScroll):
         self._prepared = branch
         self._known(opened, branch)
 
-    def _sum_up(self, opened: OpenedCheckpoint, branch: TreeBranch, text: Text) -> None:
-        """Draw what is in a level: the values of its blocks from the first to the last, and the sizes of its parts."""
+    def _sum_up(self, opened: OpenedCheckpoint, branch: TreeBranch, text: Text, lead: str) -> None:
+        """Draw what is in a level: the values of its blocks from the first to the last, and the sizes of its parts.
+
+        ``lead`` is in front of each of these: a blank line where there is room for it.
+        """
         pane = self.scrollable_content_region
         width = max(20, pane.width - 2)
-        if len(branch.rows) > FEW // 4 and self._prepared is not branch:
-            self.query_one(ValuesPreview).prepare(opened, branch, lambda: self._ready(opened, branch))
-            return
         fold = summaries.blocks_of(opened, branch)
         if fold is not None:
-            self._by_depth(opened, fold, text, width)
+            self._by_depth(opened, fold, text, width, lead)
         label, drawn = self._style("label"), self._style("code")
         used = len(text.wrap(_CONSOLE, width)) + 3
         listed = summaries.parts(opened, branch, max(_PARTS, pane.height - used))
@@ -157,7 +173,7 @@ class Detail(VerticalScroll):
         room = min(_PART, width // 2 - 2, max(map(cell_len, names)))
         stds = [f"  σ {number(part.std)}" if part.std is not None else "" for part in listed[:lines]]
         cells = max(4, width - room - _SHARE - max(map(len, stds)))
-        text.append("\nsizes" if not branch.blocks else "\nsizes of one of them", label)
+        text.append(f"{lead}sizes" if not branch.blocks else f"{lead}sizes of one of them", label)
         for part, name, std in zip(listed, names, stds, strict=False):
             text.append(f"\n{fit_middle(name, room)} ")
             text.append(fit(summaries.bar(part.nbytes, largest, cells), cells), label if part.depth else drawn)
@@ -166,11 +182,11 @@ class Detail(VerticalScroll):
             text.append(beyond(len(listed) - lines, "part", before="\nand ", after=""), label)
         text.append("\n")
 
-    def _by_depth(self, opened: OpenedCheckpoint, fold: TreeBranch, text: Text, width: int) -> None:
+    def _by_depth(self, opened: OpenedCheckpoint, fold: TreeBranch, text: Text, width: int, lead: str) -> None:
         label, drawn = self._style("label"), self._style("code")
         found = summaries.blocks(fold, opened.glimpse_of, lambda row: len(opened.table.tensors[row].shape) > 1)
         if not found:
-            text.append("\nby depth  ", label).append("e reads the values\n", label)
+            text.append(f"{lead}by depth  press e to read the values\n", label)
             return
         at = self._block
         self._blocks = fold.blocks
@@ -179,14 +195,14 @@ class Detail(VerticalScroll):
         wide, height = max(1, cells // columns), 2 if self.scrollable_content_region.height >= _TALL else 1
         chosen = at * columns // len(found) if at is not None else None
         for name, numbers in (("norm", [each.norm for each in found]), ("std", [each.std for each in found])):
-            text.append(f"\n{name:<{_LABEL}} ", label)
+            text.append(f"{lead if name == 'norm' else ''}{name:<{_LABEL}} ", label)
             for line, strip in enumerate(summaries.strip(numbers, cells, height)):
                 text.append("" if not line else f"\n{'':<{_LABEL}} ")
                 for cell, sign in enumerate(strip):
                     text.append(sign * wide, drawn + Style(reverse=True) if cell == chosen else drawn)
-            text.append(f"\n{'':<{_LABEL}} {number(min(numbers))} … {number(max(numbers))}", label)
+            text.append(f"\n{'':<{_LABEL}} {number(min(numbers))} … {number(max(numbers))}\n", label)
         first, last = found[0].name, found[-1].name
-        text.append(f"\n{'layer':<{_LABEL}} {first}{last.rjust(wide * columns - len(first))}\n", label)
+        text.append(f"{'layer':<{_LABEL}} {first}{last.rjust(wide * columns - len(first))}\n", label)
         if at is not None:
             here = found[at]
             said = f"norm {number(here.norm)}  std {number(here.std)}  NaN {here.nan}"
@@ -236,7 +252,7 @@ class Detail(VerticalScroll):
         if finding.cause:
             text.append(f"\n{escape(finding.cause)}\n")
         if finding.torch_says:
-            text.append("\nLoading says\n", self._style("label"))
+            text.append("\nLoading reports\n", self._style("label"))
             text.append("".join([f"  {escape(line)}\n" for line in finding.torch_says]))
         if finding.fix is not None:
             text.append(f"\n{finding.fix.safety.value} repair  ", self._style("label"))
@@ -292,7 +308,7 @@ class PreviewMap(Heatmap):
         self.call_after_refresh(self.show, first(tensor.shape))
 
 
-REST = 0.08  # seconds that the cursor rests before anything is read
+REST = _PAUSE = 0.08  # seconds that the cursor rests before anything is read, or counted
 _BARS = 4  # lines of the histogram
 _STYLES = ("label", "bar", "warning", "error")
 
@@ -315,8 +331,16 @@ class ValuesPreview(Background):
         self._show(None)
 
     def prepare(self, opened: OpenedCheckpoint, branch: TreeBranch, then: Callable[[], None]) -> None:
-        """Count the parts of a large level, which a key would have to wait for."""
-        self.compute(lambda: summaries.parts(opened, branch, _COUNTED), lambda _: then(), "parts")
+        """Count the parts of a large level, which a key would have to wait for, once the cursor has come to rest.
+
+        Threads of levels that it only passes would go on, and take turns with the screen.
+        """
+        self.forget()
+
+        def count() -> None:
+            self.compute(lambda: summaries.parts(opened, branch, _COUNTED), lambda _: then(), "parts")
+
+        self._timer = self.set_timer(_PAUSE, count)
 
     def measure(self, opened: OpenedCheckpoint, branch: TreeBranch, then: Callable[[], None]) -> None:
         """Read the values of what is in a level, where they are few, once the cursor has come to rest."""

@@ -32,9 +32,9 @@ class FilterBar(Horizontal):
     """Hidden until it is wanted, and again when it is left empty."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("escape", "clear", "show all", "Forget the filter and show everything", show=True),
-        key("up", "again(-1)", "filter before", "The filter that was typed before", display="↑"),
-        key("down", "again(1)", "filter after", "The filter that was typed after it", display="↓"),
+        key("escape", "clear", "show all", "Clear the filter and show everything", show=True),
+        key("up", "again(-1)", "filter before", "The previous filter", display="↑"),
+        key("down", "again(1)", "filter after", "The next filter", display="↓"),
     ]
 
     def __init__(

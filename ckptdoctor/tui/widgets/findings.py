@@ -24,7 +24,7 @@ class FindingsView(LineView):
     """A line is a finding; enter goes to the first thing that it speaks of."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("enter", "activate", "go there", "Go to what the finding speaks of", show=True),
+        key("enter", "activate", "go there", "Go to what the finding is about", show=True),
     ]
 
     def __init__(self, id: str | None = None) -> None:

@@ -29,7 +29,7 @@ class FitView(LineView):
     """As it is, then each step, then what is left over."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("enter", "activate", "names", "Go to the names that the line is about", show=True),
+        key("enter", "activate", "names", "Go to the names of this line", show=True),
     ]
 
     def __init__(self, id: str | None = None) -> None:

@@ -24,7 +24,7 @@ _TEXT = 600  # characters of a title or a reason that are considered
 _MOST = 4  # lines of one
 _HEADS = {
     Safety.SAFE: "safe: no value changes",
-    Safety.CONFIRMED: "confirmed: what only the target can say",
+    Safety.CONFIRMED: "confirmed: the target decides",
     Safety.UNSAFE: "unsafe: changes or drops",
     None: "no repair",
 }
@@ -37,8 +37,8 @@ class FixList(LineView):
     """Space chooses. An offer takes one line, or several where there is little width; the cursor is on its first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("space", "choose", "choose", "Choose the repair, or leave it out", show=True, display="space"),
-        key("a", "usual", "safe ones", "Choose what is safe and nothing else", show=True),
+        key("space", "choose", "choose", "Choose the repair, or deselect it", show=True, display="space"),
+        key("a", "usual", "safe ones", "Choose all safe repairs and nothing else", show=True),
     ]
 
     def __init__(self, offered: Sequence[Offer], id: str | None = None) -> None:

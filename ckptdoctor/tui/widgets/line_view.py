@@ -27,6 +27,7 @@ import_module("textual.scrollbar")  # Textual does with the first key that scrol
 
 PHONE = 60  # cells of a line below which names come before everything else
 _KEPT = 4_000  # drawn lines that are remembered
+_ENDS = (" ", ",./", "_")  # what a line is broken behind, best first: a word, a part of a name, a part of such a part
 
 Pieces = Iterable[
     tuple[str, str]
@@ -113,7 +114,7 @@ class LineView(ScrollView, Background, can_focus=True):
         return self.get_component_rich_style(f"line--{name}")
 
     def redraw(self) -> None:
-        """Draw everything anew: what the lines show, or how many there are, has changed."""
+        """Draw everything again: what the lines show, or how many there are, has changed."""
         self._strips.clear()
         self.virtual_size = Size(1, self.count())
         if self.cursor >= self.count():
@@ -150,12 +151,14 @@ class LineView(ScrollView, Background, can_focus=True):
 
     def go_to_line(self, number: int) -> None:
         """Put the cursor on a line of lines that have just changed, with what is around it on the screen as well."""
+        top, height = self.scroll_offset.y, self.scrollable_content_region.height
         self.cursor = number
-        self.call_after_refresh(self._centre, number)  # before that, nobody knows how far it can be scrolled
+        if not top <= number < top + height:
+            self.call_after_refresh(self._centre, number)  # before that, nobody knows how far it can be scrolled
 
     def _centre(self, number: int) -> None:
-        height = self.scrollable_content_region.height
-        if number == self.cursor and not self.scroll_offset.y <= number < self.scroll_offset.y + height:
+        if number == self.cursor:
+            height = self.scrollable_content_region.height
             self.scroll_to(y=max(0, number - height // 2), animate=False, immediate=True)
 
     def on_resize(self, event: Resize) -> None:
@@ -265,9 +268,8 @@ def broken(text: str, width: int) -> list[str]:
     width = max(width, 8)
     while taken(text) > width:
         piece = chop_cells(text, width)[0]
-        at = max([piece.rfind(sign) + 1 for sign in " ,./_"])
-        at = piece.rfind(" ") + 1 or at  # a word is only broken where it has no room on a line of its own
-        at = at if at > width // 3 else len(piece)
+        ends = (max([piece.rfind(sign) + 1 for sign in signs]) for signs in _ENDS)
+        at = next((each for each in ends if each > width // 3), len(piece))
         lines.append(text[:at].rstrip(" "))
         text = text[at:].lstrip(" ")
     return [*lines, text]

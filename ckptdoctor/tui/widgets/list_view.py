@@ -27,7 +27,7 @@ class ListView(LineView):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("enter", "activate", "open", "Show the tensor", show=True),
         key("o", "order", "order", "Sort by the next column"),
-        key("O", "backwards", "backwards", "Turn the order round"),
+        key("O", "backwards", "backwards", "Reverse the order"),
     ]
 
     def __init__(self, id: str | None = None) -> None:

@@ -10,11 +10,11 @@ from textual.binding import BindingType
 
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.filters.table import Rows
-from ckptdoctor.rendering.contents import value
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
+from ckptdoctor.tui.models.facts import said
 from ckptdoctor.tui.models.lines import TreeLine, Visible
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, TreeOrder, TreeValue, ValuesOf
@@ -37,8 +37,8 @@ class TreeView(LineView):
         key("left,h", "close", "fold", "Close the level, or go to the one above", display="←"),
         key("enter", "activate", "open", "Open or close a level; show a tensor", show=True),
         key("space", "toggle_level", "open or close", "Open or close the level"),
-        key("asterisk", "open_all", "open all", "Open everything below, as far as it is not too much", display="*"),
-        key("o", "order", "order", "Natural order, file order, largest first, and once values are read, by these"),
+        key("asterisk", "open_all", "open all", f"Expand all below, up to {_OPENED} rows", display="*"),
+        key("o", "order", "order", "Order: natural, as in the file, largest first, or by values once read"),
     ]
 
     def __init__(self, id: str | None = None) -> None:
@@ -292,4 +292,4 @@ def _value(item: TreeValue, indent: str, width: int, marks: str) -> Iterator[tup
         return
     name = escape(item.name) or '""'
     yield f"{indent}{fit_middle(name, min(cell_len(name), width // 2))}{marks}  ", "plain"
-    yield value(item.node), "dim"
+    yield said(item.node), "dim"

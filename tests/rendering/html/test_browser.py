@@ -120,7 +120,7 @@ def test_the_treemap_drills_down(browser, opened):
     opened("model.pt")
     assert outer(browser)[0] == "h"
     browser.execute_script("document.querySelector('#treemap .cell').click()")
-    assert set(outer(browser)) == {"0", "1", "2", "3"} and texts(browser, "#crumbs button") == ["all", "h"]
+    assert set(outer(browser)) == {"h.0", "h.1", "h.2", "h.3"} and texts(browser, "#crumbs button") == ["all", "h"]
     browser.find_element("css selector", "#treemap .cell").send_keys(Keys.ENTER)
     assert texts(browser, "#crumbs button")[:2] == ["all", "h"] and len(texts(browser, "#crumbs button")) == 3
     browser.switch_to.active_element.send_keys(Keys.ESCAPE)

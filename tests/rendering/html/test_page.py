@@ -52,7 +52,7 @@ def test_it_shows_what_the_file_is(shelf):
     text = pages.page(shelf / "model.pt")
     for title in ("Findings", "Contents", "Sizes", "Distributions", "Norms by depth", "All tensors"):
         assert f">{title}</h2>" in text
-    assert "<small>torch zip</small>" in text
+    assert "<small>PyTorch (zip)</small>" in text
     assert "<dd>18<small>" in text and "float16 loses digits below" in text
     assert "h.<wbr>2.<wbr>attn.<wbr>weight" in text
 
@@ -72,7 +72,7 @@ def test_many_layers_alike_are_one_area(tmp_path):
     torch.save(state | {"h.40.other.weight": torch.ones(4, 4)}, tmp_path / "m.pt")
     drawing = pages.page(tmp_path / "m.pt", deep=False).split('<div id="treemap"')[1].split("</svg>")[0]
     names = re.findall("<title>(.*?): ", drawing)
-    assert names == ["{0…39}", "q.weight", "k.weight", "40.other.weight"]
+    assert names == ["h.{0…39}", "h.{0…39}.q.weight", "h.{0…39}.k.weight", "h.40.other.weight"]
 
 
 def test_everything_can_be_linked_to(shelf):
@@ -114,6 +114,7 @@ def test_changes_are_shown_by_layer(tmp_path):
     assert "Only layers 10–11 differ." in text
     titles = ("q, layers 0 to 9: no change", "q, layers 10 to 11: more", "k, layers 0 to 11: no change")
     assert all(f"<title>{each}</title>" in text for each in titles)
+    assert "<div><span>0</span><span>2</span><span>4</span><span>7</span><span>9</span><span>11</span></div>" in text
     assert "Changes by layer" not in pages.page(tmp_path / "a.pt", tmp_path / "b.pt", deep=False)
 
 

@@ -68,6 +68,27 @@ def test_modules(name, lead):
     assert module(name) == lead
 
 
+def test_a_module_whose_names_alone_differ():
+    """Its line counts what was renamed, and what else differs makes that one of several differences."""
+    heads = [pair(f"l.0.{part}", f"m.0.{part}") for part in "ab"]
+    changed = pair("l.1.a", "m.1.a", values=Values(Verdict.CHANGED, NUMBERS))
+    lines = arranged(comparison([*heads, changed, pair("l.1.b", "m.1.b")]), WantedLines())
+    found = [(line.differing, line.renamed) for line in lines if isinstance(line, HeadLine)]
+    assert found == [(2, 2), (2, 1)]
+
+
+def test_a_long_pattern_has_fewer_alternatives():
+    """None of them is cut."""
+    leaves = ["self_attention", "cross_attention", "feed_forward", "layer_normalization", "output_projection"]
+    leaves += ["relative_position_bias"]
+    names = [f"model.decoder.layers.{layer}.{leaf}.kernel" for layer in range(20) for leaf in leaves]
+    made = comparison([pair(name) for name in names])
+    (fold,) = arranged(made, WantedLines())
+    assert dict(facts(made, fold))[""] == (
+        "model.decoder.layers.{0..19}.{self_attention,cross_attention,feed_forward,layer_normalization,…}.kernel"
+    )
+
+
 @pytest.mark.parametrize(
     ("made", "flags"),
     [
@@ -226,7 +247,7 @@ def test_facts():
     said = dict(facts(made, EntryLine(0, 0)))
     assert said["values"] == "changed · 2 of 4 elements (50.0 %)"
     assert said[""] == "max |Δ| 0.5 · mean |Δ| 0.15 · rel. L2 0.1 · cosine 0.995000"
-    assert said["ties"] == "one with y in A; apart in B"
+    assert said["ties"] == "tied to y in A; separate in B"
     assert "v compares" in dict(facts(made, EntryLine(1, 0)))["values"]
 
 

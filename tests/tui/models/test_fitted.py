@@ -55,8 +55,8 @@ def test_left_over(tmp_path):
     assert found.mismatched == (Misfit("fc.weight", (10,), (5,)),)
     titles = {row.title: names_of(row) for row in rows(found)}
     assert titles["missing"][0].before == "{d,e}.weight" and titles["missing"][0].right == "2 keys"
-    assert titles["shape mismatch"][0].right == "[10] here, [5] wanted"
-    assert titles["more than it wants"][0].before == "c.weight"
+    assert titles["shape mismatch"][0].right == "[10] here, [5] expected"
+    assert titles["unexpected"][0].before == "c.weight"
     assert "no renaming makes the rest fit" in headline(found)
 
 

@@ -22,6 +22,15 @@ def test_parts_of_a_fold_are_those_of_one_block(fold):
     assert [part.name for part in parts(*fold, 8)] == ["a", "b"]
 
 
+def test_nothing_is_counted_that_has_no_room():
+    """Of a level with many parts these alone are looked at, and not what each of them is made of."""
+    opened = opened_checkpoint("m.pt", flat(*[f"{part}.{leaf}" for part in ("x", "y", "z") for leaf in "ab"]))
+    root = opened.lines.tree.root
+    assert [part.name for part in parts(opened, root, 3)] == ["x", "y", "z"]
+    assert all(level.children is None for level in root.children)
+    assert [part.name for part in parts(opened, root, 5)] == ["x", "a", "b", "y", "z"]
+
+
 def test_blocks_by_depth(fold):
     """Norms are put together, and what is NaN or nothing but zeros is counted."""
     _, branch = fold

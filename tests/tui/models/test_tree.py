@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from threading import Event, Thread
 
 import pytest
 from hypothesis import given
@@ -224,6 +225,35 @@ def test_a_block_that_differs_has_its_own_line():
     assert [name for name in names(lines) if name.startswith("  ") and not name.startswith("   ")] == [
         *("  {0…3}", "  4", "  {5…8}", "  10")
     ]
+
+
+def test_blocks_are_alike_whatever_the_order_of_their_tensors():
+    """A shard lists what it has in its own order, so a block that is in two shards has another one."""
+    keys = [f"h.{block}.{leaf}" for block in range(6) for leaf in ("ab" if block != 3 else "ba")]
+    lines = tree_of(flat(*keys), order=TreeOrder.NATURAL)
+    assert names(lines) == ["h.{0…5}"]
+
+
+def test_no_level_waits_for_another():
+    """While a thread grows one, however large, the screen has the others."""
+    begun, go_on, busy = Event(), Event(), set()
+
+    def values_of(row):
+        if row in busy:
+            begun.set()
+            assert go_on.wait(30)
+
+    checkpoint = flat("a.x", "a.y", "b.x", "b.y")
+    tree = Tree(checkpoint, Table(checkpoint.tensors), None, TreeOrder.STD, values_of)
+    large, small = tree.grow(tree.root)
+    busy.update(large.rows)
+    thread = Thread(target=tree.grow, args=(large,))
+    thread.start()
+    assert begun.wait(30)
+    assert tree.grow(small) == [2, 3] and large.children is None
+    go_on.set()
+    thread.join()
+    assert large.children == [0, 1]
 
 
 def test_what_lies_in_a_fold_is_found():

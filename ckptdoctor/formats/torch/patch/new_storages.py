@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 
 from ckptdoctor.checkpoint import DType, KeyPath, Storage, Tensor, show_path
@@ -13,7 +13,7 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.elements import chunks
 from ckptdoctor.formats.torch.patch.graph_edit import GraphEdit
 from ckptdoctor.formats.torch.patch.new_nodes import NewNodes, NewText, new_text, replace_texts
-from ckptdoctor.formats.torch.patch.storage_plans import Numbering, Piece, StoragePlan, narrowed, whole
+from ckptdoctor.formats.torch.patch.storage_plans import Edited, Numbering, Piece, StoragePlan, narrowed, whole
 from ckptdoctor.formats.torch.read.slots import Slot
 from ckptdoctor.formats.torch.read.storages import claim_of
 from ckptdoctor.formats.torch.read.tensor_state import is_changed
@@ -45,11 +45,14 @@ class NewStorages:
     def __init__(self, graph: GraphEdit, storages: Iterable[Storage], wanted: Wanted) -> None:
         self._graph = graph
         self._old = {storage.key: storage for storage in storages}
-        self._goal = {storage.key: storage for storage in wanted.contents.storages}
         self._wanted = wanted
         self._plans: dict[str, StoragePlan] = {}
         self._texts: dict[str, String] = {}  # the key of a new storage, which all references to it share
         self._held = 0
+
+    @cached_property
+    def _goal(self) -> dict[str, Storage]:
+        return {storage.key: storage for storage in self._wanted.contents.storages}
 
     def plan(self, key: str) -> StoragePlan:
         """Return what the storage is made of."""
@@ -63,6 +66,8 @@ class NewStorages:
 
     def retag(self) -> None:
         """Change the device tag in the persistent ids of storages: in that slot only, whoever shares it."""
+        if self._wanted.contents.storages is self._wanted.original.storages:
+            return  # as of nearly every repair
         tags = {
             key: self._goal[key].device
             for key, old in self._old.items()
@@ -270,11 +275,11 @@ class NewStorages:
 
     # ---- the result
 
-    def finish(self, renumber: Numbering) -> tuple[StoragePlan, ...]:
+    def finish(self, renumber: Numbering) -> Edited:
         """Return the plan for every storage of the output, with its key."""
         if self._graph.as_built and not self._plans and renumber is not Numbering.ALWAYS:
             # at most texts were exchanged, so that every reference names what it did
-            return tuple(map(whole, self._old.values()))
+            return Edited(tuple(map(whole, self._old.values())), untouched=True)
         keys = list(dict.fromkeys(self._graph.storage_keys()))
         names = {key: key for key in keys}
         if renumber is Numbering.ALWAYS or set(keys) != set(self._old):
@@ -282,7 +287,7 @@ class NewStorages:
             names = {key: str(number) for number, key in enumerate(keys)} if numbered else _named(keys, self._old)
             self._rename(names)
         plans = [(self.plan(key), names[key]) for key in keys]
-        return tuple([plan if plan.key == name else replace(plan, key=name) for plan, name in plans])
+        return Edited(tuple([plan if plan.key == name else replace(plan, key=name) for plan, name in plans]))
 
     def _rename(self, names: dict[str, str]) -> None:
         """Put the new keys into the persistent ids; references to one storage share the text of its key."""

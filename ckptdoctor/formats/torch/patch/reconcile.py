@@ -67,9 +67,9 @@ def reconcile(
         _Reconciler(graph, edited, places, found).bring_about()
     edited.shrink()
     graph.rejoin()
-    plans = edited.finish(renumber)
+    finished = edited.finish(renumber)
     graph.close()
-    return Edited(plans)
+    return finished
 
 
 def _require_contents_alone(wanted: Wanted) -> None:
@@ -83,7 +83,8 @@ def _require_contents_alone(wanted: Wanted) -> None:
 def _before_the_rest(graph: GraphEdit, storages: NewStorages, wanted: Wanted) -> None:
     """Do what is done wherever it stands: tensors moved to the CPU, wrappers opened, storages retagged."""
     made = [each for each in wanted.contents.tensors if each.origin is not None]
-    devices = {old.device for new in made for old in _moved_parts(new)}
+    odd = [each for each in made if each.parts or (each.origin is not None and each.origin.moved)]
+    devices = {old.device for new in odd for old in _moved_parts(new)}
     move_to_cpu(graph, storages, devices)
     wrappers = {id(part): each for each in wanted.original.tensors if each.subclass for part in each.parts}
     opened = [wrappers[id(each.origin)] for each in made if id(each.origin) in wrappers] if wrappers else []

@@ -50,9 +50,13 @@ class Numbering(Enum):
 
 @noun
 class Edited:
-    """The storages of the output, in the order in which its pickle first uses them."""
+    """The storages of the output, in the order in which its pickle first uses them.
+
+    ``untouched`` says that they are all storages that there were, whole, in their order and under their keys.
+    """
 
     storages: tuple[StoragePlan, ...]
+    untouched: bool = False
 
 
 def whole(storage: Storage, key: str | None = None) -> StoragePlan:

@@ -8,7 +8,7 @@ from typing import Protocol, Union
 from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
 from ckptdoctor.formats.torch.read.values import bare, full_name, integer, items, text
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.pickles.graph import FoldedTensor, Form, Global, PersistentId, String, Tuple, Value
 from ckptdoctor.wording import plural
 
@@ -64,17 +64,29 @@ class Claim:
         return self.numel * self.itemsize
 
 
-@noun(frozen=False)
 class Known:
     """A storage that was looked up, and the first claim about it.
 
-    Of a legacy view, ``shift`` is the element that it begins at, and ``length`` how many it has.
+    Of a legacy view, ``shift`` is the element that it begins at, and ``length`` how many it has. ``like`` is the claim,
+    or that of a tensor of the same form, which differs in the key alone: nearly every storage is claimed once, and
+    nobody asks for the claim itself.
     """
 
-    storage: Storage
-    claim: Claim
-    shift: int = 0
-    length: int | None = None
+    __slots__ = ("_key", "length", "like", "shift", "storage")
+
+    def __init__(
+        self, storage: Storage, like: Claim, shift: int = 0, length: int | None = None, key: str | None = None
+    ) -> None:
+        self.storage = storage
+        self.like = like
+        self.shift = shift
+        self.length = length
+        self._key = key
+
+    @property
+    def claim(self) -> Claim:
+        """What the first persistent id said of the storage."""
+        return self.like if self._key is None else replace(self.like, key=self._key)
 
 
 def claim_of(reference: Union[PersistentId, FoldedTensor]) -> Claim | None:
@@ -150,8 +162,8 @@ class Registry:
         self._member = member
         self._known: dict[str, Known] = {}
         self._classes: dict[int, tuple[str, DType]] = {}  # by id of the Global node
-        # class, dtype, device and bytes of the storages of tensors of a form; forms are compared by identity
-        self._forms: dict[Form, tuple[str, DType, str, int] | tuple[()]] = {}
+        # what tensors of a form claim of their storages, but for the key, and its bytes; forms are one by identity
+        self._forms: dict[Form, tuple[Claim, int] | tuple[()]] = {}
         self._views: dict[str, tuple[str, int, int]] = {}  # of legacy files: key → storage, offset, size
         self._contradicted: set[str] = set()
         self.notes: list[Note] = []
@@ -262,18 +274,17 @@ class Registry:
             usual = self._forms[form] = self._usual_form(form)
         if not usual:
             return None
-        class_name, dtype, device, nbytes = usual
+        like, nbytes = usual
         key = call.key
         known = self._known.get(key)
         if known is None:
-            claim = Claim(key, class_name, dtype, device, form.numel)
             if self._views:
-                return self._looked_up(claim, None)
-            known = self._known[key] = Known(self._table.find(key, dtype, device, nbytes), claim)
+                return self._looked_up(replace(like, key=key), None)
+            known = self._known[key] = Known(self._table.find(key, like.dtype, like.device, nbytes), like, key=key)
             return known
-        return known if known.claim == Claim(key, class_name, dtype, device, form.numel) else None
+        return known if known.like is like or known.claim == replace(like, key=key) else None
 
-    def _usual_form(self, form: Form) -> tuple[str, DType, str, int] | tuple[()]:
+    def _usual_form(self, form: Form) -> tuple[Claim, int] | tuple[()]:
         """Return what ``_forms`` has of tensors of this form; nothing where it takes a closer look."""
         if self._table.id_parts != ZIP_ID:
             return ()
@@ -288,7 +299,8 @@ class Registry:
         ):
             return ()
         class_name, dtype = known_class
-        return class_name, dtype, form.location, form.numel * (dtype.bits >> 3 or 1)
+        like = Claim("", class_name, dtype, form.location, form.numel)
+        return like, like.nbytes
 
     def _class(self, kind: Value) -> tuple[str, DType] | None:
         """Name and dtype of a typed storage class, remembered by its node."""

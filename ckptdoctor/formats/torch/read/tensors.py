@@ -62,7 +62,7 @@ class TensorReader:
             return tensor
         _, element, enough = plain
         known = self._registry.folded(folded)
-        if known is None or known.claim.dtype is not element or enough > known.storage.nbytes * 8:
+        if known is None or known.like.dtype is not element or enough > known.storage.nbytes * 8:
             return None
         form, storage = folded.form, known.storage
         return Tensor(path, element, form.shape, form.stride, storage, form.offset, storage.device, False, False, _V2)
@@ -173,9 +173,9 @@ class TensorReader:
     def _folded(self, kind: str, folded: FoldedTensor, path: KeyPath) -> Tensor | None:
         """Return the same from the numbers of a folded call, or None where it takes a closer look."""
         known = self._registry.folded(folded)
-        if known is None or known.claim.dtype is None:
+        if known is None or known.like.dtype is None:
             return None
-        element, storage, form = known.claim.dtype, known.storage, folded.form
+        element, storage, form = known.like.dtype, known.storage, folded.form
         reach = self._reaches.get(form)
         if reach is None:
             reach = usual_reach(form.shape, form.stride, form.offset, element)

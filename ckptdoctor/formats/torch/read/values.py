@@ -49,9 +49,9 @@ def items(value: Value) -> list[Value] | None:
 
 
 def full_name(value: Value) -> str | None:
-    """Return ``module.name`` of a class or function.
+    """Return ``module.name`` of a class or function, or None for anything else.
 
-    That of an nn.Module class is told that legacy files wrap with its source, too.
+    Legacy files keep the class of an nn.Module together with its source: then it is the name of that class.
     """
     value = bare(value)
     if type(value) is PersistentId:
@@ -126,7 +126,7 @@ Details = tuple[tuple[str, "bool | int | float | str"], ...]
 
 
 class NotOurs(Exception):
-    """The call has another form than torch gives it: the object is shown as it is."""
+    """A call does not have the form that torch gives it, so its object is shown as it is."""
 
 
 def plain_dict(value: Value) -> dict[str, Value]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache, partial
+from itertools import pairwise
 
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.formats.torch.zip import structs
@@ -18,7 +19,7 @@ from ckptdoctor.formats.torch.zip.records import Record, Remarks, raw_name
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.checksums import Bytes
-from ckptdoctor.writing.recipe import Generated, Literal, Segment
+from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
 
 # where torch aligns data unless torch.utils.serialization.config.save.storage_alignment says otherwise
 DEFAULT_ALIGNMENT = 64
@@ -98,7 +99,7 @@ def _identity(folder: str, head: bytes, items: Sequence[Item]) -> Item:
 def lay_out(items: Sequence[Item], alignment: int = DEFAULT_ALIGNMENT) -> tuple[Segment, ...]:
     """Return the whole archive, records in the order of ``items``, their data aligned to ``alignment`` bytes."""
     at = 0
-    placed: list[tuple[Item, int]] = []
+    placed: list[tuple[Item | Record, int]] = []
     made = _Joined()
     for item in items:
         placed.append((item, at))
@@ -116,6 +117,42 @@ def lay_out(items: Sequence[Item], alignment: int = DEFAULT_ALIGNMENT) -> tuple[
     return tuple(made.segments())
 
 
+def lay_out_moved(
+    head: tuple[str, bytes, int], rest: Sequence[Record], alignment: int, read: Callable[[int, int], bytes]
+) -> tuple[Segment, ...] | None:
+    """Return the archive in which only the first record is another: all that is behind it moves, as it is.
+
+    ``head`` is the name, the data and the CRC of that record, ``rest`` are the others in the order in which they lie in
+    the original, and ``read`` gives bytes of it. The data of every record is aligned, so behind the first header that
+    has to be written anew everything moves by a multiple of the alignment. None where something between the records is
+    not what ``lay_out`` would write there: each header is compared, but no items and segments are made of each.
+    """
+    name, data, crc = head
+    new, first, last = Item(name, len(data), crc, (Literal(data),)), rest[0], rest[-1]
+    opening = local_header(name, new.size, 0, alignment) + data + _descriptor(new, 0, crc)
+    placed: list[tuple[Item | Record, int]] = [(new, 0), (first, len(opening))]
+    opening += local_header(first.name, first.size, len(opening), alignment)
+    shift = len(opening) - first.data_offset
+    if shift % alignment or not (first.size and last.size) or last.end + max(shift, 0) >= structs.MAX32:
+        return None
+    if not all(
+        each.method == structs.STORED and each.flags in _FLAGS and each.size == each.compressed for each in rest
+    ):
+        return None
+    for record, following in pairwise(rest):
+        at = following.header_offset
+        footer = _descriptor(record, record.header_offset, record.crc)
+        between = footer + local_header(following.name, following.size, at + shift, alignment)
+        end = record.data_offset + record.size
+        if (at - end, following.data_offset - end) != (len(footer), len(between)) or read(end, len(between)) != between:
+            return None
+        placed.append((following, at + shift))
+    footer = _descriptor(last, last.header_offset, last.crc)
+    directory = _directory(placed, last.end + shift + len(footer), crc, *[each.crc for each in rest])
+    moved = Copy(first.data_offset, last.end - first.data_offset)
+    return Literal(opening), moved, Literal(footer + directory)
+
+
 def _stating(items: Sequence[Item], say: Callable[..., bytes]) -> Segment:
     """Return what ``say`` makes of the checksums of records.
 
@@ -130,7 +167,7 @@ def _stating(items: Sequence[Item], say: Callable[..., bytes]) -> Segment:
     return Generated(len(say(*[0 for _ in items])), said)
 
 
-def _directory(placed: Sequence[tuple[Item, int]], at: int, *checksums: int) -> bytes:
+def _directory(placed: Sequence[tuple[Item | Record, int]], at: int, *checksums: int) -> bytes:
     """Return the directory of records at these offsets, and the end of the archive behind it.
 
     It begins at byte ``at``.
@@ -177,14 +214,14 @@ def _flags(size: int) -> int:
     return structs.UTF8 | structs.HAS_DESCRIPTOR if size else structs.UTF8
 
 
-def _descriptor(item: Item, at: int, crc: int) -> bytes:
+def _descriptor(item: Item | Record, at: int, crc: int) -> bytes:
     if not item.size:
         return b""
     form = structs.DESCRIPTOR64 if item.size >= structs.MAX32 or at >= structs.MAX32 else structs.DESCRIPTOR
     return form.pack(structs.DESCRIPTOR_SIGNATURE, crc, item.size, item.size)
 
 
-def _central_header(item: Item, at: int, crc: int) -> bytes:
+def _central_header(item: Item | Record, at: int, crc: int) -> bytes:
     raw, size, offset, extra = raw_name(item.name), item.size, at, b""
     if size >= structs.MAX32 or at >= structs.MAX32:
         wide = size.to_bytes(8, "little") * 2 if size >= structs.MAX32 else b""

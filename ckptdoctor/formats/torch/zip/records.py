@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ckptdoctor.checkpoint import Note, NoteKind
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import field, noun
 from ckptdoctor.wording import beyond
 
 
@@ -61,12 +61,12 @@ class Directory:
 
     def storage(self, key: str) -> Record | None:
         """Return the record in which torch looks for the storage with this key."""
-        found = self._storages.get(key)
+        found = self.storages.get(key)
         return self.find(f"data/{key}") if found is None else found
 
     @cached_property
-    def _storages(self) -> dict[str, Record]:
-        """Return storages by their keys in lower case: the numbers that torch gives them have none."""
+    def storages(self) -> dict[str, Record]:
+        """Records of storages by their keys in lower case: the numbers that torch gives them have none."""
         folder = ascii_lower(f"{self.prefix}/data/")
         start = len(folder)
         return {name[start:]: record for name, record in self.found.items() if name.startswith(folder)}
@@ -115,12 +115,21 @@ _MORE = "has something similar that is not reported in detail"
 _TROUBLE = frozenset({NoteKind.ZIP_AMBIGUOUS, NoteKind.ZIP_DAMAGED, NoteKind.TRUNCATED})
 
 
+@noun(frozen=False)
+class _Cause:
+    """Records of one cause: the names of the first of them, how many there are, and where in the file the first is."""
+
+    offset: int | None
+    names: list[str] = field(default_factory=list)
+    count: int = 0
+
+
 class Remarks:
     """Notes in the making: ``about`` records of one cause are gathered, ``add`` makes a note of its own."""
 
     def __init__(self) -> None:
         self._notes: list[Note] = []
-        self._groups: dict[tuple[NoteKind, str], tuple[list[str], list[int], int | None]] = {}
+        self._causes: dict[tuple[NoteKind, str], _Cause] = {}
         self.trouble = False
 
     def add(self, kind: NoteKind, message: str, *, member: str | None = None, offset: int | None = None) -> None:
@@ -134,26 +143,25 @@ class Remarks:
         ``offset`` is where in the file it shows.
         """
         self.trouble |= kind in _TROUBLE
-        if len(self._groups) >= _MOST_CAUSES and (kind, what) not in self._groups:
+        if len(self._causes) >= _MOST_CAUSES and (kind, what) not in self._causes:
             what = _MORE
-        names, count, _ = self._groups.setdefault((kind, what), ([], [0], offset))
-        count[0] += 1
-        if len(names) < _NAMED:
-            names.append(name)
+        cause = self._causes.setdefault((kind, what), _Cause(offset))
+        cause.count += 1
+        if len(cause.names) < _NAMED:
+            cause.names.append(name)
 
     def notes(self) -> tuple[Note, ...]:
         """Return all notes so far: those about the whole archive first."""
         grouped = [
-            Note(kind, _sentence(names, count[0], what, offset), shown(names[0]))
-            for (kind, what), (names, count, offset) in self._groups.items()
+            Note(kind, _sentence(cause, what), shown(cause.names[0])) for (kind, what), cause in self._causes.items()
         ]
         return (*self._notes, *grouped)
 
 
-def _sentence(names: list[str], count: int, what: str, offset: int | None) -> str:
-    listed = ", ".join(map(shown, names))
-    if count == 1:
-        where = "" if offset is None else f" (at byte {offset:,} of the file)"
+def _sentence(cause: _Cause, what: str) -> str:
+    listed = ", ".join(map(shown, cause.names))
+    if cause.count == 1:
+        where = "" if cause.offset is None else f" (at byte {cause.offset:,} of the file)"
         return f"the record {listed}{where} {what}"
-    more = beyond(count - len(names))
-    return f"{count:,} records ({listed}{more}), each of which {what}"
+    more = beyond(cause.count - len(cause.names))
+    return f"{cause.count:,} records ({listed}{more}), each of which {what}"

@@ -11,16 +11,23 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 
-from ckptdoctor.checkpoint import FileSource, NoteKind, Source
-from ckptdoctor.edits import Cast
+from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
+from ckptdoctor.edits import Cast, Compute, Dequantize, FuseNorm
 from ckptdoctor.edits.applied.wanted import Wanted
-from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats.torch.patch.reconcile import reconcile
 from ckptdoctor.formats.torch.patch.storage_plans import ReadStorage, StoragePlan
 from ckptdoctor.formats.torch.read import storages_in
 from ckptdoctor.formats.torch.zip import structs
-from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out, new_item, word
+from ckptdoctor.formats.torch.zip.layout import (
+    DEFAULT_ALIGNMENT,
+    MAX_ALIGNMENT,
+    Item,
+    lay_out,
+    lay_out_moved,
+    new_item,
+    word,
+)
 from ckptdoctor.formats.torch.zip.local_headers import check_readable, chunks
 from ckptdoctor.formats.torch.zip.read import (
     ReadPickle,
@@ -56,7 +63,8 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
         storages = storages_in(pickle, table, shown(record.name))
         if table.notes and not directory.salvaged:
             raise RefusedError(f"A copy would be as damaged as the original: {table.notes[0].message}.")
-    plans = reconcile(pickle, storages, wanted).storages
+    edited = reconcile(pickle, storages, wanted)
+    plans = edited.storages
     big_endian = wanted.original.big_endian
     computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in wanted.edits)
     if computed and big_endian:
@@ -65,6 +73,9 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
         raise RefusedError("New storages would not have the byte order of the others in this archive.")
     new = encode(pickle) + data[pickle.end :]
     crc = zlib.crc32(new) if record.crc else 0  # where none was computed, none is: a lone one would mean nothing
+    moved = _moved(source, directory, (record.name, new, crc), storages) if edited.untouched else None
+    if moved is not None:
+        return Recipe(source.file, moved)
     head = Item(record.name, len(new), crc, (Literal(new),))
     old_keys = {storage.key for storage in storages}
     items, alignment = _items(source, directory, head, plans, old_keys)
@@ -105,12 +116,9 @@ def _items(
     source: Source, directory: Directory, head: Item, plans: Sequence[StoragePlan], old_keys: set[str]
 ) -> tuple[list[Item], int]:
     """Return every record of the copy in order, and the alignment: the original's order, the storages in one block."""
-    alignment = whole_number(read_word(source, directory, ".storage_alignment"))
-    if directory.find(".storage_alignment") is None:
-        alignment = DEFAULT_ALIGNMENT
-    sound = alignment is not None and 0 < alignment <= MAX_ALIGNMENT
+    alignment = _alignment(source, directory)
     numbered = directory.find(".format_version")
-    computable = numbered is not None and sound and (not plans or plans[0].key == "0")
+    computable = numbered is not None and alignment is not None and (not plans or plans[0].key == "0")
     places = {id(found) for key in old_keys if (found := directory.storage(key)) is not None}
     if not computable:
         plans = _in_original_order(plans, directory)
@@ -136,7 +144,15 @@ def _items(
         else:
             items.append(copied(source, record))
     words = [word(directory.prefix, name, data) for name, data in directory.words]
-    return [*items, *block, *words], alignment if sound and alignment else DEFAULT_ALIGNMENT
+    return [*items, *block, *words], alignment or DEFAULT_ALIGNMENT
+
+
+def _alignment(source: Source, directory: Directory) -> int | None:
+    """Return the alignment that the archive states, or torch's own where it states none; None: it is impossible."""
+    if directory.find(".storage_alignment") is None:
+        return DEFAULT_ALIGNMENT
+    stated = whole_number(read_word(source, directory, ".storage_alignment"))
+    return stated if stated is not None and 0 < stated <= MAX_ALIGNMENT else None
 
 
 def _in_original_order(plans: Sequence[StoragePlan], directory: Directory) -> list[StoragePlan]:
@@ -149,6 +165,26 @@ def _in_original_order(plans: Sequence[StoragePlan], directory: Directory) -> li
 def _behind_storages(directory: Directory) -> Record | None:
     """Return the record before which torch writes the storages: there were none, and now there are."""
     return directory.find("version")
+
+
+def _moved(
+    source: Source, directory: Directory, head: tuple[str, bytes, int], storages: Sequence[Storage]
+) -> tuple[Segment, ...] | None:
+    """Return the whole copy where all that is behind the pickle can move as one block, as in nearly every archive.
+
+    None where records may have to change their order, or be written anew.
+    """
+    records, alignment = directory.records, _alignment(source, directory)
+    folder, names = f"{directory.prefix}/data/", [record.name for record in records]
+    wanted = [f"{folder}{each.key}" for each in storages]
+    if directory.salvaged or names[0] != head[0] or not wanted or wanted[0] not in names:
+        return None
+    begin = names.index(wanted[0])
+    if names[begin : begin + len(wanted)] != wanted:
+        return None
+    if directory.find(".format_version") is not None and (alignment is None or storages[0].key != "0"):
+        return None  # ``_items`` leaves a record out that says how places are computed
+    return lay_out_moved(head, records[1:], alignment or DEFAULT_ALIGNMENT, _Near(source).read)
 
 
 # ---- makes long range copies out of short ones: what is written between two copies often stands in the original too

@@ -50,7 +50,7 @@ const bare = (name) => name.replace(/[./]+$/, "");
 
 // a long name may be broken where its parts end
 function broken(name) {
-  const parts = name.split(/(?<=[./])/);
+  const parts = name.split(/(?<=[./_,])(?!\.)/);
   return parts.flatMap((part, at) => (at ? [document.createElement("wbr"), part] : [part]));
 }
 

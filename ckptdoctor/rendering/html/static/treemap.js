@@ -39,13 +39,16 @@ if (treemap) {
   }
 
   // What an area is: { levels } for a module, or several alike as one; { tensors } for one, or one of each of several;
-  // { rest } for what is too small. All with a name, bytes, and the number of tensors.
+  // { rest } for what is too small. All with a name, bytes, and the number of tensors; path is the name with those of
+  // the modules around it.
   function areas(node) {
     if (node.rest) return node.rest;
     if (node.tensors) return apart(node.tensors);
     const { inner, leaves } = split(node.levels);
-    const found = inner.map(([name, levels]) => folded(name, levels));
-    for (const [leaf, tensors] of leaves) found.push(ofTensors(data.pieces[leaf], tensors));
+    const found = inner.map(([name, levels]) => folded(name, levels, node.path));
+    for (const [leaf, tensors] of leaves) {
+      found.push(ofTensors(data.pieces[leaf], tensors, node.path + data.pieces[leaf]));
+    }
     return found.sort((one, other) => other.bytes - one.bytes);
   }
 
@@ -86,21 +89,22 @@ if (treemap) {
   }
 
   const sum = (levels, of) => levels.reduce((total, each) => total + of[each], 0);
-  const ofTensors = (name, tensors) => ({ name, tensors, bytes: sum(tensors, data.bytes), count: tensors.length });
+  const ofTensors = (name, tensors, path) => (
+    { name, tensors, path, bytes: sum(tensors, data.bytes), count: tensors.length });
 
   // levels with nothing but one level in them are one with it
-  function folded(name, levels) {
+  function folded(name, levels, before) {
     for (;;) {
       const { inner, leaves } = split(levels);
       if (!inner.length && leaves.size === 1) {
         const [[leaf, tensors]] = leaves;
-        return ofTensors(name + data.pieces[leaf], tensors);
+        return ofTensors(name + data.pieces[leaf], tensors, before + name + data.pieces[leaf]);
       }
       if (inner.length !== 1 || leaves.size) break;
       name += inner[0][0];
       [[, levels]] = inner;
     }
-    return { levels, name: bare(name), bytes: sum(levels, sizes), count: sum(levels, counts) };
+    return { levels, name: bare(name), path: before + name, bytes: sum(levels, sizes), count: sum(levels, counts) };
   }
 
   // the same tensor of many layers, each by what is its own in its name: 0, 1, 2
@@ -113,7 +117,7 @@ if (treemap) {
     while (first < shortest && same((name) => name[first])) first++;
     while (first + last < shortest && same((name) => name[name.length - 1 - last])) last++;
     return tensors.map((tensor, at) => (
-      ofTensors(bare(names[at].slice(first, names[at].length - last).join("")), [tensor])))
+      ofTensors(bare(names[at].slice(first, names[at].length - last).join("")), [tensor], nameOf(tensor))))
       .sort((one, other) => other.bytes - one.bytes);
   }
 
@@ -163,7 +167,7 @@ if (treemap) {
     return made;
   }
 
-  const whole = folded("", [0]);
+  const whole = folded("", [0], "");
   let path = [whole.levels ? { ...whole, name: "all" } : { rest: [whole], name: "all" }];
 
   function tensorsOf(node, found = []) {
@@ -187,13 +191,20 @@ if (treemap) {
   function told(node) {
     const share = (100 * node.bytes) / (sizes[0] || 1);
     const one = node.tensors && node.tensors.length === 1;
-    const lines = [one ? nameOf(node.tensors[0]) : node.name];
+    const lines = [one ? nameOf(node.tensors[0]) : bare(node.path || node.name)];
     lines.push(`${bytes(node.bytes)}, ${share < 0.1 ? "less than 0.1" : share.toFixed(1)} % of all`);
     if (!one) lines.push(plural(node.count, "tensor"));
     const headers = new Set((node.tensors || []).slice(0, 1000).map((tensor) => (
       `${data.dtypes[data.dtype[tensor]]} ${data.shapes[data.shape[tensor]] || "scalar"}`)));
     if (headers.size === 1) lines.push(`${one ? "" : "each "}${[...headers][0]}`);
     return lines.join("\n");
+  }
+
+  // the name, and for a number the module that it is one of: layers.0
+  function label(node) {
+    const path = bare(node.path || "");
+    if (!/^[0-9{]/.test(node.name) || !path.endsWith(node.name)) return node.name;
+    return path.slice(0, -node.name.length).split(/(?<=[./])/).pop() + node.name;
   }
 
   // the hue of an area: by its place, by the dtype of most of its bytes, or by how far it changed
@@ -239,7 +250,10 @@ if (treemap) {
     cell.style.width = `${Math.max(1, box.width - 1.5)}px`;
     cell.style.height = `${Math.max(1, box.height - 1.5)}px`;
     const room = (box.width - 16) / LETTER;
-    if (box.height >= 21 && room >= Math.min(node.name.length, SHORTEST)) cell.append(make("span", { text: node.name }));
+    const full = label(node);
+    if (box.height >= 21 && room >= Math.min(node.name.length, SHORTEST)) {
+      cell.append(make("span", { text: full.length <= room ? full : node.name }));
+    }
     cell.dataset.tip = told(node);
     cell.setAttribute("aria-label", told(node).replaceAll("\n", ", "));
     if (depth) { cell.tabIndex = -1; cell.setAttribute("aria-hidden", "true"); }

@@ -97,7 +97,7 @@ _FAR = 4.0  # times the usual size of a row or column before it is said how far 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A heading, or an extreme with the place and the remark that stand beside it."""
+    """A heading, or an extreme with its place and what is said next to it."""
 
     place: str
     remark: str = ""

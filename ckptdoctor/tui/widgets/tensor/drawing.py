@@ -1,4 +1,4 @@
-"""Writes statistics and histograms as text; the pane beside the tree and the full screen draw them alike."""
+"""Writes statistics and histograms as text; the pane next to the tree and the full screen draw them alike."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Heatmap(Background, can_focus=True):
     TITLE: ClassVar = "heatmap"
     KERNELS: ClassVar = "kernels"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("m", "way", "mean or largest", "Heatmap: the mean of what a cell stands for, or the largest by size"),
+        key("m", "way", "mean or largest", "Heatmap cells: the mean, or the largest absolute value"),
         key("pageup,ctrl+b", "page(-1)", "page up", "One page up"),
         key("pagedown,ctrl+f", "page(1)", "page down", "One page down"),
     ]
@@ -373,7 +373,7 @@ class DifferenceMap(Heatmap):
         if self.seen is DrawnValues.DIFFERENCE:
             drawn = one.difference(a, other, b, box, rows, room, how, work)
             equal = isinstance(drawn, Picture) and not any(each for row in drawn.cells for each in row)
-            return Refused("nothing differs here") if equal else drawn
+            return Refused("no difference here") if equal else drawn
         inspector, tensor = (one, a) if self.seen is DrawnValues.A else (other, b)
         return inspector.picture(tensor, box, rows, room, how, work)
 

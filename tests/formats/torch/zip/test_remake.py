@@ -1,128 +1,127 @@
 """The records of a rewritten archive: cut down, put together anew, inflated, and never given a checksum they lack."""
 
-import dataclasses
+import io
+import zipfile
 import zlib
 
 import pytest
 import torch
 
-from ckptdoctor.checkpoint import FileSource, Storage
-from ckptdoctor.errors import DamagedError, RefusedError
-from ckptdoctor.formats.torch.patch.storage_plans import StoragePlan
-from ckptdoctor.formats.torch.zip.directory import read_directory
-from ckptdoctor.formats.torch.zip.writer import copied, remade
+from ckptdoctor.edits import Compact, Drop, MakeContiguous
+from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.writing import Copy, Generated
 from tests.formats.torch.zip.forge import assembled, part, parts_of, saved
+from tests.formats.torch.zip.rewriting import recipe_of, rewritten
 
 DATA = bytes(range(256)) * 40
-SIZE = len(DATA)
+LENGTH = len(DATA).to_bytes(4, "little")
+CUT = Compact(("0",))
+
+
+def whole():
+    """A tensor of DATA."""
+    return torch.frombuffer(bytearray(DATA), dtype=torch.uint8)
+
+
+def views():
+    """Two tensors that show parts of DATA."""
+    base = whole()
+    return [base[10:20], base[300:400]]
 
 
 @pytest.fixture
-def opened(tmp_path):
-    """Opens an archive whose storage 0 holds DATA, after its parts were changed."""
-    sources = []
+def archive(tmp_path):
+    """Writes an archive of these contents, after the record of storage 0 was changed."""
 
-    def prepare(**changes):
-        parts = parts_of(saved([torch.frombuffer(bytearray(DATA), dtype=torch.uint8)]))
+    def write(contents, **changes):
+        parts = parts_of(saved(contents))
         for name, value in changes.items():
             setattr(part(parts, "data/0"), name, value)
         (tmp_path / "file.pt").write_bytes(assembled(parts))
-        sources.append(FileSource(tmp_path / "file.pt"))
-        return sources[-1], read_directory(sources[-1])
+        return tmp_path / "file.pt"
 
-    yield prepare
-    for source in sources:
-        source.close()
+    return write
 
 
-def plan_of(key="0", nbytes=SIZE, pieces=None, generate=None):
-    old = Storage("0", len(DATA), None, "cpu", None)
-    sources = ("0",) if generate is not None else ()
-    return StoragePlan(key=key, nbytes=nbytes, pieces=pieces, old=old, generate=generate, sources=sources)
+def record(data, name="data/0"):
+    """The bytes and the checksum of a record of an archive."""
+    with zipfile.ZipFile(io.BytesIO(data)) as opened:
+        (info,) = [each for each in opened.infolist() if each.filename.endswith(name)]
+        return opened.read(info), info.CRC
 
 
-def bytes_of(item, source):
-    parts = []
-    for segment in item.data:
-        if isinstance(segment, Copy):
-            parts.append(source.read(segment.offset, segment.length))
-        else:
-            parts += segment.chunks()
-    return b"".join(parts)
+def test_untouched_storage(archive):
+    """A storage that stays whole is a range of the original, with the original's checksum, under its new number."""
+    path = archive([torch.ones(3), whole()])
+    original = path.read_bytes()
+    recipe = recipe_of(path, Drop(((0,),)))
+    start = original.index(DATA)
+    copied = [each for each in recipe.segments if isinstance(each, Copy)]
+    assert any(each.offset <= start and start + len(DATA) <= each.offset + each.length for each in copied)
+    assert record(rewritten(path, Drop(((0,),)))) == (DATA, zlib.crc32(DATA))
 
 
-@pytest.mark.parametrize("pieces", [None, ((0, len(DATA)),)])
-def test_untouched_storage(pieces, opened):
-    """A storage that stays whole is one range of the original, with the original's checksum, under its new number."""
-    source, directory = opened()
-    item = remade(source, directory, plan_of("7", pieces=pieces))
-    assert item.name == "archive/data/7"
-    assert item.crc == zlib.crc32(DATA)
-    assert item.data == (Copy(directory.find("data/0").data_offset, len(DATA)),)
-
-
-def test_pieces(opened):
+def test_pieces(archive):
     """A storage put together from pieces copies just these, and has a checksum of its own."""
-    source, directory = opened()
-    item = remade(source, directory, plan_of(nbytes=110, pieces=((300, 100), (10, 10))))
-    wanted = DATA[300:400] + DATA[10:20]
-    assert bytes_of(item, source) == wanted
-    assert (item.size, item.summed()) == (110, zlib.crc32(wanted))
-    assert all(isinstance(segment, Copy) for segment in item.data)
+    path = archive(views())
+    start = path.read_bytes().index(DATA)
+    wanted = DATA[10:20] + DATA[300:400]
+    assert record(rewritten(path, CUT)) == (wanted, zlib.crc32(wanted))
+    assert {Copy(start + 10, 10), Copy(start + 300, 100)} <= set(recipe_of(path, CUT).segments)
 
 
-def test_generated(opened):
+def test_generated(archive):
     """A storage made anew reads the old one, can be made twice, and outlives the source it was planned with."""
-
-    def made(read):
-        yield from (read("0", 5, 2), read("0", 0, 2))
-
-    with FileSource(opened()[0].path) as source:
-        directory = read_directory(source)
-        item = remade(source, directory, plan_of(nbytes=4, generate=made))
-    (segment,) = item.data
-    assert isinstance(segment, Generated)
-    assert [b"".join(segment.chunks()) for _ in range(2)] == [b"\5\6\0\1"] * 2
-    assert (item.size, item.summed()) == (4, zlib.crc32(b"\5\6\0\1"))
+    turned = whole().view(40, 256).t()
+    path = archive([turned])
+    edit = MakeContiguous(((0,),))
+    made = [each for each in recipe_of(path, edit).segments if isinstance(each, Generated)]
+    (segment,) = [each for each in made if each.length == len(DATA)]
+    wanted = bytes(turned.flatten().tolist())
+    assert [b"".join(segment.chunks()) for _ in range(2)] == [wanted] * 2
+    assert record(rewritten(path, edit)) == (wanted, zlib.crc32(wanted))
 
 
-def test_no_checksum_is_invented(opened):
+def test_no_checksum_is_invented(archive):
     """Where the original has no checksum, a changed storage gets none either."""
-    source, directory = opened(central={"crc": 0}, footer=b"PK\7\x08" + bytes(4) + len(DATA).to_bytes(4, "little") * 2)
-    assert directory.repairable
-    item = remade(source, directory, plan_of(nbytes=10, pieces=((0, 10),)))
-    assert (item.crc, item.summed) == (0, None)
+    parts = parts_of(saved(views()))
+    for each in parts:
+        length = len(each.data).to_bytes(4, "little")
+        each.central, each.footer = {"crc": 0}, b"PK\7\x08" + bytes(4) + length * 2 if each.data else None
+    path = archive(views())
+    path.write_bytes(assembled(parts))
+    central = rewritten(path, CUT).rindex(b"/data/0") - len("archive") - 46
+    assert rewritten(path, CUT)[central + 16 : central + 20] == bytes(4)
 
 
-def test_damaged_storage_is_not_cut(opened):
+def test_damaged_storage_is_not_cut(archive):
     """A storage that does not match its checksum is copied whole with it, but never cut."""
-    source, directory = opened(central={"crc": 5})
-    assert remade(source, directory, plan_of()).crc == 5
+    path = archive(views(), central={"crc": 5}, footer=b"PK\7\x08\5\0\0\0" + LENGTH * 2)
+    copy = rewritten(path)
+    assert DATA in copy
+    central = copy.rindex(b"/data/0") - len("archive") - 46
+    assert copy[central + 16 : central + 20] == b"\5\0\0\0"
     with pytest.raises(RefusedError, match="does not match its checksum"):
-        remade(source, directory, plan_of(nbytes=10, pieces=((0, 10),)))
+        rewritten(path, CUT)
 
 
-def test_deflated(opened):
+def test_deflated(archive):
     """A compressed storage is inflated with its checksum carried over; cutting it is refused."""
-    source, directory = opened(method=8)
-    item = remade(source, directory, plan_of())
-    assert bytes_of(item, source) == DATA
-    assert (item.size, item.crc) == (len(DATA), zlib.crc32(DATA))
+    path = archive(views(), method=8)
+    copy = rewritten(path)
+    assert DATA in copy
+    assert record(copy) == (DATA, zlib.crc32(DATA))
     with pytest.raises(RefusedError, match="writes it uncompressed"):
-        remade(source, directory, plan_of(nbytes=10, pieces=((0, 10),)))
+        rewritten(path, CUT)
 
 
-def test_deflated_and_damaged(opened):
+def test_deflated_and_damaged(archive):
     """A compressed record that does not inflate to what it declares is found out before anything is written."""
-    source, directory = opened(method=8, central={"size": 7})
-    with pytest.raises(DamagedError):
-        copied(source, directory.find("data/0"))
+    with pytest.raises(UnprovenError, match="has another size"):
+        rewritten(archive(views(), method=8, central={"size": 7}))
 
 
-def test_no_record(opened):
+def test_no_record(archive):
     """A storage without a record cannot be written."""
-    source, directory = opened()
-    plan = dataclasses.replace(plan_of().old, key="5")
-    with pytest.raises(RefusedError, match="no record"):
-        remade(source, directory, StoragePlan(key="0", nbytes=1, pieces=None, old=plan, generate=None))
+    with pytest.raises(RefusedError, match="has no record"):
+        rewritten(archive(views(), name=b"archive/data/5"))

@@ -3,6 +3,7 @@
 import io
 import random
 import zipfile
+from unittest import mock
 
 import pytest
 import torch
@@ -12,9 +13,67 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.edits import Compact, Drop, MakeContiguous, Rename, Retag, TakeRoot
 from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.formats.torch.zip import writer
 from ckptdoctor.writing import Copy
 from tests.formats.torch.zip.forge import parts_of, saved
 from tests.formats.torch.zip.rewriting import CONTENTS, RENAMES, assert_loads, model, recipe_of, rewritten
+
+
+class TestMoved:
+    """All that is behind the pickle moves as one block, where records would come out the same one by one."""
+
+    @staticmethod
+    def both_ways(path, *edits):
+        """The segments, those of records one by one, and whether the short way was taken."""
+        with mock.patch.object(writer, "lay_out", wraps=writer.lay_out) as lay_out:
+            short = recipe_of(path, *edits).segments
+            taken = not lay_out.called
+        with mock.patch.object(writer, "lay_out_moved", lambda *_: None):
+            return short, recipe_of(path, *edits).segments, taken
+
+    @pytest.mark.parametrize("seed", range(12))
+    def test_both_ways_give_the_same_segments(self, seed, tmp_path):
+        """For tensors of any size, shared or empty ones among them, and whatever the alignment and the names."""
+        draw, path = random.Random(seed), tmp_path / "file.pt"
+        base = torch.arange(100.0)
+        kinds = (lambda: torch.zeros(draw.randrange(40)), lambda: base[draw.randrange(90) :], lambda: draw.random())
+        contents = {f"{'x' * draw.randrange(9)}{index}": draw.choice(kinds)() for index in range(draw.randrange(1, 60))}
+        renames = tuple((key, "y" * draw.randrange(300) + key) for key in contents if draw.random() < 0.5)
+        with config.patch({"save.storage_alignment": draw.choice((1, 64, 64, 4096))}):
+            torch.save(contents, path)
+        short, long, _ = self.both_ways(path, *([Rename((), renames)] if renames else []))
+        assert short == long
+
+    def test_the_short_way_is_taken(self, tmp_path):
+        """An ordinary file goes the short way; without it nothing here would be tested."""
+        torch.save({f"module.{index}": torch.ones(index + 1) for index in range(20)}, tmp_path / "file.pt")
+        pairs = tuple((f"module.{index}", f"{index}") for index in range(20))
+        short, long, taken = self.both_ways(tmp_path / "file.pt", Rename((), pairs))
+        assert taken
+        assert short == long
+        assert [type(each).__name__ for each in short] == ["Literal", "Copy", "Literal"]
+
+    def test_damage_between_records_has_the_same_effect_on_both_ways(self, tmp_path):
+        """Whatever bytes of headers are changed, both ways give the same segments or the same error."""
+        path, draw = tmp_path / "file.pt", random.Random(0)
+        torch.save({f"module.{index}": torch.ones(index) for index in range(20)}, path)
+        intact = path.read_bytes()
+        begin = intact.index(b"/.format_version")
+
+        def outcome(way):
+            try:
+                return way()
+            except CkptDoctorError as error:
+                return error.message
+
+        rename = Rename((), (("module.3", "3"),))
+        for _ in range(60):
+            damaged = bytearray(intact)
+            damaged[draw.randrange(begin, len(intact))] = draw.randrange(256)
+            path.write_bytes(damaged)
+            short = outcome(lambda: recipe_of(path, rename).segments)
+            with mock.patch.object(writer, "lay_out_moved", lambda *_: None):
+                assert outcome(lambda: recipe_of(path, rename).segments) == short
 
 
 class TestIdentity:

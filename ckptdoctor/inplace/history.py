@@ -1,0 +1,91 @@
+"""Takes changes in place back, the latest first, and lists those that can be."""
+
+from __future__ import annotations
+
+import os
+
+from ckptdoctor.errors import CkptDoctorError, RefusedError, WriteError
+from ckptdoctor.inplace.disk import Disk
+from ckptdoctor.inplace.journal import Journal, load
+from ckptdoctor.inplace.names import hot_journal, interrupted, numbers, place, undo_journal
+from ckptdoctor.inplace.restoring import opened_file, require_complete, restore
+from ckptdoctor.noun import noun
+from ckptdoctor.wording import system_says
+
+
+@noun
+class Undone:
+    """What was taken back: a change by its number, ``was_hot`` if it had been interrupted; None: there was nothing."""
+
+    path: str
+    journal: Journal | None
+    was_hot: bool
+    left: int
+
+
+def undo(disk: Disk, path: str) -> Undone:
+    """Take back the change that was interrupted, or else the last one. Killed at any moment, it can be called again.
+
+    Raises RefusedError where the file is not the one that the journal is about, DamagedError for a damaged journal,
+    and WriteError.
+    """
+    folder, _ = place(path)
+    hot = hot_journal(path)
+    try:
+        names = disk.names(folder)
+        done = numbers(path, names)
+        was_hot = os.path.basename(hot) in names
+        if not was_hot:
+            other = interrupted(path)
+            if other is not None and other != path:
+                raise RefusedError(f"{path} belongs to a change that was interrupted. First: ckptdoctor undo {other}")
+            if not done:
+                return Undone(path, None, False, 0)
+            last = undo_journal(path, done[-1])
+            _require_complete(disk, folder, load(disk, last))
+            disk.rename(last, hot)
+            disk.fsync_dir(folder)
+        journal = load(disk, hot)
+        restore(disk, folder, journal)
+        disk.unlink(hot)
+        disk.fsync_dir(folder)
+    except OSError as error:
+        raise WriteError(f"{path} could not be restored: {system_says(error)} Try again: ckptdoctor undo") from error
+    return Undone(path, journal, was_hot, len(done) - (0 if was_hot else 1))
+
+
+def _require_complete(disk: Disk, folder: str, journal: Journal) -> None:
+    opened: list[int] = []
+    try:
+        for record in journal.files:
+            opened.append(opened_file(disk, folder, record))
+            require_complete(disk, opened[-1], record, folder)
+    finally:
+        for fd in opened:
+            disk.close(fd)
+
+
+@noun
+class Entry:
+    """A change that can be taken back, or why it cannot (``trouble``)."""
+
+    number: int
+    journal: Journal | None
+    trouble: str = ""
+    hot: bool = False
+
+
+def history(disk: Disk, path: str) -> list[Entry]:
+    """Return the changes that have a journal, the latest first. Raises OSError."""
+    folder, _ = place(path)
+    names = disk.names(folder)
+    paths = [(number, undo_journal(path, number), False) for number in reversed(numbers(path, names))]
+    hot = hot_journal(path)
+    found = []
+    for number, journal, is_hot in [*([(0, hot, True)] if os.path.basename(hot) in names else []), *paths]:
+        try:
+            read = load(disk, journal)
+            found.append(Entry(number or read.number, read, hot=is_hot))
+        except CkptDoctorError as error:
+            found.append(Entry(number, None, error.message, is_hot))
+    return found

@@ -1,0 +1,73 @@
+"""Names the journals of a checkpoint, and finds the one that says that a change was interrupted.
+
+Readers import this whenever they open a file: it needs nothing but the system's own functions.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from hashlib import sha256
+
+from ckptdoctor.regex import regex
+
+_HOT, _UNDO = "ckptdoctor-hot", "ckptdoctor-undo"
+_LONGEST = 200  # bytes of a name: file systems allow 255, and the rest of the journal's name needs some
+_NUMBERED = regex(rf"(.*)\.{_UNDO}-(\d{{4,}})")
+_HOT_NAME = regex(rf"\.(?:.+\.)?{_HOT}")
+
+
+def place(path: str) -> tuple[str, str]:
+    """Return the folder that holds the journals of a file or folder, and how their names begin."""
+    path = os.path.realpath(path)
+    if os.path.isdir(path):
+        return path, ""
+    folder, name = os.path.split(path)
+    raw = os.fsencode(name)
+    return folder, f".{name}" if len(raw) <= _LONGEST else f".{sha256(raw).hexdigest()}"
+
+
+def hot_journal(path: str) -> str:
+    """Return the path of the journal of a change that is not complete, whether there is one or not."""
+    folder, stem = place(path)
+    return os.path.join(folder, f"{stem}.{_HOT}")
+
+
+def undo_journal(path: str, number: int) -> str:
+    """Return the path of the journal that takes back the change of this number."""
+    folder, stem = place(path)
+    return os.path.join(folder, f"{stem}.{_UNDO}-{number:04}")
+
+
+def numbers(path: str, names: list[str]) -> list[int]:
+    """Return which changes of the file or folder can be taken back, of the names in the folder of its journals."""
+    _, stem = place(path)
+    found = [match for name in names if (match := _NUMBERED.fullmatch(name)) is not None]
+    return sorted([int(match[2]) for match in found if match[1] == stem])
+
+
+def interrupted(path: str) -> str | None:
+    """Return the file or folder whose change was interrupted, if what is at ``path`` is part of it; else None."""
+    if os.path.exists(hot_journal(path)):
+        return path
+    if os.path.isdir(path):
+        hot = next((name for name in _listed(path) if _HOT_NAME.fullmatch(name)), None)
+        return None if hot is None else os.path.join(path, hot[1 : -len(_HOT) - 1])
+    folder = os.path.dirname(path)
+    return (
+        (folder or ".") if os.path.exists(os.path.join(os.path.dirname(os.path.realpath(path)), f".{_HOT}")) else None
+    )
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def told(path: str, owner: str) -> str:
+    """Return what is said of a file or folder with such a journal, and what to type next."""
+    return (
+        f"{path} is interrupted: a change in place was not completed. Restore it: ckptdoctor undo {shlex.quote(owner)}"
+    )

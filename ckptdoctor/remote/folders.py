@@ -1,0 +1,103 @@
+"""Lists folders on other machines, and opens their files as those of a local folder are."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from ckptdoctor.checkpoint import FolderSource, Source
+from ckptdoctor.errors import HostileError, UnreadableError
+from ckptdoctor.noun import noun
+from ckptdoctor.remote.addresses import shown
+
+# a file of torch.distributed.checkpoint has a header for each tensor, and each may be a request
+_MOST_REQUESTS = 5_000
+
+
+@noun
+class RemoteEntry:
+    """A file or folder by its name and address; ``modified`` is a time in seconds, 0.0 where nobody knows it."""
+
+    name: str
+    address: str
+    folder: bool
+    size: int
+    modified: float
+
+
+def list_folder(address: str) -> list[RemoteEntry] | None:
+    """Return what is directly in the folder at an address, such as ``s3://bucket/run``; None where it is a file.
+
+    Raises UnreadableError, with what to do, where it cannot be listed.
+    """
+    path = shown(address)
+    if address.partition("://")[0].lower() in ("http", "https", "hf"):
+        raise UnreadableError(f"{path} cannot be listed as a folder. Download it, or name one of its files.")
+    from ckptdoctor.remote.filesystems import FilesystemFolder
+
+    found = FilesystemFolder(address.rstrip("/"), path).listing()
+    return None if found is None else [each for info in found if (each := _entry(address, info)) is not None]
+
+
+def _entry(address: str, info: dict[str, Any]) -> RemoteEntry | None:
+    """Return what fsspec says of one name in a folder; None for the folder itself, which S3 may list with no bytes."""
+    name = str(info.get("name", "")).rstrip("/").rpartition("/")[2]
+    size, folder = info.get("size"), info.get("type") == "directory"
+    if not name or (not folder and not size and name == address.rstrip("/").rpartition("/")[2]):
+        return None
+    times = (info.get(each) for each in ("mtime", "LastModified", "last_modified", "updated", "created"))
+    modified = next((found for each in times if (found := _seconds(each)) is not None), 0.0)
+    return RemoteEntry(name, f"{address.rstrip('/')}/{name}", folder, size if isinstance(size, int) else 0, modified)
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, datetime):
+        return value.timestamp()
+    if isinstance(value, str):
+        try:
+            return datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp()
+        except ValueError:
+            return None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+class RemoteFolder(FolderSource):
+    """The files below a folder on another machine. Raises UnreadableError where it cannot be listed."""
+
+    distant = True
+
+    def __init__(self, address: str) -> None:
+        self._address = address.rstrip("/")
+        self.path = self.file = shown(self._address)
+        self.names = tuple(sorted([f"{each.name}/" if each.folder else each.name for each in self._listed(address)]))
+        self._open: dict[str, Source] = {}
+        self._read = 0
+
+    def open(self, name: str) -> Source:
+        """Return the file ``name``. Raises HostileError for a name that leads out, UnreadableError where none is."""
+        if any(step in ("", ".", "..") for step in name.replace("\\", "/").split("/")):
+            raise HostileError(f'{self.path}: the name "{name}" leads out of the folder, so it is not opened.')
+        return self._opened(f"{self.path}/{name}")
+
+    def below(self, name: str) -> FolderSource:
+        """Return the folder ``name`` in it. Raises UnreadableError."""
+        return RemoteFolder(f"{self._address}/{name.strip('/')}")
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a file of this name directly in it."""
+        return name in self.names
+
+    def _opened(self, path: str) -> Source:
+        if path not in self._open:
+            from ckptdoctor.remote import open_remote
+
+            address = self._address + path[len(self.path) :]
+            self._open[path] = open_remote(address, most_requests=_MOST_REQUESTS)
+        return self._open[path]
+
+    @staticmethod
+    def _listed(address: str) -> list[RemoteEntry]:
+        found = list_folder(address)
+        if found is None:
+            raise UnreadableError(f"{shown(address)} is a file, not a folder: leave out the slash behind it.")
+        return found

@@ -1,0 +1,94 @@
+"""Lists folders and reads small files of a run, on this machine or another."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import closing
+from typing import Any
+
+from ckptdoctor.checkpoint.missing import missing
+from ckptdoctor.errors import CkptDoctorError, UnreadableError
+from ckptdoctor.noun import noun
+from ckptdoctor.remote import open_remote
+from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.wording import system_says
+
+# bytes of a small file that are read at most: a trainer_state.json of 10^6 logged steps is shorter
+_LONGEST = 256 << 20
+
+
+@noun
+class Entry:
+    """A file or folder by its name and path; ``modified`` is a time in seconds, 0.0 where nobody knows it."""
+
+    name: str
+    path: str
+    folder: bool
+    size: int
+    modified: float
+
+
+def entries(path: str) -> list[Entry]:
+    """Return what is directly in a folder, links followed. Raises UnreadableError where it cannot be listed."""
+    if is_address(path):
+        from ckptdoctor.remote.folders import list_folder
+
+        listed = list_folder(path)
+        if listed is None:
+            raise UnreadableError(f"{path} is a file, not a folder.")
+        return [Entry(each.name, each.address, each.folder, each.size, each.modified) for each in listed]
+    found = []
+    try:
+        with os.scandir(path) as scanned:
+            for each in scanned:
+                try:
+                    status = each.stat()
+                except OSError:  # a link to nothing, or removed meanwhile
+                    continue
+                found.append(Entry(each.name, each.path, each.is_dir(), status.st_size, status.st_mtime))
+    except FileNotFoundError as error:
+        raise missing(path) from error
+    except OSError as error:
+        raise UnreadableError(f"{path} cannot be listed: {system_says(error)}") from error
+    return found
+
+
+def is_file(path: str) -> bool:
+    """Return whether it is a file. Raises UnreadableError for an address that cannot be asked."""
+    if is_address(path):
+        from ckptdoctor.remote.folders import list_folder
+
+        return list_folder(path) is None
+    return os.path.isfile(path)
+
+
+def below(path: str, name: str) -> str:
+    """Return the path of what is called ``name`` in a folder."""
+    return f"{path.rstrip('/')}/{name}" if is_address(path) else os.path.join(path, name)
+
+
+def read_small(path: str) -> bytes:
+    """Return the bytes of a small file. Raises UnreadableError where it cannot be read, or is not small."""
+    if is_address(path):
+        with closing(open_remote(path)) as source:
+            if source.size > _LONGEST:
+                raise UnreadableError(f"{path} is too long: {source.size:,} bytes.")
+            return source.read(0, source.size)
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LONGEST + 1)
+    except OSError as error:
+        raise UnreadableError(f"{path} cannot be opened: {system_says(error)}") from error
+    if len(data) > _LONGEST:
+        raise UnreadableError(f"{path} is too long.")
+    return data
+
+
+def read_json(path: str) -> dict[str, Any] | None:
+    """Return the object in a small JSON file; None where it cannot be read, or is not one."""
+    try:
+        found = json.loads(read_small(path))
+    except (CkptDoctorError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,268 @@
+"""Shows a file while it is examined: contents as soon as headers are read, then findings as they come."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from importlib import import_module
+from time import monotonic
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import ContentSwitcher
+
+from ckptdoctor.diagnose.findings import worst_first
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.findings import FileReport, Finding
+from ckptdoctor.remote import addresses
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.fates import damaged_file
+from ckptdoctor.rendering.numbers import size
+from ckptdoctor.rendering.shell import with_path
+from ckptdoctor.tui import messages
+from ckptdoctor.tui.background import StillReading
+from ckptdoctor.tui.models import history
+from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
+from ckptdoctor.tui.models.pace import Pace, rough_duration
+from ckptdoctor.tui.screens import STACKED, WIDTHS
+from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar, counted
+from ckptdoctor.tui.widgets.detail import Detail
+from ckptdoctor.tui.widgets.filter_bar import FilterBar
+from ckptdoctor.tui.widgets.findings import FindingsView
+from ckptdoctor.tui.widgets.list_view import ListView
+from ckptdoctor.tui.widgets.tree_view import TreeView
+from ckptdoctor.tui.workers import Examination, SharedTarget
+
+# what keys open is imported once the contents are on the screen, in a thread
+_OPENED_LATER = tuple([f"ckptdoctor.tui.screens.{name}" for name in ("tensor", "help", "damaged", "fit")])
+# why something was not read that reading every byte is not about
+_NEVER_READ = ("--model, --like", "there are none")
+
+
+class ExaminedScreen(Screen[None], StillReading):
+    """One file, from the first byte read to the last finding."""
+
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = STACKED
+    AUTO_FOCUS = "TreeView"
+
+    def __init__(self, path: str, settings: Settings, target: SharedTarget | None = None) -> None:
+        super().__init__()
+        self.path = path
+        self.settings = settings
+        self.target = target or SharedTarget(settings, path)
+        self.opened: OpenedCheckpoint | None = None
+        self.examination: Examination | None = None
+        self.findings: list[Finding] = []
+        self.report: FileReport | None = None
+        self._pace = Pace()
+        self._fit = ""  # how much of the target fits, in few words
+        self._has_begun = False  # the examination: whatever it is held against has been read
+
+    def compose(self) -> ComposeResult:
+        """The panes; which are side by side is for app.tcss to say."""
+        yield TitleBar([escape(addresses.shown(self.path)), *_size(self.path)], id="title")
+        yield FindingsView(id="findings")
+        yield FilterBar(lambda: self._contents().focus(), id="filter")
+        with Container(id="panes"):
+            with ContentSwitcher(initial="tree", id="contents"):
+                yield TreeView(id="tree")
+                yield ListView(id="list")
+            yield Detail(id="detail")
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self.query_one("#contents").border_title = "contents"
+        self.query_one("#findings").border_title = "findings"
+        self.query_one(FilterBar).display = False
+        self.query_one(TreeView).say_nothing("Reading the headers: names, shapes, dtypes. No values are read.")
+        self._began = monotonic()
+        self._waiting = self.set_interval(1, self._say_how_long)
+        self.examine(self.settings)
+
+    def _say_how_long(self) -> None:
+        """Show that it goes on, while there are no contents yet."""
+        if self.opened is not None:
+            self._waiting.stop()
+            return
+        seconds = int(monotonic() - self._began)
+        self.query_one(TitleBar).say(state=f"reading headers… {rough_duration(seconds)}")
+
+    def examine(self, settings: Settings) -> None:
+        """Examine the file, again where that was done before; its contents stay on the screen."""
+        settings = replace(settings, pictures=settings.deep)  # what is read has columns
+        self.findings = []
+        self.query_one(FindingsView).say_nothing("No problems found so far.")
+        self.examination = Examination(self, self.path, settings, self.opened, self.target)
+        self.run_worker(self.examination.run, group="examination", exclusive=True, thread=True)
+
+    # what the examination says
+
+    def on_file_recognised(self, message: messages.FileRecognised) -> None:
+        """Say what it is."""
+        self._has_begun = True
+        container = message.container
+        pieces = [
+            escape(addresses.shown(self.path)),
+            escape(container.format) or "unknown contents",
+            size(container.size),
+        ]
+        self.query_one(TitleBar).say(what=pieces)
+
+    def on_checkpoint_opened(self, message: messages.CheckpointOpened) -> None:
+        """Show the contents."""
+        self.opened = message.opened
+        self.query_one(TreeView).show(self.opened)
+        self.query_one(ListView).show(self.opened)
+        self.query_one(TreeView).say_nothing("This checkpoint is empty.")
+        self.query_one(ListView).say_nothing("This checkpoint has no tensors.")
+        self.query_one(TitleBar).say(state="reading the target…" if self.target.is_named else "examining…")
+        self._tell_order()
+        self.refresh()  # now: only what the screen itself knows of is drawn before what is to come after a refresh
+        self.call_after_refresh(self._painted)
+        self.filled.set()
+
+    def _painted(self) -> None:
+        """The contents are on the screen: now the rules may take the processor, and what keys open is made ready."""
+        if self.examination is not None:
+            self.examination.painted.set()
+        self.run_worker(lambda: _when_there_is_time(self.path), group="imports", thread=True)
+
+    def on_finding_found(self, message: messages.FindingFound) -> None:
+        """Add a finding."""
+        self.findings.append(message.finding)
+        if self.opened is not None and message.finding not in self.opened.badges.findings:
+            self.opened.badges.add(message.finding, message.rows)
+        self._show_findings(list(self.findings))
+
+    def on_progressed(self, message: messages.Progressed) -> None:
+        """Say how far it is."""
+        if self.examination is not None and not self.examination.stopping:
+            self.query_one(TitleBar).say(state=" · ".join([*self._pace.said(message.progress), "esc stops"]))
+
+    def on_values_measured(self, message: messages.ValuesMeasured) -> None:
+        """Give the contents columns of what the values are."""
+        if self.opened is not None:
+            self.opened.values = message.values.tensors
+            self.query_one(TreeView).redraw()
+            self.query_one(ListView).redraw()
+            self._tell_cursor()
+
+    def on_examination_ended(self, message: messages.ExaminationEnded) -> None:
+        """Put the worst first; where nothing could be read, show why instead."""
+        report = message.report
+        if report.container is None:  # not even opened: that is for the command line to say
+            self.app.exit(return_code=2, message=Text(f"error: {escape(report.error or 'it cannot be opened')}"))
+            return
+        self.report = report
+        self.findings = worst_first(self.findings)
+        if report.coverage is not None:
+            from ckptdoctor.tui.models.fitted import fits
+
+            self._fit = f" · {fits(report.coverage)} · c"
+        self._show_findings(self.findings)
+        self._tell_unread(report)
+        self.query_one(TitleBar).say(what=message.what, state="" if self.findings else "no problems found")
+        if self.opened is None:
+            from ckptdoctor.tui.screens.damaged import DamagedScreen
+
+            self.app.switch_screen(DamagedScreen(report, self.path, self._of))
+
+    def on_examination_failed(self, message: messages.ExaminationFailed) -> None:
+        """Nothing can be shown, or nothing more."""
+        self.query_one(TitleBar).say(state="")
+        if self.opened is None or not self._has_begun:
+            self.app.exit(return_code=2, message=Text(f"error: {_lines(message.sentence)}"))
+        else:
+            self.app.notify(message.sentence, severity="error", markup=False)
+
+    def _show_findings(self, findings: list[Finding]) -> None:
+        view = self.query_one(FindingsView)
+        view.show(findings)
+        self.query_one("#findings").border_title = Content(f"findings{' · n next' if findings else ''}{self._fit}")
+        self.query_one(TitleBar).say(counts=counted(findings))
+        self.query_one(TreeView).redraw()
+        self.query_one(ListView).redraw()
+        if findings:
+            self._tell_cursor()
+
+    def _tell_unread(self, report: FileReport) -> None:
+        """Say what was not examined, and what would do it; after a deep examination what could not be read, and why."""
+        view = self.query_one(FindingsView)
+        deep = self.examination is not None and self.examination.settings.deep
+        if report.interrupted:
+            view.say_nothing("Stopped early. No problems found so far.")
+        else:
+            values = "Every value was read." if deep else "Values not checked yet: press e."
+            view.say_nothing(f"✓ No problems found. {values}", "success")
+        left = [f"{each.what} ({each.why})" for each in report.skipped if each.why not in _NEVER_READ]
+        said = f"not read: {'; '.join(left)}" if left else "every byte was read"
+        if not deep:
+            skipped = [each for each in report.skipped if each.why != "there are none"]
+            unread = [f"{each.what} ({'e' if each.why == '--deep' else each.why})" for each in skipped]
+            said = f"not examined: {', '.join(unread)}" if unread else ""
+        view.border_subtitle = Content(escape(said))
+        if deep and left:
+            self.app.notify(escape(f"{said[:1].upper()}{said[1:]}."), markup=False)
+
+    # what is shown
+
+    def on_item_selected(self, message: messages.ItemSelected) -> None:
+        """Show what is known of it."""
+        if self.opened is not None:
+            self.query_one(Detail).show_item(self.opened, message.item)
+
+    def on_finding_selected(self, message: messages.FindingSelected) -> None:
+        """Show all that the finding says."""
+        advice = with_path(message.finding.advice, self.path)
+        if damaged_file(self.path, message.finding) is not None:
+            advice += " Press s to see what is intact in the file and to save it."
+        self.query_one(Detail).show_finding(
+            replace(
+                message.finding,
+                advice=advice,
+                commands=tuple([with_path(each, self.path) for each in message.finding.commands]),
+            )
+        )
+
+    def on_order_changed(self, message: messages.OrderChanged) -> None:
+        """Say how the lines follow each other, and what is under the cursor now that they do."""
+        self._tell_order()
+        self._tell_cursor()
+
+    def _tell_cursor(self) -> None:
+        """Show again what is known of the thing under the cursor: that has changed, or more is known."""
+        if not self.query_one(FindingsView).has_focus:
+            self._contents().selected(self._contents().cursor)
+
+    def _tell_order(self) -> None:
+        self.query_one("#contents").border_subtitle = self._contents().order_in_words
+
+    def _contents(self) -> TreeView | ListView:
+        current = self.query_one("#contents", ContentSwitcher).current
+        return self.query_one(ListView) if current == "list" else self.query_one(TreeView)
+
+    def _of(self, path: str) -> Screen[None]:
+        """The screen of another file, which should fit the same."""
+        return type(self)(path, self.settings, self.target)
+
+
+def _when_there_is_time(path: str) -> None:
+    """Import what keys open, and remember that the file was opened."""
+    for name in _OPENED_LATER:
+        import_module(name)
+    history.remember(path)
+
+
+def _size(path: str) -> list[str]:
+    """The size of a file on this machine, which is known before anything is read."""
+    return [size(os.path.getsize(path))] if os.path.isfile(path) else []
+
+
+def _lines(text: str) -> str:
+    """The text escaped, with the line breaks of a traceback."""
+    return "\n".join(map(escape, text.split("\n")))

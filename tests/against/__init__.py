@@ -1,0 +1,1 @@
+"""Exports, and what became of their sources in them."""

@@ -65,7 +65,8 @@ class Meter:
         self._ways = ways[:1] if self._exact and not self._alike else ways
         self._elements = self._differing = 0
         self._first: int | None = None
-        self._sum = self._largest = self._apart = self._squares = self._product = self._export_squares = 0.0
+        self._sum = self._largest = self._apart = self._squares = 0.0
+        self._sized = self._product = self._export_squares = 0.0  # of those whose sizes are compared
         self._steps = 0.0  # distances in levels, squared
         self._worst = 0.0  # the same of the worst block, for each of its elements
         self._zero, self._source_zero = True, True
@@ -147,9 +148,12 @@ class Meter:
         self._largest = max(self._largest, largest)
         self._sum += float(np.add.reduce(apart, dtype=np.float64))
         self._apart += float(np.dot(apart, apart))
-        self._squares += float(np.dot(given, given))
+        square = float(np.dot(given, given))
+        self._squares += square
         if not sizes:
+            self._zero = False
             return apart
+        self._sized += square
         self._product += float(np.dot(given, wide))
         square = float(np.dot(wide, wide))
         self._export_squares += square
@@ -198,6 +202,7 @@ class Meter:
         self._largest = max(self._largest, other._largest)
         self._apart += other._apart
         self._squares += other._squares
+        self._sized += other._sized
         self._product += other._product
         self._export_squares += other._export_squares
         self._steps += other._steps
@@ -207,7 +212,7 @@ class Meter:
 
     def outcome(self) -> Outcome:
         """Return what the elements that were heard show."""
-        factor = self._product / self._squares if self._squares else 1.0
+        factor = self._product / self._sized if self._sized else 1.0
         relative = sqrt(self._apart / self._squares) if self._squares else (0.0 if not self._apart else inf)
         left = self._export_squares - factor * self._product
         rest = sqrt(max(left, 0.0) / self._export_squares) if self._export_squares else 0.0

@@ -253,7 +253,7 @@ def named_in(source: Source) -> tuple[Aside, ...]:
 
 
 def _unreadable(container: Container) -> CkptDoctorError:
-    """Return why a container cannot be read: it is damaged, or it is something else."""
+    """Return why a container cannot be read: it is damaged, or it is not a checkpoint."""
     for note in container.notes:
         if note.kind is NoteKind.INTERRUPTED:
             return DamagedError(f"{container.path} is interrupted: {note.message}. Restore it: {note.guidance}")

@@ -121,10 +121,11 @@ def _untouched(
 
 def _stored(wanted: Wanted, known: Container[str]) -> Iterator[tuple[str, Stored]]:
     """Yield what the storages hold, by their keys, as far as that is told; those that are ``known`` are not."""
+    left = [each for each in wanted.contents.storages if each.key not in known]
+    if not left:  # as of nearly every repair
+        return
     originals, new = {each.key: each for each in wanted.original.storages}, new_storages(wanted)
-    for storage in wanted.contents.storages:
-        if storage.key in known:
-            continue
+    for storage in left:
         key, old = storage.key, originals.get(storage.key)
         if key in wanted.stored:
             yield key, wanted.stored[key]
@@ -320,12 +321,15 @@ def trace(wanted: Wanted, written: Checkpoint, recipe: Recipe) -> Proof:
     """
     pairs, copied = storage_pairs(wanted.contents, written), CopiedRanges(recipe)
     _require_bytes(written, wanted, pairs, copied)
-    by_place = {each.extent.offset: each for each in wanted.original.storages if each.extent is not None}
-    keys: list[str] = []
-    for storage in written.storages:
+    unviewed = [each for each in written.storages if each.key not in pairs]  # hardly ever any
+    by_place: dict[int, Storage] = {}
+    if unviewed:
+        by_place = {each.extent.offset: each for each in wanted.original.storages if each.extent is not None}
+    keys = [*pairs.values()]
+    for storage in unviewed:
         extent = storage.extent
-        if storage.key in pairs or extent is None or not extent.length:
-            keys.append(pairs.get(storage.key, storage.key))
+        if extent is None or not extent.length:
+            keys.append(storage.key)
             continue
         source = copied.source(extent.offset)
         old = by_place.get(source) if source is not None else None

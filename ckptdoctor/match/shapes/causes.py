@@ -118,9 +118,9 @@ def _single_pairs(found: Shapes) -> list[Pair]:
 
 
 def _of_single_layers(comparison: Comparison, pairs: list[Pair], found: Shapes) -> Shapes:
-    """Return the same with the causes that lie in single layers.
+    """Return the same with the causes that are in single layers.
 
-    Where the model is another one altogether, other sizes of its head say nothing.
+    For an altogether different model, other sizes of its head mean nothing.
     """
     if comparison.uncovered:
         return found

@@ -68,7 +68,7 @@ HEALTHY = (
 
 @rule("V651", "nan-or-inf", Severity.ERROR)
 def nan_or_inf(values: Values) -> Iterator[Problem]:
-    """Report values that are no numbers."""
+    """Report values that are NaN or infinite."""
     weights = not_finite(values)
     if weights:
         yield Problem(
